@@ -1,0 +1,76 @@
+# The commands of this project. On a fresh machine, Python 3.11 or newer and make are enough:
+# each command sets up what it needs in .venv (or, for the peers of the benchmarks, in .bench).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH := .bench
+PIP := -m pip install --quiet --disable-pip-version-check
+LINES_WORTH_A_LOOK := 450
+
+# Two environments must not be filled by two pips at once.
+.NOTPARALLEL:
+.PHONY: help demo test test-slow lint format bench bench-peers clean
+
+help:
+	@echo 'make demo         train a classifier on handwritten digits, compare eager with compiled'
+	@echo 'make test         the whole gate: formatting, lint, types, layers, tests'
+	@echo 'make test-slow    the tests that take long'
+	@echo 'make lint         formatting, lint, types, layers, without the tests'
+	@echo 'make format       rewrite the files as the gate wants them'
+	@echo 'make bench        benchmarks beside the peers that are installed; ARGS="--help" shows options'
+	@echo 'make bench-peers  install the peers (MLX, JAX, PyTorch), each in an environment of its own'
+	@echo 'make clean        remove the environments and caches'
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m weft demo $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -q $(ARGS)
+	@echo "Files of more than $(LINES_WORTH_A_LOOK) lines:"
+	@find src tests benchmarks -name '*.py' -exec wc -l {} + \
+	    | awk '$$1 > $(LINES_WORTH_A_LOOK) && $$2 != "total" { print; n++ } END { if (!n) print "  none" }'
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.demo
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(BENCH)/mlx/.ready $(BENCH)/jax/.ready $(BENCH)/torch/.ready
+
+clean:
+	rm -rf $(VENV) $(BENCH) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer: make PYTHON=/path/to/python")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) -e '.[demo]'
+	@touch $@
+
+# MLX, the oracle of some tests, has wheels for few platforms: without it those tests are skipped.
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) -e '.[demo,dev]'
+	$(BIN)/python $(PIP) -e '.[oracle]' || echo 'MLX is not available here: the tests that compare with it are skipped.'
+	@touch $@ $(VENV)/.demo
+
+$(BENCH)/mlx/.ready: PACKAGES = 'mlx[cpu]==0.32.4'
+$(BENCH)/jax/.ready: PACKAGES = 'jax==0.10.2'
+$(BENCH)/torch/.ready: PACKAGES = 'torch==2.13.0' setuptools
+
+$(BENCH)/%/.ready: Makefile
+	$(PYTHON) -m venv $(BENCH)/$*
+	$(BENCH)/$*/bin/python $(PIP) numpy $(PACKAGES)
+	@touch $@

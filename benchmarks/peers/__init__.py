@@ -1,0 +1,82 @@
+"""How each framework does the tasks.
+
+A method of a peer prepares its data and gives the work: a callable that finishes what it computes
+before it returns, and returns the result. All peers get the same data. A task for which a peer has no
+method is not measured there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Work = Callable[[], Any]
+Floats = npt.NDArray[np.float32]
+
+# Layers of the perceptron that the training tasks train, with Adam.
+LAYERS = (64, 256, 256, 10)
+LEARNING_RATE = 1e-3
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
+LAYER_NORM_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class PeerEntry:
+    """Where a peer's methods are, what `import` means for it, and whether its results are comparable."""
+
+    module: str
+    constructor: str
+    imports: str
+    computes: bool = True
+
+
+PEERS = {
+    "weft": PeerEntry("benchmarks.peers.mlx_style", "WeftPeer", "weft.core"),
+    "mlx": PeerEntry("benchmarks.peers.mlx_style", "MlxPeer", "mlx.core"),
+    "jax": PeerEntry("benchmarks.peers.jax_peer", "JaxPeer", "jax.numpy"),
+    "torch": PeerEntry("benchmarks.peers.torch_peer", "TorchPeer", "torch"),
+    "numpy": PeerEntry("benchmarks.peers.numpy_peer", "NumpyPeer", "numpy"),
+    "copy": PeerEntry("benchmarks.peers.numpy_peer", "CopyPeer", "", computes=False),
+}
+
+
+def make_peer(name: str, threads: int) -> Any:
+    """Imports a framework and gives its peer; it may use that many threads."""
+    entry = PEERS[name]
+    return getattr(import_module(entry.module), entry.constructor)(threads)
+
+
+def floats(*shape: int, seed: int = 0) -> Floats:
+    """Numbers between -4 and 4."""
+    return np.random.default_rng(seed).random(shape, dtype=np.float32) * np.float32(8) - np.float32(4)
+
+
+def training_data(batch: int) -> tuple[Floats, npt.NDArray[np.int32]]:
+    """A batch of images (between 0 and 1) and labels."""
+    images = np.random.default_rng(1).random((batch, LAYERS[0]), dtype=np.float32)
+    labels = np.random.default_rng(2).integers(LAYERS[-1], size=batch, dtype=np.int32)
+    return images, labels
+
+
+def initial_parameters() -> list[tuple[Floats, Floats]]:
+    """Weights of shape `(outputs, inputs)` and biases of each layer."""
+    random = np.random.default_rng(3)
+    return [
+        (
+            random.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32),
+            np.zeros(outputs, dtype=np.float32),
+        )
+        for inputs, outputs in pairwise(LAYERS)
+    ]
+
+
+def row_pairs(rows: int, columns: int) -> Sequence[Floats]:
+    """Two matrices: the rows of the first are to be added to the columns of the second."""
+    return floats(rows, columns), floats(columns, rows, seed=1)

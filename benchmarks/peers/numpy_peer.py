@@ -1,0 +1,53 @@
+"""NumPy where it has the task, and copying the same bytes: what the memory allows."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from . import Work, floats, row_pairs
+
+SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
+
+
+class NumpyPeer:
+    def __init__(self, threads: int) -> None:
+        del threads  # Its BLAS reads OPENBLAS_NUM_THREADS.
+
+    def matmul(self, size: int) -> Work:
+        a, b = floats(size, size), floats(size, size, seed=1)
+        return lambda: a @ b
+
+    def add(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: x + x
+
+    def loop_add(self, rows: int, columns: int) -> Work:
+        x, y = row_pairs(rows, columns)
+        return lambda: [x[row] + y[:, row] for row in range(rows)]
+
+
+class CopyPeer:
+    """`np.copyto` into memory that is already there, with as many threads."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.pool = ThreadPoolExecutor(threads)
+
+    def gelu(self, shape: tuple[int, ...]) -> Work | None:
+        source = floats(*shape).reshape(-1)
+        if source.nbytes < SMALLEST:
+            return None
+        target = np.zeros_like(source)
+        sources, targets = np.array_split(source, self.threads), np.array_split(target, self.threads)
+
+        def work() -> Any:
+            list(self.pool.map(np.copyto, targets, sources))
+            return target
+
+        return work
+
+    # All of these read one array; the measure for each of them is writing another of that size.
+    softmax = layer_norm = logsumexp = gelu

@@ -1,0 +1,102 @@
+"""The table that a session ends with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from .peers import PEERS
+from .session import Measured, Peer
+from .tasks import Task
+
+REFERENCE = "weft"
+LARGEST_DIFFERENCE = 1e-3  # relative, between the results of two peers
+
+Results = dict[str, dict[str, Measured]]
+
+
+def cpu_name() -> str:
+    """The processor as its maker calls it."""
+    if platform.system() == "Darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def describe_machine(peers: list[Peer], threads: int) -> str:
+    """One line: processor, cores, threads, system, Python, and the peers' versions."""
+    versions = ", ".join(f"{peer.name} {peer.version}" for peer in peers if peer.version and peer.name != "copy")
+    return (
+        f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads each; {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}; {versions}"
+    )
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration with three digits and a unit that suits it."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def cell(task: Task, results: dict[str, Measured], name: str) -> str:
+    """A peer's time, and how many times the reference's that is."""
+    result = results.get(name)
+    seconds = result.seconds(task) if result else None
+    if result is None or seconds is None:
+        return "-" if result is None or result.reason == "-" else "failed"
+    reference = results[REFERENCE].seconds(task) if REFERENCE in results else None
+    if name == REFERENCE or reference is None:
+        return show_seconds(seconds)
+    return f"{show_seconds(seconds)} ({seconds / reference:.2g}x)"
+
+
+def table(tasks: list[Task], results: Results, names: list[str]) -> list[list[str]]:
+    """Header and rows as text."""
+    header = ["", *names]
+    return [header, *([task.title, *(cell(task, results[task.name], name) for name in names)] for task in tasks)]
+
+
+def as_text(rows: list[list[str]]) -> str:
+    """Columns side by side, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    )
+
+
+def as_markdown(rows: list[list[str]]) -> str:
+    """The same as a Markdown table."""
+    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], rule, *rows[1:]])
+
+
+def remarks(tasks: list[Task], results: Results, peers: list[Peer]) -> list[str]:
+    """What a reader must know besides: missing peers, failures, and results that differ."""
+    lines = [f"{peer.name} is missing: {peer.missing}" for peer in peers if peer.missing]
+    for task in tasks:
+        for name, result in results[task.name].items():
+            if result.reason not in ("", "-"):
+                lines.append(f"{task.title}: {name} gave no time: {result.reason}")
+        lines += differences(task, results[task.name])
+    return lines
+
+
+def differences(task: Task, results: dict[str, Measured]) -> list[str]:
+    """Peers whose result is not that of the first peer: they did not do the same work."""
+    values = {n: r.fingerprint for n, r in results.items() if PEERS[n].computes and r.fingerprint is not None}
+    if not values:
+        return []
+    first, expected = next(iter(values.items()))
+    return [
+        f"{task.title}: {name} computes something else than {first} ({value:.6g} instead of {expected:.6g})"
+        for name, value in values.items()
+        if not abs(value - expected) <= LARGEST_DIFFERENCE * abs(expected)
+    ]

@@ -1,0 +1,128 @@
+"""The process in which one peer runs: `python -m benchmarks.worker PEER THREADS`.
+
+It reads one request a line from its input (JSON) and answers each with one line on its output. It
+needs NumPy and the peer's own packages, nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from .peers import PEERS, Work, make_peer
+
+WARM_UP_CALLS = 3
+SHORTEST_SAMPLE = 2e-3  # seconds; faster work is called several times per sample
+COMPARED = 1000  # elements of the result
+
+
+def set_affinity(threads: int) -> None:
+    """Leaves the process as many cores as it may have threads, for peers that count cores."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def seconds(work: Work, calls: int = 1) -> float:
+    """Time of one call, as the mean of some in a row."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
+
+
+def fingerprint(result: Any) -> float:
+    """A number by which the results of different peers are compared."""
+    return float(np.abs(np.asarray(result, dtype=np.float64).reshape(-1)[:COMPARED]).sum())
+
+
+class Worker:
+    """One peer, and the work that it has prepared."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.entry = PEERS[name]
+        self.peer = make_peer(name, threads)
+        self.work: Work | None = None
+        self.calls = 1
+
+    def describe(self) -> dict[str, Any]:
+        """The versions that a reader of the table wants to know."""
+        package = self.entry.imports.partition(".")[0] or "numpy"
+        return {"package": package, "version": importlib.metadata.version(package), "python": platform.python_version()}
+
+    def prepare(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Makes data and work, warms up and finds out how many calls make a sample."""
+        prepared = self._make(method, arguments)
+        if prepared is None:
+            return {"missing": True}
+        self.work = prepared
+        for _ in range(WARM_UP_CALLS - 1):
+            prepared()
+        result = fingerprint(prepared()) if self.entry.computes else None
+        self.calls = math.ceil(SHORTEST_SAMPLE / max(seconds(prepared), 1e-9))
+        return {"fingerprint": result}
+
+    def sample(self, budget: float) -> dict[str, Any]:
+        """Times of calls, as many as fit into `budget` seconds, and at least one."""
+        assert self.work is not None, "sample before prepare"
+        gc.disable()
+        end = time.perf_counter() + budget
+        times = [seconds(self.work, self.calls)]
+        while time.perf_counter() < end:
+            times.append(seconds(self.work, self.calls))
+        gc.enable()
+        gc.collect()
+        return {"seconds": times}
+
+    def first(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The time of the first call; what comes before it (imports, data) does not count."""
+        work = self._make(method, arguments)
+        return {"missing": True} if work is None else {"seconds": [seconds(work)]}
+
+    def release(self) -> dict[str, Any]:
+        """Lets go of the work and its data."""
+        self.work = None
+        gc.collect()
+        return {}
+
+    def _make(self, method: str, arguments: dict[str, Any]) -> Work | None:
+        maker = getattr(self.peer, method, None)
+        return None if maker is None else maker(**arguments)
+
+
+def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """What the worker says to a request; a failure is told, not raised."""
+    try:
+        reply: dict[str, Any] = getattr(worker, request.pop("do"))(**request)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return reply
+
+
+def main() -> None:
+    """Answers requests until the input ends."""
+    # Frameworks print what they like; the answers keep the original output to themselves.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    name, threads = sys.argv[1], int(sys.argv[2])
+    set_affinity(threads)
+    try:
+        worker = Worker(name, threads)
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
+        return
+    print(json.dumps(worker.describe()), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(worker, json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

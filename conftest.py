@@ -1,0 +1,62 @@
+"""What all tests share: one seed for everything random, printed at the start, and the names that examples use."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+try:  # until weft.core stands
+    import weft.core as mx
+    import weft.nn as nn
+    import weft.optimizers as optim
+
+    HAS_CORE = hasattr(mx, "random")
+except (ImportError, AttributeError):
+    mx = nn = optim = None
+    HAS_CORE = False
+
+# Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
+hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("thorough", parent=hypothesis.settings.get_profile("weft"), max_examples=1000)
+hypothesis.settings.load_profile("weft")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draws a seed unless `--hypothesis-seed` gives one; before hypothesis reads that option."""
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Says how to repeat this run."""
+    return f"seed: repeat with --hypothesis-seed={config.getoption('hypothesis_seed')}"
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run, for tests that draw their own numbers."""
+    return int(pytestconfig.getoption("hypothesis_seed"))
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """Random numbers that do not depend on which tests ran before."""
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(autouse=True)
+def _seed_random_state(seed: int) -> None:
+    """Every test starts with the same random state, whichever ran before it."""
+    if HAS_CORE:
+        mx.random.seed(seed)
+
+
+@pytest.fixture(autouse=True)
+def _names_in_examples(doctest_namespace: dict[str, Any]) -> None:
+    """Examples in docstrings may use `mx`, `nn` and `optim` without importing them."""
+    doctest_namespace.update(mx=mx, nn=nn, optim=optim)

@@ -1,0 +1,82 @@
+"""The command line: `python -m weft info` and `python -m weft demo`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import weft
+import weft.core as mx
+from weft.compiler.codegen import jit
+
+DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "safetensors", "platformdirs")
+DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
+
+
+def installed(package: str) -> str:
+    """The version of an installed package, or that it is missing."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def facts() -> list[tuple[str, str]]:
+    """What Weft found on this machine, as names and values."""
+    device = mx.device_info(mx.cpu)
+    host = jit.host()
+    return [
+        ("weft", weft.__version__),
+        ("python", f"{platform.python_version()} ({sys.executable})"),
+        ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        ("processor", f"{device['device_name']} (code for {host.name}), {os.cpu_count()} cores"),
+        ("memory", f"{int(device['memory_size']) / 2**30:.1f} GiB"),
+        ("device", str(mx.default_device())),
+        *((package, installed(package)) for package in DEPENDENCIES),
+    ]
+
+
+def info() -> int:
+    """Prints versions, processor, threads and folders: what a report of a problem should contain."""
+    rows = facts()
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def demo(arguments: Sequence[str]) -> int:
+    """Runs `weft.demo`, or says which packages it needs."""
+    missing = [package for package in DEMO_PACKAGES if find_spec(package) is None]
+    if missing:
+        print(f"The demo needs {', '.join(missing)}: pip install 'weft[demo]'", file=sys.stderr)
+        return 2
+    sys.argv[1:] = arguments
+    runpy.run_module("weft.demo", run_name="__main__", alter_sys=True)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command that the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m weft", description=weft.__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="what Weft found on this machine")
+    commands.add_parser(
+        "demo", help="train a classifier of handwritten digits (python -m weft demo --help)", add_help=False
+    )
+    options, rest = parser.parse_known_args(arguments)
+    if options.command == "demo":
+        return demo(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return info()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

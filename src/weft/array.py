@@ -1,0 +1,566 @@
+"""The user's array: a name for a node of the graph, with Python's operators, indexing, conversion and printing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, NoReturn, final
+
+import numpy as np
+
+import weft.primitives as p
+from weft import ops
+from weft.compiler.evaluate import evaluate
+from weft.dtypes import Dtype, as_dtype, bfloat16
+from weft.formatting import format_array
+from weft.graph.node import Handle, describe, leaf, wrap
+from weft.graph.tracing import no_value, traced_placeholder
+from weft.ops.convert import as_array
+from weft.ops.nested import from_nested
+from weft.ops.subscripts import divided, getitem, new_value, update
+from weft.runtime.interchange import from_numpy, scalar, to_numpy
+from weft.runtime.memory import View
+
+__all__ = ["ArrayAt", "array"]
+
+_SCALARS = (bool, int, float, complex)
+_COMPARABLE = (Handle, *_SCALARS, np.ndarray, np.generic)
+
+
+@final
+class array(Handle):
+    """An array of numbers of one dtype, computed when its values are needed.
+
+    Args:
+        val: a number, nested lists or tuples of numbers and arrays, an array, NumPy data, or anything that
+            offers a buffer, DLPack or ``__array__``. It is copied.
+        dtype: of the elements. If None, it is that of ``val``; Python's whole numbers are ``int32`` (``int64`` if they do
+            not fit), others ``float32`` or ``complex64``, and double precision becomes single.
+
+    Raises:
+        TypeError: ``val`` cannot be made an array.
+        ValueError: nested lists are of different lengths, or a number does not fit the dtype.
+
+    >>> mx.array([[1, 2], [3, 4]])
+    array([[1, 2],
+           [3, 4]], dtype=int32)
+    >>> mx.array([1, 2.5])
+    array([1, 2.5], dtype=float32)
+    """
+
+    __slots__ = ()
+    __module__ = "weft.core"
+
+    # NumPy's arrays and scalars leave the operators to this class: what they make of it has to stay traceable.
+    __array_priority__ = 1000
+
+    def __init__(self, val: Any, dtype: Dtype | None = None) -> None:
+        if dtype is not None:
+            dtype = as_dtype(dtype)
+        if isinstance(val, (list, tuple)):
+            self.node = from_nested(val, dtype).node
+        elif isinstance(val, (Handle, *_SCALARS, np.ndarray)):
+            self.node = as_array(val, dtype).node
+        else:
+            self.node = as_array(_foreign(val), dtype).node
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("mx.array cannot be subclassed: operations would give plain arrays.")
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return tuple(map(int, self.node.shape))
+
+    @property
+    def dtype(self) -> Dtype:
+        """The type of the elements."""
+        return self.node.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.node.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self.node.size)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.node.dtype.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self.node.size) * self.node.dtype.size
+
+    @property
+    def T(self) -> array:
+        """The array with its axes in reverse order."""
+        return ops.transpose(self)
+
+    @property
+    def mT(self) -> array:
+        """The array with its last two axes exchanged."""
+        return ops.matrix_transpose(self)
+
+    @property
+    def real(self) -> array:
+        """The real part."""
+        return ops.real(self)
+
+    @property
+    def imag(self) -> array:
+        """The imaginary part."""
+        return ops.imag(self)
+
+    @property
+    def at(self) -> ArrayAt:
+        """Updates that combine: ``a.at[index].add(value)`` adds as often as ``index`` names a place.
+
+        >>> mx.array([0, 0, 0]).at[mx.array([0, 2, 2])].add(1)
+        array([1, 0, 2], dtype=int32)
+        """
+        return ArrayAt(self)
+
+    # Operators
+
+    __add__ = ops.add
+    __sub__ = ops.subtract
+    __mul__ = ops.multiply
+    __truediv__ = ops.divide
+    __floordiv__ = ops.floor_divide
+    __mod__ = ops.remainder
+    __pow__ = ops.power
+    __matmul__ = ops.matmul
+    __and__ = ops.bitwise_and
+    __or__ = ops.bitwise_or
+    __xor__ = ops.bitwise_xor
+    __lshift__ = ops.left_shift
+    __rshift__ = ops.right_shift
+    __neg__ = ops.negative
+    __pos__ = ops.positive
+    __abs__ = ops.abs
+    __invert__ = ops.bitwise_invert
+    __divmod__ = ops.divmod
+    __lt__ = ops.less
+    __le__ = ops.less_equal
+    __gt__ = ops.greater
+    __ge__ = ops.greater_equal
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, _COMPARABLE) or hasattr(other, "__array__"):
+            return ops.equal(self, other)
+        return NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        if isinstance(other, _COMPARABLE) or hasattr(other, "__array__"):
+            return ops.not_equal(self, other)
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __radd__(self, other: Any) -> array:
+        return ops.add(other, self)
+
+    def __rsub__(self, other: Any) -> array:
+        return ops.subtract(other, self)
+
+    def __rmul__(self, other: Any) -> array:
+        return ops.multiply(other, self)
+
+    def __rtruediv__(self, other: Any) -> array:
+        return ops.divide(other, self)
+
+    def __rfloordiv__(self, other: Any) -> array:
+        return ops.floor_divide(other, self)
+
+    def __rmod__(self, other: Any) -> array:
+        return ops.remainder(other, self)
+
+    def __rpow__(self, other: Any) -> array:
+        return ops.power(other, self)
+
+    def __rmatmul__(self, other: Any) -> array:
+        return ops.matmul(other, self)
+
+    def __rand__(self, other: Any) -> array:
+        return ops.bitwise_and(other, self)
+
+    def __ror__(self, other: Any) -> array:
+        return ops.bitwise_or(other, self)
+
+    def __rxor__(self, other: Any) -> array:
+        return ops.bitwise_xor(other, self)
+
+    def __rlshift__(self, other: Any) -> array:
+        return ops.left_shift(other, self)
+
+    def __rrshift__(self, other: Any) -> array:
+        return ops.right_shift(other, self)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return ops.divmod(other, self)
+
+    # In place: the handle names another node, the old one stays what it is.
+
+    def __iadd__(self, other: Any) -> array:
+        self.node = ops.add(self, other).node
+        return self
+
+    def __isub__(self, other: Any) -> array:
+        self.node = ops.subtract(self, other).node
+        return self
+
+    def __imul__(self, other: Any) -> array:
+        self.node = ops.multiply(self, other).node
+        return self
+
+    def __itruediv__(self, other: Any) -> array:
+        if not self.node.dtype.is_inexact:
+            raise ValueError(
+                f"An array of {self.node.dtype.name} cannot hold its quotient: use a = a / b, a //= b, or a floating dtype."
+            )
+        self.node = ops.divide(self, other).node
+        return self
+
+    def __ifloordiv__(self, other: Any) -> array:
+        self.node = ops.floor_divide(self, other).node
+        return self
+
+    def __imod__(self, other: Any) -> array:
+        self.node = ops.remainder(self, other).node
+        return self
+
+    def __ipow__(self, other: Any) -> array:
+        self.node = ops.power(self, other).node
+        return self
+
+    def __imatmul__(self, other: Any) -> array:
+        self.node = ops.matmul(self, other).node
+        return self
+
+    def __iand__(self, other: Any) -> array:
+        self.node = ops.bitwise_and(self, other).node
+        return self
+
+    def __ior__(self, other: Any) -> array:
+        self.node = ops.bitwise_or(self, other).node
+        return self
+
+    def __ixor__(self, other: Any) -> array:
+        self.node = ops.bitwise_xor(self, other).node
+        return self
+
+    def __ilshift__(self, other: Any) -> array:
+        self.node = ops.left_shift(self, other).node
+        return self
+
+    def __irshift__(self, other: Any) -> array:
+        self.node = ops.right_shift(self, other).node
+        return self
+
+    # Indexing
+
+    __getitem__ = getitem
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.node = update(self, index, value, "set").node
+
+    def __len__(self) -> int:
+        if not self.node.shape:
+            raise TypeError("len() of a 0-d array.")
+        return int(self.node.shape[0])
+
+    def __iter__(self) -> Iterator[array]:
+        if not self.node.shape:
+            raise TypeError("Cannot iterate over a 0-d array.")
+        fixed = wrap(self.node)
+        return (getitem(fixed, place) for place in range(len(self)))
+
+    # Functions as methods
+
+    abs = ops.abs
+    all = ops.all
+    any = ops.any
+    argmax = ops.argmax
+    argmin = ops.argmin
+    astype = ops.astype
+    conj = ops.conj
+    cos = ops.cos
+    diag = ops.diag
+    diagonal = ops.diagonal
+    exp = ops.exp
+    flatten = ops.flatten
+    log = ops.log
+    log10 = ops.log10
+    log1p = ops.log1p
+    log2 = ops.log2
+    logsumexp = ops.logsumexp
+    max = ops.max
+    mean = ops.mean
+    min = ops.min
+    moveaxis = ops.moveaxis
+    prod = ops.prod
+    reciprocal = ops.reciprocal
+    round = ops.round
+    rsqrt = ops.rsqrt
+    sin = ops.sin
+    split = ops.split
+    sqrt = ops.sqrt
+    square = ops.square
+    squeeze = ops.squeeze
+    std = ops.std
+    sum = ops.sum
+    swapaxes = ops.swapaxes
+    var = ops.var
+
+    def reshape(self, *shape: Any, stream: Any = None) -> array:
+        """The same elements in another shape; see `mx.reshape`. The shape may be one sequence or several ints."""
+        return ops.reshape(self, _unpacked(shape), stream=stream)
+
+    def transpose(self, *axes: Any, stream: Any = None) -> array:
+        """The axes in another order; see `mx.transpose`. The order may be one sequence or several ints."""
+        return ops.transpose(self, _unpacked(axes) if axes else None, stream=stream)
+
+    # Values
+
+    def _value(self, action: str) -> View:
+        """The values in memory; ``action`` says in an error what they are needed for."""
+        node = self.node
+        view = node.value
+        if view is None or view.event is not None:
+            if view is None:
+                placeholder = traced_placeholder(node)
+                if placeholder is not None:
+                    raise no_value(node, placeholder, action)
+            evaluate([node])
+            view = node.value
+            assert view is not None
+        return view
+
+    def _numpy(self, action: str) -> np.ndarray[Any, Any]:
+        """The values as a read-only NumPy array that shares their memory."""
+        view = self._value(action)
+        return to_numpy(view, self.node.shape, self.node.dtype)
+
+    def item(self) -> Any:
+        """The only element, as a Python number.
+
+        Raises:
+            ValueError: there is not exactly one.
+
+        >>> mx.array([2.5]).item()
+        2.5
+        """
+        return self._scalar("take the item of")
+
+    def _scalar(self, action: str, remedy: str = "") -> Any:
+        if self.node.size != 1:
+            raise ValueError(f"Cannot {action} an array of shape {self.shape}: it has {self.size} elements, not one.{remedy}")
+        return scalar(self._value(action), self.node.dtype)
+
+    def tolist(self) -> Any:
+        """The elements as Python numbers in nested lists.
+
+        >>> mx.array([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self._numpy("list the elements of").tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("take the truth value of", " Use mx.any(a) or mx.all(a)."))
+
+    def __int__(self) -> int:
+        return int(self._scalar("convert to int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("convert to float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("convert to complex"))
+
+    def __index__(self) -> int:
+        node = self.node
+        if node.shape or not node.dtype.is_integer:
+            raise TypeError(f"Only a 0-d array of integers can be an index or a count, not {describe(node.shape, node.dtype)}.")
+        return int(self._scalar("use as an index"))
+
+    def __repr__(self) -> str:
+        node = self.node
+        placeholder = traced_placeholder(node)
+        if placeholder is None:
+            return format_array(self._numpy("print"), node.dtype)
+        if placeholder.trace.active:
+            raise no_value(node, placeholder, "print")
+        what = describe(node.shape, node.dtype)
+        return f"array(<{what} traced by {placeholder.trace}, without a value>, dtype={node.dtype.name})"
+
+    def __format__(self, specification: str) -> str:
+        if self.node.shape:
+            return format(str(self), specification)
+        return format(self._scalar("format"), specification)
+
+    def __bytes__(self) -> bytes:
+        return self._numpy("take the bytes of").tobytes()
+
+    # Interchange. There is no `__array_interface__`: who reads it keeps this handle alive but not the memory, which is
+    # freed when the handle names another node.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        values = self._numpy("make a NumPy array of")
+        if copy is True:
+            return values.astype(dtype) if dtype is not None else values.copy()
+        if dtype is None or np.dtype(dtype) == values.dtype:
+            return values
+        if copy is False:
+            raise ValueError(f"Cannot see an array of {self.node.dtype.name} as {np.dtype(dtype)} without a copy.")
+        return values.astype(dtype)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        if self.node.dtype is bfloat16:
+            raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
+        if flags & _WRITABLE:
+            raise BufferError("The memory of an array is read-only; make a copy, for example with np.array(a).")
+        return memoryview(self._numpy("take the buffer of"))
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if self.node.dtype is bfloat16:
+            raise BufferError("DLPack through NumPy has no bfloat16; convert with a.astype(mx.float32).")
+        values = self._numpy("exchange")
+        if max_version is None or max_version < (1, 0):
+            # Before version 1 nothing could say that the memory must not be written.
+            if copy is False:
+                raise BufferError("Memory that is read-only needs DLPack 1.0 or a copy.")
+            return values.copy().__dlpack__()
+        return values.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)  # type: ignore[arg-type]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        # By name: the namespace is above this layer.
+        return importlib.import_module("weft.core")
+
+    def __copy__(self) -> array:
+        return wrap(self.node)  # type: ignore[no-any-return]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> array:
+        return wrap(self.node)  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        values = np.ascontiguousarray(self._numpy("pickle"))
+        return _unpickled, (values.tobytes(), values.shape, self.node.dtype)
+
+
+_WRITABLE = 1
+"""The flag of the buffer protocol that asks for memory to write to."""
+
+
+def _unpickled(data: bytes, shape: tuple[int, ...], dtype: Dtype) -> array:
+    values = np.frombuffer(data, np.uint8).view(dtype.numpy).reshape(shape)
+    return wrap(leaf(from_numpy(values), shape, dtype))  # type: ignore[no-any-return]
+
+
+def _unpacked(values: tuple[Any, ...]) -> Any:
+    """The only one if it is a sequence, else all of them."""
+    return values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+
+
+def _foreign(value: Any) -> Any:
+    """NumPy data of what offers it in its own way."""
+    if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__") or hasattr(value, "__array__"):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    try:
+        return np.asarray(memoryview(value))
+    except TypeError:
+        return value
+
+
+@final
+class ArrayAt:
+    """Elements of an array that are to be combined with others: ``a.at[index].add(value)``."""
+
+    __slots__ = ("_array", "_index", "_is_indexed")
+    __module__ = "weft.core"
+
+    def __init__(self, array: array) -> None:
+        self._array, self._index, self._is_indexed = array, None, False
+
+    def __getitem__(self, index: Any) -> ArrayAt:
+        selected = ArrayAt(self._array)
+        selected._index, selected._is_indexed = index, True
+        return selected
+
+    def _combined(self, value: Any, mode: str) -> array:
+        if not self._is_indexed:
+            raise ValueError(f"Say where: a.at[index].{mode}(value).")
+        return update(self._array, self._index, value, mode)  # type: ignore[no-any-return]
+
+    def add(self, value: Any) -> array:
+        """A copy of the array in which ``value`` is added at the index.
+
+        >>> mx.array([1, 2, 3]).at[:2].add(10)
+        array([11, 12, 3], dtype=int32)
+        """
+        return self._combined(value, "add")
+
+    def subtract(self, value: Any) -> array:
+        """A copy of the array in which ``value`` is subtracted at the index.
+
+        >>> mx.array([1, 2, 3]).at[0].subtract(1)
+        array([0, 2, 3], dtype=int32)
+        """
+        return self._combined(_negated(self._array, value), "add")
+
+    def multiply(self, value: Any) -> array:
+        """A copy of the array that is multiplied by ``value`` at the index.
+
+        >>> mx.array([1, 2, 3]).at[::2].multiply(10)
+        array([10, 2, 30], dtype=int32)
+        """
+        return self._combined(value, "multiply")
+
+    def divide(self, value: Any) -> array:
+        """A copy of the array that is divided by ``value`` at the index; quotients of integers are rounded down.
+
+        >>> mx.array([1.0, 2.0, 3.0]).at[0].divide(2)
+        array([0.5, 2, 3], dtype=float32)
+        """
+        if not self._is_indexed:
+            raise ValueError("Say where: a.at[index].divide(value).")
+        return divided(self._array, self._index, value)  # type: ignore[no-any-return]
+
+    def maximum(self, value: Any) -> array:
+        """A copy of the array with the larger of element and ``value`` at the index.
+
+        >>> mx.array([1, 2, 3]).at[:].maximum(2)
+        array([2, 2, 3], dtype=int32)
+        """
+        return self._combined(value, "maximum")
+
+    def minimum(self, value: Any) -> array:
+        """A copy of the array with the smaller of element and ``value`` at the index.
+
+        >>> mx.array([1, 2, 3]).at[:].minimum(2)
+        array([1, 2, 2], dtype=int32)
+        """
+        return self._combined(value, "minimum")
+
+
+def _negated(x: array, value: Any) -> Any:
+    return p.negative(new_value(x, value))

@@ -1,0 +1,320 @@
+"""Makes one kernel from a cluster: expressions of loop indices from nodes, then a loop nest around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.compiler.index import ZERO, Term, Terms, added, shifted, through_view, weighted
+from weft.compiler.kernel import Access, Instruction, Kernel, Launch, Level
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape
+
+Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
+
+
+class Draft:
+    """Kernel instructions over loop axis ids, before the axes are ordered.
+
+    ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None. ``kernel.k`` of
+    `Indexed.element` is this class.
+    """
+
+    def __init__(self, in_memory: Places, reduced: Sequence[int]) -> None:
+        self._in_memory = in_memory
+        self._reduced = tuple(reduced)
+        self._values: dict[Any, int] = {}
+        self._wrapped: list[tuple[Node, Term]] = []
+        self.instructions: list[Instruction] = []
+        self.terms: list[Term | None] = []
+        self.depends: list[frozenset[int]] = []
+
+    def _emit(self, instruction: Instruction, term: Term | None = None, axes: Sequence[int] = ()) -> int:
+        depends = set(axes)
+        needed = list(instruction.inputs)
+        if instruction.where is not None:
+            needed.append(instruction.where)
+        if term is not None:
+            depends.update(axis for axis, _ in term.axes)
+            needed.extend(value for value, _ in term.computed)
+        stage = 0
+        for value in needed:
+            source = self.instructions[value]
+            after = source.operation == "reduce"
+            depends |= self.depends[value]
+            stage = max(stage, source.stage + after)
+        if instruction.operation == "reduce":
+            depends -= set(self._reduced)
+        instruction.stage = stage
+        self.instructions.append(instruction)
+        self.terms.append(term)
+        self.depends.append(frozenset(depends))
+        return len(self.instructions) - 1
+
+    def _once(self, key: Any, make: Callable[[], int]) -> int:
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = make()
+        return value
+
+    def value(self, node: Node, terms: Terms, where: int | None = None) -> int:
+        """The value of ``node`` at an index."""
+        while True:
+            place = self._in_memory(node)
+            if place is not None:
+                return self._load(node, place, terms, where)
+            step = behind_view(node, terms)
+            if step is None:
+                break
+            node, terms = step
+        return self._once((node, terms, where), lambda: self._expression(node, terms, where))
+
+    def _load(self, node: Node, place: tuple[Any, Sequence[int], int], terms: Terms, where: int | None) -> int:
+        operand, strides, offset = place
+        term = shifted(weighted(terms, strides), offset)
+
+        def make() -> int:
+            access = Access(node.dtype, (), (), 0, 0, (), operand)
+            return self._emit(Instruction("load", node.dtype, (), access=access, where=where), term)
+
+        return self._once(("load", operand, term, where), make)
+
+    def _expression(self, node: Node, terms: Terms, where: int | None) -> int:
+        primitive = node.primitive
+        if isinstance(primitive, p.Elementwise):
+            inputs = tuple([self.value(x, () if not x.shape else terms, where) for x in node.inputs])
+            return self._apply(primitive, inputs, node.dtype, node.keywords)
+        if p.is_constant(node):
+            return self._once(("scalar", node), lambda: self._emit(Instruction("scalar", node.dtype, (), scalar=node.params[0])))
+        if isinstance(primitive, p.Reduction):
+            return self._reduce(node, terms)
+        return int(primitive.element(Reader(self, node, where), terms, node))
+
+    def _apply(self, primitive: p.Elementwise, inputs: tuple[int, ...], dtype: Dtype, params: dict[str, Any]) -> int:
+        key = (primitive, inputs, tuple(params.items()))
+        return self._once(key, lambda: self._emit(Instruction("apply", dtype, inputs, primitive, params)))
+
+    def _reduce(self, node: Node, terms: Terms) -> int:
+        source, axes = node.inputs[0], node.params[0]
+        inner = list(terms)
+        reduced = iter(self._reduced)
+        for axis in axes:
+            inner.insert(axis, ZERO if source.shape[axis] == 1 else Term(0, ((next(reduced), 1),)))
+        inputs = [self.value(source, tuple(inner))]
+        if node.primitive.reducer.needs_index:
+            inputs.append(self.place(weighted([inner[axis] for axis in axes], row_major([source.shape[a] for a in axes]))))
+        return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive), axes=self._reduced)
+
+    def place(self, term: Term) -> int:
+        """The value of an index, as int64."""
+        return self._once(("place", term), lambda: self._emit(Instruction("place", dtypes.int64, ()), term))
+
+    def place_from(self, node: Node, terms: Terms, count: int, extent: int) -> Term:
+        """A place along an axis of ``extent`` that an integer node holds; valid places are 0 to ``count - 1``."""
+        affine = affine_places(node, terms, count)
+        if affine is not None:
+            return affine
+        found = self.apply(p.cast, self.value(node, terms), dtype=dtypes.int64)
+        wrapped = self.apply(p.wrap_index, found, self.place(Term(extent)), self.place(Term(count)))
+        return Term(0, (), ((wrapped, 1),))
+
+    def apply(self, primitive: p.Elementwise, *values: int, **params: Any) -> int:
+        """Scalar code on values."""
+        if primitive is p.cast:
+            dtype = params["dtype"]
+        elif primitive.result is None:
+            dtype = dtypes.uint32 if primitive.name == "random_word" else self.instructions[values[-1]].dtype
+        else:
+            dtype = primitive.result
+        return self._apply(primitive, values, dtype, params)
+
+    def store(self, value: int, term: Term, operand: Any, dtype: Dtype, axes: Sequence[int], combine: Any = None) -> None:
+        """Write a value, once for every index of ``axes``."""
+        access = Access(dtype, (), (), 0, 0, (), operand)
+        self._emit(Instruction("store", dtype, (value,), access=access, combine=combine), term, axes)
+
+
+class Reader:
+    """What the scalar code of an `Indexed` primitive sees of the kernel: the inputs of its node."""
+
+    def __init__(self, draft: Draft, node: Node, where: int | None) -> None:
+        self._draft, self._node, self._where = draft, node, where
+        self.apply = draft.apply
+        self.place = draft.place
+
+    def read(self, position: int, terms: Sequence[Term], where: int | None = None) -> int:
+        """An element of an input, read only where a condition holds."""
+        both = where
+        if where is not None and self._where is not None:
+            both = self.apply(p.logical_and, where, self._where)
+        return self._draft.value(self._node.inputs[position], tuple(terms), self._where if both is None else both)
+
+    def number(self, value: int) -> int:
+        """An integer that is known when the kernel is launched."""
+        return self._draft.place(Term(value))
+
+    def fixed(self, value: int) -> Term:
+        return Term(value)
+
+    def shift(self, term: Term, distance: int) -> Term:
+        return shifted(term, distance)
+
+    def plus(self, left: Term, right: Term) -> Term:
+        return added(left, right)
+
+    def linear(self, terms: Sequence[Term], shape: Shape) -> int:
+        """The row-major position of an index."""
+        return self.place(weighted(terms, row_major(shape)))
+
+    def inside(self, bounds: Sequence[tuple[Term, int, int]]) -> int | None:
+        """Whether every term is at least its low and below its high bound; None if there are no bounds."""
+        result = None
+        for term, low, high in bounds:
+            at = self.place(term)
+            above = self.apply(p.greater_equal, at, self.number(low))
+            both = self.apply(p.logical_and, above, self.apply(p.less, at, self.number(high)))
+            result = both if result is None else self.apply(p.logical_and, result, both)
+        return result
+
+    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> Term:
+        """A place along an axis of ``extent`` from an integer input; valid places are 0 to ``count - 1``."""
+        return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)
+
+
+def affine_places(node: Node, terms: Terms, count: int) -> Term | None:
+    """The index itself, if ``node`` just counts along an axis and stays below ``count``."""
+    step = behind_view(node, terms)
+    while step is not None:
+        node, terms = step
+        step = behind_view(node, terms)
+    if node.primitive is not p.iota:
+        return None
+    shape, axis, _ = node.params
+    return terms[axis] if shape[axis] <= count else None
+
+
+def behind_view(node: Node, terms: Terms) -> tuple[Node, Terms] | None:
+    """The input of a view, and the index there; None if ``node`` is no view that an index can pass."""
+    primitive = node.primitive
+    if isinstance(primitive, p.View):
+        source = node.inputs[0]
+        return source, through_view(terms, primitive.places(source.shape, **node.keywords))
+    if primitive is p.barrier:
+        return node.inputs[0], terms
+    if primitive is p.reshape:
+        source = node.inputs[0]
+        positions = squeezed(source.shape, node.shape)
+        if positions is not None:
+            return source, tuple([ZERO if axis is None else terms[axis] for axis in positions])
+    return None
+
+
+def squeezed(source: Shape, target: Shape) -> list[int | None] | None:
+    """For a reshape that only adds or drops axes of extent 1: the target axis of each source axis, else None."""
+    positions = [axis for axis, extent in enumerate(target) if extent != 1]
+    if [extent for extent in source if extent != 1] != [target[axis] for axis in positions]:
+        return None
+    following = iter(positions)
+    return [None if extent == 1 else next(following) for extent in source]
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return strides[::-1]
+
+
+def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Launch:
+    """Order and merge the loop axes of a draft, and place every instruction in the nest."""
+    reduced = set(draft._reduced)
+    kept = [axis for axis in axes if axis not in reduced]
+    lane = axes[-1] if axes else None
+    if lane in reduced and _writes_along(draft, reduced):
+        lane = kept[-1] if kept else None
+    mode = "none" if lane is None else ("reduced" if lane in reduced else "kept")
+    rows = [axis for axis in kept if axis != lane]
+    sweeps = [axis for axis in axes if axis in reduced and axis != lane]
+    nest = _Nest(draft, extents)
+    rows = nest.merge_rows(rows, lane if mode == "kept" else None)
+    nest.place(rows, sweeps, lane, mode)
+    kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
+    lane_extent = 1 if lane is None else nest.extents[lane]
+    return Launch(
+        kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent
+    )
+
+
+def _writes_along(draft: Draft, reduced: set[int]) -> bool:
+    """Whether a store has computed places: then lanes may collide along the axes that the places depend on."""
+    return any(
+        instruction.operation == "store" and term is not None and term.computed
+        for instruction, term in zip(draft.instructions, draft.terms, strict=True)
+    )
+
+
+class _Nest:
+    """Strides per loop axis of every access, while axes are merged."""
+
+    def __init__(self, draft: Draft, extents: dict[int, int]) -> None:
+        self._draft = draft
+        self.extents = dict(extents)
+        self._strides = [dict(term.axes) if term is not None else None for term in draft.terms]
+
+    def merge_rows(self, rows: list[int], lane: int | None) -> list[int]:
+        """Merge neighbours that every access walks over as over one axis."""
+        order = rows if lane is None else [*rows, lane]
+        merged: list[int] = []
+        for axis in order:
+            if merged and self._mergeable(merged[-1], axis):
+                outer = merged.pop()
+                self.extents[axis] *= self.extents[outer]
+                for strides in self._strides:
+                    if strides is not None:
+                        strides.pop(outer, None)
+                self._draft.depends = [
+                    (depends - {outer}) | {axis} if outer in depends else depends for depends in self._draft.depends
+                ]
+            merged.append(axis)
+        return merged if lane is None else merged[:-1]
+
+    def _mergeable(self, outer: int, inner: int) -> bool:
+        extent = self.extents[inner]
+        if not all(
+            strides is None or strides.get(outer, 0) == strides.get(inner, 0) * extent for strides in self._strides
+        ):
+            return False
+        # A value that depends on one axis only would be computed for both.
+        return all((outer in depends) == (inner in depends) for depends in self._draft.depends)
+
+    def place(self, rows: list[int], sweeps: list[int], lane: int | None, mode: str) -> None:
+        """Fill in accesses and levels of all instructions."""
+        order = {axis: position + 1 for position, axis in enumerate(sweeps)}
+        for position, instruction in enumerate(self._draft.instructions):
+            depends = self._draft.depends[position]
+            term, strides = self._draft.terms[position], self._strides[position]
+            if term is not None and strides is not None:
+                access = instruction.access or Access(instruction.dtype, (), (), 0, 0, (), None)
+                access.rows = tuple([strides.get(axis, 0) for axis in rows])
+                access.sweeps = tuple([strides.get(axis, 0) for axis in sweeps])
+                access.lane = strides.get(lane, 0) if lane is not None else 0
+                access.offset, access.computed = term.start, term.computed
+                instruction.access = access
+            instruction.varying = lane in depends
+            instruction.sweep = max([order[axis] for axis in depends if axis in order], default=0)
+            below = instruction.sweep or (mode == "reduced" and instruction.varying)
+            in_row = instruction.stage > 0 or instruction.operation in ("store", "reduce")
+            if below:
+                instruction.level = Level.SWEEP
+            elif in_row or any(axis in depends for axis in rows) or self._after_sweep(instruction):
+                instruction.level = Level.ROW
+            else:
+                instruction.level = Level.KERNEL
+
+    def _after_sweep(self, instruction: Instruction) -> bool:
+        return any(self._draft.instructions[value].level is not Level.KERNEL for value in instruction.inputs)
+
+

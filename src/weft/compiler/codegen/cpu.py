@@ -1,0 +1,472 @@
+"""Loops and vectors of a CPU around the scalar code of a kernel.
+
+The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``: `number_layout` says what the 64-bit
+``numbers`` are; ``table`` holds buffer addresses and scalars of the call; units ``begin`` to ``end`` are done, where a unit is a row or, if
+the lane axis is kept, a block of lanes of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import HALVES, Complex, Lanes, Value
+from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, store
+from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, number_layout
+
+VIRTUAL_LANES = 16
+LANE_CHUNK = 4096
+SWEEP_CHUNK = 256
+_EXACT = {"where", "astype", "abs", "negative", "maximum", "minimum", "copy"}
+
+
+def generate(kernel: Kernel, name: str) -> str:
+    """The LLVM IR of a kernel as a module with one function."""
+    return _Generator(kernel).function(name)
+
+
+class _Generator:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.e = Emitter()
+        self.scalar = MathLanes(self.e, 1)
+        self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
+        self.width = self.vector.width
+        self.layout = number_layout(kernel)
+        self.stages = 1 + max((i.stage for i in kernel.instructions), default=0)
+        self.values: dict[int, Any] = {}
+        self.offsets: dict[int, str] = {}
+        self.bases: dict[int, str] = {}
+        self.sweep_indices: list[str] = []
+        self.lane_index = "0"
+        self.mask: str | None = None
+        self.numbers: dict[int, str] = {}
+
+    def number(self, *key: object) -> str:
+        """A run-time number of the launch; it was read at the start of the function."""
+        return self.numbers[self.layout[key]]
+
+    def function(self, name: str) -> str:
+        for position in self.layout.values():
+            pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}")
+            self.numbers[position] = self.e.load("i64", pointer)
+        for position, instruction in enumerate(self.kernel.instructions):
+            self._prepare(position, instruction)
+        self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
+        with self.e.loop("%begin", "%end") as unit:
+            self._unit(unit)
+        return self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
+
+    def _prepare(self, position: int, instruction: Instruction) -> None:
+        access = instruction.access
+        if access is None:
+            return
+        self.offsets[position] = "0"
+        if access.operand is not None:
+            pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
+            address = self.e.load("ptr", pointer)
+            self.bases[position] = self.e.assign(f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}")
+        else:
+            self.offsets[position] = self.number(position, "offset")
+
+    def _unit(self, unit: str) -> None:
+        kept = self.kernel.lane == "kept"
+        row, block = unit, "0"
+        if kept:
+            blocks = self.number("blocks")
+            row = self.e.assign(f"udiv i64 {unit}, {blocks}")
+            block = self.e.assign(f"urem i64 {unit}, {blocks}")
+        with self._scope():
+            self._enter_row(row)
+            self._emit_where(lambda i: i.level is Level.ROW and not i.varying and i.stage == 0 and i.operation not in ("reduce", "store"))
+            if kept:
+                self._lane_block(block)
+            else:
+                self._body()
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        """Values and offsets made inside are forgotten at the end: their registers do not dominate what follows."""
+        values, offsets = dict(self.values), dict(self.offsets)
+        yield
+        self.values, self.offsets = values, offsets
+
+    def _enter_row(self, row: str) -> None:
+        remaining = row
+        indices: list[str] = []
+        for axis in reversed(range(self.kernel.rows)):
+            if axis == 0:
+                indices.append(remaining)
+                break
+            extent = self.number("row", axis)
+            indices.append(self.e.assign(f"urem i64 {remaining}, {extent}"))
+            remaining = self.e.assign(f"udiv i64 {remaining}, {extent}")
+        indices.reverse()
+        for axis, index in enumerate(indices):
+            self._advance("row", axis, index, range(len(self.kernel.instructions)))
+
+    def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
+        """Add ``index`` times its stride to the offset of every access that has one."""
+        for position in positions:
+            key = (position, kind, axis)
+            if key in self.layout:
+                step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
+                self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
+
+    def _lane_block(self, block: str) -> None:
+        size, extent = self.number("block"), self.number("lane")
+        start = self.e.assign(f"mul i64 {block}, {size}")
+        stop = self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
+        self._lanes(start, stop, self._body)
+
+    def _smaller(self, left: str, right: str) -> str:
+        less = self.e.assign(f"icmp slt i64 {left}, {right}")
+        return self.e.assign(f"select i1 {less}, i64 {left}, i64 {right}")
+
+    def _lanes(self, start: str, stop: str, body: Any) -> None:
+        """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then a masked rest."""
+        length = self.e.assign(f"sub i64 {stop}, {start}")
+        whole = self.e.assign(f"and i64 {length}, {-self.width}")
+        full = self.e.assign(f"add i64 {start}, {whole}")
+        with self.e.loop(start, full, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            body()
+        with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
+            self.lane_index = full
+            indices = self._lane_indices()
+            last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
+            self.mask = (indices < last).name
+            body()
+        self.mask = None
+
+    def _lane_indices(self) -> Value:
+        """The position of each lane along the lane axis."""
+        first = self.vector.splat(Value(self.scalar, self.lane_index, dtypes.int64))
+        if self.width == 1:
+            return first
+        iota = ", ".join(f"i64 {lane}" for lane in range(self.width))
+        return first + Value(self.vector, f"<{iota}>", dtypes.int64)
+
+    def _body(self) -> None:
+        """All stages of a row (or of some lanes of a row)."""
+        for stage in range(self.stages):
+            self._emit_where(lambda i, stage=stage: self._is_between(i, stage))
+            self._sweep(stage)
+
+    def _is_between(self, instruction: Instruction, stage: int) -> bool:
+        """Whether a value or store belongs before the sweep of a stage."""
+        if instruction.stage != stage or instruction.operation == "reduce" or instruction.level is Level.SWEEP:
+            return False
+        return instruction.varying or instruction.stage > 0 or instruction.operation == "store"
+
+    def _emit_where(self, chosen: Any) -> None:
+        for position, instruction in enumerate(self.kernel.instructions):
+            if position not in self.values and chosen(instruction):
+                self.values[position] = self._instruction(position, instruction)
+
+    def _sweep(self, stage: int) -> None:
+        """One pass over the swept axes: the reductions and stores of a stage."""
+        instructions = self.kernel.instructions
+        roots = [
+            position
+            for position, i in enumerate(instructions)
+            if i.stage == stage and (i.operation == "reduce" or (i.operation == "store" and i.level is Level.SWEEP))
+        ]
+        if not roots:
+            return
+        reductions = {
+            position: _Accumulator(self, instructions[position]) for position in roots if instructions[position].operation == "reduce"
+        }
+        needed = self._needed(roots)
+        with self._scope():
+            self._open_sweep(1, needed, reductions)
+        for position, accumulator in reductions.items():
+            self.values[position] = accumulator.result()
+
+    def _needed(self, roots: Sequence[int]) -> list[int]:
+        """The sweep-level instructions that some roots depend on, and the stores among the roots, in order."""
+        needed: set[int] = set()
+        pending = list(roots)
+        while pending:
+            position = pending.pop()
+            if position in needed:
+                continue
+            instruction = self.kernel.instructions[position]
+            if position in roots or instruction.level is Level.SWEEP:
+                needed.add(position)
+                pending.extend(instruction.inputs)
+                if instruction.where is not None:
+                    pending.append(instruction.where)
+                if instruction.access is not None:
+                    pending.extend(value for value, _ in instruction.access.computed)
+        return sorted(needed)
+
+    def _open_sweep(self, depth: int, needed: list[int], reductions: dict[int, _Accumulator]) -> None:
+        """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these are reduced too."""
+        if depth > self.kernel.sweeps:
+            if self.kernel.lane == "reduced":
+                self._chunks("0", self.number("lane"), LANE_CHUNK, reductions, self._reduced_lanes(needed, reductions))
+            elif self.kernel.sweeps == 0:
+                self._chunks("0", "1", 1, reductions, lambda start, stop: self._accumulate(needed, reductions))
+            return
+        last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
+        extent = self.number("sweep", depth - 1)
+
+        def iterate(start: str, stop: str) -> None:
+            with self.e.loop(start, stop) as index, self._scope():
+                self._advance("sweep", depth - 1, index, needed)
+                self._emit_needed(needed, depth)
+                self._open_sweep(depth + 1, needed, reductions)
+                if last:
+                    self._accumulate(needed, reductions)
+
+        if last:
+            self._chunks("0", extent, SWEEP_CHUNK, reductions, iterate)
+        else:
+            iterate("0", extent)
+
+    def _emit_needed(self, needed: list[int], depth: int) -> None:
+        """Values that are known once ``depth`` sweep loops are open."""
+        last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
+        for position in needed:
+            instruction = self.kernel.instructions[position]
+            uniform = not (instruction.varying and self.kernel.lane == "reduced")
+            if position in self.values or instruction.operation in ("reduce", "store"):
+                continue
+            if uniform and (instruction.sweep <= depth or last) and self._ready(instruction):
+                self.values[position] = self._instruction(position, instruction)
+
+    def _ready(self, instruction: Instruction) -> bool:
+        return all(value in self.values for value in instruction.inputs)
+
+    def _accumulate(self, needed: list[int], reductions: dict[int, _Accumulator]) -> None:
+        for position in needed:
+            instruction = self.kernel.instructions[position]
+            if position in reductions:
+                reductions[position].step()
+            elif position not in self.values:
+                self.values[position] = self._instruction(position, instruction)
+
+    def _reduced_lanes(self, needed: list[int], reductions: dict[int, _Accumulator]) -> Any:
+        return lambda start, stop: self._lanes(start, stop, lambda: self._accumulate(needed, reductions))
+
+    def _chunks(self, start: str, stop: str, size: int, reductions: dict[int, _Accumulator], iterate: Any) -> None:
+        """Run ``iterate`` over a range, in chunks if some reduction collects chunks in another dtype."""
+        if not any(accumulator.chunked for accumulator in reductions.values()):
+            iterate(start, stop)
+            return
+        with self.e.loop(start, stop, size) as chunk:
+            for accumulator in reductions.values():
+                accumulator.begin_chunk()
+            iterate(chunk, self._smaller(self.e.assign(f"add i64 {chunk}, {size}"), stop))
+            for accumulator in reductions.values():
+                accumulator.end_chunk()
+
+    def lanes_of(self, instruction: Instruction) -> Lanes:
+        return self.vector if instruction.varying else self.scalar
+
+    def _instruction(self, position: int, instruction: Instruction) -> Any:
+        operation = instruction.operation
+        if operation == "apply":
+            return self._apply(instruction)
+        if operation == "load":
+            L = self.lanes_of(instruction)
+            return load(L, instruction.dtype, self._place(position, instruction, L), self._mask(instruction, L))
+        if operation == "store":
+            return self._store(position, instruction)
+        if operation == "scalar":
+            return self._scalar(position, instruction)
+        if operation == "place":
+            return self._index(position, instruction)
+        raise AssertionError(f"{operation} has no code")
+
+    def _apply(self, instruction: Instruction) -> Any:
+        L = self.lanes_of(instruction)
+        inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
+        result = instruction.primitive.lanes(L, *inputs, **instruction.params)
+        if instruction.dtype in HALVES and instruction.primitive.name not in _EXACT:
+            return L.round_to(result, instruction.dtype)
+        if isinstance(result, Value) and result.dtype is not instruction.dtype:
+            return Value(L, result.name, instruction.dtype)
+        return result
+
+    def fitted(self, value: Any, L: Lanes) -> Any:
+        """A value in the lanes of ``L``: repeated in all of them if it is the same for all."""
+        return L.splat(value) if value.lanes.width != L.width else value
+
+    def _mask(self, instruction: Instruction, L: Lanes) -> str | None:
+        """The lanes in which an access happens; None for all."""
+        tail = Value(L, self.mask, dtypes.bool_) if self.mask is not None and L is self.vector else None
+        if instruction.where is None:
+            return None if tail is None else tail.name
+        where = self.fitted(self.values[instruction.where], L)
+        return str((where & tail).name if tail is not None else where.name)
+
+    def _place(self, position: int, instruction: Instruction, L: Lanes) -> Place:
+        access = instruction.access
+        assert access is not None
+        index = Value(self.scalar, self.offsets[position], dtypes.int64)
+        spread: Value | None = None
+        for place, (value, _) in enumerate(access.computed):
+            found = self.values[value]
+            part = found * self.fitted(Value(self.scalar, self.number(position, "computed", place), dtypes.int64), found.lanes)
+            if found.lanes.width > 1:
+                spread = part if spread is None else spread + part
+            else:
+                index = index + part
+        lane = access.lane_stride
+        if L.width > 1 and (spread is not None or lane is not LaneStride.ONE):
+            indices = L.splat(index)
+            if spread is not None:
+                indices = indices + spread
+            if lane is not LaneStride.NONE:
+                indices = indices + self._lane_steps(position, lane)
+            return Place(self.bases[position], indices.name, True)
+        if lane is not LaneStride.NONE:
+            step = Value(self.scalar, self.lane_index, dtypes.int64)
+            if lane is LaneStride.ANY:
+                step = step * Value(self.scalar, self.number(position, "lane"), dtypes.int64)
+            index = index + step
+        return Place(self.bases[position], index.name, False)
+
+    def _lane_steps(self, position: int, lane: LaneStride) -> Value:
+        indices = self._lane_indices()
+        if lane is LaneStride.ONE:
+            return indices
+        return indices * self.vector.splat(Value(self.scalar, self.number(position, "lane"), dtypes.int64))
+
+    def _store(self, position: int, instruction: Instruction) -> None:
+        access = instruction.access
+        assert access is not None
+        varying = instruction.varying
+        L = self.vector if varying else self.scalar
+        place, mask = self._place(position, instruction, L), self._mask(instruction, L)
+        value = self.fitted(self.values[instruction.inputs[0]], L)
+        if instruction.combine is not None:
+            old = load(L, access.dtype, place, mask)
+            value = instruction.combine.lanes(L, old, value)
+            if access.dtype in HALVES:
+                value = L.round_to(value, access.dtype)
+        store(L, value, access.dtype, place, mask)
+
+    def _scalar(self, position: int, instruction: Instruction) -> Any:
+        pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")
+        raw = self.e.load(MEMORY_TYPES[instruction.dtype], pointer)
+        return from_memory(self.scalar, raw, instruction.dtype)
+
+    def _index(self, position: int, instruction: Instruction) -> Value:
+        access = instruction.access
+        assert access is not None
+        index = Value(self.scalar, self.offsets[position], dtypes.int64)
+        for place, (value, _) in enumerate(access.computed):
+            found = self.values[value]
+            index = self.fitted(index, found.lanes) + found * self.fitted(
+                Value(self.scalar, self.number(position, "computed", place), dtypes.int64), found.lanes
+            )
+        if access.lane_stride is LaneStride.NONE:
+            return index
+        if self.width == 1:
+            return index + self._lane_steps(position, access.lane_stride)
+        return self.fitted(index, self.vector) + self._lane_steps(position, access.lane_stride)
+
+
+class _Accumulator:
+    """The running state of one reduction, in stack slots that LLVM turns into registers."""
+
+    def __init__(self, generator: _Generator, instruction: Instruction) -> None:
+        self.g = generator
+        self.instruction = instruction
+        self.reducer = instruction.primitive.reducer
+        source = generator.kernel.instructions[instruction.inputs[0]].dtype
+        self.identity = list(self.reducer.identity(source))
+        self.total_dtypes = list(self.reducer.total(source))
+        self.chunked = self.total_dtypes != [dtype for dtype, _ in self.identity]
+        lanes_reduced = generator.kernel.lane == "reduced"
+        self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
+        self.totals = [self._slots(dtype) for dtype in self.total_dtypes]
+        self.partials = [self._slots(dtype) for dtype, _ in self.identity] if self.chunked else self.totals
+        self._write(self.totals, [self._constant(value, dtype) for dtype, (_, value) in zip(self.total_dtypes, self.identity, strict=True)])
+
+    def _slots(self, dtype: Any) -> list[str]:
+        part = dtypes.float32 if dtype.is_complex else dtype
+        return [self.g.e.slot(self.L.type_of(part)) for _ in range(2 if dtype.is_complex else 1)]
+
+    def _constant(self, value: Any, dtype: Any) -> Any:
+        if dtype.is_complex:
+            return Complex(self.L.constant(value, dtypes.float32), self.L.constant(0.0, dtypes.float32))
+        return self.L.constant(value, dtype)
+
+    def _write(self, slots: list[list[str]], values: Sequence[Any]) -> None:
+        for places, value in zip(slots, values, strict=True):
+            parts = [value.real, value.imag] if isinstance(value, Complex) else [value]
+            for place, part in zip(places, parts, strict=True):
+                self.g.e.store(self.L.type_of(part.dtype), part.name, place)
+
+    def _read(self, slots: list[list[str]], kinds: Sequence[Any]) -> tuple[Any, ...]:
+        values: list[Any] = []
+        for places, dtype in zip(slots, kinds, strict=True):
+            part = dtypes.float32 if dtype.is_complex else dtype
+            parts = [Value(self.L, self.g.e.load(self.L.type_of(part), place), part) for place in places]
+            values.append(Complex(*parts) if dtype.is_complex else parts[0])
+        return tuple(values)
+
+    def begin_chunk(self) -> None:
+        if self.chunked:
+            self._write(self.partials, [self._constant(value, dtype) for dtype, value in self.identity])
+
+    def step(self) -> None:
+        """Fold the current element (of each lane) in."""
+        g, L = self.g, self.L
+        inputs = [g.fitted(g.values[value], L) for value in self.instruction.inputs]
+        index = inputs[1] if len(inputs) > 1 else None
+        kinds = [dtype for dtype, _ in self.identity]
+        before = self._read(self.partials, kinds)
+        after = self.reducer.merge(L, before, self.reducer.lift(L, inputs[0], index))
+        if g.mask is not None and g.kernel.lane == "reduced":
+            mask = Value(L, g.mask, dtypes.bool_)
+            after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
+        self._write(self.partials, after)
+
+    def end_chunk(self) -> None:
+        if not self.chunked:
+            return
+        partial = self._read(self.partials, [dtype for dtype, _ in self.identity])
+        widened = tuple([self.L.convert(v, dtype) for v, dtype in zip(partial, self.total_dtypes, strict=True)])
+        total = self._read(self.totals, self.total_dtypes)
+        self._write(self.totals, self.reducer.merge(self.L, total, widened))
+
+    def result(self) -> Any:
+        """The finished value: lanes are folded in halves if they are reduced."""
+        values, L = self._read(self.totals, self.total_dtypes), self.L
+        if self.g.kernel.lane == "reduced":
+            while L.width > 1:
+                low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]
+                L = low[0].lanes
+                values = self.reducer.merge(L, tuple(low), tuple(high))
+            L = self.g.scalar
+            values = tuple([_relaned(v, L) for v in values])
+        return self.reducer.finish(L, values, self.instruction.dtype)
+
+
+def _half(L: Lanes, value: Any, which: int) -> Any:
+    """The lower or upper half of the lanes."""
+    if isinstance(value, Complex):
+        return Complex(_half(L, value.real, which), _half(L, value.imag, which))
+    width = L.width // 2
+    narrow = MathLanes(L.emitter, width)
+    type_ = L.type_of(value.dtype)
+    if width == 1:
+        return Value(narrow, L.emitter.assign(f"extractelement {type_} {value.name}, i64 {which}"), value.dtype)
+    lanes = ", ".join(f"i32 {which * width + lane}" for lane in range(width))
+    text = f"shufflevector {type_} {value.name}, {type_} poison, <{width} x i32> <{lanes}>"
+    return Value(narrow, L.emitter.assign(text), value.dtype)
+
+
+def _relaned(value: Any, L: Lanes) -> Any:
+    if isinstance(value, Complex):
+        return Complex(_relaned(value.real, L), _relaned(value.imag, L))
+    return Value(L, value.name, value.dtype)

@@ -1,0 +1,508 @@
+"""Lanes: the arithmetic that scalar code of operations is written against.
+
+A `Value` stands for one number per lane. On a CPU it is an LLVM vector of ``width`` elements, with
+``width == 1`` a plain scalar (as on a GPU, where each thread is a lane). Code written against `Lanes` does
+not know which, so a formula exists once for every target.
+
+Half precision never appears as arithmetic: a ``float16`` or ``bfloat16`` value is held as the float32 of the same
+value, computed in float32 and rounded after each operation (`Lanes.round_to`), which is correctly rounded for
+``+ - * / sqrt`` because float32 has more than twice the bits (Figueroa, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.dtypes import Dtype
+
+REGISTER_TYPES: dict[Dtype, str] = {
+    dtypes.bool_: "i1",
+    dtypes.uint8: "i8",
+    dtypes.uint16: "i16",
+    dtypes.uint32: "i32",
+    dtypes.uint64: "i64",
+    dtypes.int8: "i8",
+    dtypes.int16: "i16",
+    dtypes.int32: "i32",
+    dtypes.int64: "i64",
+    dtypes.float16: "float",
+    dtypes.bfloat16: "float",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+INTRINSIC_SUFFIXES = {"float": "f32", "double": "f64", "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
+HALVES = (dtypes.float16, dtypes.bfloat16)
+
+Number = bool | int | float
+
+
+class Value:
+    """One number per lane: a register, its dtype and the lanes that made it."""
+
+    __slots__ = ("dtype", "lanes", "name")
+
+    def __init__(self, lanes: Lanes, name: str, dtype: Dtype) -> None:
+        self.lanes, self.name, self.dtype = lanes, name, dtype
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self.lanes.arithmetic("add", self, other)
+
+    def __radd__(self, other: Number) -> Value:
+        return self.lanes.arithmetic("add", other, self)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self.lanes.arithmetic("sub", self, other)
+
+    def __rsub__(self, other: Number) -> Value:
+        return self.lanes.arithmetic("sub", other, self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self.lanes.arithmetic("mul", self, other)
+
+    def __rmul__(self, other: Number) -> Value:
+        return self.lanes.arithmetic("mul", other, self)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        """Division of floating-point lanes."""
+        return self.lanes.arithmetic("div", self, other)
+
+    def __rtruediv__(self, other: Number) -> Value:
+        return self.lanes.arithmetic("div", other, self)
+
+    def __neg__(self) -> Value:
+        return self.lanes.negative(self)
+
+    def __and__(self, other: Value | Number) -> Value:
+        return self.lanes.bitwise("and", self, other)
+
+    def __or__(self, other: Value | Number) -> Value:
+        return self.lanes.bitwise("or", self, other)
+
+    def __xor__(self, other: Value | Number) -> Value:
+        return self.lanes.bitwise("xor", self, other)
+
+    def __invert__(self) -> Value:
+        return self.lanes.bitwise("xor", self, True if self.dtype.is_bool else -1)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self.lanes.bitwise("shl", self, other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        """Arithmetic shift for signed dtypes, logical for unsigned ones."""
+        return self.lanes.bitwise("ashr" if self.dtype.is_signed else "lshr", self, other)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self.lanes.compare("lt", self, other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self.lanes.compare("le", self, other)
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return self.lanes.compare("gt", self, other)
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return self.lanes.compare("ge", self, other)
+
+    # `==` and `!=` stay Python's own, so that values can be dictionary keys: use Lanes.equal and Lanes.not_equal.
+
+
+class Complex:
+    """A complex number per lane: two real values with the arithmetic of complex numbers."""
+
+    __slots__ = ("imag", "real")
+    dtype = dtypes.complex64
+
+    def __init__(self, real: Value, imag: Value) -> None:
+        self.real, self.imag = real, imag
+
+    @property
+    def lanes(self) -> Lanes:
+        return self.real.lanes
+
+    def _parts(self, other: Any) -> tuple[Any, Any]:
+        if isinstance(other, Complex):
+            return other.real, other.imag
+        if isinstance(other, complex):
+            return other.real, other.imag
+        return other, 0.0
+
+    def __add__(self, other: Any) -> Complex:
+        real, imag = self._parts(other)
+        return Complex(self.real + real, self.imag + imag)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Complex:
+        real, imag = self._parts(other)
+        return Complex(self.real - real, self.imag - imag)
+
+    def __rsub__(self, other: Any) -> Complex:
+        return (-self) + other
+
+    def __mul__(self, other: Any) -> Complex:
+        if isinstance(other, (Value, int, float)):
+            return Complex(self.real * other, self.imag * other)
+        real, imag = self._parts(other)
+        return Complex(self.real * real - self.imag * imag, self.real * imag + self.imag * real)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Complex:
+        if isinstance(other, (Value, int, float)):
+            return Complex(self.real / other, self.imag / other)
+        return self.lanes.complex_divide(self, other)
+
+    def __neg__(self) -> Complex:
+        return Complex(-self.real, -self.imag)
+
+
+class Lanes:
+    """Emits the arithmetic of ``width`` lanes into an `Emitter`."""
+
+    def __init__(self, emitter: Emitter, width: int) -> None:
+        self.emitter, self.width = emitter, width
+
+    def type_of(self, dtype: Dtype) -> str:
+        """The LLVM type of a value of ``dtype`` in these lanes."""
+        element = REGISTER_TYPES[dtype]
+        return f"<{self.width} x {element}>" if self.width > 1 else element
+
+    def _suffix(self, dtype: Dtype) -> str:
+        suffix = INTRINSIC_SUFFIXES[REGISTER_TYPES[dtype]]
+        return f"v{self.width}{suffix}" if self.width > 1 else suffix
+
+    def constant(self, value: Number, dtype: Dtype) -> Value:
+        """The same number in every lane, rounded to ``dtype``."""
+        text = literal(value, dtype)
+        if self.width > 1:
+            text = f"splat ({REGISTER_TYPES[dtype]} {text})"
+        return Value(self, text, dtype)
+
+    def coerce(self, value: Value | Number, dtype: Dtype) -> Value:
+        """``value`` itself, or the constant of ``dtype`` for a Python number."""
+        return value if isinstance(value, Value) else self.constant(value, dtype)
+
+    def _pair(self, left: Value | Number, right: Value | Number) -> tuple[Value, Value]:
+        dtype = left.dtype if isinstance(left, Value) else right.dtype  # type: ignore[union-attr]  # one is a Value
+        left, right = self.coerce(left, dtype), self.coerce(right, dtype)
+        if REGISTER_TYPES[left.dtype] != REGISTER_TYPES[right.dtype]:
+            raise TypeError(f"lanes of {left.dtype.name} met lanes of {right.dtype.name}")
+        return left, right
+
+    def arithmetic(self, operation: str, left: Value | Number | Complex, right: Value | Number | Complex) -> Any:
+        if isinstance(right, Complex):
+            return getattr(right, f"__r{operation}__")(left)
+        left, right = self._pair(left, right)  # type: ignore[arg-type]  # complex is handled above
+        prefix = "f" if left.dtype.is_floating else ""
+        return self._two(f"{prefix}{operation}", left, right)
+
+    def bitwise(self, operation: str, left: Value | Number, right: Value | Number) -> Value:
+        left, right = self._pair(left, right)
+        return self._two(operation, left, right)
+
+    def _two(self, instruction: str, left: Value, right: Value) -> Value:
+        text = f"{instruction} {self.type_of(left.dtype)} {left.name}, {right.name}"
+        return Value(self, self.emitter.assign(text), left.dtype)
+
+    def integer_divide(self, left: Value, right: Value | Number) -> Value:
+        """Division of integers towards zero; the caller excludes a zero divisor and the one overflow."""
+        left, right = self._pair(left, right)
+        return self._two("sdiv" if left.dtype.is_signed else "udiv", left, right)
+
+    def integer_remainder(self, left: Value, right: Value | Number) -> Value:
+        """The remainder with the sign of the dividend; the caller excludes a zero divisor and the one overflow."""
+        left, right = self._pair(left, right)
+        return self._two("srem" if left.dtype.is_signed else "urem", left, right)
+
+    def truncate_to_integer(self, x: Value, dtype: Dtype) -> Value:
+        """A float rounded towards zero; the caller excludes what no integer of ``dtype`` equals then."""
+        return self._cast("fptosi" if dtype.is_signed else "fptoui", x, dtype)
+
+    def any_lane(self, condition: Value) -> str:
+        """The register of an ``i1`` that says whether ``condition`` holds in any lane."""
+        if self.width == 1:
+            return condition.name
+        type_ = self.type_of(condition.dtype)
+        return self.emitter.call(f"llvm.vector.reduce.or.v{self.width}i1", "i1", [(type_, condition.name)])
+
+    def highest_bit(self, x: Value) -> str:
+        """The register of an ``i64``: how many bits the largest of all lanes has, its value taken as unsigned."""
+        element, all_bits = REGISTER_TYPES[x.dtype], x.name
+        if self.width > 1:
+            type_, name = self.type_of(x.dtype), f"llvm.vector.reduce.or.v{self.width}{element}"
+            all_bits = self.emitter.call(name, element, [(type_, x.name)])
+        wide = all_bits if element == "i64" else self.emitter.assign(f"zext {element} {all_bits} to i64")
+        zeros = self.emitter.call("llvm.ctlz.i64", "i64", [("i64", wide), ("i1", "false")])
+        return self.emitter.assign(f"sub i64 64, {zeros}")
+
+    def float_remainder(self, left: Value, right: Value | Number) -> Value:
+        """``left - trunc(left / right) * right``, exactly (C's fmod)."""
+        left, right = self._pair(left, right)
+        return self._two("frem", left, right)
+
+    def negative(self, x: Value) -> Value:
+        type_ = self.type_of(x.dtype)
+        text = f"fneg {type_} {x.name}" if x.dtype.is_floating else f"sub {type_} {self.constant(0, x.dtype).name}, {x.name}"
+        return Value(self, self.emitter.assign(text), x.dtype)
+
+    def compare(self, relation: str, left: Value | Number, right: Value | Number) -> Value:
+        """Lanes of bool; for floating point every comparison with NaN is false, but ``ne`` is true."""
+        left, right = self._pair(left, right)
+        dtype = left.dtype
+        if dtype.is_floating:
+            predicate = "fcmp une" if relation == "ne" else f"fcmp o{relation}"
+        elif relation in ("eq", "ne"):
+            predicate = f"icmp {relation}"
+        else:
+            predicate = f"icmp {'s' if dtype.is_signed else 'u'}{relation}"
+        text = f"{predicate} {self.type_of(dtype)} {left.name}, {right.name}"
+        return Value(self, self.emitter.assign(text), dtypes.bool_)
+
+    def equal(self, left: Value | Number, right: Value | Number) -> Value:
+        return self.compare("eq", left, right)
+
+    def not_equal(self, left: Value | Number, right: Value | Number) -> Value:
+        return self.compare("ne", left, right)
+
+    def compare_values(self, relation: str, left: Any, right: Any) -> Value:
+        """A comparison of real or complex values; complex numbers are ordered by real, then by imaginary part."""
+        if not isinstance(left, Complex):
+            return self.compare(relation, left, right)
+        reals, imags = self.equal(left.real, right.real), self.compare(relation, left.imag, right.imag)
+        if relation == "eq":
+            return reals & imags
+        if relation == "ne":
+            return ~reals | imags
+        return self.compare(relation[0] + "t", left.real, right.real) | (reals & imags)
+
+    def sign(self, x: Any) -> Any:
+        """-1, 0 or 1, and NaN for NaN; a complex number over its magnitude."""
+        if isinstance(x, Complex):
+            size = self.absolute(x)
+            zero = self.equal(size, 0)
+            return self.select(zero, x, x / self.select(zero, self.constant(1.0, size.dtype), size))
+        if x.dtype.is_floating:
+            unit = self.copysign(self.constant(1.0, x.dtype), x)
+            return self.select(self.equal(x, 0) | self.is_nan(x), x, unit)
+        if not x.dtype.is_signed:
+            return self.select(self.equal(x, 0), x, self.constant(1, x.dtype))
+        one = self.constant(1, x.dtype)
+        return self.select(x > 0, one, self.select(x < 0, -one, x))
+
+    def round(self, x: Any) -> Any:
+        """The nearest integer, ties to even; by parts for complex numbers."""
+        if isinstance(x, Complex):
+            return Complex(self.rint(x.real), self.rint(x.imag))
+        return self.rint(x) if x.dtype.is_floating else x
+
+    def conjugate(self, x: Any) -> Any:
+        return Complex(x.real, -x.imag) if isinstance(x, Complex) else x
+
+    def shift_left(self, x: Value, places: Value) -> Value:
+        """Zero once all bits are shifted out."""
+        return self.select(self._shifts_all(x, places), self.constant(0, x.dtype), x << self._few(x, places))
+
+    def shift_right(self, x: Value, places: Value) -> Value:
+        """Copies of the sign bit (zeros if unsigned) come in."""
+        last = self.constant(8 * x.dtype.size - 1, x.dtype)
+        if x.dtype.is_signed:
+            return x >> self.select(self._shifts_all(x, places), last, places)
+        return self.select(self._shifts_all(x, places), self.constant(0, x.dtype), x >> self._few(x, places))
+
+    def _shifts_all(self, x: Value, places: Value) -> Value:
+        beyond = places >= 8 * x.dtype.size
+        return beyond | (places < 0) if x.dtype.is_signed else beyond
+
+    def _few(self, x: Value, places: Value) -> Value:
+        return places & (8 * x.dtype.size - 1)
+
+    def select(self, condition: Value, yes: Any, no: Any) -> Any:
+        """``yes`` where ``condition`` holds, else ``no``."""
+        if isinstance(yes, Complex) or isinstance(no, Complex):
+            return Complex(self.select(condition, yes.real, no.real), self.select(condition, yes.imag, no.imag))
+        yes, no = self._pair(yes, no)
+        mask, type_ = self.type_of(dtypes.bool_), self.type_of(yes.dtype)
+        text = f"select {mask} {condition.name}, {type_} {yes.name}, {type_} {no.name}"
+        return Value(self, self.emitter.assign(text), yes.dtype)
+
+    def intrinsic(self, name: str, *arguments: Value) -> Value:
+        """Call ``llvm.<name>`` on values of one dtype."""
+        first = arguments[0]
+        type_ = self.type_of(first.dtype)
+        function = f"llvm.{name}.{self._suffix(first.dtype)}"
+        result = self.emitter.call(function, type_, [(type_, value.name) for value in arguments])
+        return Value(self, result, first.dtype)
+
+    def fma(self, x: Value, y: Value | Number, z: Value | Number) -> Value:
+        """``x * y + z`` rounded once."""
+        return self.intrinsic("fma", x, self.coerce(y, x.dtype), self.coerce(z, x.dtype))
+
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Horner's scheme with fused multiply-add; the highest power comes first."""
+        result = self.constant(coefficients[0], x.dtype)
+        for coefficient in coefficients[1:]:
+            result = self.fma(result, x, coefficient)
+        return result
+
+    def absolute(self, x: Value) -> Value:
+        if x.dtype.is_floating:
+            return self.intrinsic("fabs", x)
+        if not x.dtype.is_signed:
+            return x
+        return self.select(x < 0, -x, x)
+
+    def sqrt(self, x: Value) -> Value:
+        return self.intrinsic("sqrt", x)
+
+    def floor(self, x: Value) -> Value:
+        return self.intrinsic("floor", x)
+
+    def ceil(self, x: Value) -> Value:
+        return self.intrinsic("ceil", x)
+
+    def trunc(self, x: Value) -> Value:
+        return self.intrinsic("trunc", x)
+
+    def rint(self, x: Value) -> Value:
+        """The nearest integer; ties go to the even one."""
+        return self.intrinsic("rint", x)
+
+    def copysign(self, magnitude: Value, sign: Value | Number) -> Value:
+        return self.intrinsic("copysign", magnitude, self.coerce(sign, magnitude.dtype))
+
+    def is_nan(self, x: Value) -> Value:
+        return self.not_equal(x, x)
+
+    def maximum(self, x: Value, y: Value | Number) -> Value:
+        """The larger one; NaN where either is NaN."""
+        x, y = self._pair(x, y)
+        larger = self.select(x > y, x, y)
+        return self.select(self.is_nan(x), x, larger) if x.dtype.is_floating else larger
+
+    def minimum(self, x: Value, y: Value | Number) -> Value:
+        """The smaller one; NaN where either is NaN."""
+        x, y = self._pair(x, y)
+        smaller = self.select(x < y, x, y)
+        return self.select(self.is_nan(x), x, smaller) if x.dtype.is_floating else smaller
+
+    def bitcast(self, x: Value, dtype: Dtype) -> Value:
+        """The same bits read as another dtype whose register has the same size."""
+        text = f"bitcast {self.type_of(x.dtype)} {x.name} to {self.type_of(dtype)}"
+        return Value(self, self.emitter.assign(text), dtype)
+
+    def _cast(self, instruction: str, x: Value, dtype: Dtype) -> Value:
+        text = f"{instruction} {self.type_of(x.dtype)} {x.name} to {self.type_of(dtype)}"
+        return Value(self, self.emitter.assign(text), dtype)
+
+    def convert(self, x: Any, dtype: Dtype) -> Any:
+        """A conversion of values: rounding to nearest, truncation towards zero for integers, ``!= 0`` for bool.
+
+        A float that no integer of ``dtype`` equals after truncation saturates, NaN becomes zero: the result is the
+        same on every machine.
+        """
+        if x.dtype is dtype:
+            return x
+        if dtype.is_complex:
+            real = self.convert(x, dtypes.float32)
+            return Complex(real, self.constant(0.0, dtypes.float32))
+        if isinstance(x, Complex):
+            return self.convert(x.real, dtype)
+        if dtype.is_bool:
+            return self.not_equal(x, 0)
+        if dtype in HALVES:
+            return self.round_to(self.convert(x, dtypes.float32), dtype)
+        if x.dtype.is_floating:
+            return self._convert_float(x, dtype)
+        if dtype.is_floating:
+            return self._cast("sitofp" if x.dtype.is_signed else "uitofp", x, dtype)
+        return self._resize_integer(x, dtype)
+
+    def _convert_float(self, x: Value, dtype: Dtype) -> Value:
+        if dtype.is_floating:
+            source, target = REGISTER_TYPES[x.dtype], REGISTER_TYPES[dtype]
+            if source == target:
+                return Value(self, x.name, dtype)
+            return self._cast("fpext" if source == "float" else "fptrunc", x, dtype)
+        operation = "fptosi" if dtype.is_signed else "fptoui"
+        source, target = self.type_of(x.dtype), self.type_of(dtype)
+        name = f"llvm.{operation}.sat.{self._suffix(dtype)}.{self._suffix(x.dtype)}"
+        return Value(self, self.emitter.call(name, target, [(source, x.name)]), dtype)
+
+    def _resize_integer(self, x: Value, dtype: Dtype) -> Value:
+        if REGISTER_TYPES[x.dtype] == REGISTER_TYPES[dtype]:
+            return Value(self, x.name, dtype)
+        if x.dtype.size > dtype.size:
+            return self._cast("trunc", x, dtype)
+        return self._cast("sext" if x.dtype.is_signed else "zext", x, dtype)
+
+    def round_to(self, x: Value, dtype: Dtype) -> Value:
+        """Round a float32 value to the nearest ``float16`` or ``bfloat16``, still held as float32."""
+        if dtype is dtypes.float16:
+            return self.half_from_bits(self.half_to_bits(Value(self, x.name, dtype)), dtype)
+        bits = self._rounded_bfloat16_bits(x)
+        return Value(self, self.bitcast(bits, dtypes.float32).name, dtype)
+
+    def _rounded_bfloat16_bits(self, x: Value) -> Value:
+        """The float32 bits of ``x`` rounded to 16 significant leading bits, ties to even; NaN stays NaN."""
+        bits = self.bitcast(Value(self, x.name, dtypes.float32), dtypes.uint32)
+        odd = (bits >> 16) & 1
+        rounded = (bits + odd + 0x7FFF) & 0xFFFF0000
+        quiet = (bits | 0x00400000) & 0xFFFF0000
+        return self.select(self.is_nan(x), quiet, rounded)
+
+    def half_to_bits(self, x: Value) -> Value:
+        """The uint16 storage bits of a half-precision value, rounding it to its dtype."""
+        if x.dtype is dtypes.float16:
+            element = f"<{self.width} x half>" if self.width > 1 else "half"
+            half = self.emitter.assign(f"fptrunc {self.type_of(dtypes.float32)} {x.name} to {element}")
+            text = f"bitcast {element} {half} to {self.type_of(dtypes.uint16)}"
+            return Value(self, self.emitter.assign(text), dtypes.uint16)
+        return self._cast("trunc", self._rounded_bfloat16_bits(x) >> 16, dtypes.uint16)
+
+    def half_from_bits(self, bits: Value, dtype: Dtype) -> Value:
+        """The value of half-precision storage bits, held as float32."""
+        if dtype is dtypes.float16:
+            element = f"<{self.width} x half>" if self.width > 1 else "half"
+            half = self.emitter.assign(f"bitcast {self.type_of(dtypes.uint16)} {bits.name} to {element}")
+            return Value(self, self.emitter.assign(f"fpext {element} {half} to {self.type_of(dtypes.float32)}"), dtype)
+        wide = self._cast("zext", bits, dtypes.uint32) << 16
+        return Value(self, self.bitcast(wide, dtypes.float32).name, dtype)
+
+    def splat(self, value: Any) -> Any:
+        """A value of one lane in every lane of these."""
+        if isinstance(value, Complex):
+            return Complex(self.splat(value.real), self.splat(value.imag))
+        if value.lanes.width == self.width:
+            return value
+        if not value.name.startswith("%"):
+            return Value(self, f"splat ({REGISTER_TYPES[value.dtype]} {value.name})", value.dtype)
+        type_, element = self.type_of(value.dtype), REGISTER_TYPES[value.dtype]
+        first = self.emitter.assign(f"insertelement {type_} poison, {element} {value.name}, i64 0")
+        text = f"shufflevector {type_} {first}, {type_} poison, <{self.width} x i32> zeroinitializer"
+        return Value(self, self.emitter.assign(text), value.dtype)
+
+
+def literal(value: Number, dtype: Dtype) -> str:
+    """The LLVM text of a constant."""
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.is_floating:
+        rounded = float(value) if dtype is dtypes.float64 else _as_float32(float(value))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+    bits = 8 * dtype.size
+    wrapped = int(value) & ((1 << bits) - 1)
+    return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+
+
+def _as_float32(value: float) -> float:
+    if math.isnan(value) or math.isinf(value):
+        return value
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)

@@ -1,0 +1,111 @@
+"""exp and what is close to it.
+
+With ``x = n ln 2 + r`` and ``abs(r) <= ln(2) / 2``: ``exp(x) = 2^n (1 + r + r^2 Q(r))`` (Cody and Waite, 1980), where the
+coefficients of Q are a minimax fit (``tools/fit.py exp``).
+"""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, Format, Table, at_least, at_most, format_of
+
+LOG2_E = 1.4426950408889634
+LN2: Table = {
+    FLOAT32: (0.6931471824645996, -1.9046542121259336e-09),
+    FLOAT64: (0.6931471805599453, 2.3190468138462996e-17),
+}
+Q: Table = {
+    FLOAT32: (0.0013820124, 0.008369103, 0.041668277, 0.16666517, 0.49999994),
+    FLOAT64: (
+        2.5073212623715166e-08,
+        2.763106172167358e-07,
+        2.7557428289639757e-06,
+        2.4801491111187872e-05,
+        0.00019841269611043456,
+        0.0013888888945223323,
+        0.008333333333469814,
+        0.0416666666665252,
+        0.1666666666666643,
+        0.5000000000000011,
+    ),
+}
+# Beyond these the result is 0 or infinity in any case, and 2^n still has an encoding as two factors.
+RANGE: Table = {FLOAT32: (-105.0, 90.0), FLOAT64: (-746.0, 711.0)}
+EXPM1_IS_INFINITE = {FLOAT32: 89.0, FLOAT64: 710.0}
+
+
+def reduce(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
+    """``r``, ``n`` and ``n`` as the lowest bits of an unsigned integer (above twice the exponent's bias)."""
+    format_ = format_of(x)
+    high, low = LN2[format_]
+    shifter = format_.shifter + 2 * format_.bias
+    shifted = L.fma(x, LOG2_E, shifter)
+    n = shifted - shifter
+    r = L.fma(n, -low, L.fma(n, -high, x))
+    return r, n, L.bitcast(shifted, format_.unsigned)
+
+
+def scale(L: Lanes, x: Value, bits: Value) -> Value:
+    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be beyond the normal numbers."""
+    format_: Format = format_of(x)
+    half = bits >> 1
+    first = L.bitcast(half << format_.fraction_bits, format_.dtype)
+    second = L.bitcast((bits - half) << format_.fraction_bits, format_.dtype)
+    return x * first * second
+
+
+def exp(L: Lanes, x: Value) -> Value:
+    lowest, highest = RANGE[format_of(x)]
+    r, _, bits = reduce(L, at_most(L, at_least(L, x, lowest), highest))
+    return scale(L, _exp_of_rest(L, r), bits)
+
+
+def _exp_of_rest(L: Lanes, r: Value) -> Value:
+    return L.polynomial(r, (*Q[format_of(r)], 1.0, 1.0))
+
+
+def half_exp(L: Lanes, x: Value) -> Value:
+    """``exp(x) / 2`` for positive x; it is finite a little longer than ``exp(x)``."""
+    _, highest = RANGE[format_of(x)]
+    r, _, bits = reduce(L, at_most(L, x, highest))
+    return scale(L, _exp_of_rest(L, r), bits - 1)
+
+
+def exp_of_negative(L: Lanes, x: Value) -> Value:
+    """``exp(x)`` for x in ``(-80, 0]``, where ``2^n`` is a normal number."""
+    format_ = format_of(x)
+    r, _, bits = reduce(L, x)
+    y = L.bitcast(_exp_of_rest(L, r), format_.unsigned)
+    return L.bitcast(y + ((bits - 2 * format_.bias) << format_.fraction_bits), format_.dtype)
+
+
+def expm1(L: Lanes, x: Value) -> Value:
+    """``exp(x) - 1`` from ``2^n (r + r^2 Q(r)) + (2^n - 1)``."""
+    format_ = format_of(x)
+    x = at_most(L, at_least(L, x, -2.0 - format_.fraction_bits), EXPM1_IS_INFINITE[format_])
+    r, n, bits = reduce(L, x)
+    high, low = LN2[format_]
+    lost = L.fma(n, -low, L.fma(n, -high, x) - r)
+    p = L.fma(r * r, L.polynomial(r, Q[format_]), lost)
+    # Half of 2^n, because 2^n itself overflows for the largest arguments.
+    power = L.bitcast((bits - (format_.bias + 1)) << format_.fraction_bits, format_.dtype)
+    y = L.fma(power, p, L.fma(power, r, power - 0.5))
+    return L.select(L.equal(x, 0.0), x, y + y)
+
+
+def sigmoid(L: Lanes, x: Value) -> Value:
+    """``1 / (1 + exp(-x))``.
+
+    With ``exp(-x) = 2^n (1 + t)`` and ``n = h + k`` it is ``2^-h / (2^-h + 2^k + 2^k t)``: no factor leaves the format, and
+    only two operations round the result, the last sum and the division.
+    """
+    format_ = format_of(x)
+    lowest, _ = RANGE[format_]
+    x = at_least(L, at_most(L, -x, -lowest), -1.0 - format_.fraction_bits)
+    r, _, bits = reduce(L, x)
+    t = L.fma(r * r, L.polynomial(r, Q[format_]), r)
+    half = bits >> 1
+    encoded = half << format_.fraction_bits
+    inverse = L.bitcast(((2 * format_.bias) << format_.fraction_bits) - encoded, format_.dtype)
+    rest = L.bitcast((bits - half) << format_.fraction_bits, format_.dtype)
+    return inverse / L.fma(rest, t, inverse + rest)

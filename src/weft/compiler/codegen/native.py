@@ -1,0 +1,369 @@
+"""Native code that is not generated from kernels: the thread pool, the loop over a plan's steps, calls of BLAS.
+
+A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them. Functions of steps have the signature of kernels,
+``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with several grains of units are shared with the workers of the
+pool, unless another thread is using it: then the caller does all the work itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft import dtypes
+from weft.compiler.codegen import jit
+from weft.dtypes import Dtype
+
+_PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+    "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+SPINS = 1000
+
+# Fields of %pool: 0 mutex, 1 start, 2 done (padded beyond any platform's pthread types), 3 epoch, 4 function, 5 numbers, 6 table, 7 units,
+# 8 grain, 9 next unit, 10 running workers, 11 workers, 12 busy, 13 stop.
+_POOL = """
+%pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64, i64 }
+%step = type { ptr, ptr, i64, i64 }
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+PAUSE_DECLARATION
+
+define i64 @weft_pool_init(ptr %p, i64 %workers) {
+entry:
+  %thread = alloca i64
+  %m = getelementptr %pool, ptr %p, i32 0, i32 0
+  %s = getelementptr %pool, ptr %p, i32 0, i32 1
+  %d = getelementptr %pool, ptr %p, i32 0, i32 2
+  %w = getelementptr %pool, ptr %p, i32 0, i32 11
+  call i32 @pthread_mutex_init(ptr %m, ptr null)
+  call i32 @pthread_cond_init(ptr %s, ptr null)
+  call i32 @pthread_cond_init(ptr %d, ptr null)
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i1, %started]
+  %more = icmp slt i64 %i, %workers
+  br i1 %more, label %start, label %out
+start:
+  %failed = call i32 @pthread_create(ptr %thread, ptr null, ptr @weft_worker, ptr %p)
+  %ok = icmp eq i32 %failed, 0
+  br i1 %ok, label %started, label %out
+started:
+  %t = load i64, ptr %thread
+  call i32 @pthread_detach(i64 %t)
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  store i64 %i, ptr %w
+  ret i64 %i
+}
+
+define internal void @drain(ptr %p) {
+entry:
+  %fp = getelementptr %pool, ptr %p, i32 0, i32 4
+  %f = load ptr, ptr %fp
+  %np = getelementptr %pool, ptr %p, i32 0, i32 5
+  %numbers = load ptr, ptr %np
+  %tp = getelementptr %pool, ptr %p, i32 0, i32 6
+  %table = load ptr, ptr %tp
+  %up = getelementptr %pool, ptr %p, i32 0, i32 7
+  %units = load i64, ptr %up
+  %gp = getelementptr %pool, ptr %p, i32 0, i32 8
+  %grain = load i64, ptr %gp
+  %xp = getelementptr %pool, ptr %p, i32 0, i32 9
+  br label %loop
+loop:
+  %begin = atomicrmw add ptr %xp, i64 %grain monotonic
+  %go = icmp slt i64 %begin, %units
+  br i1 %go, label %body, label %out
+body:
+  %after = add i64 %begin, %grain
+  %over = icmp sgt i64 %after, %units
+  %end = select i1 %over, i64 %units, i64 %after
+  call void %f(ptr %numbers, ptr %table, i64 %begin, i64 %end)
+  br label %loop
+out:
+  ret void
+}
+
+define internal ptr @weft_worker(ptr %p) {
+entry:
+  %m = getelementptr %pool, ptr %p, i32 0, i32 0
+  %s = getelementptr %pool, ptr %p, i32 0, i32 1
+  %d = getelementptr %pool, ptr %p, i32 0, i32 2
+  %ep = getelementptr %pool, ptr %p, i32 0, i32 3
+  %rp = getelementptr %pool, ptr %p, i32 0, i32 10
+  %stp = getelementptr %pool, ptr %p, i32 0, i32 13
+  br label %outer
+outer:
+  %seen = phi i64 [0, %entry], [%e, %finish]
+  br label %spin
+spin:
+  %k = phi i32 [0, %outer], [%k1, %again]
+  %e0 = load atomic i64, ptr %ep acquire, align 8
+  %changed = icmp ne i64 %e0, %seen
+  br i1 %changed, label %work, label %again
+again:
+  PAUSE
+  %k1 = add i32 %k, 1
+  %more = icmp slt i32 %k1, SPINS
+  br i1 %more, label %spin, label %block
+block:
+  call i32 @pthread_mutex_lock(ptr %m)
+  br label %check
+check:
+  %e1 = load atomic i64, ptr %ep acquire, align 8
+  %changed1 = icmp ne i64 %e1, %seen
+  br i1 %changed1, label %unlock, label %wait
+wait:
+  call i32 @pthread_cond_wait(ptr %s, ptr %m)
+  br label %check
+unlock:
+  call i32 @pthread_mutex_unlock(ptr %m)
+  br label %work
+work:
+  %e = phi i64 [%e0, %spin], [%e1, %unlock]
+  %stopping = load atomic i64, ptr %stp acquire, align 8
+  %stop = icmp ne i64 %stopping, 0
+  br i1 %stop, label %exit, label %run
+run:
+  call void @drain(ptr %p)
+  %before = atomicrmw sub ptr %rp, i64 1 acq_rel
+  %last = icmp eq i64 %before, 1
+  br i1 %last, label %signal, label %finish
+signal:
+  call i32 @pthread_mutex_lock(ptr %m)
+  call i32 @pthread_cond_signal(ptr %d)
+  call i32 @pthread_mutex_unlock(ptr %m)
+  br label %finish
+finish:
+  br label %outer
+exit:
+  %left = atomicrmw sub ptr %rp, i64 1 acq_rel
+  call i32 @pthread_mutex_lock(ptr %m)
+  call i32 @pthread_cond_signal(ptr %d)
+  call i32 @pthread_mutex_unlock(ptr %m)
+  ret ptr null
+}
+
+define internal void @wake(ptr %p) {
+  %m = getelementptr %pool, ptr %p, i32 0, i32 0
+  %s = getelementptr %pool, ptr %p, i32 0, i32 1
+  %ep = getelementptr %pool, ptr %p, i32 0, i32 3
+  %wp = getelementptr %pool, ptr %p, i32 0, i32 11
+  %rp = getelementptr %pool, ptr %p, i32 0, i32 10
+  %w = load i64, ptr %wp
+  store i64 %w, ptr %rp
+  call i32 @pthread_mutex_lock(ptr %m)
+  %e = load i64, ptr %ep
+  %e1 = add i64 %e, 1
+  store atomic i64 %e1, ptr %ep release, align 8
+  call i32 @pthread_cond_broadcast(ptr %s)
+  call i32 @pthread_mutex_unlock(ptr %m)
+  ret void
+}
+
+define internal void @join(ptr %p) {
+entry:
+  %m = getelementptr %pool, ptr %p, i32 0, i32 0
+  %d = getelementptr %pool, ptr %p, i32 0, i32 2
+  %rp = getelementptr %pool, ptr %p, i32 0, i32 10
+  br label %spin
+spin:
+  %k = phi i32 [0, %entry], [%k1, %again]
+  %r0 = load atomic i64, ptr %rp acquire, align 8
+  %z0 = icmp eq i64 %r0, 0
+  br i1 %z0, label %out, label %again
+again:
+  PAUSE
+  %k1 = add i32 %k, 1
+  %more = icmp slt i32 %k1, SPINS
+  br i1 %more, label %spin, label %block
+block:
+  call i32 @pthread_mutex_lock(ptr %m)
+  br label %check
+check:
+  %r = load atomic i64, ptr %rp acquire, align 8
+  %z = icmp eq i64 %r, 0
+  br i1 %z, label %unlock, label %wait
+wait:
+  call i32 @pthread_cond_wait(ptr %d, ptr %m)
+  br label %check
+unlock:
+  call i32 @pthread_mutex_unlock(ptr %m)
+  br label %out
+out:
+  ret void
+}
+
+define void @weft_pool_stop(ptr %p) {
+  %stp = getelementptr %pool, ptr %p, i32 0, i32 13
+  store atomic i64 1, ptr %stp release, align 8
+  call void @wake(ptr %p)
+  call void @join(ptr %p)
+  ret void
+}
+
+define internal void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain) {
+entry:
+  %busy = getelementptr %pool, ptr %p, i32 0, i32 12
+  %claim = cmpxchg ptr %busy, i64 0, i64 1 acq_rel monotonic
+  %mine = extractvalue { i64, i1 } %claim, 1
+  br i1 %mine, label %shared, label %alone
+alone:
+  call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
+  ret void
+shared:
+  %fp = getelementptr %pool, ptr %p, i32 0, i32 4
+  store ptr %f, ptr %fp
+  %np = getelementptr %pool, ptr %p, i32 0, i32 5
+  store ptr %numbers, ptr %np
+  %tp = getelementptr %pool, ptr %p, i32 0, i32 6
+  store ptr %table, ptr %tp
+  %up = getelementptr %pool, ptr %p, i32 0, i32 7
+  store i64 %units, ptr %up
+  %gp = getelementptr %pool, ptr %p, i32 0, i32 8
+  store i64 %grain, ptr %gp
+  %xp = getelementptr %pool, ptr %p, i32 0, i32 9
+  store i64 0, ptr %xp
+  call void @wake(ptr %p)
+  call void @drain(ptr %p)
+  call void @join(ptr %p)
+  store atomic i64 0, ptr %busy release, align 8
+  ret void
+}
+
+define i64 @weft_run(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %cancelled) {
+entry:
+  %wp = getelementptr %pool, ptr %p, i32 0, i32 11
+  %workers = load i64, ptr %wp
+  %single = icmp eq i64 %workers, 0
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i1, %next]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %look, label %out
+look:
+  %flag = load atomic i64, ptr %cancelled monotonic, align 8
+  %stop = icmp ne i64 %flag, 0
+  br i1 %stop, label %out, label %body
+body:
+  %step = getelementptr %step, ptr %steps, i64 %i
+  %f = load ptr, ptr %step
+  %np = getelementptr %step, ptr %step, i32 0, i32 1
+  %numbers = load ptr, ptr %np
+  %up = getelementptr %step, ptr %step, i32 0, i32 2
+  %units = load i64, ptr %up
+  %gp = getelementptr %step, ptr %step, i32 0, i32 3
+  %grain = load i64, ptr %gp
+  %little = icmp sge i64 %grain, %units
+  %here = or i1 %little, %single
+  br i1 %here, label %alone, label %shared
+alone:
+  call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
+  br label %next
+shared:
+  call void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret i64 %i
+}
+"""
+
+# Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order.
+_GEMM = """
+define internal ptr @operand(ptr %numbers, ptr %table, i64 %which, i64 %batch) {
+entry:
+  %sp = getelementptr i64, ptr %numbers, i64 %which
+  %slot = load i64, ptr %sp
+  %op = getelementptr i64, ptr %sp, i64 1
+  %offset = load i64, ptr %op
+  %tp = getelementptr ptr, ptr %table, i64 %slot
+  %base = load ptr, ptr %tp
+  %start = getelementptr i8, ptr %base, i64 %offset
+  %cp = getelementptr i64, ptr %numbers, i64 14
+  %axes = load i64, ptr %cp
+  %mine = sdiv i64 %which, 2
+  br label %loop
+loop:
+  %axis = phi i64 [%axes, %entry], [%axis1, %body]
+  %rest = phi i64 [%batch, %entry], [%rest1, %body]
+  %address = phi ptr [%start, %entry], [%address1, %body]
+  %more = icmp sgt i64 %axis, 0
+  br i1 %more, label %body, label %out
+body:
+  %axis1 = sub i64 %axis, 1
+  %first = mul i64 %axis1, 4
+  %place = add i64 %first, 15
+  %ep = getelementptr i64, ptr %numbers, i64 %place
+  %extent = load i64, ptr %ep
+  %index = urem i64 %rest, %extent
+  %rest1 = udiv i64 %rest, %extent
+  %own = add i64 %mine, 1
+  %dp = getelementptr i64, ptr %ep, i64 %own
+  %stride = load i64, ptr %dp
+  %distance = mul i64 %index, %stride
+  %address1 = getelementptr i8, ptr %address, i64 %distance
+  br label %loop
+out:
+  ret ptr %address
+}
+
+define void @NAME(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
+entry:
+  %one = alloca [2 x ELEMENT]
+  %zero = alloca [2 x ELEMENT]
+  store [2 x ELEMENT] [ELEMENT 1.0, ELEMENT 0.0], ptr %one
+  store [2 x ELEMENT] zeroinitializer, ptr %zero
+  %m = getelementptr i64, ptr %numbers, i64 6
+  %n = getelementptr i64, ptr %numbers, i64 7
+  %k = getelementptr i64, ptr %numbers, i64 8
+  %lda = getelementptr i64, ptr %numbers, i64 9
+  %ldb = getelementptr i64, ptr %numbers, i64 10
+  %ldc = getelementptr i64, ptr %numbers, i64 11
+  %ta = getelementptr i64, ptr %numbers, i64 12
+  %tb = getelementptr i64, ptr %numbers, i64 13
+  br label %loop
+loop:
+  %i = phi i64 [%begin, %entry], [%i1, %body]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %out
+body:
+  %a = call ptr @operand(ptr %numbers, ptr %table, i64 0, i64 %i)
+  %b = call ptr @operand(ptr %numbers, ptr %table, i64 2, i64 %i)
+  %c = call ptr @operand(ptr %numbers, ptr %table, i64 4, i64 %i)
+  call void inttoptr (i64 ADDRESS to ptr)(ptr %tb, ptr %ta, ptr %n, ptr %m, ptr %k, ptr %one, ptr %b, ptr %ldb, ptr %a, ptr %lda, ptr %zero, ptr %c, ptr %ldc)
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret void
+}
+"""
+
+
+@cache
+def runtime_functions() -> dict[str, int]:
+    """Addresses of the pool and of the loop over steps."""
+    architecture = jit.host().triple.split("-")[0]
+    declaration, pause = _PAUSES.get(architecture, ("", "; no pause instruction"))
+    text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
+    return jit.load(text, "weft_pool_init", "weft_pool_stop", "weft_run")
+
+
+@cache
+def gemm_step(dtype: Dtype, routine: int) -> int:
+    """The address of a step that multiplies matrices with a BLAS routine."""
+    element = "double" if dtype is dtypes.float64 else "float"
+    name = f"gemm_{dtype.name}"
+    text = _GEMM.replace("NAME", name).replace("ELEMENT", element).replace("ADDRESS", str(routine))
+    return jit.load(text, name)[name]

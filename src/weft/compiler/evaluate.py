@@ -1,0 +1,300 @@
+"""From lazy nodes to values: find or make the plan, take memory, run it on its stream."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft.compiler.codegen import native
+from weft.compiler.plan import Output, Plan, make_plan
+from weft.compiler.program import Program
+from weft.errors import EvaluationError
+from weft.graph import tracing
+from weft.graph.node import Node, Placeholder, leaf
+from weft.runtime.devices import Stream, current_stream, default_stream
+from weft.runtime.devices import cpu as cpu_type
+from weft.runtime.executor import executor
+from weft.runtime.memory import Buffer, View
+from weft.runtime.streams import Event, is_idle, worker_of
+
+PLAN_LIMIT = 4096
+LONG_WORK = 1 << 31
+
+_plans: dict[Any, Plan] = {}
+_plan_lock = threading.Lock()
+
+
+def plan_of(program: Program, outputs: Sequence[int]) -> Plan:
+    """The plan for a program, from the cache if its structure was seen before."""
+    key = (tuple(program.entries), tuple(outputs))
+    plan = _plans.get(key)
+    if plan is None:
+        with _plan_lock:
+            plan = _plans.get(key)
+            if plan is None:
+                plan = make_plan(program.entries, outputs)
+                while len(_plans) >= PLAN_LIMIT:
+                    _plans.pop(next(iter(_plans)))
+                _plans[key] = plan
+    return plan
+
+
+def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
+    """Give every node a value. Nodes that somebody holds are computed on the way and kept.
+
+    With ``wait`` false the values may still be on their way when this returns.
+    """
+    pending = [node for node in nodes if node.value is None]
+    if pending:
+        _evaluate_pending(pending, wait)
+    if wait:
+        for node in nodes:
+            settle(node)
+
+
+def settle(node: Node) -> None:
+    """Wait until the value of an evaluated node is there."""
+    view = node.value
+    if view is not None and view.event is not None:
+        event = view.event
+        assert isinstance(event, Event)
+        event.wait()
+        view.event = None
+
+
+def _evaluate_pending(pending: list[Node], wait: bool) -> None:
+    order = _unevaluated(pending)
+    streams = {node.stream for node in order if node.inputs}
+    if len(streams) <= 1:
+        stream = next(iter(streams), None) or caller_stream()
+        _submit(pending, stream, wait)
+        return
+    for stream, nodes in _segments(order, pending):
+        _submit(nodes, stream, wait=False)
+
+
+def caller_stream() -> Stream:
+    """The stream of work that names none."""
+    return current_stream() or default_stream(cpu_type)
+
+
+def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
+    """Nodes without values that ``outputs`` need, in topological order."""
+    stack = list(outputs)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Placeholder):
+            raise tracing.no_value(node, node, "evaluate")
+        for source in node.inputs:
+            if source.value is None and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return sorted(seen, key=lambda node: node.serial)
+
+
+def _segments(order: Sequence[Node], wanted: Sequence[Node]) -> list[tuple[Stream, list[Node]]]:
+    """Parts of a graph that run on one stream each, in an order in which they can be submitted.
+
+    A part gives values to what is wanted and to what other parts need.
+    """
+    caller = caller_stream()
+    level: dict[Node, tuple[int, Stream]] = {}
+    parts: dict[tuple[int, Stream], list[Node]] = {}
+    for node in order:
+        stream = node.stream or caller
+        depth = 0
+        for source in node.inputs:
+            if source in level:
+                before, other = level[source]
+                depth = max(depth, before + (other != stream))
+        level[node] = (depth, stream)
+    asked = set(wanted)
+    for node in order:
+        for source in node.inputs:
+            if source in level and level[source] != level[node] and source.inputs:
+                asked.add(source)
+    for node in order:
+        if node in asked:
+            parts.setdefault(level[node], []).append(node)
+    return [(stream, parts[depth, stream]) for depth, stream in sorted(parts, key=lambda part: part[0])]
+
+
+def _strides_of(node: Node) -> tuple[int, ...] | None:
+    return None if node.value is None else node.value.strides
+
+
+def _submit(nodes: Sequence[Node], stream: Stream, wait: bool) -> None:
+    """Evaluate nodes that only need values and nodes of the same stream."""
+    program = Program()
+    program.add(nodes, _strides_of)
+    kept = _kept(program, nodes)
+    places = [program.position(node) for node in kept]
+    plan = plan_of(program, places)
+    views = [node.value for node in program.inputs]
+    run = Run(plan, views, program.constants)
+    if wait and is_idle(stream) and plan.work < LONG_WORK:
+        run.now()
+        _publish(kept, run.results(), None)
+        return
+    _publish_later(kept, run, stream)
+
+
+def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
+    """What gets a value: what was asked for, and what somebody outside of the graph refers to as well.
+
+    A node is held when the interpreter counts more references to it than the graph accounts for.
+    """
+    kept = list(dict.fromkeys(nodes))
+    asked = set(kept)
+    references = program.references
+    for node in references:
+        if node.value is None and node.inputs and node not in asked:
+            if sys.getrefcount(node) > references[node] + _OWN_REFERENCES:
+                kept.append(node)
+    return kept
+
+
+def _own_references() -> int:
+    """How many references this module's own bookkeeping adds to a node that nobody else holds."""
+    from weft import primitives as p
+
+    source = p.constant.make(0.0, _float32())
+    middle = Node(p.negative, (source,), (), (), source.dtype, None)
+    last = Node(p.negative, (middle,), (), (), source.dtype, None)
+    del source
+    holder = [middle]
+    program = Program()
+    program.add([last], _strides_of)
+    del middle, holder
+    for node in program.references:
+        if node.inputs:
+            return sys.getrefcount(node) - program.references[node]
+    raise AssertionError("the probe has an inner node")
+
+
+def _float32() -> Any:
+    from weft import dtypes
+
+    return dtypes.float32
+
+
+class Run:
+    """One execution of a plan: its memory, and the table of addresses and constants."""
+
+    __slots__ = ("_arena", "_buffers", "_cancelled", "_inputs", "_plan", "_table")
+
+    def __init__(self, plan: Plan, inputs: Sequence[View | None], constants: Sequence[int]) -> None:
+        self._plan = plan
+        self._inputs = inputs
+        self._buffers = [Buffer(size) for size in plan.sizes]
+        self._arena = Buffer(plan.arena) if plan.arena else None
+        self._cancelled = ctypes.c_int64(0)
+        addresses = [view.buffer.address + view.offset for view in inputs]  # type: ignore[union-attr]  # they have values
+        addresses += [buffer.address for buffer in self._buffers]
+        addresses.append(self._arena.address if self._arena is not None else 0)
+        addresses += constants
+        self._table = (ctypes.c_uint64 * len(addresses))(*addresses)
+
+    def now(self) -> None:
+        """Run on this thread, after what the inputs wait for."""
+        for view in self._inputs:
+            if view is not None and view.event is not None:
+                view.event.wait()  # type: ignore[attr-defined]  # an Event
+        steps = self._plan.steps
+        if steps.count:
+            done = executor(native.runtime_functions).run(steps.address, steps.count, self._table, ctypes.byref(self._cancelled))
+            if done != steps.count:
+                raise EvaluationError("the evaluation was cancelled")
+        self._arena = None
+
+    def cancel(self) -> None:
+        """Stop before the next step."""
+        self._cancelled.value = 1
+
+    def results(self) -> list[View]:
+        """The outputs; their elements are there once the run is over."""
+        return [self._view(output) for output in self._plan.outputs]
+
+    def _view(self, output: Output) -> View:
+        if not output.from_input:
+            return View(self._buffers[output.number], output.offset, output.strides)
+        source = self._inputs[output.number]
+        assert source is not None
+        view = View(source.buffer, source.offset + output.offset, output.strides)
+        view.event = source.event
+        return view
+
+
+class Prepared:
+    """A traced graph with its plan for inputs of certain layouts: what a compiled call runs."""
+
+    def __init__(self, placeholders: Sequence[Node], outputs: Sequence[Node], strides: Sequence[tuple[int, ...]]) -> None:
+        layouts = dict(zip(placeholders, strides, strict=True))
+
+        def strides_of(node: Node) -> tuple[int, ...] | None:
+            return layouts[node] if node in layouts else _strides_of(node)
+
+        program = Program()
+        program.add(outputs, strides_of)
+        self._plan = plan_of(program, [program.position(node) for node in outputs])
+        numbers = {node: number for number, node in enumerate(placeholders)}
+        self._sources = [numbers.get(node, node) for node in program.inputs]
+        self._constants = program.constants
+        self._avals = [(node.shape, node.dtype) for node in outputs]
+
+    def run(self, inputs: Sequence[Node]) -> list[Node]:
+        """New nodes with the values of the outputs, computed on the caller's stream."""
+        views = [inputs[source].value if isinstance(source, int) else source.value for source in self._sources]
+        run = Run(self._plan, views, self._constants)
+        stream = caller_stream()
+        if is_idle(stream) and self._plan.work < LONG_WORK:
+            run.now()
+            return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
+        results = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
+        event = worker_of(stream).submit(run.now)
+        for node in results:
+            node.value.event = event  # type: ignore[union-attr]  # a leaf has a value
+        return results
+
+
+def _publish(nodes: Sequence[Node], views: Sequence[View], event: Event | None) -> None:
+    for node, view in zip(nodes, views, strict=True):
+        if event is not None:
+            view.event = event
+        node.value = view
+    tracing.release(list(nodes))
+
+
+def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
+    """Queue a run. Should it fail, the nodes become what they were before, and waiting raises the error."""
+    views = run.results()
+    restore = _restorer(nodes, views)
+
+    def task() -> None:
+        try:
+            run.now()
+        except BaseException:
+            restore()
+            raise
+
+    event = worker_of(stream).submit(task)
+    _publish(nodes, views, event)
+
+
+def _restorer(nodes: Sequence[Node], views: Sequence[View]) -> Callable[[], None]:
+    before = [(node, node.primitive, node.inputs, node.params) for node in nodes]
+
+    def restore() -> None:
+        for (node, primitive, inputs, params), view in zip(before, views, strict=True):
+            if node.value is view:
+                node.primitive, node.inputs, node.params = primitive, inputs, params
+                node.value = None
+
+    return restore
+
+
+_OWN_REFERENCES = _own_references()

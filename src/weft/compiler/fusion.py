@@ -1,0 +1,518 @@
+"""Which operations share a kernel.
+
+Nodes are visited from the outputs backwards, so that when a node is placed all its uses are known: as part of a
+cluster, at an index of that cluster's loops, or as a whole array in memory. A node joins its consumer if that is the
+only one (at one index); a node with several consumers is stored once, by the consumer that can do so without a
+cycle, or by a cluster of its own. Reductions join the elementwise operations behind them, and the rows these are
+spread over again: softmax is one cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import weft.primitives as p
+from weft.compiler.builder import behind_view
+from weft.compiler.library import accepts
+from weft.compiler.index import ZERO, Term, Terms, own_axes, reshaped_strides, single_axes
+from weft.graph.node import Node, Shape
+from weft.runtime.memory import contiguous_strides
+
+MEMBER_LIMIT = 48
+ROW_GROUP_SIZE = 1 << 15
+ROW_GROUP_ROWS = 16
+
+
+@dataclass(eq=False, slots=True)
+class Unit:
+    """A step of the plan: a cluster of fused nodes, or a library call. ``after`` is a bit set of all units that need it."""
+
+    number: int
+    serial: int = 0
+    after: int = 0
+    needs: set[Unit] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class CallUnit(Unit):
+    node: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Root:
+    """A value that a cluster stores: ``node`` at ``terms``, into ``target`` (the node itself, or one that it is a part of)."""
+
+    node: Node
+    terms: Terms
+    target: Node
+    part: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Cluster(Unit):
+    """Nodes that one kernel computes. ``axes`` are its loop axes in logical order, ``reduced`` those that are folded."""
+
+    axes: list[int] = field(default_factory=list)
+    reduced: tuple[int, ...] = ()
+    extents: dict[int, int] = field(default_factory=dict)
+    roots: list[Root] = field(default_factory=list)
+    members: int = 0
+    scattering: bool = False
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple([axis for axis in self.axes if axis not in self.reduced])
+
+
+Use = tuple[Unit, Terms | None]
+
+
+class Layout:
+    """Where the elements of a node are: strides and offset (in elements) within the memory of ``base``."""
+
+    __slots__ = ("base", "offset", "strides")
+
+    def __init__(self, base: Node, strides: Shape, offset: int) -> None:
+        self.base, self.strides, self.offset = base, strides, offset
+
+
+class Fusion:
+    """Places every node of a graph in a unit. ``units`` are in the order in which they can run."""
+
+    def __init__(self, order: Sequence[Node], outputs: Iterable[Node], inputs: dict[Node, Shape]) -> None:
+        self.inputs = inputs
+        self.copies: dict[Any, Node] = {}
+        self.uses: dict[Node, list[Use]] = {}
+        self.stored: dict[Node, list[Unit]] = {}
+        self._units: list[Unit] = []
+        self._wanted = set(outputs)
+        for node in reversed(order):
+            self._place(node)
+        self.units = _sorted(self._units)
+
+    def _place(self, node: Node) -> None:
+        uses = self.uses.pop(node, [])
+        if node in self.inputs or not (uses or node in self._wanted):
+            return
+        in_memory = node in self._wanted or any(terms is None for _, terms in uses)
+        if is_view(node):
+            self._place_view(node, uses, in_memory)
+        elif isinstance(node.primitive, p.Call):
+            self._place_call(node, uses)
+        elif isinstance(node.primitive, p.Update):
+            self._place_update(node, uses)
+        elif isinstance(node.primitive, p.Reduction):
+            self._place_reduction(node, uses, in_memory)
+        elif p.is_constant(node):
+            if in_memory:
+                self._store_in_new_cluster(node, uses)
+        else:
+            self._place_fusable(node, uses, in_memory)
+
+    def _unit(self, unit: Unit) -> Any:
+        self._units.append(unit)
+        return unit
+
+    def _new_cluster(self, shape: Shape, serial: int) -> tuple[Cluster, Terms]:
+        terms, axes = own_axes(shape)
+        extents = {term.axes[0][0]: extent for term, extent in zip(terms, shape, strict=True) if term.axes}
+        cluster = Cluster(len(self._units), serial, axes=list(axes), extents=extents)
+        self._units.append(cluster)
+        return cluster, terms
+
+    def _use(self, node: Node, unit: Unit, terms: Terms | None) -> None:
+        if node not in self.inputs:
+            self.uses.setdefault(node, []).append((unit, terms))
+
+    def _link(self, earlier: Unit, uses: Iterable[Use]) -> None:
+        """Note that ``earlier`` runs before the units of ``uses``."""
+        gained = 0
+        for unit, _ in uses:
+            if unit is not earlier and earlier not in unit.needs:
+                unit.needs.add(earlier)
+                gained |= unit.after | (1 << unit.number)
+        gained &= ~earlier.after
+        if not gained:
+            return
+        earlier.after |= gained
+        bit = 1 << earlier.number
+        if earlier.needs:
+            for unit in self._units:
+                if unit.after & bit:
+                    unit.after |= gained
+
+    def _can_join(self, cluster: Unit, uses: Iterable[Use]) -> bool:
+        """Whether ``cluster`` may store what ``uses`` need: it must not itself need any of them."""
+        bit = 0
+        for unit, _ in uses:
+            if unit is not cluster:
+                bit |= unit.after & (1 << cluster.number)
+        return not bit
+
+    def _place_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+        opaque = behind_view(node, (ZERO,) * node.ndim) is None
+        if (in_memory or opaque) and self.layout(node) is None:
+            source = node.inputs[0]
+            self.copies[node] = copy = copy_of(source)
+            self._store_in_new_cluster(copy, [(unit, None) for unit, _ in uses])
+        elif in_memory and self._computes_nothing(node):
+            self._store_in_new_cluster(node, uses)
+            return
+        source = self.copies.get(node, node.inputs[0])
+        if node in self._wanted:
+            self._wanted.add(source)
+        for unit, terms in uses:
+            step = None if terms is None or opaque else behind_view(node, terms)
+            if step is not None and node not in self.copies:
+                self._use(step[0], unit, step[1])
+            elif source is not self.copies.get(node):
+                self._use(source, unit, None)
+
+    def _computes_nothing(self, node: Node) -> bool:
+        """Whether a view shows a constant: nothing that would be in memory by itself."""
+        while is_view(node) and node not in self.stored:
+            node = self.copies.get(node, node.inputs[0])
+        return p.is_constant(node)
+
+    def layout(self, node: Node) -> Layout | None:
+        """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""
+        chain = []
+        while node not in self.stored and node not in self.inputs and is_view(node):
+            chain.append(node)
+            node = self.copies.get(node, node.inputs[0])
+        strides, offset = self.inputs.get(node) or contiguous_strides(node.shape), 0
+        shape, base = node.shape, node
+        for view in reversed(chain):
+            if view.primitive is p.reshape:
+                reshaped = reshaped_strides(shape, strides, view.shape)
+                if reshaped is None:
+                    return None
+                strides = reshaped
+            elif view.primitive is not p.barrier:
+                places = view.primitive.places(shape, **view.keywords)
+                offset += sum(place.start * stride for place, stride in zip(places, strides, strict=True))
+                strides = _view_strides(places, strides, len(view.shape))
+            shape = view.shape
+        return Layout(base, strides, offset)
+
+    def _store_in_new_cluster(self, node: Node, uses: list[Use]) -> Cluster:
+        cluster, terms = self._new_cluster(node.shape, node.serial)
+        self._store(node, cluster, terms, uses)
+        self._expand(node, cluster, terms)
+        return cluster
+
+    def _store(self, node: Node, cluster: Cluster, terms: Terms, uses: Iterable[Use]) -> None:
+        cluster.roots.append(Root(node, terms, node))
+        cluster.serial = max(cluster.serial, node.serial)
+        self.stored[node] = [cluster]
+        self._link(cluster, uses)
+
+    def _expand(self, node: Node, cluster: Cluster, terms: Terms) -> None:
+        """Make the inputs of a node that is computed in ``cluster`` used there."""
+        cluster.members += 1
+        primitive = node.primitive
+        if isinstance(primitive, p.Elementwise):
+            for source in node.inputs:
+                self._use(source, cluster, terms if source.shape else ())
+        elif isinstance(primitive, p.Indexed):
+            recorder = _Recorder(node)
+            primitive.element(recorder, terms, node)
+            for position, at in recorder.reads:
+                computed = any(term.computed for term in at)
+                self._use(node.inputs[position], cluster, None if computed else at)
+        else:
+            step = behind_view(node, terms)
+            if step is not None:
+                self._use(step[0], cluster, step[1])
+            elif primitive is p.reshape:
+                self._use(node.inputs[0], cluster, None)
+
+    def _place_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+        places = set(uses)
+        if not in_memory and len(places) == 1:
+            unit, terms = uses[0]
+            if isinstance(unit, Cluster) and terms is not None and self._may_inline(node, unit, terms):
+                self._expand(node, unit, terms)
+                return
+        if node.primitive is p.iota and not in_memory:
+            return
+        for unit, terms in dict.fromkeys(uses):
+            if terms is not None and isinstance(unit, Cluster) and self._may_store(node, unit, terms, uses):
+                self._store(node, unit, terms, uses)
+                self._expand(node, unit, terms)
+                return
+        self._store_in_new_cluster(node, uses)
+
+    def _may_inline(self, node: Node, cluster: Cluster, terms: Terms) -> bool:
+        """Whether computing ``node`` inside ``cluster`` repeats no work that matters."""
+        if cluster.members >= MEMBER_LIMIT:
+            return False
+        if node.primitive is p.iota or not cluster.axes:
+            return True
+        used = {axis for term in terms for axis, _ in term.axes}
+        lane = cluster.axes[-1]
+        if lane not in used:
+            return True
+        missing = [axis for axis in cluster.axes if axis not in used and cluster.extents[axis] != 1]
+        return not missing or (isinstance(node.primitive, p.Elementwise) and node.primitive.cheap)
+
+    def _may_store(self, node: Node, cluster: Cluster, terms: Terms, uses: list[Use]) -> bool:
+        if cluster.members >= MEMBER_LIMIT or cluster.scattering:
+            return False
+        if any(unit is cluster and other != terms for unit, other in uses):
+            return False
+        axes = single_axes(terms)
+        if axes is None or axes not in (tuple(cluster.axes), cluster.kept):
+            return False
+        return self._can_join(cluster, uses)
+
+    def _place_reduction(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+        for unit, terms in dict.fromkeys(uses):
+            if terms is None or not isinstance(unit, Cluster) or not self._may_reduce(node, unit, terms, uses):
+                continue
+            self._join_reduction(node, unit, terms)
+            if in_memory or len(set(uses)) > 1:
+                self._store(node, unit, terms, uses)
+            else:
+                unit.serial = max(unit.serial, node.serial)
+            return
+        self._reduce_in_new_cluster(node, uses)
+
+    def _reduce_in_new_cluster(self, node: Node, uses: list[Use]) -> None:
+        source, axes = node.inputs[0], node.params[0]
+        cluster, terms = self._new_cluster(source.shape, node.serial)
+        cluster.reduced = tuple([terms[axis].axes[0][0] for axis in axes if terms[axis].axes])
+        cluster.members += 1
+        self._store(node, cluster, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
+        self._use(source, cluster, terms)
+
+    def _may_reduce(self, node: Node, cluster: Cluster, terms: Terms, uses: list[Use]) -> bool:
+        """Whether a reduction can be computed in the rows of a cluster that uses its result."""
+        if cluster.members >= MEMBER_LIMIT or cluster.scattering:
+            return False
+        if any(unit is cluster and other != terms for unit, other in uses) or not self._can_join(cluster, uses):
+            return False
+        kept = single_axes(terms)
+        return kept is not None and self._reduced_axes(node, cluster, kept) is not None
+
+    def _reduced_axes(self, node: Node, cluster: Cluster, kept: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The loop axes that the reduction would fold: those of the cluster, or () if fresh ones have to be made."""
+        source, folded = node.inputs[0].shape, node.params[0]
+        extents = [(axis in folded, extent) for axis, extent in enumerate(source) if extent != 1]
+        reduced_extents = [extent for is_folded, extent in extents if is_folded]
+        if not reduced_extents:
+            return None
+        if kept == tuple(cluster.axes) and not cluster.reduced:
+            return ()
+        if len(extents) != len(cluster.axes):
+            return None
+        for (is_folded, extent), axis in zip(extents, cluster.axes, strict=True):
+            if cluster.extents[axis] != extent or is_folded == (axis in kept):
+                return None
+        reduced = tuple([axis for axis in cluster.axes if axis not in kept])
+        if cluster.reduced:
+            return reduced if reduced == cluster.reduced else None
+        return reduced if self._rows_pay(cluster, kept) else None
+
+    def _rows_pay(self, cluster: Cluster, kept: tuple[int, ...]) -> bool:
+        """Whether walking row by row leaves enough to do in parallel."""
+        rows, size = 1, 1
+        for axis in cluster.axes:
+            size *= cluster.extents[axis]
+            rows *= cluster.extents[axis] if axis in kept else 1
+        return rows >= ROW_GROUP_ROWS or size <= ROW_GROUP_SIZE
+
+    def _join_reduction(self, node: Node, cluster: Cluster, terms: Terms) -> None:
+        source, folded = node.inputs[0].shape, node.params[0]
+        kept = single_axes(terms)
+        assert kept is not None
+        reduced = self._reduced_axes(node, cluster, kept)
+        assert reduced is not None
+        if reduced == ():
+            inner, axes = self._insert_axes(cluster, source, folded, kept)
+            cluster.axes, cluster.reduced = axes, tuple([axis for axis in axes if axis not in kept])
+        else:
+            cluster.reduced = reduced
+            following = iter(cluster.axes)
+            inner = [ZERO if extent == 1 else Term(0, ((next(following), 1),)) for extent in source]
+        cluster.members += 1
+        self._use(node.inputs[0], cluster, tuple(inner))
+
+    def _insert_axes(
+        self, cluster: Cluster, source: Shape, folded: Sequence[int], kept: Sequence[int]
+    ) -> tuple[list[Term], list[int]]:
+        """The cluster's axes with fresh ones for the folded axes of ``source`` among them."""
+        existing = iter(kept)
+        inner: list[Term] = []
+        axes: list[int] = []
+        for axis, extent in enumerate(source):
+            if extent == 1:
+                inner.append(ZERO)
+                continue
+            if axis in folded:
+                _, (loop,) = own_axes((extent,))
+                cluster.extents[loop] = extent
+            else:
+                loop = next(existing)
+            axes.append(loop)
+            inner.append(Term(0, ((loop, 1),)))
+        return inner, axes
+
+    def _place_call(self, node: Node, uses: list[Use]) -> None:
+        unit = self._unit(CallUnit(len(self._units), node.serial, node=node))
+        self.stored[node] = [unit]
+        self._link(unit, uses)
+        for position, source in enumerate(node.inputs):
+            layout = self.layout(source)
+            if layout is not None and accepts(node, position, layout.strides) and not self._computes_nothing(source):
+                self._use(source, unit, None)
+            else:
+                copy = copy_of(source)
+                self.copies[unit, position] = copy
+                self._store_in_new_cluster(copy, [(unit, None)])
+
+    def operand(self, unit: CallUnit, position: int) -> Node:
+        """What a library call reads: its input, or a contiguous copy of it."""
+        return self.copies.get((unit, position), unit.node.inputs[position])
+
+    def _place_update(self, node: Node, uses: list[Use]) -> None:
+        """One cluster per input writes its part of the result."""
+        writers: list[Cluster] = []
+        parts = parts_of(node)
+        for position, part in parts:
+            source = node.inputs[position]
+            cluster, terms = self._new_cluster(source.shape, node.serial)
+            cluster.roots.append(Root(source, terms, node, part))
+            if isinstance(part, ScatterPart):
+                self._scatter(cluster, node, terms)
+            self._link(cluster, uses)
+            writers.append(cluster)
+            self._use(source, cluster, terms)
+        if not isinstance(node.primitive, p.Concatenate):
+            self._link(writers[0], [(writers[1], None)])
+        self.stored[node] = list(writers)
+
+    def _scatter(self, cluster: Cluster, node: Node, terms: Terms) -> None:
+        indices = node.inputs[1:-1]
+        at = terms[: indices[0].ndim]
+        cluster.reduced = tuple([term.axes[0][0] for term in at if term.axes])
+        cluster.scattering = True
+        for index in indices:
+            self._use(index, cluster, at)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPart:
+    """A strided region of the result: where each axis starts and how far apart elements are."""
+
+    starts: Shape
+    steps: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterPart:
+    """Slices at computed places."""
+
+    axes: tuple[int, ...]
+    mode: str
+
+
+def parts_of(node: Node) -> list[tuple[int, RegionPart | ScatterPart]]:
+    """Which inputs of an `Update` are written where, in order."""
+    zero, one = (0,) * node.ndim, (1,) * node.ndim
+    if isinstance(node.primitive, p.Concatenate):
+        axis, start = node.params[0], 0
+        parts: list[tuple[int, RegionPart | ScatterPart]] = []
+        for position, source in enumerate(node.inputs):
+            parts.append((position, RegionPart((*zero[:axis], start, *zero[axis + 1 :]), one)))
+            start += source.shape[axis]
+        return parts
+    if isinstance(node.primitive, p.SliceUpdate):
+        starts, steps = node.params
+        return [(0, RegionPart(zero, one)), (1, RegionPart(starts, steps))]
+    axes, mode = node.params
+    return [(0, RegionPart(zero, one)), (len(node.inputs) - 1, ScatterPart(axes, mode))]
+
+
+class _Recorder:
+    """Stands in for the kernel builder to find out which inputs an `Indexed` primitive reads where."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.reads: list[tuple[int, Terms]] = []
+
+    def read(self, position: int, terms: Sequence[Term], where: int | None = None) -> int:
+        self.reads.append((position, tuple(terms)))
+        return 0
+
+    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> Term:
+        self.reads.append((position, tuple(terms)))
+        return Term(0, (), ((0, 1),))
+
+    def inside(self, bounds: Sequence[Any]) -> int | None:
+        return 0 if bounds else None
+
+    def apply(self, primitive: Any, *values: int, **params: Any) -> int:
+        return 0
+
+    def place(self, term: Term) -> int:
+        return 0
+
+    def number(self, value: int) -> int:
+        return 0
+
+    def linear(self, terms: Sequence[Term], shape: Shape) -> int:
+        return 0
+
+    def fixed(self, value: int) -> Term:
+        return Term(value)
+
+    def shift(self, term: Term, distance: int) -> Term:
+        return Term(term.start + distance, term.axes, term.computed)
+
+    def plus(self, left: Term, right: Term) -> Term:
+        return Term(left.start + right.start, left.axes + right.axes, left.computed + right.computed)
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node only shows its first input in another way."""
+    return isinstance(node.primitive, p.View) or node.primitive in (p.reshape, p.barrier)
+
+
+def copy_of(node: Node) -> Node:
+    """A node that holds the same elements in row-major order."""
+    return Node(p.copy, (node,), (), node.shape, node.dtype, node.stream)
+
+
+def _view_strides(places: Sequence[p.AxisTerm], strides: Shape, rank: int) -> Shape:
+    """Strides of a view whose axes the input's axes are read from."""
+    result = [0] * rank
+    for place, stride in zip(places, strides, strict=True):
+        if place.axis is not None:
+            result[place.axis] += place.step * stride
+    return tuple(result)
+
+
+def _sorted(units: list[Unit]) -> list[Unit]:
+    """Units in an order in which each comes after what it needs, close to the order of the user's program."""
+    waiting = {unit: len(unit.needs) for unit in units}
+    users: dict[Unit, list[Unit]] = {}
+    for unit in units:
+        for needed in unit.needs:
+            users.setdefault(needed, []).append(unit)
+    ready = [(unit.serial, unit.number, unit) for unit in units if not unit.needs]
+    heapify(ready)
+    order: list[Unit] = []
+    while ready:
+        _, _, unit = heappop(ready)
+        order.append(unit)
+        for user in users.get(unit, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                heappush(ready, (user.serial, user.number, user))
+    if len(order) != len(units):
+        raise AssertionError("the units of a plan need each other in a circle")
+    return order

@@ -1,0 +1,113 @@
+"""A graph as a key: everything that a plan depends on, and nothing else.
+
+The key lists each step once (equal steps are one: common subexpressions), with positions in place of nodes, and with the
+places of constants in place of their values. Plans are made from keys alone, so a cached plan holds no array, and the
+same code run again with other numbers finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft.graph.node import Node, Placeholder, Shape
+
+Entry = tuple[Any, ...]
+
+
+class Program:
+    """``entries`` are the steps, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in it.
+
+    An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape, dtype, strides)``, for a
+    constant ``(p.constant, number, dtype)``.
+    """
+
+    __slots__ = ("_constant_places", "_nodes", "_places", "constants", "entries", "inputs", "references")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.inputs: list[Node] = []
+        self.constants: list[int] = []
+        self.references: dict[Node, int] = {}
+        self._places: dict[Entry, int] = {}
+        self._constant_places: dict[tuple[int, Any], int] = {}
+        self._nodes: dict[Node, int] = {}
+
+    def position(self, node: Node) -> int:
+        return self._nodes[node]
+
+    def add(self, outputs: Iterable[Node], strides_of: Any) -> None:
+        """Append everything that ``outputs`` need. ``strides_of`` gives the strides of a node that has a value, else None."""
+        for node in self._needed(outputs, strides_of):
+            primitive = node.primitive
+            strides = strides_of(node)
+            if strides is not None:
+                self._nodes[node] = len(self.entries)
+                self.entries.append((None, len(self.inputs), node.shape, node.dtype, strides))
+                self.inputs.append(node)
+            elif primitive is p.constant:
+                self._add_constant(node)
+            else:
+                source = primitive.alias(node)
+                if source is not None:
+                    self._nodes[node] = self._nodes[source]
+                else:
+                    self._add_step(node)
+
+    def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
+        """Nodes in topological order; ``references`` counts how often each is used inside."""
+        references = self.references
+        stack = [node for node in outputs if node not in self._nodes]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            if strides_of(node) is not None:
+                continue
+            for source in node.inputs:
+                references[source] = references.get(source, 0) + 1
+                if source not in seen and source not in self._nodes:
+                    seen.add(source)
+                    stack.append(source)
+        return sorted(seen, key=lambda node: node.serial)
+
+    def _add_constant(self, node: Node) -> None:
+        key = (node.params[0], node.dtype)
+        place = self._constant_places.get(key)
+        if place is None:
+            place = self._constant_places[key] = len(self.entries)
+            self.entries.append((p.constant, len(self.constants), node.dtype))
+            self.constants.append(node.params[0])
+        self._nodes[node] = place
+
+    def _add_step(self, node: Node) -> None:
+        nodes = self._nodes
+        positions = tuple([nodes[source] for source in node.inputs])
+        entry = (node.primitive, node.params, node.shape, node.dtype, positions)
+        place = self._places.get(entry)
+        if place is None:
+            place = self._places[entry] = len(self.entries)
+            self.entries.append(entry)
+        nodes[node] = place
+
+
+def rebuilt(entries: Sequence[Entry]) -> tuple[list[Node], dict[Node, Shape], list[Node]]:
+    """Fresh nodes for the entries of a key: all of them by position, the strides of inputs, and the constants."""
+    nodes: list[Node] = []
+    inputs: dict[Node, Shape] = {}
+    constants: list[Node] = []
+    for entry in entries:
+        primitive = entry[0]
+        if primitive is None:
+            _, _, shape, dtype, strides = entry
+            node: Node = Placeholder(None, shape, dtype)
+            inputs[node] = strides
+        elif primitive is p.constant:
+            node = Node(p.constant, (), (entry[1],), (), entry[2], None)
+            constants.append(node)
+        else:
+            _, params, shape, dtype, positions = entry
+            sources = tuple([nodes[position] for position in positions])
+            node = primitive.lowered(sources, params, shape, dtype)
+        nodes.append(node)
+    return nodes, inputs, constants

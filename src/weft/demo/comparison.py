@@ -1,0 +1,110 @@
+"""What `compile` and `vmap` save, measured on the machine that runs the demo."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+import weft.core as mx
+
+from .digits import Digits, Trainer
+
+GELU_SHAPE = (32, 1000, 1024)
+ROWS, COLUMNS = 4096, 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """One piece of work done in two ways, in seconds (medians)."""
+
+    work: str
+    slow_way: str
+    slow: float
+    fast_way: str
+    fast: float
+
+
+def seconds(work: Callable[[], object], budget: float, at_least: int = 3) -> float:
+    """Median time of one call, after a first call that is not counted, in about `budget` seconds."""
+    work()
+    times: list[float] = []
+    gc.disable()
+    while len(times) < at_least or sum(times) < budget:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    gc.enable()
+    return median(times)
+
+
+def gelu(x: mx.array) -> mx.array:
+    """`x * (1 + erf(x / sqrt 2)) / 2`."""
+    return x * (1 + mx.erf(x / math.sqrt(2))) / 2
+
+
+def compare_steps(trainer: Trainer, digits: Digits, batch: int) -> Row:
+    """Training steps on one batch, eager against compiled."""
+    images, labels = next(digits.batches(batch, np.random.default_rng(0)))
+    eager = seconds(lambda: trainer.run(trainer.eager, images, labels), budget=0.5)
+    compiled = seconds(lambda: trainer.run(trainer.compiled, images, labels), budget=0.5)
+    return Row(f"training step, batch of {batch}", "eager", eager, "compiled", compiled)
+
+
+def compare_gelu(shape: tuple[int, ...]) -> Row:
+    """The activation on a large array, eager against compiled."""
+    x = mx.random.normal(shape)
+    mx.eval(x)
+    compiled_gelu = mx.compile(gelu)
+    eager = seconds(lambda: mx.eval(gelu(x)), budget=0.5)
+    compiled = seconds(lambda: mx.eval(compiled_gelu(x)), budget=0.5)
+    return Row(f"gelu of {'x'.join(map(str, shape))}", "eager", eager, "compiled", compiled)
+
+
+def compare_vmap(rows: int, columns: int) -> Row:
+    """Adding the rows of one matrix to the columns of another, in a loop against `vmap`."""
+    x = mx.random.normal((rows, columns))
+    y = mx.random.normal((columns, rows))
+    mx.eval(x, y)
+
+    def add(a: mx.array, b: mx.array) -> mx.array:
+        return a + b
+
+    def loop() -> None:
+        mx.eval([add(x[row], y[:, row]) for row in range(rows)])
+
+    add_rows = mx.vmap(add, in_axes=(0, 1))
+    return Row(
+        f"adding {rows} rows to columns",
+        "loop",
+        seconds(loop, budget=0.5),
+        "vmap",
+        seconds(lambda: mx.eval(add_rows(x, y)), budget=0.2),
+    )
+
+
+def show_seconds(duration: float) -> str:
+    """A duration with a unit that suits it.
+
+    >>> show_seconds(0.0123), show_seconds(4.5e-5)
+    ('12.3 ms', '45 us')
+    """
+    for scale, unit in ((1.0, "s"), (1e3, "ms")):
+        if duration * scale >= 1:
+            return f"{duration * scale:.3g} {unit}"
+    return f"{duration * 1e6:.3g} us"
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text, with the slower way, the faster way and how many times faster that is."""
+    width = max(len(row.work) for row in rows)
+    return "\n".join(
+        f"  {row.work:<{width}}  {row.slow_way:>5} {show_seconds(row.slow):>8}"
+        f"  {row.fast_way:>8} {show_seconds(row.fast):>8}  {row.slow / row.fast:6.1f} times faster"
+        for row in rows
+    )

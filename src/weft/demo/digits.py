@@ -1,0 +1,121 @@
+"""The classifier of handwritten digits: data, model, and a training step that is compiled whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_digits
+
+import weft.core as mx
+import weft.nn as nn
+import weft.optimizers as optim
+
+PIXELS = 8 * 8
+CLASSES = 10
+HELD_OUT = 360
+SPLIT_SEED = 0  # The split never changes, so that accuracies of different runs can be compared.
+
+Step = Callable[[mx.array, mx.array], mx.array]
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Images as rows of 64 brightnesses between 0 and 1 (float32), and which digit each shows (int32)."""
+
+    images: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, size: int, random: np.random.Generator) -> Iterator[tuple[mx.array, mx.array]]:
+        """Shuffled batches of exactly `size` images; what is left over waits for the next epoch."""
+        order = random.permutation(len(self))
+        for start in range(0, len(self) - size + 1, size):
+            chosen = order[start : start + size]
+            yield mx.array(self.images[chosen]), mx.array(self.labels[chosen])
+
+
+def load() -> tuple[Digits, Digits]:
+    """The 1,797 digits of scikit-learn, split into 1,437 to learn from and 360 to be tested on."""
+    bunch = load_digits()
+    images = (bunch.data / 16).astype(np.float32)
+    labels = bunch.target.astype(np.int32)
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
+    held_out, learned = order[:HELD_OUT], order[HELD_OUT:]
+    return Digits(images[learned], labels[learned]), Digits(images[held_out], labels[held_out])
+
+
+class Classifier(nn.Module):
+    """Two hidden layers with dropout; gives one score per digit.
+
+    Args:
+        hidden: Number of units in each hidden layer.
+        dropout: Probability with which a hidden unit is silent during training.
+    """
+
+    def __init__(self, hidden: int = 256, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(PIXELS, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, CLASSES)]
+        self.dropout = nn.Dropout(dropout)
+
+    def __call__(self, images: mx.array) -> mx.array:
+        """Scores of shape `(batch, 10)` for images of shape `(batch, 64)`."""
+        hidden = images
+        for layer in self.layers[:-1]:
+            hidden = self.dropout(nn.relu(layer(hidden)))
+        return self.layers[-1](hidden)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A model with its optimizer, and one training step of them: as it is, and compiled.
+
+    The step changes the arrays in `state`: parameters, moments of the optimizer, and the random
+    state that dropout draws from. Naming that state as inputs and outputs of `compile` is all that a
+    step with side effects needs.
+    """
+
+    model: Classifier
+    state: list[Any]
+    eager: Step
+    compiled: Step
+
+    def run(self, step: Step, images: mx.array, labels: mx.array) -> mx.array:
+        """Evaluates one step, with everything that it changes, and gives the mean loss of the batch."""
+        loss = step(images, labels)
+        mx.eval(loss, self.state)
+        return loss
+
+
+def make_trainer(learning_rate: float = 1e-3) -> Trainer:
+    """A fresh classifier with Adam; its parameters come from `mx.random`."""
+    model = Classifier()
+    optimizer = optim.Adam(learning_rate=learning_rate)
+    optimizer.init(model.trainable_parameters())
+    state = [model.state, optimizer.state, mx.random.state]
+    mx.eval(state)
+
+    def mean_loss(images: mx.array, labels: mx.array) -> mx.array:
+        return nn.losses.cross_entropy(model(images), labels, reduction="mean")
+
+    loss_and_gradients = nn.value_and_grad(model, mean_loss)
+
+    def step(images: mx.array, labels: mx.array) -> mx.array:
+        loss, gradients = loss_and_gradients(images, labels)
+        optimizer.update(model, gradients)
+        return loss
+
+    return Trainer(model, state, step, mx.compile(step, inputs=state, outputs=state))
+
+
+def predict(model: Classifier, images: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """The most likely digit for each row of `images`, with dropout off."""
+    model.eval()
+    digits = np.array(mx.argmax(model(mx.array(images)), axis=1)).astype(np.int64)
+    model.train()
+    return digits

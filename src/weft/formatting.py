@@ -1,0 +1,136 @@
+"""How arrays are printed.
+
+Floating-point numbers are shown with six significant digits, or with a fixed number of decimals once
+:func:`set_printoptions` has asked for it. An axis of more than six elements shows three at either end.
+Columns are not aligned.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .dtypes import Dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["PrintOptions", "format_array", "get_printoptions", "printoptions", "set_printoptions"]
+
+_EDGE = 3
+"""How many elements an abbreviated axis shows at either end."""
+
+
+@dataclass(slots=True)
+class PrintOptions:
+    """How numbers are printed: ``precision`` decimals, or six significant digits if it is -1."""
+
+    precision: int = -1
+
+
+_options = PrintOptions()
+
+
+def set_printoptions(precision: int = -1) -> None:
+    """Print floating-point and complex numbers with ``precision`` decimals from now on; -1 is the default.
+
+    Raises:
+        ValueError: ``precision`` is below -1.
+    """
+    global _options
+    _options = PrintOptions(_checked_precision(precision))
+
+
+def get_printoptions() -> PrintOptions:
+    """Return the options that printing uses; changing what is returned changes nothing.
+
+    >>> get_printoptions()
+    PrintOptions(precision=-1)
+    """
+    return PrintOptions(_options.precision)
+
+
+class printoptions:
+    """Use ``precision`` as in :func:`set_printoptions` inside a ``with`` block.
+
+    >>> with printoptions(precision=3):
+    ...     get_printoptions()
+    PrintOptions(precision=3)
+    """
+
+    def __init__(self, precision: int = -1) -> None:
+        self._options = PrintOptions(_checked_precision(precision))
+        self._outer: list[PrintOptions] = []
+
+    def __enter__(self) -> printoptions:
+        self._outer.append(get_printoptions())
+        set_printoptions(self._options.precision)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        set_printoptions(self._outer.pop().precision)
+
+
+def _checked_precision(precision: int) -> int:
+    precision = operator.index(precision)
+    if precision < -1:
+        raise ValueError(f"precision must be a number of decimals, or -1 for the default, not {precision}")
+    return precision
+
+
+def format_array(data: np.ndarray[Any, Any], dtype: Dtype, precision: int | None = None) -> str:
+    """Return what ``repr`` of an array prints.
+
+    ``data`` holds the values and ``dtype`` is the one to show; ``precision`` None takes the one set by
+    :func:`set_printoptions`.
+
+    >>> import numpy as np
+    >>> from weft.dtypes import float32
+    >>> print(format_array(np.array([[1, 0.1], [2e10, -0.0]], np.float32), float32))
+    array([[1, 0.1],
+           [2e+10, -0]], dtype=float32)
+    """
+    element = _element_format(dtype, _options.precision if precision is None else _checked_precision(precision))
+    prefix = "array("
+    return f"{prefix}{_format_nested(data, element, ' ' * len(prefix))}, dtype={dtype.name})"
+
+
+def _format_nested(data: np.ndarray[Any, Any], element: Callable[[Any], str], indent: str) -> str:
+    if data.ndim == 0:
+        return element(data.item())
+    inner = indent + " "
+    length = len(data)
+    abbreviated = length > 2 * _EDGE
+    shown = [*range(_EDGE), *range(length - _EDGE, length)] if abbreviated else range(length)
+    parts = [_format_nested(data[index, ...], element, inner) for index in shown]
+    if abbreviated:
+        parts.insert(_EDGE, "...")
+    separator = ", " if data.ndim == 1 else f",\n{inner}"
+    return f"[{separator.join(parts)}]"
+
+
+def _element_format(dtype: Dtype, precision: int) -> Callable[[Any], str]:
+    specification = ".6g" if precision == -1 else f".{precision}f"
+
+    def real(value: Any) -> str:
+        number = float(value)
+        if math.isnan(number):
+            # The sign of a NaN is shown: x86 sets it on the NaN that an invalid operation makes.
+            return "-nan" if math.copysign(1.0, number) < 0 else "nan"
+        return format(number, specification)
+
+    def complex_number(value: Any) -> str:
+        sign = "" if value.imag < 0 else "+"
+        return f"{real(value.real)}{sign}{real(value.imag)}j"
+
+    if dtype.is_complex:
+        return complex_number
+    if dtype.is_floating:
+        return real
+    return str

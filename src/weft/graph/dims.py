@@ -1,0 +1,91 @@
+"""Extents that are only known when a compiled function is called: integers that remember how they came about.
+
+Inside ``compile(shapeless=True)`` the extents of inputs are `Dim`s. Arithmetic on them gives `Dim`s, so everything that Weft derives
+from shapes (broadcasting, slices, the n of a mean) can be worked out again for other shapes without tracing. Users see
+plain integers: what they compute from a shape is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Binding = dict[tuple[int, int], int]
+
+
+class Dim(int):
+    """An integer with a rule that gives its value for other input shapes."""
+
+    rule: Callable[[Binding], int]
+
+    def __new__(cls, value: int, rule: Callable[[Binding], int]) -> Dim:
+        dim = super().__new__(cls, value)
+        dim.rule = rule
+        return dim
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+    def __add__(self, other: int) -> int:
+        return _combined(int.__add__, self, other)
+
+    def __radd__(self, other: int) -> int:
+        return _combined(int.__add__, other, self)
+
+    def __sub__(self, other: int) -> int:
+        return _combined(int.__sub__, self, other)
+
+    def __rsub__(self, other: int) -> int:
+        return _combined(int.__sub__, other, self)
+
+    def __mul__(self, other: int) -> int:
+        return _combined(int.__mul__, self, other)
+
+    def __rmul__(self, other: int) -> int:
+        return _combined(int.__mul__, other, self)
+
+    def __floordiv__(self, other: int) -> int:
+        return _combined(int.__floordiv__, self, other)
+
+    def __rfloordiv__(self, other: int) -> int:
+        return _combined(int.__floordiv__, other, self)
+
+    def __mod__(self, other: int) -> int:
+        return _combined(int.__mod__, self, other)
+
+    def __rmod__(self, other: int) -> int:
+        return _combined(int.__mod__, other, self)
+
+    def __neg__(self) -> int:
+        return _combined(int.__sub__, 0, self)
+
+    def map(self, function: Callable[[int], int]) -> Dim:
+        """A `Dim` that is a function of this one."""
+        rule = self.rule
+        return Dim(function(int(self)), lambda binding: function(rule(binding)))
+
+
+def _combined(operation: Callable[[int, int], int], left: int, right: int) -> int:
+    if not isinstance(left, int) or not isinstance(right, int):
+        return NotImplemented
+    return Dim(
+        operation(int(left), int(right)), lambda binding: operation(resolved(left, binding), resolved(right, binding))
+    )
+
+
+def input_shape(number: int, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+    """The shape of input ``number`` as `Dim`s."""
+
+    def rule(axis: int) -> Callable[[Binding], int]:
+        return lambda binding: binding[number, axis]
+
+    return tuple([Dim(extent, rule(axis)) for axis, extent in enumerate(shape)])
+
+
+def resolved(value: Any, binding: Binding) -> Any:
+    """``value`` with every `Dim` in it worked out for other input shapes."""
+    if type(value) is Dim:
+        return value.rule(binding)
+    if type(value) is tuple:
+        return tuple([resolved(item, binding) for item in value])
+    return value

@@ -1,0 +1,132 @@
+"""Nodes and handles.
+
+A `Node` is a step of a computation: a primitive applied to nodes. Nodes never change what they mean; once
+evaluated they hold a value and let go of their inputs. A `Handle` is what users hold: a name for a node. Assignment
+(``a[0] = 1``, ``a += b``) points the handle at a new node, so whoever holds the old node sees the old value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from weft.dtypes import Dtype
+    from weft.runtime.devices import Stream
+    from weft.runtime.memory import View
+
+Shape = tuple[int, ...]
+
+next_serial = count().__next__
+
+
+class Node:
+    """A primitive applied to nodes, with the shape and dtype of its result.
+
+    ``serial`` grows with creation, so inputs have smaller serials than what is made of them: sorting by serial
+    is a topological order. ``value`` is set by evaluation; a node without inputs and value is a `Placeholder`.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "inputs", "params", "primitive", "serial", "shape", "stream", "value")
+
+    def __init__(
+        self,
+        primitive: Any,
+        inputs: tuple[Node, ...],
+        params: tuple[Any, ...],
+        shape: Shape,
+        dtype: Dtype,
+        stream: Stream | None,
+    ) -> None:
+        self.primitive = primitive
+        self.inputs = inputs
+        self.params = params
+        self.shape = shape
+        self.dtype = dtype
+        self.stream = stream
+        self.serial = next_serial()
+        self.value: View | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The primitive's parameters by name."""
+        return dict(zip(self.primitive.parameters, self.params, strict=True))
+
+    def __repr__(self) -> str:
+        name = self.primitive.name if self.primitive is not None else "value"
+        return f"{name}#{self.serial}: {describe(self.shape, self.dtype)}"
+
+
+class Placeholder(Node):
+    """An input without a value: it stands for whatever a transformed function will be called with."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self, trace: Any, shape: Shape, dtype: Dtype) -> None:
+        super().__init__(None, (), (), shape, dtype, None)
+        self.trace = trace
+
+
+class Handle:
+    """A user's name for a node. One concrete class exists, the user's ``array``; it registers itself here, so that
+    lower layers can make one without importing it."""
+
+    __slots__ = ("__weakref__", "node")
+    node: Node
+    concrete: ClassVar[type[Handle]]
+
+    def __init_subclass__(cls) -> None:
+        Handle.concrete = cls
+
+
+_new = object.__new__
+
+
+def wrap(node: Node) -> Any:
+    """A new handle of ``node``."""
+    handle = _new(Handle.concrete)
+    handle.node = node
+    return handle
+
+
+def leaf(value: View, shape: Shape, dtype: Dtype) -> Node:
+    """A node that is a value already."""
+    node = Node(None, (), (), shape, dtype, None)
+    node.value = value
+    return node
+
+
+def reachable(outputs: Iterable[Node], after: int = -1) -> list[Node]:
+    """The nodes that ``outputs`` depend on and themselves, in topological order.
+
+    Nodes made before serial ``after`` are left out. The walk does not recurse: graphs may be 100,000 nodes deep.
+    """
+    stack = [node for node in outputs if node.serial > after]
+    seen = set(stack)
+    while stack:
+        for node in stack.pop().inputs:
+            if node not in seen and node.serial > after:
+                seen.add(node)
+                stack.append(node)
+    return sorted(seen, key=_serial)
+
+
+def _serial(node: Node) -> int:
+    return node.serial
+
+
+def describe(shape: Iterable[int], dtype: Dtype) -> str:
+    """``float32[3,4]``: how shapes and dtypes are written in messages and printed graphs."""
+    return f"{dtype.name}[{','.join(map(str, shape))}]"

@@ -1,0 +1,114 @@
+"""Which transformations are tracing on this thread, and what to say when a traced array is asked for its value."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weft.errors import TraceError
+from weft.graph.node import Node, Placeholder, describe, reachable
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Trace:
+    """One run of a user's function by a transformation.
+
+    While any trace is open on a thread, nodes evaluated there keep their inputs: the transformation still has to
+    walk over them. They let go of them when the outermost trace ends.
+    """
+
+    __slots__ = ("active", "function", "transformation")
+
+    def __init__(self, transformation: str, function: object) -> None:
+        self.transformation = transformation
+        self.function = name_of(function)
+        self.active = True
+
+    def __str__(self) -> str:
+        return f"{self.transformation}({self.function})"
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.open: list[Trace] = []
+        self.evaluated: list[Node] = []
+
+
+_local = _Local()
+
+
+def name_of(function: object) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+@contextmanager
+def trace(transformation: str, function: object) -> Iterator[Trace]:
+    """Mark this thread as tracing ``function``."""
+    record = Trace(transformation, function)
+    _local.open.append(record)
+    try:
+        yield record
+    finally:
+        record.active = False
+        _local.open.pop()
+        if not _local.open:
+            for node in _local.evaluated:
+                node.inputs = ()
+                node.primitive = None
+                node.params = ()
+            _local.evaluated.clear()
+
+
+def is_tracing() -> bool:
+    return bool(_local.open)
+
+
+def release(nodes: list[Node]) -> None:
+    """Let evaluated nodes forget how they were made, now or when the outermost trace ends."""
+    if _local.open:
+        _local.evaluated.extend(nodes)
+        return
+    for node in nodes:
+        node.inputs = ()
+        node.primitive = None
+        node.params = ()
+
+
+def user_location() -> str:
+    """``file:line`` of the innermost frame outside Weft, and the name of the function there."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f'{frame.f_code.co_filename}:{frame.f_lineno}, in "{frame.f_code.co_name}"'
+
+
+def traced_placeholder(node: Node) -> Placeholder | None:
+    """The first placeholder that ``node`` depends on, if any."""
+    if node.value is not None:
+        return None
+    for candidate in reachable([node]):
+        if isinstance(candidate, Placeholder):
+            return candidate
+    return None
+
+
+def no_value(node: Node, placeholder: Placeholder, action: str) -> TraceError:
+    """The error for asking a traced array for its value."""
+    what = describe(node.shape, node.dtype)
+    trace_ = placeholder.trace
+    if trace_.active:
+        return TraceError(
+            f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all the values "
+            "that the function may be called with and has none of its own.\n"
+            "Use mx.where instead of a Python branch, return the array and look at it outside, or call "
+            "mx.disable_compile() to run compiled functions line by line."
+        )
+    return TraceError(
+        f"{user_location()}: cannot {action} this array ({what}): it was made inside {trace_} while the function was "
+        "traced, and left it by another way than the return value. It never had a value.\n"
+        "Return it from the function, or name the container that holds it in mx.compile(..., outputs=container)."
+    )

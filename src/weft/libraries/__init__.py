@@ -1,0 +1,1 @@
+"""Routines from well-kept libraries, as addresses that machine code can call."""

@@ -1,0 +1,49 @@
+"""Gradients with respect to the parameters of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import weft.core as mx
+from weft.nn.module import Module
+from weft.nn.module_tree import put_back
+
+
+def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """A function that returns the result of `fn` and its gradient in the trainable parameters of a model.
+
+    model: a module that `fn` uses, whether as an argument or from outside.
+    fn: returns a scalar, or a tuple or list that begins with one; the gradient is that of the scalar.
+
+    The result takes the arguments of `fn`. It returns its value and a tree of gradients like
+    `model.trainable_parameters()`. Raises `TypeError` where `model` is no module.
+
+    >>> model = nn.LayerNorm(2)
+    >>> def loss(x):
+    ...     return mx.sum(model(x))
+    >>> value, gradients = nn.value_and_grad(model, loss)(mx.array([1.0, 2.0]))
+    >>> gradients["bias"]
+    array([1, 1], dtype=float32)
+    """
+    if not isinstance(model, Module):
+        raise TypeError(f"nn.value_and_grad: the first argument has to be a Module, got {type(model).__name__}.")
+
+    def call_with(parameters: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        before = model.trainable_parameters()
+        model.update(parameters)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            # What the function itself has assigned (running statistics, say) stays.
+            put_back(model, parameters, before)
+
+    value_and_gradients = mx.value_and_grad(call_with)
+
+    @wraps(fn)
+    def with_gradients(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        value, gradients = value_and_gradients(model.trainable_parameters(), *args, **kwargs)
+        return value, gradients
+
+    return with_gradients

@@ -1,0 +1,178 @@
+"""Loss functions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import weft.core as mx
+
+Reduction = Literal["none", "mean", "sum"]
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def cross_entropy(
+    logits: mx.array,
+    targets: mx.array,
+    weights: mx.array | None = None,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "none",
+) -> mx.array:
+    """The cross entropy of `softmax(logits)` with respect to classes or probabilities.
+
+    logits: unnormalised log-probabilities, with the classes along `axis`.
+    targets: integers, the class of each example (the shape of `logits` without `axis`), or probabilities (the
+        shape of `logits`).
+    weights: factors of the single losses, of their shape.
+    axis: the axis of the classes.
+    label_smoothing: the share of the target, at least 0 and below 1, that is spread evenly over all classes.
+    reduction: "none", "mean" or "sum".
+
+    Returns the losses (the shape of `logits` without `axis`), or their mean or sum. Raises `ValueError` where
+    shapes do not fit or an argument is out of range.
+
+    >>> logits = mx.array([[0.0, 0.0], [-50.0, 50.0]])
+    >>> nn.losses.cross_entropy(logits, mx.array([0, 0]))
+    array([0.693147, 100], dtype=float32)
+    >>> nn.losses.cross_entropy(logits, mx.array([[0.5, 0.5], [0.25, 0.75]]), reduction="sum")
+    array(25.6931, dtype=float32)
+    """
+    _check_reduction("cross_entropy", reduction)
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"cross_entropy: label_smoothing has to be at least 0 and below 1, got {label_smoothing}.")
+    if targets.ndim == logits.ndim:
+        _check_same_shape("cross_entropy", "logits", logits, "targets", targets)
+        score = mx.sum(logits * targets, axis=axis)
+    else:
+        score = _of_class("cross_entropy", "logits", logits, targets, axis)
+    if label_smoothing > 0:
+        score = (1 - label_smoothing) * score + label_smoothing * mx.mean(logits, axis=axis)
+    loss = mx.logsumexp(logits, axis=axis) - score
+    return _reduce(_weighted("cross_entropy", loss, weights), reduction)
+
+
+def binary_cross_entropy(
+    inputs: mx.array,
+    targets: mx.array,
+    weights: mx.array | None = None,
+    with_logits: bool = True,
+    reduction: Reduction = "mean",
+) -> mx.array:
+    """The binary cross entropy between predictions and targets of the same shape.
+
+    With p the predicted probability and t the target, `-(t * log(p) + (1 - t) * log(1 - p))`.
+
+    inputs: logits, or probabilities with `with_logits=False`; the logarithms of these are clipped at -100.
+    targets: probabilities, or 0 and 1.
+    weights: factors of the single losses, of their shape.
+    with_logits: whether `inputs` are logits, p = sigmoid(inputs).
+    reduction: "none", "mean" or "sum".
+
+    Returns the losses, or their mean or sum. Raises `ValueError` where shapes differ.
+
+    >>> logits = mx.array([0.1, 0.5, -2.0])
+    >>> nn.losses.binary_cross_entropy(logits, mx.array([0, 1, 1]))
+    array(1.11513, dtype=float32)
+    """
+    _check_reduction("binary_cross_entropy", reduction)
+    _check_same_shape("binary_cross_entropy", "inputs", inputs, "targets", targets)
+    if with_logits:
+        loss = mx.logaddexp(0, inputs) - inputs * targets
+    else:
+        loss = -(targets * _clipped_log(inputs) + (1 - targets) * _clipped_log(1 - inputs))
+    return _reduce(_weighted("binary_cross_entropy", loss, weights), reduction)
+
+
+def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Reduction = "none") -> mx.array:
+    """The negative log-likelihood: minus the input at the class of each example.
+
+    inputs: log-probabilities, with the classes along `axis`.
+    targets: integers, the class of each example: the shape of `inputs` without `axis`.
+    axis: the axis of the classes.
+    reduction: "none", "mean" or "sum".
+
+    Returns the losses (the shape of `targets`), or their mean or sum. Raises `ValueError` where shapes do not fit.
+
+    >>> nn.losses.nll_loss(mx.array([[-0.5, -1.0], [-2.0, -0.25]]), mx.array([0, 1]))
+    array([0.5, 0.25], dtype=float32)
+    """
+    _check_reduction("nll_loss", reduction)
+    return _reduce(-_of_class("nll_loss", "inputs", inputs, targets, axis), reduction)
+
+
+def mse_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "mean") -> mx.array:
+    """The squared differences between predictions and targets of the same shape.
+
+    reduction: "none", "mean" or "sum".
+
+    Returns the losses, or their mean or sum. Raises `ValueError` where shapes differ.
+
+    >>> nn.losses.mse_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
+    array(2, dtype=float32)
+    """
+    _check_reduction("mse_loss", reduction)
+    _check_same_shape("mse_loss", "predictions", predictions, "targets", targets)
+    return _reduce(mx.square(predictions - targets), reduction)
+
+
+def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "mean") -> mx.array:
+    """The absolute differences between predictions and targets of the same shape.
+
+    reduction: "none", "mean" or "sum".
+
+    Returns the losses, or their mean or sum. Raises `ValueError` where shapes differ.
+
+    >>> nn.losses.l1_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]), reduction="none")
+    array([0, 2], dtype=float32)
+    """
+    _check_reduction("l1_loss", reduction)
+    _check_same_shape("l1_loss", "predictions", predictions, "targets", targets)
+    return _reduce(mx.abs(predictions - targets), reduction)
+
+
+def _check_reduction(function: str, reduction: str) -> None:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"{function}: reduction has to be one of {_REDUCTIONS}, got {reduction!r}.")
+
+
+def _reduce(loss: mx.array, reduction: Reduction) -> mx.array:
+    if reduction == "mean":
+        return mx.mean(loss)
+    return mx.sum(loss) if reduction == "sum" else loss
+
+
+def _check_same_shape(function: str, first_name: str, first: mx.array, second_name: str, second: mx.array) -> None:
+    if first.shape != second.shape:
+        raise ValueError(
+            f"{function}: {second_name} of shape {second.shape} do not match {first_name} of shape {first.shape}."
+        )
+
+
+def _weighted(function: str, loss: mx.array, weights: mx.array | None) -> mx.array:
+    if weights is None:
+        return loss
+    _check_same_shape(function, "losses", loss, "weights", weights)
+    return weights * loss
+
+
+def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axis: int) -> mx.array:
+    """The entry of `scores` along `axis` that `targets` names, for each position of the other axes."""
+    if not -scores.ndim <= axis < scores.ndim:
+        raise ValueError(f"{function}: axis {axis} is out of range for {name} of shape {scores.shape}.")
+    axis %= scores.ndim
+    expected = scores.shape[:axis] + scores.shape[axis + 1 :]
+    if targets.shape != expected:
+        raise ValueError(
+            f"{function}: targets of shape {targets.shape} do not match {name} of shape {scores.shape}; "
+            f"classes along axis {axis} need the shape {expected}."
+        )
+    if not mx.issubdtype(targets.dtype, mx.integer):
+        raise ValueError(f"{function}: targets that name classes have to be integers, got {targets.dtype}.")
+    return mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
+
+
+def _clipped_log(probability: mx.array) -> mx.array:
+    """The logarithm, not below -100, with a gradient of zero (not nan) in zero."""
+    is_zero = probability == 0
+    return mx.where(is_zero, -100, mx.maximum(mx.log(mx.where(is_zero, 1, probability)), -100))

@@ -1,0 +1,455 @@
+"""`Module`, the base of all layers and models: a dict whose entries are also attributes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import weft.core as mx
+from weft.nn.module_tree import join_path, map_container, named_leaves, replace_leaves
+from weft.nn.weights import check_weights
+from weft.utils import tree_unflatten
+
+EntryFilter = Callable[["Module", str, Any], bool]
+
+NOT_INITIALISED = (
+    "`{name}` has no `{key}`: its `__init__` has to call `super().__init__()` before anything else, "
+    "so that the module can keep its state."
+)
+RESERVED_NAME = (
+    "`{key}` is an attribute of every Module and cannot name a parameter or sub-module of `{name}`: "
+    "`module.{key}` would never return it. Choose another name."
+)
+
+
+def _is_floating(dtype: mx.Dtype) -> bool:
+    return mx.issubdtype(dtype, mx.floating)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _is_no_container(module: Module, key: str, value: Any) -> bool:
+    return not isinstance(value, (dict, list))
+
+
+def _is_module_entry(module: Module, key: str, value: Any) -> bool:
+    return isinstance(value, Module)
+
+
+class Module(dict[str, Any]):
+    """The base class of layers and models: a tree of arrays and other modules.
+
+    Arrays, modules, dicts, lists and tuples that are assigned to an attribute become entries of the dict,
+    everything else an ordinary attribute. The parameters are the arrays in entries whose name does not start
+    with an underscore, also inside lists, dicts and other modules (not inside tuples).
+
+    >>> class Scale(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = mx.array([2.0, 3.0])
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> model = Scale()
+    >>> model.parameters()
+    {'factor': array([2, 3], dtype=float32)}
+    >>> model(mx.array([1.0, 1.0]))
+    array([2, 3], dtype=float32)
+    """
+
+    _no_grad: set[str]
+    _training: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._no_grad = set()
+        self._training = True
+
+    def __getattr__(self, key: str) -> Any:
+        if key in self:
+            return self[key]
+        if key in ("_no_grad", "_training"):
+            raise AttributeError(NOT_INITIALISED.format(name=type(self).__name__, key=key))
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if not isinstance(value, (mx.array, dict, list, tuple)):
+            super().__setattr__(key, value)
+            self.pop(key, None)
+            return
+        if key in _RESERVED:
+            raise AttributeError(RESERVED_NAME.format(key=key, name=type(self).__name__))
+        self.__dict__.pop(key, None)
+        self[key] = value
+
+    def __delattr__(self, key: str) -> None:
+        if key in self:
+            del self[key]
+        else:
+            super().__delattr__(key)
+
+    def __repr__(self) -> str:
+        own = f"{type(self).__name__}({self._extra_repr()}"
+        children = named_leaves(self.children(), is_leaf=Module.is_module)
+        lines = [f"({path}): {child!r}".replace("\n", "\n  ") for path, child in children]
+        return "\n  ".join([own, *lines]) + ("\n)" if lines else ")")
+
+    def _extra_repr(self) -> str:
+        """What a layer shows of itself between its parentheses; layers override it."""
+        return ""
+
+    # What counts as what. These are filters for `filter_and_map`.
+
+    @staticmethod
+    def is_module(value: Any) -> bool:
+        """Whether `value` is a `Module`.
+
+        >>> nn.Module.is_module(nn.ReLU()), nn.Module.is_module(nn.relu)
+        (True, False)
+        """
+        return isinstance(value, Module)
+
+    @staticmethod
+    def valid_child_filter(module: Module, key: str, value: Any) -> bool:
+        """Whether an entry may hold sub-modules: it is a dict (such as a module) or a list."""
+        return isinstance(value, (dict, list))
+
+    @staticmethod
+    def valid_parameter_filter(module: Module, key: str, value: Any) -> bool:
+        """Whether an entry is or may hold parameters: its name does not start with an underscore."""
+        return isinstance(value, (dict, list, mx.array)) and not key.startswith("_")
+
+    @staticmethod
+    def trainable_parameter_filter(module: Module, key: str, value: Any) -> bool:
+        """Whether an entry is or may hold parameters that are not frozen."""
+        return Module.valid_parameter_filter(module, key, value) and key not in module._no_grad
+
+    # Reading the tree.
+
+    @property
+    def state(self) -> Self:
+        """The module itself, a dict of all its arrays, as `mx.compile` takes it for `inputs` and `outputs`.
+
+        Unlike `parameters` it is not a copy, and it includes arrays whose name starts with an underscore.
+
+        >>> model = nn.Linear(2, 3)
+        >>> model.state is model
+        True
+        """
+        return self
+
+    def filter_and_map(
+        self,
+        filter_fn: EntryFilter,
+        map_fn: Callable[[Any], Any] | None = None,
+        is_leaf_fn: EntryFilter | None = None,
+    ) -> dict[str, Any]:
+        """A tree of dicts and lists with the entries of the module that pass a filter.
+
+        filter_fn: called with the module, the path of the entry inside this module (`layers.0`) and its value;
+            an entry that does not pass is left out (inside lists and dicts: `{}` stands in its place).
+        map_fn: applied to the leaves; left out, they stay as they are.
+        is_leaf_fn: called like `filter_fn`; whether a value is a leaf. Left out, everything is but modules,
+            dicts and lists.
+
+        Raises `RuntimeError` where `is_leaf_fn` says that something is not a leaf that cannot be entered.
+
+        >>> nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter, lambda p: p.shape)
+        {'weight': (3, 2), 'bias': (3,)}
+        """
+        map_leaf = map_fn or _unchanged
+        is_leaf = is_leaf_fn or _is_no_container
+        return {
+            key: self._map_entry(key, value, filter_fn, map_leaf, is_leaf)
+            for key, value in self.items()
+            if filter_fn(self, key, value)
+        }
+
+    def _map_entry(
+        self, path: str, value: Any, filter_fn: EntryFilter, map_fn: Callable[[Any], Any], is_leaf_fn: EntryFilter
+    ) -> Any:
+        if is_leaf_fn(self, path, value):
+            return map_fn(value)
+        if isinstance(value, Module):
+            return value.filter_and_map(filter_fn, map_fn, is_leaf_fn)
+        if not isinstance(value, (dict, list)):
+            raise RuntimeError(
+                f"filter_and_map: `{path}` of `{type(self).__name__}` is of type {type(value).__name__}, "
+                "which cannot be entered; `is_leaf_fn` has to call it a leaf, or `filter_fn` leave it out."
+            )
+
+        def visit(key: str | int, entry: Any) -> Any:
+            inner = join_path(path, key)
+            return self._map_entry(inner, entry, filter_fn, map_fn, is_leaf_fn) if filter_fn(self, inner, entry) else {}
+
+        return map_container(value, visit)
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters as a tree of dicts and lists.
+
+        >>> nn.LayerNorm(2).parameters()
+        {'weight': array([1, 1], dtype=float32), 'bias': array([0, 0], dtype=float32)}
+        """
+        return self.filter_and_map(self.valid_parameter_filter)
+
+    def trainable_parameters(self) -> dict[str, Any]:
+        """The parameters that are not frozen, as a tree of dicts and lists.
+
+        >>> nn.LayerNorm(2).freeze(keys="weight").trainable_parameters()
+        {'bias': array([0, 0], dtype=float32)}
+        """
+        return self.filter_and_map(self.trainable_parameter_filter)
+
+    def children(self) -> dict[str, Any]:
+        """The direct sub-modules, as a tree of dicts and lists.
+
+        >>> nn.Sequential(nn.ReLU(), nn.Tanh()).children()
+        {'layers': [ReLU(), Tanh()]}
+        """
+        return self.filter_and_map(self.valid_child_filter, is_leaf_fn=_is_module_entry)
+
+    def leaf_modules(self) -> dict[str, Any]:
+        """The sub-modules, at any depth, that have no sub-modules themselves, as a tree of dicts and lists.
+
+        >>> nn.Sequential(nn.ReLU(), nn.Sequential(nn.Tanh())).leaf_modules()
+        {'layers': [ReLU(), {'layers': [Tanh()]}]}
+        """
+
+        def is_leaf(module: Module, key: str, value: Any) -> bool:
+            return isinstance(value, Module) and not named_leaves(value.children(), is_leaf=Module.is_module)
+
+        return self.filter_and_map(self.valid_child_filter, is_leaf_fn=is_leaf)
+
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """This module and all below it, each with its path, from the top; the last child comes first.
+
+        >>> [name for name, _ in nn.Sequential(nn.ReLU(), nn.Tanh()).named_modules()]
+        ['', 'layers.1', 'layers.0']
+        """
+        found: list[tuple[str, Module]] = []
+        waiting: list[tuple[str, Module]] = [("", self)]
+        while waiting:
+            path, module = waiting.pop()
+            found.append((path, module))
+            children = named_leaves(module.children(), is_leaf=Module.is_module)
+            waiting.extend((join_path(path, key), child) for key, child in children)
+        return found
+
+    def modules(self) -> list[Module]:
+        """This module and all below it, in the order of `named_modules`.
+
+        >>> nn.Sequential(nn.ReLU()).modules()[1:]
+        [ReLU()]
+        """
+        return [module for _, module in self.named_modules()]
+
+    # Changing the tree.
+
+    def update(self, parameters: dict[str, Any], strict: bool = True) -> Self:  # type: ignore[override]  # MLX's name
+        """Replace parameters by those of a tree, which may hold any part of them.
+
+        parameters: a tree as `parameters` returns it; an empty dict or list replaces nothing.
+        strict: whether entries that the module does not have raise `ValueError`, or are skipped.
+
+        Returns the module.
+
+        >>> nn.LayerNorm(2).update({"bias": mx.array([5.0, 6.0])}).bias
+        array([5, 6], dtype=float32)
+        """
+        if not isinstance(parameters, dict):
+            raise ValueError(f"Module.update takes a dict of parameters, got {type(parameters).__name__}.")
+        replace_leaves(self, parameters, mx.array, "parameter", strict)
+        return self
+
+    def update_modules(self, modules: dict[str, Any], strict: bool = True) -> Self:
+        """Replace sub-modules by those of a tree, which may hold any part of them.
+
+        modules: a tree as `children` or `leaf_modules` returns it; an empty dict or list replaces nothing.
+        strict: whether entries that the module does not have raise `ValueError`, or are skipped.
+
+        Returns the module.
+
+        >>> nn.Sequential(nn.ReLU(), nn.Tanh()).update_modules({"layers": [nn.GELU()]}).layers
+        [GELU(), Tanh()]
+        """
+        if not isinstance(modules, dict):
+            raise ValueError(f"Module.update_modules takes a dict of modules, got {type(modules).__name__}.")
+        replace_leaves(self, modules, Module, "sub-module", strict)
+        return self
+
+    def apply(self, map_fn: Callable[[mx.array], mx.array], filter_fn: EntryFilter | None = None) -> Self:
+        """Replace each parameter by what a function makes of it.
+
+        map_fn: called with each array.
+        filter_fn: which entries take part, as in `filter_and_map`; left out, all parameters.
+
+        Returns the module.
+
+        >>> nn.LayerNorm(2).apply(lambda p: p + 1).weight
+        array([2, 2], dtype=float32)
+        """
+        return self.update(self.filter_and_map(filter_fn or self.valid_parameter_filter, map_fn))
+
+    def apply_to_modules(self, apply_fn: Callable[[str, Module], Any]) -> Self:
+        """Call a function with the path of each module and the module, this one (path `""`) included.
+
+        Returns the module.
+
+        >>> model = nn.Sequential(nn.ReLU()).apply_to_modules(lambda path, module: print(repr(path)))
+        ''
+        'layers.0'
+        """
+        for path, module in self.named_modules():
+            apply_fn(path, module)
+        return self
+
+    def set_dtype(self, dtype: mx.Dtype, predicate: Callable[[mx.Dtype], bool] | None = _is_floating) -> None:
+        """Convert the parameters to another dtype.
+
+        dtype: the new dtype.
+        predicate: called with the dtype of each parameter; whether to convert it. Left out, real floating-point
+            parameters are; with None, all.
+
+        >>> model = nn.LayerNorm(2)
+        >>> model.set_dtype(mx.float16)
+        >>> model.weight
+        array([1, 1], dtype=float16)
+        """
+        self.apply(lambda p: p.astype(dtype) if predicate is None or predicate(p.dtype) else p)
+
+    # Training.
+
+    @property
+    def training(self) -> bool:
+        """Whether the module is in training mode; `train` and `eval` change it."""
+        return self._training
+
+    def train(self, mode: bool = True) -> Self:
+        """Put this module and all below it into training mode (or, with `mode=False`, out of it).
+
+        Returns the module.
+
+        >>> nn.Dropout().train(False).training
+        False
+        """
+
+        def set_mode(path: str, module: Module) -> None:
+            module._training = mode
+
+        return self.apply_to_modules(set_mode)
+
+    def eval(self) -> Self:
+        """Put this module and all below it into evaluation mode, as `train(False)` does.
+
+        Returns the module.
+
+        >>> nn.Dropout(0.5).eval()(mx.array([1.0, 2.0]))
+        array([1, 2], dtype=float32)
+        """
+        return self.train(False)
+
+    def freeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
+        """Take parameters out of `trainable_parameters`, and so out of the gradients of `nn.value_and_grad`.
+
+        recurse: whether to do the same in all modules below.
+        keys: names of the entries to freeze; left out, all parameters.
+        strict: whether a key that no module has raises `KeyError`.
+
+        Returns the module.
+
+        >>> nn.Linear(2, 3).freeze().trainable_parameters()
+        {}
+        """
+        names = self._entry_names(keys, recurse, strict)
+        for module in self._itself_and_below(recurse):
+            module._no_grad.update(module._own_parameter_paths() if names is None else names)
+        return self
+
+    def unfreeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
+        """Take back a `freeze`; the arguments mean the same.
+
+        Returns the module.
+
+        >>> nn.LayerNorm(2).freeze().unfreeze(keys="bias").trainable_parameters()
+        {'bias': array([0, 0], dtype=float32)}
+        """
+        names = self._entry_names(keys, recurse, strict)
+        for module in self._itself_and_below(recurse):
+            module._no_grad.difference_update(list(module._no_grad) if names is None else names)
+        return self
+
+    def _itself_and_below(self, recurse: bool) -> list[Module]:
+        return self.modules() if recurse else [self]
+
+    def _entry_names(self, keys: str | Iterable[str] | None, recurse: bool, strict: bool) -> list[str] | None:
+        if keys is None:
+            return None
+        names = [keys] if isinstance(keys, str) else list(keys)
+        if strict:
+            known = {key for module in self._itself_and_below(recurse) for key in module}
+            for name in names:
+                if name not in known:
+                    raise KeyError(f"{type(self).__name__} has no member {name!r}; its members: {sorted(known)}")
+        return names
+
+    def _own_parameter_paths(self) -> list[str]:
+        """The paths of the parameters of this module, without those of its sub-modules."""
+        own = self.filter_and_map(
+            lambda module, key, value: not isinstance(value, Module) and self.valid_parameter_filter(module, key, value)
+        )
+        return [path for path, _ in named_leaves(own)]
+
+    # Files.
+
+    def save_weights(self, file: str | os.PathLike[str]) -> None:
+        """Write all parameters to a file, each under its path.
+
+        file: a name that ends in `.npz` or `.safetensors`, which decides the format; another raises `ValueError`.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     nn.LayerNorm(2).save_weights(f"{folder}/norm.safetensors")
+        ...     model = nn.LayerNorm(2).load_weights(f"{folder}/norm.safetensors")
+        """
+        name = os.fspath(file)
+        weights = dict(named_leaves(self.parameters()))
+        if name.endswith(".npz"):
+            mx.savez(name, **weights)
+        elif name.endswith(".safetensors"):
+            mx.save_safetensors(name, weights)
+        else:
+            raise ValueError(f"save_weights: {name!r} ends neither in .npz nor in .safetensors.")
+
+    def load_weights(
+        self,
+        file_or_weights: str | os.PathLike[str] | Iterable[tuple[str, mx.array]] | dict[str, mx.array],
+        strict: bool = True,
+    ) -> Self:
+        """Replace parameters by those of a file or of a list.
+
+        file_or_weights: a file of `save_weights`, or pairs of a path and an array.
+        strict: whether paths and shapes have to be exactly those of the module. Otherwise, missing parameters
+            stay, unknown ones are skipped, and shapes may change.
+
+        Returns the module. Raises `ValueError` where strict is not met.
+
+        >>> nn.LayerNorm(2).load_weights([("bias", mx.array([1.0, 2.0]))], strict=False).bias
+        array([1, 2], dtype=float32)
+        """
+        if isinstance(file_or_weights, (str, os.PathLike)):
+            weights = mx.load(os.fspath(file_or_weights))
+            if not isinstance(weights, dict):
+                raise ValueError(f"load_weights: {file_or_weights} holds a single array, no named parameters.")
+        else:
+            weights = dict(file_or_weights)
+        if strict:
+            check_weights(dict(named_leaves(self.parameters())), weights)
+        if weights:
+            self.update(tree_unflatten(list(weights.items())), strict=False)
+        return self
+
+
+# Attribute lookup finds these before the entries of the dict.
+_RESERVED = frozenset(dir(Module))

@@ -1,0 +1,325 @@
+"""What the public functions do with their arguments before a primitive sees them: promotion, broadcasting, axes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, Node, Shape, wrap
+from weft.ops.convert import as_array, python_scalar
+from weft.primitives.base import Elementwise
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream, current_stream
+
+Array = Any  # a handle; the concrete class lives above this layer
+Widen = Callable[[Dtype], Dtype]
+
+__all__ = [
+    "Array",
+    "array_argument",
+    "axes_of",
+    "axis_of",
+    "binary",
+    "broadcast",
+    "broadcast_all",
+    "broadcasted_shape",
+    "checked_extents",
+    "count_of",
+    "extent_constant",
+    "fixed_extent",
+    "fresh",
+    "general_binary",
+    "inexact",
+    "integer_of",
+    "promoted",
+    "shape_of",
+    "shape_text",
+    "to_dtype",
+    "unary",
+]
+
+_new_constant = p.constant.make
+
+
+def inexact(dtype: Dtype) -> Dtype:
+    """``dtype`` if it is floating or complex, else float32: the dtype that functions such as sin compute in."""
+    return dtype if dtype.is_inexact else dtypes.float32
+
+
+def wrong_type(name: str, argument: str, value: Any) -> TypeError:
+    remedy = " Make an array of it with mx.array." if isinstance(value, (list, tuple)) else ""
+    return TypeError(
+        f"[{name}] {argument} must be an array, a number or NumPy data; got {_shortened(value)} of type "
+        f"{type(value).__name__}.{remedy}"
+    )
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def array_argument(name: str, value: Any, argument: str = "a") -> Array:
+    """The array that a user passed, or an array of the number or NumPy data."""
+    if isinstance(value, Handle):
+        return value
+    return _converted(name, argument, value)
+
+
+def _converted(name: str, argument: str, value: Any) -> Array:
+    if value is None or isinstance(value, (list, tuple)):
+        raise wrong_type(name, argument, value)
+    try:
+        return as_array(value)
+    except TypeError as error:
+        raise wrong_type(name, argument, value) from error
+
+
+def to_dtype(x: Array, dtype: Dtype, stream: Stream | None = None) -> Array:
+    """``x`` converted to ``dtype``, or itself if it has it."""
+    if x.node.dtype is dtype:
+        return x
+    return p.cast(x, dtype=dtype, stream=stream)
+
+
+def fresh(x: Array) -> Array:
+    """Another handle of the same node: what a function returns must not be the caller's own handle."""
+    return wrap(x.node)
+
+
+def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
+    """An elementwise primitive of one array, in the dtype that ``widen`` makes of its dtype."""
+    x = a if isinstance(a, Handle) else _converted(primitive.name, "a", a)
+    place = current_stream() if stream is None else as_stream(stream)
+    node = x.node
+    dtype = node.dtype
+    if dtype.is_floating and primitive.result is None:
+        return wrap(Node(primitive, (node,), (), node.shape, dtype, place))
+    if widen is not None:
+        wide = widen(dtype)
+        if wide is not dtype:
+            x = p.cast(x, dtype=wide, stream=place)
+    return primitive(x, stream=place)
+
+
+def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
+    """An elementwise primitive of two arrays or numbers, promoted and broadcast.
+
+    Two arrays of one floating dtype and one shape, or one and a number, take the short way: every primitive
+    that comes here accepts them as they are.
+    """
+    if isinstance(a, Handle):
+        x = a.node
+        dtype, shape = x.dtype, x.shape
+        if isinstance(b, Handle):
+            y = b.node
+            short = y.dtype is dtype and y.shape == shape and dtype.is_floating
+        else:
+            kind = type(b)
+            short = (kind is float or kind is int) and dtype.is_floating
+            if short:
+                y = _new_constant(b, dtype)
+    elif isinstance(b, Handle):
+        y = b.node
+        dtype, shape = y.dtype, y.shape
+        kind = type(a)
+        short = (kind is float or kind is int) and dtype.is_floating
+        if short:
+            x = _new_constant(a, dtype)
+    else:
+        short = False
+    if not short:
+        return general_binary(primitive, a, b, stream, widen)
+    result: Any = primitive.result
+    place = current_stream() if stream is None else as_stream(stream)
+    return wrap(Node(primitive, (x, y), (), shape, dtype if result is None else result, place))
+
+
+def general_binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
+    """`binary` without the short way: for any dtypes and shapes, and for primitives that refuse floating dtypes."""
+    place = current_stream() if stream is None else as_stream(stream)
+    if isinstance(a, Handle) and isinstance(b, Handle) and a.node.dtype is b.node.dtype and widen is None:
+        x, y = a, b
+    else:
+        x, y = promoted(primitive.name, (a, b), place, widen)
+    left, right = x.node.shape, y.node.shape
+    if left != right:
+        shape = _joint_shape(primitive.name, (left, right), left, right)
+        if left != shape and not p.is_constant(x.node):
+            x = broadcast(x, shape, place)
+        if right != shape and not p.is_constant(y.node):
+            y = broadcast(y, shape, place)
+    return primitive(x, y, stream=place)
+
+
+def promoted(
+    name: str,
+    values: Sequence[Any],
+    stream: Stream | None,
+    widen: Widen | None = None,
+    words: Sequence[str] = ("a", "b"),
+) -> list[Array]:
+    """Arrays of one dtype: that of the arrays together, to which Python numbers only add a higher kind.
+
+    ``widen`` gives the dtype to compute in for the promoted one; ``words`` are the names of the arguments in messages.
+    """
+    found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
+    found = [
+        _converted(name, words[place] if place < len(words) else f"argument {place + 1}", value) if one is None else one
+        for place, (one, value) in enumerate(zip(found, values, strict=True))
+    ]
+    common: Dtype | None = None
+    for one in found:
+        if isinstance(one, Handle):
+            common = one.node.dtype if common is None else dtypes.promote(common, one.node.dtype)
+    dtype = common
+    for one in found:
+        if not isinstance(one, Handle):
+            weak = dtypes.scalar_dtype(one, common)
+            dtype = weak if dtype is None else dtypes.promote(dtype, weak)
+    assert dtype is not None
+    if widen is not None:
+        dtype = widen(dtype)
+    return [
+        to_dtype(one, dtype, stream) if isinstance(one, Handle) else wrap(_new_constant(one, dtype)) for one in found
+    ]
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """``(2, 3)``, with the plain numbers of symbolic extents."""
+    extents = [str(extent) for extent in shape]
+    return f"({extents[0]},)" if len(extents) == 1 else f"({', '.join(extents)})"
+
+
+def broadcasted_shape(name: str, shapes: Sequence[Shape]) -> Shape:
+    """The shape that arrays of these shapes broadcast to."""
+    result = shapes[0] if shapes else ()
+    for shape in shapes[1:]:
+        if shape != result:
+            result = _joint_shape(name, shapes, result, shape)
+    return result
+
+
+def _joint_shape(name: str, shapes: Sequence[Shape], left: Shape, right: Shape) -> Shape:
+    if len(left) < len(right):
+        left, right = right, left
+    offset = len(left) - len(right)
+    joint = list(left[:offset])
+    for m, n in zip(left[offset:], right, strict=True):
+        if m != n and m != 1 and n != 1:
+            *first, last = (shape_text(shape) for shape in shapes)
+            raise ValueError(f"[{name}] Shapes {', '.join(first)} and {last} cannot be broadcast.")
+        joint.append(n if m == 1 else m)
+    return tuple(joint)
+
+
+def broadcast(x: Array, shape: Shape, stream: Stream | None = None) -> Array:
+    """``x`` repeated to ``shape``, which it must broadcast to."""
+    node = x.node
+    if node.shape == shape:
+        return x
+    place = stream or current_stream()
+    missing = len(shape) - len(node.shape)
+    if missing:
+        new_axes = tuple(range(missing))
+        node = Node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, place)
+    if node.shape != shape:
+        node = Node(p.broadcast, (node,), (shape,), shape, node.dtype, place)
+    return wrap(node)
+
+
+def broadcast_all(name: str, arrays: Sequence[Array], stream: Stream | None = None) -> list[Array]:
+    """All arrays in their common shape. Constants stay 0-d: elementwise primitives repeat them by themselves."""
+    shape = broadcasted_shape(name, [x.node.shape for x in arrays])
+    return [x if p.is_constant(x.node) else broadcast(x, shape, stream) for x in arrays]
+
+
+def axis_of(name: str, axis: Any, ndim: int) -> int:
+    """``axis`` counted from the front.
+
+    Raises:
+        IndexError: there is no such axis.
+    """
+    place = integer_of(name, "An axis", axis)
+    if not -ndim <= place < ndim:
+        raise IndexError(
+            f"[{name}] Axis {place} is out of range for an array with {ndim} dimension{'s' * (ndim != 1)}."
+        )
+    return place + ndim if place < 0 else place
+
+
+def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that ``axis`` (None for all, an int, or several) names, sorted and counted from the front.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: an axis is named twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, (list, tuple)):
+        axes = sorted([axis_of(name, one, ndim) for one in axis])
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"[{name}] An axis is named twice in {tuple(axis)} (of {ndim} dimensions).")
+        return tuple(axes)
+    return (axis_of(name, axis, ndim),)
+
+
+def shape_of(name: str, shape: Any) -> Shape:
+    """A shape from an int or a sequence of ints."""
+    extents = (shape,) if hasattr(shape, "__index__") and not isinstance(shape, Handle) else shape
+    if not isinstance(extents, (list, tuple)):
+        raise TypeError(
+            f"[{name}] A shape is an int or a sequence of ints; got {shape!r} of type {type(shape).__name__}."
+        )
+    return tuple([integer_of(name, "Each extent of a shape", extent) for extent in extents])
+
+
+def count_of(name: str, word: str, value: Any) -> int:
+    """A number that must be an int and not negative, such as how often or how many."""
+    number = integer_of(name, word, value)
+    if number < 0:
+        raise ValueError(f"[{name}] {word} cannot be negative; got {number}.")
+    return number
+
+
+def integer_of(name: str, word: str, value: Any) -> int:
+    """``value`` as an int.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(value, int):
+        return value  # as it is: it may be symbolic
+    if isinstance(value, Handle) or not hasattr(value, "__index__"):
+        raise TypeError(f"[{name}] {word} must be an int; got {value!r} of type {type(value).__name__}.")
+    return operator.index(value)
+
+
+def checked_extents(name: str, shape: Shape) -> Shape:
+    """``shape``, if no extent is negative."""
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"[{name}] Extents cannot be negative; got {shape_text(shape)}.")
+    return shape
+
+
+def extent_constant(extent: int, dtype: Dtype) -> Array:
+    """A count of elements as a number of the computation."""
+    return wrap(_new_constant(extent, dtype))
+
+
+def fixed_extent(name: str, extent: int) -> int:
+    """``extent`` where it decides how many operations there are, so that it cannot stay open.
+
+    Raises:
+        ValueError: the extent is symbolic, inside ``compile(..., shapeless=True)``.
+    """
+    if type(extent) is not int:
+        raise ValueError(
+            f"[{name}] The number of operations depends on an extent of the array: compile the function without "
+            "shapeless=True."
+        )
+    return extent

@@ -1,0 +1,276 @@
+"""Functions of two arrays or numbers, element by element.
+
+The operands are broadcast to one shape and promoted to one dtype; a Python number takes the array's dtype, or a
+higher kind if it has to (a float beside integers). The rules and ``stream=`` are the same for all of them, so that the
+docstrings only say what is computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Handle
+from weft.ops.arguments import (
+    Array,
+    binary,
+    broadcast_all,
+    general_binary,
+    inexact,
+    promoted,
+    to_dtype,
+    unary,
+)
+from weft.primitives.base import Elementwise
+from weft.runtime.devices import StreamOrDevice, as_stream
+
+__all__ = [
+    "add",
+    "arctan2",
+    "atan2",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "clip",
+    "divide",
+    "divmod",
+    "floor_divide",
+    "left_shift",
+    "logaddexp",
+    "maximum",
+    "minimum",
+    "multiply",
+    "pow",
+    "power",
+    "remainder",
+    "right_shift",
+    "subtract",
+]
+
+
+def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """a + b; booleans are joined by "or".
+
+    Raises:
+        ValueError: the shapes cannot be broadcast.
+
+    >>> mx.add(mx.array([1, 2]), 0.5)
+    array([1.5, 2.5], dtype=float32)
+    """
+    return binary(p.add, a, b, stream)
+
+
+def subtract(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """a - b; of booleans, whether they differ.
+
+    >>> mx.subtract(mx.array([1, 2]), mx.array([3, 1]))
+    array([-2, 1], dtype=int32)
+    """
+    result = _of_booleans(p.not_equal, "subtract", a, b, stream)
+    return binary(p.subtract, a, b, stream) if result is None else result
+
+
+def multiply(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """a * b; booleans are joined by "and".
+
+    >>> mx.multiply(mx.array([1.5, 2.0]), 2)
+    array([3, 4], dtype=float32)
+    """
+    return binary(p.multiply, a, b, stream)
+
+
+def divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """a / b; integers are divided in float32.
+
+    >>> mx.divide(mx.array([1, 2]), 4)
+    array([0.25, 0.5], dtype=float32)
+    """
+    return binary(p.divide, a, b, stream, inexact)
+
+
+def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """The largest whole number not above a / b, in the dtype of the operands.
+
+    >>> mx.floor_divide(mx.array([7, -7]), 2)
+    array([3, -4], dtype=int32)
+    """
+    result = _of_booleans(p.floor_divide, "floor_divide", a, b, stream, through=dtypes.uint8)
+    return binary(p.floor_divide, a, b, stream) if result is None else result
+
+
+def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """a - b * floor(a / b): what division leaves, with the sign of b.
+
+    >>> mx.remainder(mx.array([7, -7]), 4)
+    array([3, 1], dtype=int32)
+    """
+    result = _of_booleans(p.remainder, "remainder", a, b, stream, through=dtypes.uint8)
+    return binary(p.remainder, a, b, stream) if result is None else result
+
+
+def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
+    """`floor_divide` and `remainder` in one.
+
+    >>> mx.divmod(mx.array([7, -7]), 4)
+    [array([1, -2], dtype=int32), array([3, 1], dtype=int32)]
+    """
+    return [floor_divide(a, b, stream), remainder(a, b, stream)]
+
+
+def power(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """a to the power of b, in the dtype of the operands: integers stay integers.
+
+    >>> mx.power(mx.array([2.0, 3.0]), mx.array([3.0, 0.5]))
+    array([8, 1.73205], dtype=float32)
+    """
+    if (type(b) is int or type(b) is float) and b == 2 and isinstance(a, Handle):
+        # One rounding instead of a logarithm and an exponential, and nothing special in the derivative.
+        dtype = a.node.dtype
+        if dtype.is_inexact or (dtype.is_integer and type(b) is int):
+            return unary(p.square, a, stream)
+    result = _of_booleans(p.power, "power", a, b, stream, through=dtypes.uint8)
+    return binary(p.power, a, b, stream) if result is None else result
+
+
+pow = power
+
+
+def _of_booleans(
+    primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice, through: Dtype | None = None
+) -> Array | None:
+    """The result if both operands are boolean, computed in the dtype ``through``; else None."""
+    for operand in (a, b):
+        if not (operand.node.dtype.is_bool if isinstance(operand, Handle) else isinstance(operand, bool)):
+            return None
+    place = as_stream(stream)
+    x, y = promoted(name, (a, b), place)
+    if through is not None:
+        x, y = to_dtype(x, through, place), to_dtype(y, through, place)
+    return to_dtype(primitive(*broadcast_all(name, (x, y), place), stream=place), dtypes.bool_, place)
+
+
+def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """The larger of a and b; NaN if one of them is.
+
+    >>> mx.maximum(mx.array([1, 5]), 3)
+    array([3, 5], dtype=int32)
+    """
+    return binary(p.maximum, a, b, stream)
+
+
+def minimum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """The smaller of a and b; NaN if one of them is.
+
+    >>> mx.minimum(mx.array([1, 5]), 3)
+    array([1, 3], dtype=int32)
+    """
+    return binary(p.minimum, a, b, stream)
+
+
+def logaddexp(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """log(exp(a) + exp(b)) without overflow.
+
+    >>> mx.logaddexp(mx.array([0.0, 1000.0]), mx.array([0.0, 1000.0]))
+    array([0.693147, 1000.69], dtype=float32)
+    """
+    return binary(p.logaddexp, a, b, stream, inexact)
+
+
+def arctan2(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """The angle from -pi to pi of the point with abscissa b and ordinate a.
+
+    >>> mx.arctan2(mx.array([1.0, -1.0]), mx.array([1.0, -1.0]))
+    array([0.785398, -2.35619], dtype=float32)
+    """
+    return general_binary(p.arctan2, a, b, stream, inexact)
+
+
+atan2 = arctan2
+
+
+def clip(a: Array, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) -> Array:
+    """Each element moved into the range from a_min to a_max; NaN stays.
+
+    The limits are broadcast and promoted with ``a``; None leaves that side open.
+
+    Raises:
+        ValueError: both limits are None.
+
+    >>> mx.clip(mx.array([-1, 5, 9]), 0, 6)
+    array([0, 5, 6], dtype=int32)
+    """
+    if a_min is None and a_max is None:
+        raise ValueError("[clip] a_min and a_max are both None: give at least one limit.")
+    place = as_stream(stream)
+    operands = [one for one in (a, a_min, a_max) if one is not None]
+    x, *limits = broadcast_all("clip", promoted("clip", operands, place, words=("a", "a limit", "a_max")), place)
+    if a_min is not None:
+        x = p.maximum(x, limits[0], stream=place)
+    return x if a_max is None else p.minimum(x, limits[-1], stream=place)
+
+
+def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """The bits that are set in both; of integers and booleans.
+
+    >>> mx.bitwise_and(mx.array([6, 5]), 3)
+    array([2, 1], dtype=int32)
+    """
+    return general_binary(p.bitwise_and, a, b, stream)
+
+
+def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """The bits that are set in one or both; of integers and booleans.
+
+    >>> mx.bitwise_or(mx.array([6, 5]), 3)
+    array([7, 7], dtype=int32)
+    """
+    return general_binary(p.bitwise_or, a, b, stream)
+
+
+def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """The bits that are set in exactly one; of integers and booleans.
+
+    >>> mx.bitwise_xor(mx.array([6, 5]), 3)
+    array([5, 6], dtype=int32)
+    """
+    return general_binary(p.bitwise_xor, a, b, stream)
+
+
+def bitwise_invert(a: Any, stream: StreamOrDevice = None) -> Array:
+    """The bits that are not set; of integers and booleans.
+
+    >>> mx.bitwise_invert(mx.array([0, 5]))
+    array([-1, -6], dtype=int32)
+    """
+    (x,) = promoted("bitwise_invert", (a,), as_stream(stream))
+    return p.bitwise_invert(x, stream=as_stream(stream))
+
+
+def _shifted(dtype: Dtype) -> Dtype:
+    return dtypes.uint8 if dtype.is_bool else dtype
+
+
+def left_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """The bits of a moved b places towards the higher ones; of integers.
+
+    >>> mx.left_shift(mx.array([1, 3]), 2)
+    array([4, 12], dtype=int32)
+    """
+    return general_binary(p.left_shift, a, b, stream, _shifted)
+
+
+def right_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """The bits of a moved b places towards the lower ones, with copies of the sign behind them; of integers.
+
+    >>> mx.right_shift(mx.array([12, -8]), 2)
+    array([3, -2], dtype=int32)
+    """
+    return general_binary(p.right_shift, a, b, stream, _shifted)
+
+
+bitwise_left_shift, bitwise_right_shift = left_shift, right_shift

@@ -1,0 +1,332 @@
+"""Comparisons, logic, choices between arrays, and questions about special values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import finfo
+from weft.graph.node import Handle
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    binary,
+    broadcast_all,
+    fresh,
+    inexact,
+    promoted,
+    to_dtype,
+)
+from weft.ops.convert import python_scalar
+from weft.primitives.base import Elementwise
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = [
+    "allclose",
+    "array_equal",
+    "equal",
+    "greater",
+    "greater_equal",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "isposinf",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "nan_to_num",
+    "not_equal",
+    "where",
+]
+
+
+def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """Where a equals b, as booleans; NaN equals nothing.
+
+    >>> mx.equal(mx.array([1, 2]), 2)
+    array([False, True], dtype=bool)
+    """
+    return binary(p.equal, a, b, stream)
+
+
+def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """Where a differs from b, as booleans.
+
+    >>> mx.not_equal(mx.array([1, 2]), 2)
+    array([True, False], dtype=bool)
+    """
+    return binary(p.not_equal, a, b, stream)
+
+
+def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """Where a < b, as booleans.
+
+    >>> mx.less(mx.array([1, 2]), 2)
+    array([True, False], dtype=bool)
+    """
+    return binary(p.less, a, b, stream)
+
+
+def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """Where a <= b, as booleans.
+
+    >>> mx.less_equal(mx.array([1, 2]), 1.5)
+    array([True, False], dtype=bool)
+    """
+    return binary(p.less_equal, a, b, stream)
+
+
+def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """Where a > b, as booleans.
+
+    >>> mx.greater(mx.array([1, 2]), 1)
+    array([False, True], dtype=bool)
+    """
+    return binary(p.greater, a, b, stream)
+
+
+def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
+    """Where a >= b, as booleans.
+
+    >>> mx.greater_equal(mx.array([1, 2]), 2)
+    array([False, True], dtype=bool)
+    """
+    return binary(p.greater_equal, a, b, stream)
+
+
+def _logical(primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice) -> Array:
+    place = as_stream(stream)
+    operands = [to_dtype(array_argument(name, one, word), dtypes.bool_, place) for word, one in (("a", a), ("b", b))]
+    return primitive(*broadcast_all(name, operands, place), stream=place)
+
+
+def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """Where both are not zero.
+
+    >>> mx.logical_and(mx.array([0, 1, 2]), mx.array([True, True, False]))
+    array([False, True, False], dtype=bool)
+    """
+    return _logical(p.logical_and, "logical_and", a, b, stream)
+
+
+def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """Where one or both are not zero.
+
+    >>> mx.logical_or(mx.array([0, 1]), False)
+    array([False, True], dtype=bool)
+    """
+    return _logical(p.logical_or, "logical_or", a, b, stream)
+
+
+def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """Where exactly one is not zero.
+
+    >>> mx.logical_xor(mx.array([0, 1]), True)
+    array([True, False], dtype=bool)
+    """
+    return _logical(p.not_equal, "logical_xor", a, b, stream)
+
+
+def logical_not(a: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """Where an element is zero.
+
+    >>> mx.logical_not(mx.array([0.0, 0.5]))
+    array([True, False], dtype=bool)
+    """
+    place = as_stream(stream)
+    return p.logical_not(to_dtype(array_argument("logical_not", a), dtypes.bool_, place), stream=place)
+
+
+def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """x where the condition is not zero, else y.
+
+    All three are broadcast, x and y promoted. The gradient of the one that was not chosen is zero.
+
+    >>> mx.where(mx.array([True, False]), mx.array([1, 2]), 0.5)
+    array([1, 0.5], dtype=float32)
+    """
+    place = as_stream(stream)
+    chosen = to_dtype(array_argument("where", condition, "the condition"), dtypes.bool_, place)
+    values = promoted("where", (x, y), place, words=("x", "y"))
+    return p.select(*broadcast_all("where", (chosen, *values), place), stream=place)
+
+
+def _parts(x: Array, place: Stream | None) -> list[Array]:
+    """The real numbers that an array of inexact dtype consists of."""
+    if x.node.dtype.is_complex:
+        return [p.real(x, stream=place), p.imag(x, stream=place)]
+    return [x]
+
+
+def _has_special(name: str, a: Any, stream: StreamOrDevice, find: Any) -> Array:
+    """Where ``find(part, stream)`` holds for a part of the element; nowhere for integers."""
+    x = array_argument(name, a)
+    place = as_stream(stream)
+    if not x.node.dtype.is_inexact:
+        return p.full(x.node.shape, False, dtypes.bool_)
+    found = [find(part, place) for part in _parts(x, place)]
+    return found[0] if len(found) == 1 else p.logical_or(*found, stream=place)
+
+
+def isnan(a: Any, stream: StreamOrDevice = None) -> Array:
+    """Where an element is NaN; of complex numbers, where a part is.
+
+    >>> mx.isnan(mx.array([1.0, mx.nan, mx.inf]))
+    array([False, True, False], dtype=bool)
+    """
+    return _has_special("isnan", a, stream, lambda x, place: p.not_equal(x, x, stream=place))
+
+
+def isinf(a: Any, stream: StreamOrDevice = None) -> Array:
+    """Where an element is infinite; of complex numbers, where a part is.
+
+    >>> mx.isinf(mx.array([1.0, mx.nan, -mx.inf]))
+    array([False, False, True], dtype=bool)
+    """
+    return _has_special(
+        "isinf", a, stream, lambda x, place: p.equal(p.absolute(x, stream=place), math.inf, stream=place)
+    )
+
+
+def isposinf(a: Any, stream: StreamOrDevice = None) -> Array:
+    """Where an element is plus infinity; of complex numbers, where a part is.
+
+    >>> mx.isposinf(mx.array([1.0, mx.inf, -mx.inf]))
+    array([False, True, False], dtype=bool)
+    """
+    return _has_special("isposinf", a, stream, lambda x, place: p.equal(x, math.inf, stream=place))
+
+
+def isneginf(a: Any, stream: StreamOrDevice = None) -> Array:
+    """Where an element is minus infinity; of complex numbers, where a part is.
+
+    >>> mx.isneginf(mx.array([1.0, mx.inf, -mx.inf]))
+    array([False, False, True], dtype=bool)
+    """
+    return _has_special("isneginf", a, stream, lambda x, place: p.equal(x, -math.inf, stream=place))
+
+
+def isfinite(a: Any, stream: StreamOrDevice = None) -> Array:
+    """Where an element is neither infinite nor NaN.
+
+    >>> mx.isfinite(mx.array([1.0, mx.nan, mx.inf]))
+    array([True, False, False], dtype=bool)
+    """
+    x = array_argument("isfinite", a)
+    place = as_stream(stream)
+    if not x.node.dtype.is_inexact:
+        return p.full(x.node.shape, True, dtypes.bool_)
+    found = [p.less(p.absolute(part, stream=place), math.inf, stream=place) for part in _parts(x, place)]
+    return found[0] if len(found) == 1 else p.logical_and(*found, stream=place)
+
+
+def isclose(
+    a: Any,
+    b: Any,
+    /,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    *,
+    equal_nan: bool = False,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Where abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only with ``equal_nan``.
+
+    >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.1]))
+    array([True, False], dtype=bool)
+    """
+    place = as_stream(stream)
+    x, y = broadcast_all("isclose", promoted("isclose", (a, b), place, inexact), place)
+    distance = p.absolute(p.subtract(x, y, stream=place), stream=place)
+    size = p.absolute(y, stream=place)
+    allowed = p.add(p.multiply(size, rtol, stream=place), atol, stream=place)
+    near = p.less_equal(distance, allowed, stream=place)
+    # Infinities: their distance is NaN or allowed is infinite, so only equality tells.
+    near = p.logical_and(near, p.less(size, math.inf, stream=place), stream=place)
+    close = p.logical_or(near, p.equal(x, y, stream=place), stream=place)
+    if not equal_nan:
+        return close
+    return p.logical_or(close, p.logical_and(isnan(x, place), isnan(y, place), stream=place), stream=place)
+
+
+def allclose(
+    a: Any,
+    b: Any,
+    /,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    *,
+    equal_nan: bool = False,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Whether all elements are close in the sense of `isclose`.
+
+    >>> mx.allclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.0]))
+    array(True, dtype=bool)
+    """
+    close = isclose(a, b, rtol, atol, equal_nan=equal_nan, stream=stream)
+    return p.all_(close, axes=tuple(range(close.node.ndim)), stream=as_stream(stream))
+
+
+def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice = None) -> Array:
+    """Whether two arrays have the same shape and equal elements; dtypes are promoted.
+
+    >>> mx.array_equal(mx.array([1, 2]), mx.array([1.0, 2.0]))
+    array(True, dtype=bool)
+    """
+    place = as_stream(stream)
+    x, y = promoted("array_equal", (a, b), place)
+    if x.node.shape != y.node.shape:
+        return p.full((), False, dtypes.bool_)
+    same = p.equal(x, y, stream=place)
+    if equal_nan:
+        same = p.logical_or(same, p.logical_and(isnan(x, place), isnan(y, place), stream=place), stream=place)
+    return p.all_(same, axes=tuple(range(same.node.ndim)), stream=place)
+
+
+def nan_to_num(
+    a: Any,
+    nan: float = 0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """NaN and infinities replaced by numbers: by default 0 and the largest numbers of the dtype.
+
+    Raises:
+        TypeError: ``a`` is complex.
+
+    >>> mx.nan_to_num(mx.array([mx.nan, mx.inf, 2.0]), posinf=9.0)
+    array([0, 9, 2], dtype=float32)
+    """
+    x = array_argument("nan_to_num", a)
+    dtype = x.node.dtype
+    if dtype.is_complex:
+        raise TypeError("[nan_to_num] does not support complex64: apply it to mx.real and mx.imag.")
+    if not dtype.is_floating:
+        return fresh(x)
+    place = as_stream(stream)
+    limit = finfo(dtype).max
+    replacements = (
+        (p.not_equal(x, x, stream=place), nan),
+        (p.equal(x, math.inf, stream=place), limit if posinf is None else posinf),
+        (p.equal(x, -math.inf, stream=place), -limit if neginf is None else neginf),
+    )
+    for place_of, value in replacements:
+        x = p.select(place_of, _replacement(value), x, stream=place)
+    return x
+
+
+def _replacement(value: Any) -> complex:
+    number = value if isinstance(value, Handle) else python_scalar(value)
+    if number is None or isinstance(number, Handle):
+        raise TypeError(f"[nan_to_num] Replacements must be numbers; got {value!r} of type {type(value).__name__}.")
+    return number  # type: ignore[no-any-return]  # python_scalar gives Python numbers

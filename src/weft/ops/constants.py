@@ -1,0 +1,16 @@
+"""Numbers with a name."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["e", "euler_gamma", "inf", "nan", "newaxis", "pi"]
+
+pi = math.pi
+e = math.e
+inf = math.inf
+nan = math.nan
+euler_gamma = 0.5772156649015329
+"""The limit of 1 + 1/2 + ... + 1/n - log(n)."""
+newaxis = None
+"""In an index: a new axis of extent 1."""

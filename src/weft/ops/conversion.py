@@ -1,0 +1,66 @@
+"""Conversions between dtypes, questions about them, and functions that give the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype, as_dtype
+from weft.graph.node import Handle
+from weft.ops.arguments import Array, array_argument, fresh
+from weft.runtime.devices import StreamOrDevice, as_stream
+
+__all__ = ["astype", "can_cast", "contiguous", "result_type", "stop_gradient"]
+
+
+def astype(a: Array, dtype: Dtype, /, *, stream: StreamOrDevice = None) -> Array:
+    """The elements converted to ``dtype``.
+
+    Floating numbers lose their fraction on the way to integers; a complex number on the way to a real one loses its
+    imaginary part; everything but zero is True.
+
+    >>> mx.astype(mx.array([1.7, -1.7]), mx.int32)
+    array([1, -1], dtype=int32)
+    """
+    x = array_argument("astype", a)
+    target = as_dtype(dtype)
+    return fresh(x) if x.node.dtype is target else p.cast(x, dtype=target, stream=as_stream(stream))
+
+
+def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """The same values, which count as constants when a function is differentiated.
+
+    >>> mx.grad(lambda x: x * mx.stop_gradient(x))(mx.array(3.0))
+    array(3, dtype=float32)
+    """
+    return p.stop_gradient(array_argument("stop_gradient", a), stream=as_stream(stream))
+
+
+def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """The same values. How they lie in memory is decided where they are evaluated, so that nothing is to be done.
+
+    >>> mx.contiguous(mx.array([[1, 2], [3, 4]]).T)
+    array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    return fresh(array_argument("contiguous", a))
+
+
+def result_type(*arrays_and_dtypes: Array | Dtype) -> Dtype:
+    """The dtype of the result when arrays of these dtypes, or these arrays, meet.
+
+    >>> mx.result_type(mx.array([1]), mx.float16)
+    weft.core.float16
+    """
+    return dtypes.result_type(*[one.node.dtype if isinstance(one, Handle) else one for one in arrays_and_dtypes])
+
+
+def can_cast(from_: Array | Dtype, to: Dtype) -> bool:
+    """Whether an array or dtype promotes to ``to`` without becoming something else.
+
+    >>> mx.can_cast(mx.int32, mx.float16), mx.can_cast(mx.float32, mx.int32)
+    (True, False)
+    """
+    source: Any = from_.node.dtype if isinstance(from_, Handle) else from_
+    return dtypes.can_cast(source, to)

@@ -1,0 +1,87 @@
+"""Arrays from what is not one: Python numbers, nested lists and NumPy data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, leaf, wrap
+from weft.runtime import interchange
+from weft.runtime.devices import Stream
+
+Array = Any  # a handle; the concrete class lives above this layer
+NumPyArray = np.ndarray[Any, Any]
+
+__all__ = ["as_array", "from_numpy", "python_scalar"]
+
+_PYTHON_SCALARS = (bool, int, float, complex)
+
+
+def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = None) -> Array:
+    """An array of ``value``: an array, a number, NumPy data, or nested lists and tuples of numbers.
+
+    Numbers become constants of the graph; without ``dtype`` they are ``int32`` (``int64`` if they do not fit),
+    ``float32`` or ``complex64``.
+
+    Raises:
+        TypeError: ``value`` is something else.
+        ValueError: nested lists of different lengths, or a number that does not fit ``dtype``.
+    """
+    if isinstance(value, Handle):
+        if dtype is None or value.node.dtype is dtype:
+            return value
+        return p.cast(value, dtype=dtype, stream=stream)
+    if isinstance(value, _PYTHON_SCALARS):
+        return _scalar_array(value, dtype)
+    if isinstance(value, (list, tuple)):
+        return from_numpy(_from_sequence(value, dtype), dtype)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return from_numpy(np.asarray(value), dtype)
+    if hasattr(value, "__mlx_array__"):
+        return as_array(value.__mlx_array__(), dtype, stream=stream)
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return from_numpy(np.asarray(value), dtype)
+    raise TypeError(
+        f"expected an array, a number, NumPy data or nested lists of numbers, got {value!r} of type "
+        f"{type(value).__name__}"
+    )
+
+
+def _scalar_array(value: complex, dtype: Dtype | None) -> Array:
+    if dtype is None:
+        dtype = dtypes.scalar_dtype(value)
+    elif type(value) is int and dtype.is_integer:
+        dtypes.scalar_dtype(value, dtype)  # says so if the number does not fit
+    return wrap(p.constant.make(value, dtype))
+
+
+def _from_sequence(value: list[Any] | tuple[Any, ...], dtype: Dtype | None) -> NumPyArray:
+    """Numbers in the dtype that they would have one by one: int32 where NumPy takes int64, if they fit."""
+    values = np.array(value)
+    if dtype is None and values.dtype == np.int64 and values.size:
+        fits = dtypes.int32.lowest <= values.min() and values.max() <= dtypes.int32.highest
+        return values.astype(np.int32) if fits else values
+    return values
+
+
+def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
+    """An array with the numbers of ``values``; without ``dtype``, double precision becomes single.
+
+    The numbers are copied: changing ``values`` later changes nothing.
+    """
+    if dtype is None:
+        dtype = dtypes.from_numpy(values.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = np.asarray(values, dtype=dtype.numpy)
+    return wrap(leaf(interchange.from_numpy(converted), converted.shape, dtype))
+
+
+def python_scalar(value: Any) -> Any:
+    """``value`` as a Python number if it is a number, also one of NumPy's; else None."""
+    if isinstance(value, _PYTHON_SCALARS):
+        return value
+    return value.item() if isinstance(value, np.generic) else None

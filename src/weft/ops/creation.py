@@ -1,0 +1,346 @@
+"""Arrays made of nothing but a shape, a range or a number."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype, as_dtype
+from weft.graph.node import Shape
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    broadcast,
+    broadcasted_shape,
+    checked_extents,
+    count_of,
+    integer_of,
+    shape_of,
+    shape_text,
+    to_dtype,
+)
+from weft.ops.convert import as_array, python_scalar
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = [
+    "arange",
+    "bartlett",
+    "blackman",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "hamming",
+    "hanning",
+    "linspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+]
+
+
+def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None) -> Array:
+    extents = checked_extents(name, shape_of(name, shape))
+    return p.full(extents, value, dtypes.float32 if dtype is None else as_dtype(dtype))
+
+
+def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+    """An array of zeros.
+
+    Args:
+        shape: an int or a sequence of ints.
+
+    >>> mx.zeros((2, 3))
+    array([[0, 0, 0],
+           [0, 0, 0]], dtype=float32)
+    """
+    return _filled("zeros", shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+    """An array of ones.
+
+    Args:
+        shape: an int or a sequence of ints.
+
+    >>> mx.ones(3, mx.int32)
+    array([1, 1, 1], dtype=int32)
+    """
+    return _filled("ones", shape, 1, dtype)
+
+
+def empty(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+    """An array whose values are not to be relied on; here they are zeros.
+
+    >>> mx.empty((2, 3)).shape
+    (2, 3)
+    """
+    return _filled("empty", shape, 0, dtype)
+
+
+def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """An array of one value, or of an array that is broadcast to ``shape``.
+
+    Args:
+        shape: an int or a sequence of ints.
+        vals: a number or an array.
+        dtype: that of ``vals`` by default.
+
+    Raises:
+        ValueError: ``vals`` does not broadcast to ``shape``.
+
+    >>> mx.full((2, 2), 0.5)
+    array([[0.5, 0.5],
+           [0.5, 0.5]], dtype=float32)
+    """
+    return _full("full", checked_extents("full", shape_of("full", shape)), vals, dtype, as_stream(stream))
+
+
+def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None, place: Stream | None) -> Array:
+    scalar = python_scalar(vals)
+    x = array_argument(name, vals, "vals") if scalar is None else as_array(scalar)
+    if dtype is not None:
+        target = as_dtype(dtype)
+        number_fits = scalar is not None and not (isinstance(scalar, (float, complex)) and not target.is_inexact)
+        x = as_array(scalar, target) if number_fits else to_dtype(x, target, place)
+    if not x.node.shape:
+        return p.fill(x, shape)
+    if broadcasted_shape(name, (x.node.shape, shape)) != shape:
+        raise ValueError(
+            f"[{name}] Values of shape {shape_text(x.node.shape)} do not broadcast to {shape_text(shape)}."
+        )
+    return broadcast(x, shape, place)
+
+
+def _like(name: str, a: Any, value: complex, dtype: Dtype | None) -> Array:
+    x = array_argument(name, a)
+    return p.full(x.node.shape, value, x.node.dtype if dtype is None else as_dtype(dtype))
+
+
+def zeros_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """Zeros in the shape of ``a``, and in its dtype if no other is given.
+
+    >>> mx.zeros_like(mx.array([1, 2]))
+    array([0, 0], dtype=int32)
+    """
+    return _like("zeros_like", a, 0, dtype)
+
+
+def ones_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """Ones in the shape of ``a``, and in its dtype if no other is given.
+
+    >>> mx.ones_like(mx.array([1, 2]), mx.float16)
+    array([1, 1], dtype=float16)
+    """
+    return _like("ones_like", a, 1, dtype)
+
+
+def empty_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """An array in the shape of ``a`` whose values are not to be relied on; here they are zeros.
+
+    >>> mx.empty_like(mx.array([1, 2])).dtype
+    weft.core.int32
+    """
+    return _like("empty_like", a, 0, dtype)
+
+
+def full_like(a: Array, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """One value in the shape of ``a``, and in its dtype if no other is given.
+
+    >>> mx.full_like(mx.array([1, 2]), 7)
+    array([7, 7], dtype=int32)
+    """
+    x = array_argument("full_like", a)
+    return _full("full_like", x.node.shape, vals, x.node.dtype if dtype is None else dtype, as_stream(stream))
+
+
+def arange(
+    start: float | None = None,
+    stop: float | None = None,
+    step: float | None = None,
+    dtype: Dtype | None = None,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Numbers from ``start`` in steps of ``step`` as long as they are before ``stop``; one number alone is the stop.
+
+    Args:
+        dtype: by default int32 (int64 for larger limits) if all numbers are ints, else float32.
+
+    Raises:
+        ValueError: the step is zero, or the number of elements is not finite.
+
+    >>> mx.arange(5)
+    array([0, 1, 2, 3, 4], dtype=int32)
+    >>> mx.arange(1.0, 2.0, 0.25)
+    array([1, 1.25, 1.5, 1.75], dtype=float32)
+    """
+    begin, end = (0, start) if stop is None else (0 if start is None else start, stop)
+    by = 1 if step is None else step
+    begin, end, by = [_number("arange", word, one) for word, one in (("start", begin), ("stop", end), ("step", by))]
+    if by == 0:
+        raise ValueError("[arange] The step must not be zero.")
+    if dtype is None:
+        dtype = _dtype_of_range(begin, end, by)
+    elif as_dtype(dtype).is_bool:
+        raise ValueError("[arange] A range of booleans has no meaning: use another dtype.")
+    return _progression(_count(begin, end, by), begin, by, dtype, as_stream(stream))
+
+
+def _number(name: str, word: str, value: Any) -> Any:
+    number = python_scalar(value)
+    if not isinstance(number, (int, float)):
+        raise TypeError(f"[{name}] {word} must be an int or a float; got {value!r} of type {type(value).__name__}.")
+    return number
+
+
+def _dtype_of_range(begin: float, end: float, by: float) -> Dtype:
+    if not all(isinstance(one, int) for one in (begin, end, by)):
+        return dtypes.float32
+    limits = dtypes.int32
+    return limits if all(limits.lowest <= one <= limits.highest for one in (begin, end, by)) else dtypes.int64
+
+
+def _count(begin: float, end: float, by: float) -> int:
+    if all(isinstance(one, int) for one in (begin, end, by)):
+        return max(0, -((begin - end) // by))  # type: ignore[return-value]  # ints
+    span = (end - begin) / by
+    if not math.isfinite(span):
+        raise ValueError(f"[arange] From {begin} to {end} in steps of {by} there is no finite number of elements.")
+    return max(0, math.ceil(span))
+
+
+def _progression(count: int, begin: float, by: float, dtype: Dtype, place: Stream | None) -> Array:
+    """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers with a whole step."""
+    whole = dtype.is_integer
+    if whole:
+        begin = int(begin)
+        by = int(by)
+    x = p.iota(shape=(count,), axis=0, dtype=dtype if whole else dtypes.float64, stream=place)
+    if by != 1:
+        x = p.multiply(x, by, stream=place)
+    if begin != 0:
+        x = p.add(x, begin, stream=place)
+    return to_dtype(x, dtype, place)
+
+
+def linspace(
+    start: float,
+    stop: float,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Dtype | None = dtypes.float32,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """``num`` numbers at equal distances from ``start`` to ``stop``.
+
+    Args:
+        num: how many.
+        endpoint: whether ``stop`` is the last one, or would be the next.
+
+    Raises:
+        ValueError: ``num`` is negative.
+
+    >>> mx.linspace(0, 1, 5)
+    array([0, 0.25, 0.5, 0.75, 1], dtype=float32)
+    """
+    begin, end = _number("linspace", "start", start), _number("linspace", "stop", stop)
+    num = count_of("linspace", "num", num)
+    place = as_stream(stream)
+    steps = max(num - 1 if endpoint else num, 1)
+    index = p.iota(shape=(num,), axis=0, dtype=dtypes.float64, stream=place)
+    x = p.add(p.multiply(index, (end - begin) / steps, stream=place), begin, stream=place)
+    if endpoint and num > 1:
+        x = p.select(p.equal(index, num - 1, stream=place), end, x, stream=place)
+    return to_dtype(x, dtypes.float32 if dtype is None else as_dtype(dtype), place)
+
+
+def meshgrid(
+    *arrays: Array, sparse: bool | None = False, indexing: str | None = "xy", stream: StreamOrDevice = None
+) -> tuple[Array, ...]:
+    """Coordinates of the grid that vectors span: one array per vector, with one axis per vector.
+
+    Args:
+        arrays: vectors; others are flattened.
+        sparse: leave the other axes at extent 1.
+        indexing: ``"ij"``, or ``"xy"`` for the first two axes exchanged.
+
+    >>> x, y = mx.meshgrid(mx.array([1, 2]), mx.array([3, 4, 5]))
+    >>> x
+    array([[1, 2],
+           [1, 2],
+           [1, 2]], dtype=int32)
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"[meshgrid] indexing must be 'xy' or 'ij'; got {indexing!r}.")
+    place = as_stream(stream)
+    vectors = [array_argument("meshgrid", one, f"argument {n}") for n, one in enumerate(arrays, 1)]
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(vectors) > 1:
+        order[:2] = [1, 0]
+    grids = []
+    for x, own_axis in zip(vectors, order, strict=True):
+        shape = tuple([x.node.size if axis == own_axis else 1 for axis in range(len(vectors))])
+        grids.append(p.reshape(x, shape=shape, stream=place))
+    if sparse:
+        return tuple(grids)
+    shape = broadcasted_shape("meshgrid", [x.node.shape for x in grids])
+    return tuple([broadcast(x, shape, place) for x in grids])
+
+
+def _window(name: str, M: int, weights: tuple[float, ...], stream: StreamOrDevice) -> Array:
+    """The sum of ``weights[k] * cos(2 pi k i / (M - 1))`` for i from 0 to M - 1."""
+    place = as_stream(stream)
+    if integer_of(name, "M", M) <= 1:
+        return p.ones((max(M, 0),), dtypes.float32)
+    index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64, stream=place)
+    total = p.full((M,), weights[0], dtypes.float64)
+    for k, weight in enumerate(weights[1:], 1):
+        wave = p.cos(p.multiply(index, 2 * math.pi * k / (M - 1), stream=place), stream=place)
+        total = p.add(total, p.multiply(wave, weight, stream=place), stream=place)
+    return p.cast(total, dtype=dtypes.float32, stream=place)
+
+
+def hanning(M: int, *, stream: StreamOrDevice = None) -> Array:
+    """The Hann window of M points, 0.5 - 0.5 cos(2 pi i / (M - 1)).
+
+    >>> mx.hanning(5)
+    array([0, 0.5, 1, 0.5, 0], dtype=float32)
+    """
+    return _window("hanning", M, (0.5, -0.5), stream)
+
+
+def hamming(M: int, *, stream: StreamOrDevice = None) -> Array:
+    """The Hamming window of M points, 0.54 - 0.46 cos(2 pi i / (M - 1)).
+
+    >>> mx.hamming(3)
+    array([0.08, 1, 0.08], dtype=float32)
+    """
+    return _window("hamming", M, (0.54, -0.46), stream)
+
+
+def blackman(M: int, *, stream: StreamOrDevice = None) -> Array:
+    """The Blackman window of M points, 0.42 - 0.5 cos(2 pi i / (M - 1)) + 0.08 cos(4 pi i / (M - 1)).
+
+    >>> mx.blackman(5).tolist()[2]
+    1.0
+    """
+    return _window("blackman", M, (0.42, -0.5, 0.08), stream)
+
+
+def bartlett(M: int, *, stream: StreamOrDevice = None) -> Array:
+    """The Bartlett (triangular) window of M points, 1 - abs(2 i / (M - 1) - 1).
+
+    >>> mx.bartlett(5)
+    array([0, 0.5, 1, 0.5, 0], dtype=float32)
+    """
+    if integer_of("bartlett", "M", M) <= 1:
+        return p.ones((max(M, 0),), dtypes.float32)
+    place = as_stream(stream)
+    index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64, stream=place)
+    centred = p.subtract(p.multiply(index, 2 / (M - 1), stream=place), 1, stream=place)
+    return p.cast(p.subtract(1, p.absolute(centred, stream=place), stream=place), dtype=dtypes.float32, stream=place)

@@ -1,0 +1,211 @@
+"""Diagonals and triangles of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype, as_dtype
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    axis_of,
+    broadcast,
+    count_of,
+    integer_of,
+    to_dtype,
+)
+from weft.ops.reductions import whole_sum_dtype
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["diag", "diagonal", "eye", "identity", "trace", "tri", "tril", "triu"]
+
+
+def _rows_and_columns(rows: int, columns: int, offset: int, place: Stream | None) -> tuple[Array, Array]:
+    """The row number plus ``offset``, and the column number, of each element of a matrix."""
+    row = p.iota(shape=(rows, columns), axis=0, dtype=dtypes.int32, stream=place)
+    column = p.iota(shape=(rows, columns), axis=1, dtype=dtypes.int32, stream=place)
+    return (p.add(row, offset, stream=place) if offset else row), column
+
+
+def _matrix_shape(name: str, n: Any, m: Any) -> tuple[int, int]:
+    rows = count_of(name, "n", n)
+    return rows, rows if m is None else count_of(name, "m", m)
+
+
+def eye(
+    n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None
+) -> Array:
+    """A matrix with ones on a diagonal and zeros elsewhere.
+
+    Args:
+        n: the number of rows.
+        m: the number of columns, ``n`` by default.
+        k: which diagonal: positive ones are above the main one.
+
+    >>> mx.eye(2, 3, 1)
+    array([[0, 1, 0],
+           [0, 0, 1]], dtype=float32)
+    """
+    place = as_stream(stream)
+    row, column = _rows_and_columns(*_matrix_shape("eye", n, m), k, place)
+    return to_dtype(p.equal(row, column, stream=place), dtypes.float32 if dtype is None else as_dtype(dtype), place)
+
+
+def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+    """The identity matrix of ``n`` rows.
+
+    >>> mx.identity(2)
+    array([[1, 0],
+           [0, 1]], dtype=float32)
+    """
+    return eye(n, dtype=dtype, stream=stream)
+
+
+def tri(
+    n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = None, *, stream: StreamOrDevice = None
+) -> Array:
+    """A matrix with ones on and below a diagonal and zeros above.
+
+    Args:
+        n: the number of rows.
+        m: the number of columns, ``n`` by default.
+        k: which diagonal: positive ones are above the main one.
+        dtype: float32 by default.
+
+    >>> mx.tri(3)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [1, 1, 1]], dtype=float32)
+    """
+    place = as_stream(stream)
+    row, column = _rows_and_columns(*_matrix_shape("tri", n, m), k, place)
+    below = p.greater_equal(row, column, stream=place)
+    return to_dtype(below, dtypes.float32 if dtype is None else as_dtype(dtype), place)
+
+
+def _triangle(name: str, x: Any, k: int, lower: bool, stream: StreamOrDevice) -> Array:
+    a = array_argument(name, x, "x")
+    if a.node.ndim < 2:
+        raise ValueError(f"[{name}] A triangle needs at least 2 dimensions; the array has {a.node.ndim}.")
+    place = as_stream(stream)
+    rows, columns = a.node.shape[-2:]
+    row, column = _rows_and_columns(rows, columns, k, place)
+    kept = (p.greater_equal if lower else p.less_equal)(row, column, stream=place)
+    return p.select(broadcast(kept, a.node.shape, place), a, p.zeros_like(a), stream=place)
+
+
+def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
+    """The matrices in the last two axes with zeros above diagonal ``k``.
+
+    >>> mx.tril(mx.array([[1, 2], [3, 4]]))
+    array([[1, 0],
+           [3, 4]], dtype=int32)
+    """
+    return _triangle("tril", x, k, True, stream)
+
+
+def triu(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
+    """The matrices in the last two axes with zeros below diagonal ``k``.
+
+    >>> mx.triu(mx.array([[1, 2], [3, 4]]))
+    array([[1, 2],
+           [0, 4]], dtype=int32)
+    """
+    return _triangle("triu", x, k, False, stream)
+
+
+def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: StreamOrDevice = None) -> Array:
+    """The diagonals of the matrices in two axes; the diagonal is the last axis of the result.
+
+    Args:
+        a: at least 2 dimensions.
+        offset: which diagonal: positive ones are above the main one.
+
+    Raises:
+        ValueError: fewer than 2 dimensions, or ``axis1`` and ``axis2`` are the same.
+
+    >>> mx.diagonal(mx.array([[1, 2, 3], [4, 5, 6]]), 1)
+    array([2, 6], dtype=int32)
+    """
+    x = array_argument("diagonal", a)
+    offset = integer_of("diagonal", "offset", offset)
+    return _diagonal("diagonal", x, offset, axis1, axis2, as_stream(stream))
+
+
+def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int, place: Stream | None) -> Array:
+    ndim = x.node.ndim
+    if ndim < 2:
+        raise ValueError(f"[{name}] A diagonal needs at least 2 dimensions; the array has {ndim}.")
+    rows, columns = axis_of(name, axis1, ndim), axis_of(name, axis2, ndim)
+    if rows == columns:
+        raise ValueError(f"[{name}] axis1 and axis2 must be different axes; both are {rows}.")
+    kept = [axis for axis in range(ndim) if axis not in (rows, columns)]
+    moved = p.transpose(x, axes=(*kept, rows, columns), stream=place)
+    *outer, height, width = moved.node.shape
+    down, right = max(-offset, 0), max(offset, 0)
+    length = _smaller(height - down, width - right)
+    if length <= 0:
+        return p.zeros((*outer, 0), x.node.dtype)
+    index = p.iota(shape=(length,), axis=0, dtype=dtypes.int32, stream=place)
+    batch = len(outer)
+    places = [p.add(index, start, stream=place) if start else index for start in (down, right)]
+    found = p.gather(moved, *places, axes=(batch, batch + 1), slice_sizes=(*outer, 1, 1), stream=place)
+    flat = p.squeeze(found, axes=(batch + 1, batch + 2), stream=place)
+    return p.transpose(flat, axes=(*range(1, batch + 1), 0), stream=place) if batch else flat
+
+
+def _smaller(m: int, n: int) -> int:
+    return m if m <= n else n
+
+
+def trace(
+    a: Array,
+    /,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    dtype: Dtype | None = None,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The sums of the diagonals of the matrices in two axes.
+
+    Args:
+        a: at least 2 dimensions.
+        dtype: of the sum; by default that of `sum`.
+
+    >>> mx.trace(mx.array([[1, 2], [3, 4]]))
+    array(5, dtype=int32)
+    """
+    place = as_stream(stream)
+    elements = _diagonal("trace", array_argument("trace", a), offset, axis1, axis2, place)
+    total = whole_sum_dtype(elements.node.dtype) if dtype is None else as_dtype(dtype)
+    return p.sum(to_dtype(elements, total, place), axes=(elements.node.ndim - 1,), stream=place)
+
+
+def diag(a: Array, /, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
+    """The diagonal ``k`` of a matrix, or a matrix with a vector on its diagonal ``k`` and zeros elsewhere.
+
+    Args:
+        a: 1 or 2 dimensions.
+        k: which diagonal: positive ones are above the main one.
+
+    >>> mx.diag(mx.array([1, 2]))
+    array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
+    x = array_argument("diag", a)
+    place = as_stream(stream)
+    if x.node.ndim == 2:
+        return _diagonal("diag", x, k, 0, 1, place)
+    if x.node.ndim != 1:
+        raise ValueError(f"[diag] takes vectors and matrices; the array has {x.node.ndim} dimensions.")
+    zero = p.zeros((), x.node.dtype)
+    column = p.pad(x, zero, low=(max(-k, 0),), high=(max(k, 0),), stream=place)
+    size = column.node.shape[0]
+    row_index, column_index = _rows_and_columns(size, size, k, place)
+    spread = p.broadcast(p.expand(column, axes=(1,), stream=place), shape=(size, size), stream=place)
+    chosen = p.equal(row_index, column_index, stream=place)
+    return p.select(chosen, spread, p.zeros_like(spread), stream=place)

@@ -1,0 +1,149 @@
+"""Sums of products, written with one letter per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
+from weft.ops.diagonals import diagonal
+from weft.ops.products import inexact_only
+from weft.ops.reductions import whole_sum_dtype
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["einsum"]
+
+Labels = list[str]
+
+
+def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Array:
+    """The sum of products that Einstein's notation describes, from left to right.
+
+    Args:
+        subscripts: one letter per axis and a comma between operands, ``"ij,jk->ik"``. Letters that are not behind
+            the arrow are summed over; without an arrow, those that stand more than once. ``...`` stands for axes that
+            are broadcast.
+        operands: arrays; floating or complex where a sum runs over two of them.
+
+    Raises:
+        ValueError: subscripts that cannot be read or do not fit the shapes.
+
+    >>> mx.einsum("ij,kj->ik", mx.array([[1.0, 2.0]]), mx.array([[3.0, 4.0], [5.0, 6.0]]))
+    array([[11, 17]], dtype=float32)
+    """
+    place = as_stream(stream)
+    if not operands:
+        raise ValueError("[einsum] At least one operand is needed.")
+    arrays = promoted("einsum", operands, place, words=())
+    inputs, output = _parsed(subscripts, [x.node.ndim for x in arrays])
+    terms = [_with_diagonals(x, labels, place) for x, labels in zip(arrays, inputs, strict=True)]
+    _check_extents(subscripts, terms)
+    result, labels = terms[0]
+    for number, (x, others) in enumerate(terms[1:], 1):
+        needed = {*output, *[label for _, later in terms[number + 1 :] for label in later]}
+        result, labels = _summed(result, labels, {*needed, *others}, place)
+        result, labels = _joined(result, labels, x, others, needed, place)
+    result, labels = _summed(result, labels, set(output), place)
+    return p.transpose(result, axes=tuple([labels.index(label) for label in output]), stream=place)
+
+
+def _parsed(subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], Labels]:
+    """The labels of the operands and of the result; the axes of ``...`` are labelled by how far the end is."""
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
+    words = left.split(",")
+    if len(words) != len(dimensions):
+        raise ValueError(f"[einsum] {subscripts!r} describes {len(words)} operands; {len(dimensions)} are given.")
+    inputs = []
+    widest = 0
+    for word, ndim in zip(words, dimensions, strict=True):
+        letters = word.replace("...", "", 1)
+        hidden = ndim - len(letters) if "..." in word else 0
+        if hidden < 0 or len(letters) + hidden != ndim or not (letters.isalpha() or not letters):
+            raise ValueError(f"[einsum] {word!r} in {subscripts!r} does not fit an operand with {ndim} dimensions.")
+        widest = max(widest, hidden)
+        inputs.append(_labels(word, hidden))
+    every = [label for labels in inputs for label in labels]
+    if arrow:
+        output = _labels(right, widest)
+    else:
+        single = sorted(label for label in set(every) if label.isalpha() and every.count(label) == 1)
+        output = [*_labels("...", widest), *single]
+    if len(set(output)) != len(output) or not set(output) <= set(every):
+        raise ValueError(f"[einsum] The result of {subscripts!r} must name letters of the operands, each once.")
+    return inputs, output
+
+
+def _labels(word: str, hidden: int) -> Labels:
+    before, dots, behind = word.partition("...")
+    return [*before, *[str(distance) for distance in range(hidden, 0, -1) if dots], *behind]
+
+
+def _with_diagonals(x: Array, labels: Labels, place: Stream | None) -> tuple[Array, Labels]:
+    """Without repeated labels: their axes become one, the diagonal."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            if x.node.shape[first] != x.node.shape[second]:
+                raise ValueError(f"[einsum] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
+            x = diagonal(x, 0, first, second, stream=place)
+            labels = [one for axis, one in enumerate(labels) if axis not in (first, second)] + [label]
+    return x, labels
+
+
+def _check_extents(subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> None:
+    extents: dict[str, int] = {}
+    for x, labels in terms:
+        for label, extent in zip(labels, x.node.shape, strict=True):
+            known = extents.setdefault(label, extent)
+            if known == 1:
+                extents[label] = extent
+            elif extent not in (1, known):
+                raise ValueError(f"[einsum] Axis {label!r} of {subscripts!r} has extents {known} and {extent}.")
+
+
+def _summed(x: Array, labels: Labels, needed: set[str], place: Stream | None) -> tuple[Array, Labels]:
+    axes = tuple([axis for axis, label in enumerate(labels) if label not in needed])
+    if not axes:
+        return x, labels
+    x = p.sum(to_dtype(x, whole_sum_dtype(x.node.dtype), place), axes=axes, stream=place)
+    return x, [label for label in labels if label in needed]
+
+
+def _joined(
+    x: Array, left: Labels, y: Array, right: Labels, needed: set[str], place: Stream | None
+) -> tuple[Array, Labels]:
+    """The product of two terms, summed over the labels of both that nobody needs any more."""
+    y, right = _summed(y, right, {*left, *needed}, place)
+    shared = [label for label in left if label in right]
+    inner = [label for label in shared if label not in needed]
+    outer = [label for label in shared if label in needed]
+    rows = [label for label in left if label not in right]
+    columns = [label for label in right if label not in left]
+    extents = _joint_extents(x, left, y, right)
+    x = _arranged(x, left, [*outer, *rows, *inner], extents, place)
+    y = _arranged(y, right, [*outer, *inner, *columns], extents, place)
+    batch, m, k, n = [[extents[label] for label in labels] for labels in (outer, rows, inner, columns)]
+    x = p.reshape(x, shape=(*batch, p.product(m), p.product(k)), stream=place)
+    y = p.reshape(y, shape=(*batch, p.product(k), p.product(n)), stream=place)
+    if inner:
+        inexact_only("einsum", x.node.dtype)
+        product = p.matmul(x, y, stream=place)
+    else:
+        shape = (*batch, p.product(m), p.product(n))
+        product = p.multiply(broadcast(x, shape, place), broadcast(y, shape, place), stream=place)
+    return p.reshape(product, shape=(*batch, *m, *n), stream=place), [*outer, *rows, *columns]
+
+
+def _joint_extents(x: Array, left: Labels, y: Array, right: Labels) -> dict[str, int]:
+    extents = dict(zip(left, x.node.shape, strict=True))
+    for label, extent in zip(right, y.node.shape, strict=True):
+        if extents.get(label, 1) == 1:
+            extents[label] = extent
+    return extents
+
+
+def _arranged(x: Array, labels: Labels, wanted: Labels, extents: dict[str, int], place: Stream | None) -> Array:
+    ordered = p.transpose(x, axes=tuple([labels.index(label) for label in wanted]), stream=place)
+    return broadcast(ordered, tuple([extents[label] for label in wanted]), place)

@@ -1,0 +1,258 @@
+"""Elements at computed places."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.graph.node import Shape
+from weft.ops.arguments import Array, array_argument, axis_of, broadcast, broadcasted_shape, shape_text, to_dtype
+from weft.ops.subscripts import broadcast_update
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
+
+
+def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """Entries of ``a`` along an axis.
+
+    Args:
+        a: an array.
+        indices: an int, or an array of integers of any shape. Negative ones count from the end; places outside that
+            are in an array are moved to the nearest one inside.
+        axis: the axis; None stands for that of the flattened array.
+
+    Returns:
+        ``a`` with ``axis`` replaced by the axes of ``indices``.
+
+    Raises:
+        IndexError: there is no such axis, or an int is outside.
+
+    >>> mx.take(mx.array([[1, 2, 3], [4, 5, 6]]), mx.array([2, 0]), axis=1)
+    array([[3, 1],
+           [6, 4]], dtype=int32)
+    """
+    place = as_stream(stream)
+    x = array_argument("take", a)
+    if axis is None:
+        x = p.reshape(x, shape=(x.node.size,), stream=place)
+        along = 0
+    else:
+        along = axis_of("take", axis, x.node.ndim)
+    if isinstance(indices, int) and not isinstance(indices, bool):
+        return _entry(x, indices, along, place)
+    index = _indices("take", indices)
+    shape = x.node.shape
+    sizes = (*shape[:along], 1, *shape[along + 1 :])
+    taken = p.gather(x, index, axes=(along,), slice_sizes=sizes, stream=place)
+    dimensions = index.node.ndim
+    taken = p.squeeze(taken, axes=(dimensions + along,), stream=place)
+    if along == 0 or dimensions == 0:
+        return taken
+    order = (*range(dimensions, dimensions + along), *range(dimensions), *range(dimensions + along, taken.node.ndim))
+    return p.transpose(taken, axes=order, stream=place)
+
+
+def _entry(x: Array, index: int, axis: int, stream: Stream | None) -> Array:
+    shape = x.node.shape
+    place = index + shape[axis] if index < 0 else index
+    if not 0 <= place < shape[axis]:
+        raise IndexError(f"[take] Index {index} is out of range for axis {axis} of an array of shape {shape_text(shape)}.")
+    starts = tuple([place if one == axis else 0 for one in range(len(shape))])
+    sizes = (*shape[:axis], 1, *shape[axis + 1 :])
+    part = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape), stream=stream)
+    return p.squeeze(part, axes=(axis,), stream=stream)
+
+
+def _indices(name: str, indices: Any) -> Array:
+    array = array_argument(name, indices, "indices")
+    if not array.node.dtype.is_integer:
+        raise ValueError(f"[{name}] indices must be integers, not {array.node.dtype.name}.")
+    return array
+
+
+def take_along_axis(
+    a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None
+) -> Array:
+    """Elements of ``a`` along an axis, each row with places of its own.
+
+    Args:
+        a: an array.
+        indices: integers, with as many axes as ``a``; all but ``axis`` are broadcast with those of ``a``.
+        axis: the axis; None stands for that of the flattened arrays.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: ``indices`` does not fit ``a``.
+
+    >>> a = mx.array([[3, 1, 2], [6, 5, 4]])
+    >>> mx.take_along_axis(a, mx.argmin(a, axis=1, keepdims=True), axis=1)
+    array([[1],
+           [4]], dtype=int32)
+    """
+    place = as_stream(stream)
+    x, index, along = _aligned("take_along_axis", a, indices, axis, place)
+    shapes = [_without(array.node.shape, along) for array in (x, index)]
+    others = broadcasted_shape("take_along_axis", shapes)
+    index = broadcast(index, _with(others, along, index.node.shape[along]), place)
+    x = broadcast(x, _with(others, along, x.node.shape[along]), place)
+    rank = x.node.ndim
+    taken = p.gather(x, *_places(index, along, place), axes=tuple(range(rank)), slice_sizes=(1,) * rank, stream=place)
+    return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)), stream=place)
+
+
+def put_along_axis(
+    a: Array, /, indices: Array, values: Array, axis: int | None = None, *, stream: StreamOrDevice = None
+) -> Array:
+    """A copy of ``a`` with other elements along an axis, each row with places of its own.
+
+    Args:
+        a: an array.
+        indices: integers, with as many axes as ``a``; all but ``axis`` are broadcast to those of ``a``.
+        values: what stands there in the result, broadcast to ``indices`` and converted to the dtype of ``a``.
+        axis: the axis; None stands for that of the flattened arrays.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: ``indices`` or ``values`` do not fit.
+
+    >>> mx.put_along_axis(mx.zeros((2, 3)), mx.array([[0], [2]]), mx.array([[5.0], [6.0]]), axis=1)
+    array([[5, 0, 0],
+           [0, 0, 6]], dtype=float32)
+    """
+    place = as_stream(stream)
+    x, index, along = _aligned("put_along_axis", a, indices, axis, place)
+    shape = x.node.shape
+    index = broadcast_to_rows("put_along_axis", index, shape, along, place)
+    new = to_dtype(array_argument("put_along_axis", values, "values"), x.node.dtype, place)
+    new = broadcast_update(new, index.node.shape)
+    rank = len(shape)
+    new = p.expand(new, axes=tuple(range(rank, 2 * rank)), stream=place)
+    result = p.scatter(x, *_places(index, along, place), new, axes=tuple(range(rank)), mode="set", stream=place)
+    return result if axis is not None else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape, stream=place)
+
+
+def broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int, stream: Stream | None) -> Array:
+    """``index`` broadcast to ``shape`` but for one axis."""
+    target = _with(_without(shape, axis), axis, index.node.shape[axis])
+    if broadcasted_shape(name, [index.node.shape, target]) != target:
+        raise ValueError(
+            f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape {shape_text(shape)} "
+            f"along axis {axis}."
+        )
+    return broadcast(index, target, stream)
+
+
+def _aligned(name: str, a: Any, indices: Any, axis: int | None, stream: Stream | None) -> tuple[Array, Array, int]:
+    """The array and the indices with as many axes, and the axis."""
+    x, index = array_argument(name, a), _indices(name, indices)
+    if axis is None:
+        return tuple([p.reshape(array, shape=(array.node.size,), stream=stream) for array in (x, index)]) + (0,)
+    along = axis_of(name, axis, x.node.ndim)
+    if index.node.ndim != x.node.ndim:
+        raise ValueError(
+            f"[{name}] indices of shape {shape_text(index.node.shape)} must have as many axes as the array, whose shape is "
+            f"{shape_text(x.node.shape)}."
+        )
+    return x, index, along
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _with(shape: Shape, axis: int, extent: int) -> Shape:
+    return (*shape[:axis], extent, *shape[axis:])
+
+
+def _places(index: Array, axis: int, stream: Stream | None) -> list[Array]:
+    """The place along each axis: ``index`` along one, where the element stands along the others."""
+    shape = index.node.shape
+    return [
+        index if one == axis else p.iota(shape=shape, axis=one, dtype=dtypes.int32, stream=stream)
+        for one in range(len(shape))
+    ]
+
+
+def slice(
+    a: Array, start_indices: Array, axes: Sequence[int], slice_size: Sequence[int], *, stream: StreamOrDevice = None
+) -> Array:
+    """A part of ``a`` that starts where an array says.
+
+    Args:
+        a: an array.
+        start_indices: integers, one for each of ``axes``. The part is moved so that it lies inside ``a``.
+        axes: the axes that they belong to; along the others the part starts at 0.
+        slice_size: the shape of the part.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: the numbers of axes differ, or the part is larger than ``a``.
+
+    >>> mx.slice(mx.array([[1, 2, 3], [4, 5, 6]]), mx.array([1]), axes=[1], slice_size=[2, 2])
+    array([[2, 3],
+           [5, 6]], dtype=int32)
+    """
+    place = as_stream(stream)
+    x = array_argument("slice", a)
+    sizes = tuple([operator.index(size) if not isinstance(size, int) else size for size in slice_size])
+    shape = x.node.shape
+    if len(sizes) != len(shape) or any(not 0 <= size <= extent for size, extent in zip(sizes, shape, strict=True)):
+        raise ValueError(f"[slice] slice_size={shape_text(sizes)} does not fit an array of shape {shape_text(shape)}.")
+    starts, along = _starts("slice", start_indices, axes, len(shape), place)
+    return p.gather(x, *starts, axes=along, slice_sizes=sizes, stream=place)
+
+
+def slice_update(
+    a: Array, update: Array, start_indices: Array, axes: Sequence[int], *, stream: StreamOrDevice = None
+) -> Array:
+    """A copy of ``a`` in which the part that starts where an array says is ``update``.
+
+    Args:
+        a: an array.
+        update: the part, converted to the dtype of ``a``; where axes in front are missing, it is repeated along those
+            that are not in ``axes``.
+        start_indices: integers, one for each of ``axes``. The part is moved so that it lies inside ``a``.
+        axes: the axes that they belong to; along the others the part starts at 0.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: the numbers of axes differ, or the part is larger than ``a``.
+
+    >>> mx.slice_update(mx.zeros((2, 3)), mx.ones((2, 1)), mx.array([1]), axes=[1])
+    array([[0, 1, 0],
+           [0, 1, 0]], dtype=float32)
+    """
+    place = as_stream(stream)
+    x = array_argument("slice_update", a)
+    shape = x.node.shape
+    new = to_dtype(array_argument("slice_update", update, "update"), x.node.dtype, place)
+    starts, along = _starts("slice_update", start_indices, axes, len(shape), place)
+    found = new.node.shape
+    missing = len(shape) - len(found)
+    sizes = (*[1 if axis in along else shape[axis] for axis in range(missing)], *found)
+    if missing < 0 or any(size > extent for size, extent in zip(sizes, shape, strict=True)):
+        raise ValueError(f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}.")
+    return p.scatter(x, *starts, broadcast(new, sizes, place), axes=along, mode="set", stream=place)
+
+
+def _starts(
+    name: str, start_indices: Any, axes: Sequence[int], rank: int, stream: Stream | None
+) -> tuple[list[Array], tuple[int, ...]]:
+    """The starts as 0-d arrays, and their axes."""
+    index = _indices(name, start_indices)
+    along = tuple([axis_of(name, axis, rank) for axis in axes])
+    if len(set(along)) != len(along):
+        raise ValueError(f"[{name}] An axis is named twice in axes={tuple(axes)}.")
+    if index.node.size != len(along) or index.node.ndim > 1:
+        raise ValueError(
+            f"[{name}] start_indices of shape {shape_text(index.node.shape)} do not belong to {len(along)} axes: "
+            "there is one start for each."
+        )
+    if index.node.ndim == 0:
+        return [index], along
+    parts = [p.slice_(index, starts=(place,), sizes=(1,), steps=(1,), stream=stream) for place in range(len(along))]
+    return [p.squeeze(part, axes=(0,), stream=stream) for part in parts], along

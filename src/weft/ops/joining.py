@@ -1,0 +1,315 @@
+"""Arrays put together, cut apart and repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import weft.primitives as p
+from weft.dtypes import promote
+from weft.graph.node import Handle, Shape
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    axes_of,
+    axis_of,
+    count_of,
+    fixed_extent,
+    fresh,
+    integer_of,
+    shape_text,
+    to_dtype,
+)
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["concat", "concatenate", "diff", "flip", "repeat", "roll", "split", "stack", "tile", "unstack"]
+
+
+def part(x: Array, axis: int, start: int, size: int, place: Stream | None = None, step: int = 1) -> Array:
+    """``size`` elements of one axis, the others whole."""
+    shape = x.node.shape
+    return p.slice_(
+        x,
+        starts=tuple([start if place_ == axis else 0 for place_ in range(len(shape))]),
+        sizes=(*shape[:axis], size, *shape[axis + 1 :]),
+        steps=tuple([step if place_ == axis else 1 for place_ in range(len(shape))]),
+        stream=place,
+    )
+
+
+def _operands(name: str, arrays: Any, place: Stream | None) -> list[Array]:
+    """A non-empty list of arrays in one dtype. An array stands for the list of its rows."""
+    if isinstance(arrays, Handle):
+        arrays = unstack(arrays, stream=place)
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(f"[{name}] takes a list of arrays; got {arrays!r} of type {type(arrays).__name__}.")
+    if not arrays:
+        raise ValueError(f"[{name}] The list of arrays is empty.")
+    operands = [array_argument(name, one, f"array {n}") for n, one in enumerate(arrays)]
+    dtype = operands[0].node.dtype
+    for x in operands[1:]:
+        dtype = promote(dtype, x.node.dtype)
+    return [to_dtype(x, dtype, place) for x in operands]
+
+
+def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
+    """Arrays one behind the other along an axis, promoted to one dtype.
+
+    Args:
+        arrays: equal in all other axes.
+        axis: which; None flattens them first.
+
+    Raises:
+        ValueError: no arrays, or shapes that do not fit.
+
+    >>> mx.concatenate([mx.array([1, 2]), mx.array([3])])
+    array([1, 2, 3], dtype=int32)
+    """
+    place = as_stream(stream)
+    operands = _operands("concatenate", arrays, place)
+    if axis is None:
+        operands = [p.reshape(x, shape=(x.node.size,), stream=place) for x in operands]
+        axis = 0
+    joined = axis_of("concatenate", axis, operands[0].node.ndim)
+    if len(operands) == 1:
+        return fresh(operands[0])
+    _check_shapes([x.node.shape for x in operands], joined)
+    return p.concatenate(*operands, axis=joined, stream=place)
+
+
+def _check_shapes(shapes: Sequence[Shape], axis: int) -> None:
+    first = shapes[0]
+    for shape in shapes[1:]:
+        fits = len(shape) == len(first) and all(
+            m == n for place, (m, n) in enumerate(zip(shape, first, strict=True)) if place != axis
+        )
+        if not fits:
+            raise ValueError(
+                f"[concatenate] Shapes must be equal but for axis {axis}; "
+                f"got {', '.join(shape_text(one) for one in shapes)}."
+            )
+
+
+concat = concatenate
+
+
+def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
+    """Arrays of one shape along a new axis, promoted to one dtype.
+
+    Args:
+        axis: where the new axis is in the result.
+
+    Raises:
+        ValueError: no arrays, or their shapes differ.
+
+    >>> mx.stack([mx.array([1, 2]), mx.array([3, 4])])
+    array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
+    place = as_stream(stream)
+    operands = _operands("stack", arrays, place)
+    shapes = [x.node.shape for x in operands]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(f"[stack] Shapes must be equal; got {', '.join(shape_text(shape) for shape in shapes)}.")
+    new = axis_of("stack", 0 if axis is None else axis, len(shapes[0]) + 1)
+    expanded = [p.expand(x, axes=(new,), stream=place) for x in operands]
+    return expanded[0] if len(expanded) == 1 else p.concatenate(*expanded, axis=new, stream=place)
+
+
+def split(
+    a: Array, /, indices_or_sections: int | Sequence[int], axis: int = 0, *, stream: StreamOrDevice = None
+) -> list[Array]:
+    """The parts of an array along an axis.
+
+    Args:
+        indices_or_sections: how many parts of equal size, or where each part but the first begins.
+
+    Raises:
+        ValueError: the axis does not divide into that many equal parts.
+
+    >>> mx.split(mx.arange(5), [2, 4])
+    [array([0, 1], dtype=int32), array([2, 3], dtype=int32), array([4], dtype=int32)]
+    """
+    x = array_argument("split", a)
+    place = as_stream(stream)
+    along = axis_of("split", axis, x.node.ndim)
+    extent = x.node.shape[along]
+    if isinstance(indices_or_sections, (list, tuple)):
+        bounds = [0, *[_bound(integer_of("split", "An index", one), extent) for one in indices_or_sections], extent]
+        sizes = [max(end - start, 0) for start, end in pairwise(bounds)]
+        starts = bounds[:-1]
+    else:
+        sections = integer_of("split", "indices_or_sections", indices_or_sections)
+        if sections <= 0:
+            raise ValueError(f"[split] The number of parts must be positive; got {sections}.")
+        size = extent // sections
+        if size * sections != extent:
+            raise ValueError(
+                f"[split] Axis {along} of shape {shape_text(x.node.shape)} does not divide into {sections} equal parts."
+            )
+        sizes = [size] * sections
+        starts = [size * n for n in range(sections)]
+    return [part(x, along, start, size, place) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _bound(index: int, extent: int) -> int:
+    """Where a slice that begins at ``index`` does begin: negative counts from the end, and stays inside."""
+    if index < 0:
+        index = index + extent
+    return min(max(index, 0), extent)
+
+
+def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tuple[Array, ...]:
+    """The arrays that lie along an axis.
+
+    >>> mx.unstack(mx.array([[1, 2], [3, 4]]))
+    (array([1, 2], dtype=int32), array([3, 4], dtype=int32))
+    """
+    a = array_argument("unstack", x, "x")
+    place = as_stream(stream)
+    along = axis_of("unstack", axis, a.node.ndim)
+    extent = fixed_extent("unstack", a.node.shape[along])
+    return tuple([p.squeeze(part(a, along, n, 1, place), axes=(along,), stream=place) for n in range(extent)])
+
+
+def repeat(array: Array, repeats: int, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """Each element, or each slice along an axis, several times in a row.
+
+    Args:
+        axis: None repeats the elements of the flattened array.
+
+    Raises:
+        ValueError: ``repeats`` is negative.
+
+    >>> mx.repeat(mx.array([1, 2]), 2)
+    array([1, 1, 2, 2], dtype=int32)
+    """
+    x = array_argument("repeat", array, "array")
+    place = as_stream(stream)
+    times = count_of("repeat", "repeats", repeats)
+    if axis is None:
+        x = p.reshape(x, shape=(x.node.size,), stream=place)
+        axis = 0
+    along = axis_of("repeat", axis, x.node.ndim)
+    shape = x.node.shape
+    each = p.expand(x, axes=(along + 1,), stream=place)
+    spread = p.broadcast(each, shape=(*shape[: along + 1], times, *shape[along + 1 :]), stream=place)
+    return p.reshape(spread, shape=(*shape[:along], shape[along] * times, *shape[along + 1 :]), stream=place)
+
+
+def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = None) -> Array:
+    """The whole array several times along each axis.
+
+    Args:
+        reps: how often, for the last axes; more numbers than dimensions add axes in front.
+
+    >>> mx.tile(mx.array([1, 2]), (2, 2))
+    array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
+    x = array_argument("tile", a)
+    place = as_stream(stream)
+    counts = [count_of("tile", "reps", one) for one in (reps if isinstance(reps, (list, tuple)) else (reps,))]
+    shape = x.node.shape
+    ndim = max(len(counts), len(shape))
+    extents = (*([1] * (ndim - len(shape))), *shape)
+    counts = [1] * (ndim - len(counts)) + counts
+    if ndim == 0:
+        return fresh(x)
+    rows = p.reshape(x, shape=tuple([n for extent in extents for n in (1, extent)]), stream=place)
+    pairs = tuple([n for pair in zip(counts, extents, strict=True) for n in pair])
+    spread = p.broadcast(rows, shape=pairs, stream=place)
+    return p.reshape(spread, shape=tuple([n * m for n, m in zip(counts, extents, strict=True)]), stream=place)
+
+
+def roll(
+    a: Array,
+    shift: int | Sequence[int],
+    axis: int | Sequence[int] | None = None,
+    /,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The elements moved along axes; those that leave at the end come back at the beginning.
+
+    Args:
+        shift: how far; several for several axes.
+        axis: along which axes; None moves the elements of the flattened array.
+
+    >>> mx.roll(mx.array([1, 2, 3]), 1)
+    array([3, 1, 2], dtype=int32)
+    """
+    x = array_argument("roll", a)
+    place = as_stream(stream)
+    shifts = [integer_of("roll", "shift", one) for one in (shift if isinstance(shift, (list, tuple)) else (shift,))]
+    shape = x.node.shape
+    if axis is None:
+        total = 0
+        for one in shifts:
+            total += one
+        flat = p.reshape(x, shape=(x.node.size,), stream=place)
+        return p.reshape(_rolled(flat, total, 0, place), shape=shape, stream=place)
+    axes = [axis_of("roll", one, len(shape)) for one in (axis if isinstance(axis, (list, tuple)) else (axis,))]
+    if len(shifts) == 1:
+        shifts = shifts * len(axes)
+    elif len(axes) == 1:
+        axes = axes * len(shifts)
+    if len(shifts) != len(axes):
+        raise ValueError(f"[roll] {len(shifts)} shifts are given for {len(axes)} axes.")
+    for distance, along in zip(shifts, axes, strict=True):
+        x = _rolled(x, distance, along, place)
+    return fresh(x)
+
+
+def _rolled(x: Array, distance: int, axis: int, place: Stream | None) -> Array:
+    extent = x.node.shape[axis]
+    if extent == 0:
+        return x
+    start = distance % extent
+    if start == 0:
+        return x
+    end = extent - start
+    return p.concatenate(part(x, axis, end, start, place), part(x, axis, 0, end, place), axis=axis, stream=place)
+
+
+def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """The elements along axes in the opposite order.
+
+    Args:
+        axis: an axis, several, or None for all.
+
+    >>> mx.flip(mx.array([[1, 2], [3, 4]]), 1)
+    array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
+    x = array_argument("flip", a)
+    shape = x.node.shape
+    axes = axes_of("flip", axis, len(shape))
+    if not axes or x.node.size == 0:
+        return fresh(x)
+    return p.slice_(
+        x,
+        starts=tuple([extent - 1 if place in axes else 0 for place, extent in enumerate(shape)]),
+        sizes=shape,
+        steps=tuple([-1 if place in axes else 1 for place in range(len(shape))]),
+        stream=as_stream(stream),
+    )
+
+
+def diff(a: Array, /, n: int = 1, axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
+    """The differences of neighbours along an axis, taken ``n`` times; of booleans, whether they differ.
+
+    >>> mx.diff(mx.array([1, 4, 9]))
+    array([3, 5], dtype=int32)
+    """
+    x = array_argument("diff", a)
+    place = as_stream(stream)
+    along = axis_of("diff", axis, x.node.ndim)
+    subtract = p.not_equal if x.node.dtype.is_bool else p.subtract
+    for _ in range(count_of("diff", "n", n)):
+        extent = x.node.shape[along]
+        rest = max(extent - 1, 0)
+        start = extent - rest
+        x = subtract(part(x, along, start, rest, place), part(x, along, 0, rest, place), stream=place)
+    return fresh(x)

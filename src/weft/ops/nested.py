@@ -1,0 +1,108 @@
+"""Arrays of nested lists and tuples, which may hold arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, Shape
+from weft.ops.arguments import Array, shape_text, to_dtype
+from weft.ops.convert import as_array, from_numpy
+
+__all__ = ["from_nested"]
+
+Nested = list[Any] | tuple[Any, ...]
+
+_PYTHON_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def from_nested(values: Nested, dtype: Dtype | None = None) -> Array:
+    """An array of nested lists and tuples of numbers and arrays.
+
+    Arrays stay part of the graph: they are stacked, in the dtype that all elements promote to.
+
+    Raises:
+        TypeError: something in it is neither a number nor an array.
+        ValueError: lists are of different lengths (the message says where), or a number does not fit the dtype.
+    """
+    kinds: set[type] = set()
+    _collect_kinds(values, kinds)
+    if any(issubclass(kind, Handle) for kind in kinds):
+        _shape_of(values, ())
+        stacked = _stacked(values)
+        return stacked if dtype is None else to_dtype(stacked, dtype)
+    found = _numbers(values)
+    if dtype is None and found.dtype == np.int64 and kinds <= _PYTHON_NUMBERS and _fits(found, dtypes.int32):
+        dtype = dtypes.int32
+    if dtype is not None and dtype.is_integer and found.dtype.kind in "iu" and not _fits(found, dtype):
+        raise ValueError(f"[array] {_outermost(found)} does not fit {dtype.name}.")
+    return from_numpy(found, dtype)
+
+
+def _collect_kinds(values: Nested, kinds: set[type]) -> None:
+    found = set(map(type, values))
+    if list in found or tuple in found:
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                _collect_kinds(value, kinds)
+        found -= {list, tuple}
+    kinds |= found
+
+
+def _numbers(values: Nested) -> np.ndarray[Any, Any]:
+    try:
+        found = np.array(values)
+    except ValueError:
+        _shape_of(values, ())
+        raise
+    if found.dtype.kind in "biufcV" and found.dtype.fields is None:
+        return found
+    for element in np.array(values, dtype=object).ravel():
+        if isinstance(element, int):
+            dtypes.scalar_dtype(element)  # says so if it fits no dtype
+        elif not isinstance(element, (float, complex, np.number)):
+            raise TypeError(f"[array] An array is made of numbers and arrays, not {element!r} of type {type(element).__name__}.")
+    raise TypeError(f"[array] No dtype holds all these numbers (NumPy would take {found.dtype}).")
+
+
+def _fits(found: np.ndarray[Any, Any], dtype: Dtype) -> bool:
+    return not found.size or (dtype.lowest <= int(found.min()) and int(found.max()) <= dtype.highest)
+
+
+def _outermost(found: np.ndarray[Any, Any]) -> int:
+    """The integer farthest from zero."""
+    return max(int(found.max()), int(found.min()), key=abs)
+
+
+def _shape_of(value: Any, place: tuple[int, ...]) -> Shape:
+    """The shape of nested lists, if they have one."""
+    if isinstance(value, Handle):
+        return value.node.shape
+    if not isinstance(value, (list, tuple)):
+        return np.shape(value)
+    first: Shape = ()
+    for position, element in enumerate(value):
+        shape = _shape_of(element, (*place, position))
+        if position == 0:
+            first = shape
+        elif shape != first:
+            raise ValueError(
+                f"[array] Nested lists must be of one length on each level: {_name((*place, 0))} has the shape "
+                f"{shape_text(first)}, but {_name((*place, position))} the shape {shape_text(shape)}."
+            )
+    return (len(value), *first)
+
+
+def _name(place: tuple[int, ...]) -> str:
+    return "element " + "".join(f"[{position}]" for position in place)
+
+
+def _stacked(values: Nested) -> Array:
+    """Elements, each made an array, one behind the other along a new first axis."""
+    arrays = [from_nested(value) if isinstance(value, (list, tuple)) else as_array(value) for value in values]
+    dtype = dtypes.result_type(*[array.node.dtype for array in arrays])
+    return p.concatenate(*[p.expand(to_dtype(array, dtype), axes=(0,)) for array in arrays], axis=0)

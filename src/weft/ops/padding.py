@@ -1,0 +1,142 @@
+"""Elements put around an array."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import weft.primitives as p
+from weft import dtypes
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    extent_constant,
+    fresh,
+    shape_text,
+    to_dtype,
+)
+from weft.ops.convert import python_scalar
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["pad"]
+
+Widths = list[tuple[int, int]]
+
+
+def pad(
+    a: Array,
+    pad_width: int | Sequence[Any],
+    mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant",
+    constant_values: Any = 0,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The array with more elements before and behind the others.
+
+    Args:
+        pad_width: ``n`` or ``(n,)`` on both sides of every axis, ``(before, behind)`` on every axis, or one such
+            pair per axis.
+        mode: what the new elements are: ``"constant"``; the nearest one (``"edge"``); or the others mirrored, without
+            (``"reflect"``) or with (``"symmetric"``) the one at the edge.
+        constant_values: a number or a 0-d array, for ``"constant"``.
+
+    Raises:
+        ValueError: negative or too many widths, an unknown mode, or nothing to take elements from.
+
+    >>> mx.pad(mx.array([1, 2, 3]), (1, 2))
+    array([0, 1, 2, 3, 0, 0], dtype=int32)
+    >>> mx.pad(mx.array([1, 2, 3]), 2, mode="reflect")
+    array([3, 2, 1, 2, 3, 2, 1], dtype=int32)
+    """
+    x = array_argument("pad", a)
+    place = as_stream(stream)
+    widths = _widths(pad_width, x.node.ndim)
+    if mode == "constant":
+        return _with_constant(x, widths, constant_values, place)
+    if mode not in _SOURCES:
+        raise ValueError(f"[pad] mode must be 'constant', 'edge', 'reflect' or 'symmetric'; got {mode!r}.")
+    for axis, (before, behind) in enumerate(widths):
+        if before or behind:
+            x = _with_own_elements(x, axis, before, behind, mode, place)
+    return fresh(x)
+
+
+def _widths(pad_width: Any, ndim: int) -> Widths:
+    """One pair per axis."""
+    given = pad_width if isinstance(pad_width, (list, tuple)) else (pad_width,)
+    if given and isinstance(given[0], (list, tuple)):
+        pairs = [_pair(one) for one in given]
+    else:
+        pairs = [_pair(given)] if given else []
+    if len(pairs) == 1:
+        pairs = pairs * ndim
+    if len(pairs) != ndim:
+        raise ValueError(f"[pad] {len(pairs)} pairs of widths are given for an array with {ndim} dimensions.")
+    for axis, (before, behind) in enumerate(pairs):
+        if before < 0 or behind < 0:
+            raise ValueError(f"[pad] Widths cannot be negative; got {(before, behind)} for axis {axis}.")
+    return pairs
+
+
+def _pair(widths: Any) -> tuple[int, int]:
+    if isinstance(widths, (list, tuple)) and len(widths) in (1, 2) and all(hasattr(n, "__index__") for n in widths):
+        return operator.index(widths[0]), operator.index(widths[-1])
+    raise ValueError(f"[pad] Widths are one int or two, for all axes or for each; got {widths!r}.")
+
+
+def _with_constant(x: Array, widths: Widths, constant: Any, place: Stream | None) -> Array:
+    dtype = x.node.dtype
+    scalar = python_scalar(constant)
+    if scalar is not None and not (isinstance(scalar, complex) and not dtype.is_complex):
+        value = p.full((), scalar, dtype)
+    else:
+        value = to_dtype(array_argument("pad", constant, "constant_values"), dtype, place)
+    if value.node.shape:
+        raise ValueError(
+            f"[pad] constant_values must be one number; got an array of shape {shape_text(value.node.shape)}."
+        )
+    if not any(before or behind for before, behind in widths):
+        return fresh(x)
+    low = tuple([before for before, _ in widths])
+    high = tuple([behind for _, behind in widths])
+    return p.pad(x, value, low=low, high=high, stream=place)
+
+
+def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str, place: Stream | None) -> Array:
+    shape = x.node.shape
+    extent = shape[axis]
+    if extent == 0:
+        raise ValueError(
+            f"[pad] Axis {axis} of shape {shape_text(shape)} has no elements that mode {mode!r} could repeat."
+        )
+    index = p.iota(shape=(before + extent + behind,), axis=0, dtype=dtypes.int32, stream=place)
+    source = _SOURCES[mode](p.subtract(index, before, stream=place), extent, place)
+    found = p.gather(x, source, axes=(axis,), slice_sizes=(*shape[:axis], 1, *shape[axis + 1 :]), stream=place)
+    row = p.squeeze(found, axes=(axis + 1,), stream=place)
+    return p.move_axis(row, 0, axis)
+
+
+def _nearest(position: Array, extent: int, place: Stream | None) -> Array:
+    last = extent_constant(extent - 1, dtypes.int32)
+    return p.minimum(p.maximum(position, 0, stream=place), last, stream=place)
+
+
+def _mirrored(position: Array, extent: int, place: Stream | None) -> Array:
+    """0 1 2 1 0 1 2 ...: the edges stand once."""
+    if extent == 1:
+        return _nearest(position, extent, place)
+    period = extent_constant(2 * extent - 2, dtypes.int32)
+    phase = p.remainder(position, period, stream=place)
+    return p.minimum(phase, p.subtract(period, phase, stream=place), stream=place)
+
+
+def _mirrored_with_edge(position: Array, extent: int, place: Stream | None) -> Array:
+    """0 1 2 2 1 0 0 1 ...: the edges stand twice."""
+    period = extent_constant(2 * extent, dtypes.int32)
+    last = extent_constant(2 * extent - 1, dtypes.int32)
+    phase = p.remainder(position, period, stream=place)
+    return p.minimum(phase, p.subtract(last, phase, stream=place), stream=place)
+
+
+_SOURCES = {"edge": _nearest, "reflect": _mirrored, "symmetric": _mirrored_with_edge}

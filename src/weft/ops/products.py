@@ -1,0 +1,255 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft.dtypes import Dtype
+from weft.ops.arguments import (
+    Array,
+    axis_of,
+    broadcast,
+    broadcast_all,
+    broadcasted_shape,
+    count_of,
+    promoted,
+    shape_text,
+)
+from weft.ops.reductions import whole_sum_dtype
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["addmm", "inner", "kron", "matmul", "outer", "tensordot", "vecdot"]
+
+
+def inexact_only(name: str, dtype: Dtype) -> None:
+    """Refuse integers and booleans."""
+    if not dtype.is_inexact:
+        raise ValueError(
+            f"[{name}] Matrix products are of floating or complex numbers; the operands are {dtype.name}. "
+            "Convert one of them first, for example with astype(mx.float32)."
+        )
+
+
+def _inexact_operands(name: str, a: Any, b: Any, place: Stream | None) -> list[Array]:
+    operands = promoted(name, (a, b), place)
+    inexact_only(name, operands[0].node.dtype)
+    return operands
+
+
+def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """The products of the matrices in the last two axes; the axes in front are broadcast.
+
+    A vector counts as a row on the left and as a column on the right, and its axis is not in the result.
+
+    Args:
+        a: ``(..., M, K)`` or ``(K,)``, floating or complex.
+        b: ``(..., K, N)`` or ``(K,)``.
+
+    Returns:
+        ``(..., M, N)``.
+
+    Raises:
+        ValueError: integers, no dimensions, or shapes that do not fit.
+
+    >>> mx.matmul(mx.array([[1.0, 2.0], [3.0, 4.0]]), mx.array([1.0, 1.0]))
+    array([3, 7], dtype=float32)
+    """
+    place = as_stream(stream)
+    x, y = _inexact_operands("matmul", a, b, place)
+    return _matmul("matmul", x, y, place)
+
+
+def _matmul(name: str, a: Array, b: Array, place: Stream | None) -> Array:
+    left, right = a.node.shape, b.node.shape
+    if not left or not right:
+        raise ValueError(
+            f"[{name}] Operands need at least one dimension; got shapes {shape_text(left)} and {shape_text(right)}."
+        )
+    if left[-1] != right[-2 if len(right) > 1 else 0]:
+        raise ValueError(
+            f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} do not fit: the last axis of the first must "
+            f"have the extent of the {'second to last' if len(right) > 1 else 'only'} axis of the second."
+        )
+    if len(left) == 1:
+        a = p.expand(a, axes=(0,), stream=place)
+    if len(right) == 1:
+        b = p.expand(b, axes=(1,), stream=place)
+    result = _batched(name, a, b, place)
+    ndim = result.node.ndim
+    dropped = [ndim - 2] if len(left) == 1 else []
+    if len(right) == 1:
+        dropped.append(ndim - 1)
+    return p.squeeze(result, axes=tuple(dropped), stream=place) if dropped else result
+
+
+def _batched(name: str, a: Array, b: Array, place: Stream | None) -> Array:
+    left, right = a.node.shape, b.node.shape
+    if len(right) == 2 and len(left) > 2:
+        # Many matrices times one: all their rows are one matrix.
+        rows = p.reshape(a, shape=(p.product(left[:-1]), left[-1]), stream=place)
+        result = p.matmul(rows, b, stream=place)
+        return p.reshape(result, shape=(*left[:-1], right[-1]), stream=place)
+    batch = broadcasted_shape(name, (left[:-2], right[:-2]))
+    return p.matmul(broadcast(a, (*batch, *left[-2:]), place), broadcast(b, (*batch, *right[-2:]), place), stream=place)
+
+
+def addmm(
+    c: Array,
+    a: Array,
+    b: Array,
+    /,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """beta * c + alpha * (a @ b).
+
+    Args:
+        c: broadcast to the shape of the product.
+        a: ``(..., M, K)`` or ``(K,)``, floating or complex.
+        b: ``(..., K, N)`` or ``(K,)``.
+
+    >>> mx.addmm(mx.array(1.0), mx.array([[1.0, 2.0]]), mx.array([[3.0], [4.0]]))
+    array([[12]], dtype=float32)
+    """
+    place = as_stream(stream)
+    x, y, z = promoted("addmm", (a, b, c), place, words=("a", "b", "c"))
+    x, y = _inexact_operands("addmm", x, y, place)
+    product = _matmul("addmm", x, y, place)
+    shape = product.node.shape
+    if broadcasted_shape("addmm", (z.node.shape, shape)) != shape:
+        raise ValueError(f"[addmm] c of shape {shape_text(z.node.shape)} does not broadcast to {shape_text(shape)}.")
+    if alpha != 1:
+        product = p.multiply(product, alpha, stream=place)
+    if beta != 1:
+        z = p.multiply(z, beta, stream=place)
+    return p.add(broadcast(z, shape, place), product, stream=place)
+
+
+def _contracted(
+    name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Sequence[int], place: Stream | None
+) -> Array:
+    """The sum of products over pairs of axes, as one matrix product."""
+    left, right = a.node.shape, b.node.shape
+    if any(left[i] != right[j] for i, j in zip(axes_a, axes_b, strict=True)):
+        raise ValueError(
+            f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} differ in the axes {tuple(axes_a)} and "
+            f"{tuple(axes_b)} that are summed over."
+        )
+    rows = [axis for axis in range(len(left)) if axis not in axes_a]
+    columns = [axis for axis in range(len(right)) if axis not in axes_b]
+    inner = p.product([left[axis] for axis in axes_a])
+    row_shape = [left[axis] for axis in rows]
+    column_shape = [right[axis] for axis in columns]
+    x = p.transpose(a, axes=(*rows, *axes_a), stream=place)
+    y = p.transpose(b, axes=(*axes_b, *columns), stream=place)
+    x = p.reshape(x, shape=(p.product(row_shape), inner), stream=place)
+    y = p.reshape(y, shape=(inner, p.product(column_shape)), stream=place)
+    return p.reshape(p.matmul(x, y, stream=place), shape=(*row_shape, *column_shape), stream=place)
+
+
+def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: StreamOrDevice = None) -> Array:
+    """The sum of products over axes of both.
+
+    Args:
+        axes: how many of the last axes of ``a`` and the first of ``b``, or the axes of each as two lists.
+
+    Raises:
+        ValueError: integers, or axes of different extents.
+
+    >>> mx.tensordot(mx.ones((2, 3)), mx.ones((3, 4)), 1).shape
+    (2, 4)
+    """
+    place = as_stream(stream)
+    x, y = _inexact_operands("tensordot", a, b, place)
+    left, right = x.node.ndim, y.node.ndim
+    if isinstance(axes, (list, tuple)):
+        axes_a, axes_b = _two_lists(axes, left, right)
+    else:
+        count = count_of("tensordot", "axes", axes)
+        if count > min(left, right):
+            raise ValueError(f"[tensordot] Cannot sum over {count} axes of arrays with {left} and {right} dimensions.")
+        axes_a, axes_b = list(range(left - count, left)), list(range(count))
+    return _contracted("tensordot", x, y, axes_a, axes_b, place)
+
+
+def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[list[int], list[int]]:
+    if len(axes) != 2 or not all(isinstance(one, (list, tuple)) for one in axes):
+        raise TypeError(f"[tensordot] axes must be an int or two lists of axes; got {axes!r}.")
+    if len(axes[0]) != len(axes[1]):
+        raise ValueError(
+            f"[tensordot] {len(axes[0])} axes of the first array are paired with {len(axes[1])} of the second."
+        )
+    axes_a = [axis_of("tensordot", axis, left) for axis in axes[0]]
+    axes_b = [axis_of("tensordot", axis, right) for axis in axes[1]]
+    if len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b):
+        raise ValueError(f"[tensordot] An axis is named twice in {axes!r}.")
+    return axes_a, axes_b
+
+
+def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """The sum of products over the last axis of both; with a 0-d array, the product.
+
+    >>> mx.inner(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
+    array(11, dtype=float32)
+    """
+    place = as_stream(stream)
+    x, y = promoted("inner", (a, b), place)
+    if x.node.ndim == 0 or y.node.ndim == 0:
+        return p.multiply(*broadcast_all("inner", (x, y), place), stream=place)
+    x, y = _inexact_operands("inner", x, y, place)
+    return _contracted("inner", x, y, [x.node.ndim - 1], [y.node.ndim - 1], place)
+
+
+def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """The products of every element of ``a`` with every element of ``b``: ``(M,)`` and ``(N,)`` give ``(M, N)``.
+
+    Others than vectors are flattened.
+
+    >>> mx.outer(mx.array([1, 2]), mx.array([3, 4]))
+    array([[3, 4],
+           [6, 8]], dtype=int32)
+    """
+    place = as_stream(stream)
+    x, y = promoted("outer", (a, b), place)
+    m, n = x.node.size, y.node.size
+    column = p.broadcast(p.reshape(x, shape=(m, 1), stream=place), shape=(m, n), stream=place)
+    row = p.broadcast(p.reshape(y, shape=(1, n), stream=place), shape=(m, n), stream=place)
+    return p.multiply(column, row, stream=place)
+
+
+def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = None) -> Array:
+    """The sum of conj(a) * b over an axis; the arrays are broadcast.
+
+    >>> mx.vecdot(mx.array([[1, 2], [3, 4]]), mx.array([[1, 1], [1, 1]]))
+    array([3, 7], dtype=int32)
+    """
+    place = as_stream(stream)
+    x, y = promoted("vecdot", (a, b), place, whole_sum_dtype)
+    shape = broadcasted_shape("vecdot", (x.node.shape, y.node.shape))
+    along = axis_of("vecdot", axis, len(shape))
+    x, y = broadcast(x, shape, place), broadcast(y, shape, place)
+    if x.node.dtype.is_complex:
+        x = p.conjugate(x, stream=place)
+    return p.sum(p.multiply(x, y, stream=place), axes=(along,), stream=place)
+
+
+def kron(a: Array, b: Array, *, stream: StreamOrDevice = None) -> Array:
+    """The Kronecker product: every element of ``a`` replaced by its product with ``b``.
+
+    >>> mx.kron(mx.array([1, 2]), mx.array([1, 10]))
+    array([1, 10, 2, 20], dtype=int32)
+    """
+    place = as_stream(stream)
+    x, y = promoted("kron", (a, b), place)
+    ndim = max(x.node.ndim, y.node.ndim)
+    left = (*([1] * (ndim - x.node.ndim)), *x.node.shape)
+    right = (*([1] * (ndim - y.node.ndim)), *y.node.shape)
+    pairs = tuple([n for pair in zip(left, right, strict=True) for n in pair])
+    x = p.reshape(x, shape=tuple([n for extent in left for n in (extent, 1)]), stream=place)
+    y = p.reshape(y, shape=tuple([n for extent in right for n in (1, extent)]), stream=place)
+    product = p.multiply(broadcast(x, pairs, place), broadcast(y, pairs, place), stream=place)
+    return p.reshape(product, shape=tuple([m * n for m, n in zip(left, right, strict=True)]), stream=place)

@@ -1,0 +1,563 @@
+"""Random numbers: pure functions of a key.
+
+A key is an array ``uint32[2]``. Without one, a function takes the next key of the global generator, whose state is
+itself an array, in the list `state`: a compiled function that draws numbers names it as its input and output.
+For one key the numbers are those of MLX 0.32, whatever the device, the fusion and the number of threads.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.primitives as p
+from weft import dtypes
+from weft.compiler.evaluate import evaluate
+from weft.dtypes import Dtype, as_dtype
+from weft.graph.node import Handle, describe
+from weft.ops import arithmetic
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    axis_of,
+    broadcast,
+    broadcasted_shape,
+    checked_extents,
+    shape_of,
+    shape_text,
+    to_dtype,
+)
+from weft.ops.convert import from_numpy
+from weft.ops.indexing import take
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = [
+    "bernoulli",
+    "categorical",
+    "gumbel",
+    "key",
+    "laplace",
+    "normal",
+    "permutation",
+    "randint",
+    "seed",
+    "split",
+    "state",
+    "truncated_normal",
+    "uniform",
+]
+
+state: list[Array] = []
+"""The key of the global generator. `seed` sets it, every function that is called without a key moves it on."""
+
+_state_lock = threading.Lock()
+
+_FLOAT32_BELOW_ONE = 1 - 2.0**-24
+_ABOVE_MINUS_ONE = -_FLOAT32_BELOW_ONE
+
+
+def key(seed: int) -> Array:
+    """The key that belongs to a number.
+
+    Args:
+        seed: from 0 to 2**64 - 1.
+
+    >>> mx.random.key(42)
+    array([0, 42], dtype=uint32)
+    """
+    if isinstance(seed, Handle) or not hasattr(seed, "__index__"):
+        raise TypeError(f"[random.key] A seed is an int, not {seed!r} of type {type(seed).__name__}.")
+    number = operator.index(seed)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"[random.key] A seed is a number from 0 to 2**64 - 1, not {number}.")
+    return from_numpy(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
+
+
+def seed(seed: int) -> None:
+    """Start the global generator from a number.
+
+    >>> mx.random.seed(0)
+    >>> mx.random.uniform(shape=(2,))
+    array([0.418457, 0.748416], dtype=float32)
+    """
+    fresh_state = key(seed)
+    with _state_lock:
+        state[:] = [fresh_state]
+
+
+def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
+    """``num`` independent keys made of one: ``uint32[num, 2]``.
+
+    >>> mx.random.split(mx.random.key(0), 3).shape
+    (3, 2)
+    """
+    words = _words("split", (operator.index(num), 2), key, as_stream(stream))
+    return words
+
+
+def _next_key() -> Array:
+    """The next key of the global generator.
+
+    It is computed right away unless the state is traced: else the state would remember every call since the seed.
+    """
+    with _state_lock:
+        before = state[0]
+        pair = p.random_bits(before, shape=(2, 2))
+        state[0], taken = (
+            p.squeeze(p.slice_(pair, starts=(row, 0), sizes=(1, 2), steps=(1, 1)), axes=(0,)) for row in (0, 1)
+        )
+        if before.node.value is not None:
+            evaluate([state[0].node, taken.node], wait=False)
+        return taken
+
+
+def _words(name: str, shape: tuple[int, ...], key: Any, stream: Stream | None) -> Array:
+    """Random ``uint32`` of ``shape``, of ``key`` or of the next one of the global generator."""
+    checked_extents(name, shape)
+    if key is None:
+        key = _next_key()
+    if not isinstance(key, Handle):
+        raise TypeError(f"[{name}] A key is an array (see mx.random.key), not {key!r} of type {type(key).__name__}.")
+    node = key.node
+    if node.dtype is not dtypes.uint32 or node.shape != (2,):
+        raise ValueError(
+            f"[{name}] A key is uint32[2] (see mx.random.key), not {describe(node.shape, node.dtype)}."
+            " For many keys at once use mx.vmap."
+        )
+    return p.random_bits(key, shape=shape, stream=stream)
+
+
+def _floating(name: str, dtype: Dtype | None) -> Dtype:
+    dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
+    if not dtype.is_floating:
+        raise ValueError(f"[{name}] The dtype must be a real floating one such as mx.float32, not {dtype.name}.")
+    return dtype
+
+
+def _below_one(dtype: Dtype) -> float:
+    """The largest number of ``dtype`` below 1."""
+    return 1 - dtypes.finfo(dtype).eps / 2
+
+
+def _unit(name: str, shape: tuple[int, ...], dtype: Dtype, key: Any, stream: Stream | None) -> Array:
+    """Numbers from 0 (included) to 1 (excluded): 32 random bits rounded to ``dtype``, 53 for float64."""
+    if dtype is dtypes.float64:
+        high, low = (p.cast(words, dtype=dtype, stream=stream) for words in _word_pair(name, shape, key, stream))
+        high = p.multiply(high, 2.0**21, stream=stream)
+        low = p.floor(p.multiply(low, 2.0**-11, stream=stream), stream=stream)
+        return p.multiply(p.add(high, low, stream=stream), 2.0**-53, stream=stream)
+    words = _words(name, shape, key, stream)
+    unit = p.multiply(p.cast(words, dtype=dtypes.float32, stream=stream), 2.0**-32, stream=stream)
+    return p.minimum(to_dtype(unit, dtype, stream), _below_one(dtype), stream=stream)
+
+
+def _word_pair(name: str, shape: tuple[int, ...], key: Any, stream: Stream | None) -> list[Array]:
+    words = _words(name, (2, *shape), key, stream)
+    starts, steps = (0,) * len(shape), (1,) * (len(shape) + 1)
+    return [
+        p.squeeze(p.slice_(words, starts=(row, *starts), sizes=(1, *shape), steps=steps, stream=stream), axes=(0,))
+        for row in (0, 1)
+    ]
+
+
+def _between_plus_minus_one(name: str, shape: tuple[int, ...], key: Any, stream: Stream | None) -> Array:
+    """Float32 numbers between -1 and 1, both excluded."""
+    unit = _unit(name, shape, dtypes.float32, key, stream)
+    return p.add(
+        p.multiply(unit, _difference(1, _ABOVE_MINUS_ONE, dtypes.float32), stream=stream),
+        _ABOVE_MINUS_ONE,
+        stream=stream,
+    )
+
+
+def _difference(high: float, low: float, dtype: Dtype) -> float:
+    """``high - low`` computed in ``dtype``."""
+    rounded = dtype.numpy.type
+    with np.errstate(all="ignore"):
+        return float(rounded(high) - rounded(low))
+
+
+def _parameter(name: str, argument: str, value: Any, dtype: Dtype, stream: Stream | None) -> Any:
+    """A parameter of a distribution: a number as it is, an array in ``dtype``."""
+    if isinstance(value, (builtins.bool, int, float, complex)):
+        return value
+    return to_dtype(array_argument(name, value, argument), dtype, stream)
+
+
+def _shape_with(name: str, shape: tuple[int, ...], parameters: Sequence[Any]) -> tuple[int, ...]:
+    """``shape``, to which the parameters must broadcast."""
+    shapes = [x.node.shape for x in parameters if isinstance(x, Handle)]
+    joint = broadcasted_shape(name, [*shapes, shape])
+    if joint != shape:
+        raise ValueError(
+            f"[{name}] The parameters have the shape {shape_text(joint)} together, which does not fit shape={shape_text(shape)}."
+            f" Ask for shape={shape_text(joint)}."
+        )
+    return shape
+
+
+def _spread(x: Any, shape: tuple[int, ...], stream: Stream | None) -> Any:
+    return broadcast(x, shape, stream) if isinstance(x, Handle) else x
+
+
+def uniform(
+    low: Any = 0,
+    high: Any = 1,
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Numbers that are equally likely everywhere from ``low`` to ``high``.
+
+    Args:
+        low, high: numbers, or arrays that broadcast to ``shape``; ``high`` itself is left out, but for rounding.
+        shape: of the result.
+        dtype: a real floating one.
+        key: see `key`; the next one of the global generator if None.
+
+    Raises:
+        ValueError: the dtype is not floating, or ``low`` and ``high`` do not broadcast to ``shape``.
+
+    >>> mx.random.uniform(shape=(3,), key=mx.random.key(42))
+    array([0.574145, 0.100158, 0.059461], dtype=float32)
+    """
+    dtype = _floating("uniform", dtype)
+    place = as_stream(stream)
+    return _uniform("uniform", low, high, shape_of("uniform", shape), dtype, key, place)
+
+
+def _uniform(
+    name: str, low: Any, high: Any, shape: tuple[int, ...], dtype: Dtype, key: Any, stream: Stream | None
+) -> Array:
+    low, high = _parameter(name, "low", low, dtype, stream), _parameter(name, "high", high, dtype, stream)
+    unit = _unit(name, _shape_with(name, shape, (low, high)), dtype, key, stream)
+    if isinstance(low, Handle) or isinstance(high, Handle):
+        width = _spread(arithmetic.subtract(high, low, stream=stream), shape, stream)
+        return p.add(p.multiply(unit, width, stream=stream), _spread(low, shape, stream), stream=stream)
+    if low == 0 and high == 1:
+        return unit
+    return p.add(p.multiply(unit, _difference(high, low, dtype), stream=stream), low, stream=stream)
+
+
+def normal(
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    loc: Any = None,
+    scale: Any = None,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Numbers of the normal distribution with mean ``loc`` and standard deviation ``scale``.
+
+    They are ``loc + scale * sqrt(2) * erfinv(u)`` with ``u`` uniform between -1 and 1. Complex numbers have independent
+    parts, and ``scale`` is the square root of the mean of ``|z - loc|**2``.
+
+    Args:
+        shape: of the result, before ``loc`` and ``scale`` are broadcast with it.
+        dtype: a floating one or ``mx.complex64``.
+        loc, scale: numbers or arrays; 0 and 1 if None.
+        key: see `key`; the next one of the global generator if None.
+
+    >>> mx.random.normal((3,), key=mx.random.key(42))
+    array([0.18693, -1.28079, -1.55941], dtype=float32)
+    """
+    dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
+    place = as_stream(stream)
+    extents = shape_of("normal", shape)
+    if dtype.is_complex:
+        result, spread = _complex_standard(extents, key, place), 1.0
+    elif dtype.is_floating:
+        u = _between_plus_minus_one("normal", extents, key, place)
+        result, spread = to_dtype(p.erfinv(u, stream=place), dtype, place), math.sqrt(2)
+    else:
+        raise ValueError(f"[normal] The dtype must be a floating one or mx.complex64, not {dtype.name}.")
+    if scale is not None:
+        scale = _parameter("normal", "scale", scale, dtype, place)
+        spread = (
+            arithmetic.multiply(scale, spread, stream=place)
+            if isinstance(scale, Handle)
+            else _product(scale, spread, dtype)
+        )
+    if isinstance(spread, Handle) or spread != 1:
+        result = arithmetic.multiply(result, spread, stream=place)
+    if loc is not None:
+        result = arithmetic.add(result, _parameter("normal", "loc", loc, dtype, place), stream=place)
+    return result
+
+
+def _product(left: Any, right: float, dtype: Dtype) -> complex:
+    rounded = dtype.numpy.type
+    with np.errstate(all="ignore"):
+        product = rounded(left) * rounded(right)
+    return complex(product) if dtype.is_complex else float(product)
+
+
+def _complex_standard(shape: tuple[int, ...], key: Any, stream: Stream | None) -> Array:
+    """Complex numbers whose parts have the variance 1/2."""
+    parts = p.erfinv(_between_plus_minus_one("normal", (*shape, 2), key, stream), stream=stream)
+    starts, steps, axis = (0,) * len(shape), (1,) * (len(shape) + 1), len(shape)
+    real, imag = (
+        p.cast(
+            p.squeeze(
+                p.slice_(parts, starts=(*starts, part), sizes=(*shape, 1), steps=steps, stream=stream), axes=(axis,)
+            ),
+            dtype=dtypes.complex64,
+            stream=stream,
+        )
+        for part in (0, 1)
+    )
+    return p.add(real, p.multiply(imag, 1j, stream=stream), stream=stream)
+
+
+def truncated_normal(
+    lower: Any,
+    upper: Any,
+    shape: Sequence[int] | None = None,
+    dtype: Dtype | None = dtypes.float32,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Numbers of the standard normal distribution, given that they are from ``lower`` to ``upper``.
+
+    Args:
+        lower, upper: numbers or arrays.
+        shape: of the result; the common shape of ``lower`` and ``upper`` if None.
+        dtype: a real floating one.
+        key: see `key`; the next one of the global generator if None.
+
+    >>> mx.random.truncated_normal(-1, 2, (3,), key=mx.random.key(42))
+    array([0.328272, -0.940747, -1], dtype=float32)
+    """
+    dtype = _floating("truncated_normal", dtype)
+    place = as_stream(stream)
+    low, high = (
+        to_dtype(array_argument("truncated_normal", bound, argument), dtype, place)
+        for bound, argument in ((lower, "lower"), (upper, "upper"))
+    )
+    joint = broadcasted_shape("truncated_normal", [low.node.shape, high.node.shape])
+    extents = joint if shape is None else shape_of("truncated_normal", shape)
+    root = math.sqrt(2)
+    ends = [p.erf(p.divide(bound, root, stream=place), stream=place) for bound in (low, high)]
+    u = _uniform("truncated_normal", ends[0], ends[1], extents, dtype, key, place)
+    result = p.multiply(p.erfinv(u, stream=place), root, stream=place)
+    result = p.minimum(result, broadcast(high, extents, place), stream=place)
+    return p.maximum(result, broadcast(low, extents, place), stream=place)
+
+
+def gumbel(
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Numbers of the standard Gumbel distribution: ``-log(-log(u))`` with ``u`` uniform between 0 and 1.
+
+    >>> mx.random.gumbel((3,), key=mx.random.key(42))
+    array([0.589014, -0.833346, -1.0376], dtype=float32)
+    """
+    return _gumbel("gumbel", shape_of("gumbel", shape), _floating("gumbel", dtype), key, as_stream(stream))
+
+
+def _gumbel(name: str, shape: tuple[int, ...], dtype: Dtype, key: Any, stream: Stream | None) -> Array:
+    x = _unit(name, shape, dtype, key, stream)
+    for _ in range(2):
+        x = p.negative(p.log(x, stream=stream), stream=stream)
+    return x
+
+
+def laplace(
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Numbers of the Laplace distribution, whose density is ``exp(-|x - loc| / scale) / (2 * scale)``.
+
+    Args:
+        shape: of the result.
+        dtype: a real floating one.
+        loc, scale: its mean and its width.
+        key: see `key`; the next one of the global generator if None.
+
+    >>> mx.random.laplace((3,), key=mx.random.key(42))
+    array([0.160508, -1.60786, -2.12928], dtype=float32)
+    """
+    dtype = _floating("laplace", dtype)
+    place = as_stream(stream)
+    u = _between_plus_minus_one("laplace", shape_of("laplace", shape), key, place)
+    size = p.log1p(p.negative(p.absolute(u, stream=place), stream=place), stream=place)
+    result = to_dtype(p.multiply(p.sign(u, stream=place), size, stream=place), dtype, place)
+    if scale != 1:
+        result = p.multiply(result, scale, stream=place)
+    return p.add(result, loc, stream=place) if loc != 0 else result
+
+
+def bernoulli(
+    p: Any = 0.5,
+    shape: Sequence[int] | None = None,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Booleans that are True with probability ``p``.
+
+    Args:
+        p: a float or a floating array that broadcasts to ``shape``.
+        shape: of the result; that of ``p`` if None.
+        key: see `key`; the next one of the global generator if None.
+
+    >>> mx.random.bernoulli(0.3, (5,), key=mx.random.key(42))
+    array([False, False, True, True, True], dtype=bool)
+    """
+    place = as_stream(stream)
+    probability = array_argument("bernoulli", p, "p")
+    if not probability.node.dtype.is_floating:
+        raise ValueError(f"[bernoulli] The probability p must be floating, not {probability.node.dtype.name}.")
+    extents = probability.node.shape if shape is None else shape_of("bernoulli", shape)
+    _shape_with("bernoulli", extents, (probability,))
+    return _is_below(_unit("bernoulli", extents, dtypes.float32, key, place), probability, place)
+
+
+def _is_below(unit: Array, probability: Array, stream: Stream | None) -> Array:
+    dtype = dtypes.promote(dtypes.float32, probability.node.dtype)
+    bound = broadcast(to_dtype(probability, dtype, stream), unit.node.shape, stream)
+    return p.less(to_dtype(unit, dtype, stream), bound, stream=stream)
+
+
+def randint(
+    low: Any,
+    high: Any,
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.int32,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Whole numbers that are equally likely from ``low`` (included) to ``high`` (excluded).
+
+    They are made of float32 numbers: of ranges wider than 2**24 not every number is reached.
+
+    Args:
+        low, high: numbers, or arrays that broadcast to ``shape``. Where no number lies between, the result is ``low``.
+        shape: of the result.
+        dtype: an integer one, or ``mx.bool_``.
+        key: see `key`; the next one of the global generator if None.
+
+    >>> mx.random.randint(0, 10, (5,), key=mx.random.key(42))
+    array([7, 8, 1, 2, 1], dtype=int32)
+    """
+    dtype = dtypes.int32 if dtype is None else as_dtype(dtype)
+    if not (dtype.is_integer or dtype.is_bool):
+        raise ValueError(f"[randint] The dtype must be an integer one, not {dtype.name}.")
+    place = as_stream(stream)
+    extents = shape_of("randint", shape)
+    _check_range(low, high, dtype)
+    numbers = p.floor(_uniform("randint", low, high, extents, dtypes.float32, key, place), stream=place)
+    result = p.cast(numbers, dtype=dtype, stream=place)
+    first, last = _bound(low, 0, dtype, place), _bound(high, 1, dtype, place)
+    result = p.minimum(result, _spread(last, extents, place), stream=place)
+    return p.maximum(result, _spread(first, extents, place), stream=place)
+
+
+def _check_range(low: Any, high: Any, dtype: Dtype) -> None:
+    lowest, highest = (0, 1) if dtype.is_bool else (dtype.lowest, dtype.highest)
+    for name, bound, most in (("low", low, highest), ("high", high, highest + 1)):
+        if isinstance(bound, (int, float)) and not lowest <= bound <= most:
+            raise ValueError(f"[randint] {name}={bound} does not fit {dtype.name}, which holds {lowest} to {highest}.")
+
+
+def _bound(value: Any, less: int, dtype: Dtype, stream: Stream | None) -> Any:
+    """A bound as a number of ``dtype``: what is not an array is rounded towards zero."""
+    if isinstance(value, (int, float)):
+        return int(value) - less
+    whole = to_dtype(array_argument("randint", value), dtypes.int64, stream)
+    return to_dtype(p.subtract(whole, less, stream=stream), dtype, stream)
+
+
+def categorical(
+    logits: Array,
+    axis: int = -1,
+    shape: Sequence[int] | None = None,
+    num_samples: int | None = None,
+    key: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Places along ``axis``, drawn with probabilities proportional to ``exp(logits)``.
+
+    The place is the argmax of the logits plus Gumbel noise.
+
+    Args:
+        logits: unnormalised logarithms of probabilities.
+        axis: along which the categories are.
+        shape: of the result; the shape of ``logits`` without ``axis`` must broadcast to it.
+        num_samples: how many are drawn for each row, as a new last axis; instead of ``shape``.
+        key: see `key`; the next one of the global generator if None.
+
+    Returns:
+        ``uint32`` of the shape of ``logits`` without ``axis``, or as ``shape`` or ``num_samples`` say.
+
+    >>> mx.random.categorical(mx.array([[0.1, 2.0, -1.0], [3.0, 1.0, 2.0]]), key=mx.random.key(42))
+    array([1, 0], dtype=uint32)
+    """
+    if shape is not None and num_samples is not None:
+        raise ValueError("[categorical] Give either shape or num_samples, not both.")
+    place = as_stream(stream)
+    x = array_argument("categorical", logits, "logits")
+    x_shape = x.node.shape
+    along = axis_of("categorical", axis, len(x_shape))
+    rows = (*x_shape[:along], *x_shape[along + 1 :])
+    if num_samples is not None:
+        x = p.expand(x, axes=(len(x_shape),), stream=place)
+        drawn = (*x_shape, operator.index(num_samples))
+    else:
+        result = rows if shape is None else shape_of("categorical", shape)
+        if broadcasted_shape("categorical", [rows, result]) != result:
+            raise ValueError(f"[categorical] Rows of shape {shape_text(rows)} do not fit shape={shape_text(result)}.")
+        along += len(result) - len(rows)
+        drawn = (*result[:along], x_shape[along - len(result) + len(rows)], *result[along:])
+    noise = _gumbel("categorical", drawn, dtypes.float32, key, place)
+    return p.argmax(arithmetic.add(x, noise, stream=place), axes=(along,), stream=place)
+
+
+def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamOrDevice = None) -> Array:
+    """The numbers 0 to ``x - 1``, or the entries of an array along ``axis``, in random order.
+
+    Args:
+        x: an int, or an array of at least one axis.
+        axis: along which an array is reordered.
+        key: see `key`; the next one of the global generator if None.
+
+    >>> mx.random.permutation(5, key=mx.random.key(42))
+    array([4, 2, 3, 0, 1], dtype=uint32)
+    """
+    place = as_stream(stream)
+    if not isinstance(x, Handle):
+        if not hasattr(x, "__index__"):
+            raise TypeError(f"[permutation] x must be an int or an array, not {x!r} of type {type(x).__name__}.")
+        return _order(_words("permutation", (operator.index(x),), key, place), place)
+    along = axis_of("permutation", axis, x.node.ndim)
+    order = _order(_words("permutation", (x.node.shape[along],), key, place), place)
+    return take(x, order, axis=along, stream=stream)
+
+
+def _order(words: Array, stream: Stream | None) -> Array:
+    """The places of ``words`` in ascending order, found by comparing each with each."""
+    count = words.node.shape[0]
+    if count == 0:
+        return words
+    square = (count, count)
+    left, right = (p.broadcast(p.expand(words, axes=(axis,)), shape=square, stream=stream) for axis in (1, 0))
+    row, column = (p.iota(shape=square, axis=axis, dtype=dtypes.uint32, stream=stream) for axis in (0, 1))
+    is_tie = p.logical_and(p.equal(left, right, stream=stream), p.less(column, row, stream=stream), stream=stream)
+    is_before = p.logical_or(p.less(right, left, stream=stream), is_tie, stream=stream)
+    rank = p.sum(p.cast(is_before, dtype=dtypes.uint32, stream=stream), axes=(1,), stream=stream)
+    places = p.iota(shape=(count,), axis=0, dtype=dtypes.uint32, stream=stream)
+    updates = p.expand(places, axes=(1,), stream=stream)
+    return p.scatter(p.zeros((count,), dtypes.uint32), rank, updates, axes=(0,), mode="set", stream=stream)

@@ -1,0 +1,350 @@
+"""Functions that fold axes: sums, extremes, moments and what is made of them."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    axes_of,
+    axis_of,
+    extent_constant,
+    fresh,
+    inexact,
+    integer_of,
+    to_dtype,
+)
+from weft.primitives.reductions import Reduction
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+Axis = int | list[int] | tuple[int, ...] | None
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "minmax",
+    "prod",
+    "softmax",
+    "std",
+    "sum",
+    "var",
+]
+
+
+def whole_sum_dtype(dtype: Dtype) -> Dtype:
+    """The dtype that sums and products of ``dtype`` have: small integers and booleans count in 32 bits."""
+    if dtype.is_inexact or dtype.size >= 4:
+        return dtype
+    return dtypes.uint32 if dtype.is_integer and not dtype.is_signed else dtypes.int32
+
+
+def _reduced(primitive: Reduction, x: Array, axes: tuple[int, ...], keepdims: bool, place: Stream | None) -> Array:
+    result = primitive(x, axes=axes, stream=place)
+    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+
+
+def sum(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """The sum over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
+
+    Args:
+        axis: an axis, several, or None for all.
+        keepdims: keep the axes, with extent 1.
+
+    Raises:
+        IndexError: there is no such axis.
+
+    >>> mx.sum(mx.array([[1, 2], [3, 4]]), axis=0)
+    array([4, 6], dtype=int32)
+    """
+    return _total("sum", p.sum, a, axis, keepdims, stream)
+
+
+def prod(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """The product over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
+
+    >>> mx.prod(mx.array([[1, 2], [3, 4]]), axis=1)
+    array([2, 12], dtype=int32)
+    """
+    return _total("prod", p.prod, a, axis, keepdims, stream)
+
+
+def _total(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool, stream: StreamOrDevice) -> Array:
+    x = array_argument(name, a)
+    place = as_stream(stream)
+    axes = axes_of(name, axis, x.node.ndim)
+    x = to_dtype(x, whole_sum_dtype(x.node.dtype), place)
+    return _reduced(primitive, x, axes, keepdims, place)
+
+
+def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool, stream: StreamOrDevice) -> Array:
+    x = array_argument(name, a)
+    return _reduced(primitive, x, axes_of(name, axis, x.node.ndim), keepdims, as_stream(stream))
+
+
+def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """The largest element over axes; NaN if there is one.
+
+    Raises:
+        ValueError: there are no elements.
+
+    >>> mx.max(mx.array([[1, 4], [3, 2]]), axis=0)
+    array([3, 4], dtype=int32)
+    """
+    return _plain("max", p.max_, a, axis, keepdims, stream)
+
+
+def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """The smallest element over axes; NaN if there is one.
+
+    Raises:
+        ValueError: there are no elements.
+
+    >>> mx.min(mx.array([[1, 4], [3, 2]]), axis=0)
+    array([1, 2], dtype=int32)
+    """
+    return _plain("min", p.min_, a, axis, keepdims, stream)
+
+
+def minmax(
+    a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None
+) -> tuple[Array, Array]:
+    """`min` and `max`.
+
+    >>> mx.minmax(mx.array([3, 1, 2]))
+    (array(1, dtype=int32), array(3, dtype=int32))
+    """
+    return min(a, axis, keepdims, stream=stream), max(a, axis, keepdims, stream=stream)
+
+
+def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """Whether no element over axes is zero.
+
+    >>> mx.all(mx.array([[1, 0], [1, 1]]), axis=1)
+    array([False, True], dtype=bool)
+    """
+    return _plain("all", p.all_, a, axis, keepdims, stream)
+
+
+def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """Whether some element over axes is not zero.
+
+    >>> mx.any(mx.array([[1, 0], [0, 0]]), axis=1)
+    array([True, False], dtype=bool)
+    """
+    return _plain("any", p.any_, a, axis, keepdims, stream)
+
+
+def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, stream: StreamOrDevice = None) -> Array:
+    """How many elements over axes are not zero, as int32.
+
+    >>> mx.count_nonzero(mx.array([0, 2, 0, 3]))
+    array(2, dtype=int32)
+    """
+    x = array_argument("count_nonzero", a)
+    place = as_stream(stream)
+    axes = axes_of("count_nonzero", axis, x.node.ndim)
+    ones = p.cast(to_dtype(x, dtypes.bool_, place), dtype=dtypes.int32, stream=place)
+    return _reduced(p.sum, ones, axes, keepdims, place)
+
+
+def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """Where the largest element along an axis is, as uint32: the first of several, or the first NaN.
+
+    Args:
+        axis: None looks at the flattened array.
+
+    Raises:
+        ValueError: there are no elements.
+
+    >>> mx.argmax(mx.array([[1, 4], [3, 2]]), axis=1)
+    array([1, 0], dtype=uint32)
+    """
+    return _place_of("argmax", p.argmax, a, axis, keepdims, stream)
+
+
+def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """Where the smallest element along an axis is, as uint32: the first of several, or the first NaN.
+
+    Args:
+        axis: None looks at the flattened array.
+
+    Raises:
+        ValueError: there are no elements.
+
+    >>> mx.argmin(mx.array([[1, 4], [3, 2]]), axis=1)
+    array([0, 1], dtype=uint32)
+    """
+    return _place_of("argmin", p.argmin, a, axis, keepdims, stream)
+
+
+def _place_of(
+    name: str, primitive: Reduction, a: Any, axis: int | None, keepdims: bool, stream: StreamOrDevice
+) -> Array:
+    x = array_argument(name, a)
+    place = as_stream(stream)
+    if axis is not None:
+        return _reduced(primitive, x, (axis_of(name, axis, x.node.ndim),), keepdims, place)
+    ndim = x.node.ndim
+    result = primitive(p.reshape(x, shape=(x.node.size,), stream=place), axes=(0,), stream=place)
+    return p.expand(result, axes=tuple(range(ndim)), stream=place) if keepdims and ndim else result
+
+
+def _halves_widened(dtype: Dtype) -> Dtype:
+    """float32 for halves: their sums and squares overflow long before their means do."""
+    dtype = inexact(dtype)
+    return dtypes.float32 if dtype.is_floating and dtype.size == 2 else dtype
+
+
+def _mean_of(x: Array, axes: tuple[int, ...], place: Stream | None) -> Array:
+    count = p.product([x.node.shape[axis] for axis in axes])
+    return p.divide(p.sum(x, axes=axes, stream=place), extent_constant(count, x.node.dtype), stream=place)
+
+
+def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """The mean over axes; of integers in float32, of halves computed in float32.
+
+    >>> mx.mean(mx.array([[1, 2], [3, 5]]), axis=1)
+    array([1.5, 4], dtype=float32)
+    """
+    x = array_argument("mean", a)
+    place = as_stream(stream)
+    axes = axes_of("mean", axis, x.node.ndim)
+    dtype = inexact(x.node.dtype)
+    result = to_dtype(_mean_of(to_dtype(x, _halves_widened(dtype), place), axes, place), dtype, place)
+    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+
+
+def var(
+    a: Array,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    ddof: int = 0,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The variance over axes: the sum of squared distances from the mean, divided by n - ddof.
+
+    Args:
+        ddof: 0 for the variance of these numbers, 1 for an unbiased estimate from a sample.
+
+    >>> mx.var(mx.array([1.0, 2.0, 3.0, 4.0]))
+    array(1.25, dtype=float32)
+    """
+    return _moment("var", a, axis, keepdims, ddof, False, as_stream(stream))
+
+
+def std(
+    a: Array,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    ddof: int = 0,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The standard deviation over axes: the square root of `var`.
+
+    >>> mx.std(mx.array([1.0, 2.0, 3.0, 4.0]))
+    array(1.11803, dtype=float32)
+    """
+    return _moment("std", a, axis, keepdims, ddof, True, as_stream(stream))
+
+
+def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bool, place: Stream | None) -> Array:
+    x = array_argument(name, a)
+    ddof = integer_of(name, "ddof", ddof)
+    axes = axes_of(name, axis, x.node.ndim)
+    dtype = inexact(x.node.dtype)
+    x = to_dtype(x, _halves_widened(dtype), place)
+    centre = _mean_of(x, axes, place)
+    if axes:
+        centre = p.broadcast(p.expand(centre, axes=axes, stream=place), shape=x.node.shape, stream=place)
+    squares = _squared_magnitude(p.subtract(x, centre, stream=place), place)
+    count = p.product([x.node.shape[axis] for axis in axes])
+    rest = count - ddof if count > ddof else 0
+    result = p.divide(p.sum(squares, axes=axes, stream=place), extent_constant(rest, squares.node.dtype), stream=place)
+    if rooted:
+        result = p.sqrt(result, stream=place)
+    if dtype.is_floating:
+        result = to_dtype(result, dtype, place)
+    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+
+
+def _squared_magnitude(x: Array, place: Stream | None) -> Array:
+    if not x.node.dtype.is_complex:
+        return p.square(x, stream=place)
+    parts = (p.square(p.real(x, stream=place), stream=place), p.square(p.imag(x, stream=place), stream=place))
+    return p.add(*parts, stream=place)
+
+
+def _spread_maximum(x: Array, axes: tuple[int, ...], place: Stream | None) -> Array:
+    """The largest real part over ``axes`` at every element, as a constant of differentiation."""
+    real = p.real(x, stream=place) if x.node.dtype.is_complex else x
+    largest = p.stop_gradient(p.max_(real, axes=axes, stream=place), stream=place)
+    return p.expand(largest, axes=axes, stream=place) if axes else largest
+
+
+def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """log(sum(exp(a))) over axes without overflow; integers are computed in float32.
+
+    Raises:
+        ValueError: there are no elements.
+
+    >>> mx.logsumexp(mx.array([1000.0, 1000.0]))
+    array(1000.69, dtype=float32)
+    """
+    x = array_argument("logsumexp", a)
+    place = as_stream(stream)
+    axes = axes_of("logsumexp", axis, x.node.ndim)
+    dtype = inexact(x.node.dtype)
+    x = to_dtype(x, _halves_widened(dtype), place)
+    largest = _spread_maximum(x, axes, place)
+    finite = p.less(p.absolute(largest, stream=place), math.inf, stream=place)
+    shift = to_dtype(p.select(finite, largest, p.zeros_like(largest), stream=place), x.node.dtype, place)
+    spread = p.broadcast(shift, shape=x.node.shape, stream=place) if axes else shift
+    total = p.sum(p.exp(p.subtract(x, spread, stream=place), stream=place), axes=axes, stream=place)
+    flat = p.squeeze(shift, axes=axes, stream=place) if axes else shift
+    result = to_dtype(p.add(p.log(total, stream=place), flat, stream=place), dtype, place)
+    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+
+
+def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: StreamOrDevice = None) -> Array:
+    """exp(a) / sum(exp(a)) over axes without overflow; integers are computed in float32.
+
+    Args:
+        axis: an axis, several, or None for all.
+        precise: compute halves in float32.
+
+    >>> mx.softmax(mx.array([[0.0, 0.0], [1000.0, 0.0]]), axis=-1)
+    array([[0.5, 0.5],
+           [1, 0]], dtype=float32)
+    """
+    x = array_argument("softmax", a)
+    place = as_stream(stream)
+    axes = axes_of("softmax", axis, x.node.ndim)
+    dtype = inexact(x.node.dtype)
+    x = to_dtype(x, _halves_widened(dtype) if precise else dtype, place)
+    if builtins.any(x.node.shape[axis] == 0 for axis in axes):
+        return to_dtype(fresh(x), dtype, place)
+    shape = x.node.shape
+    largest = to_dtype(_spread_maximum(x, axes, place), x.node.dtype, place)
+    spread = p.broadcast(largest, shape=shape, stream=place) if axes else largest
+    powers = p.exp(p.subtract(x, spread, stream=place), stream=place)
+    total = p.sum(powers, axes=axes, stream=place)
+    if axes:
+        total = p.broadcast(p.expand(total, axes=axes, stream=place), shape=shape, stream=place)
+    return to_dtype(p.divide(powers, total, stream=place), dtype, place)

@@ -1,0 +1,322 @@
+"""The same elements in another shape or order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft.graph.node import Shape
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    axes_of,
+    axis_of,
+    broadcast,
+    broadcasted_shape,
+    checked_extents,
+    fresh,
+    shape_of,
+    shape_text,
+)
+from weft.runtime.devices import StreamOrDevice, as_stream
+
+__all__ = [
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "expand_dims",
+    "flatten",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "reshape",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+    "unflatten",
+]
+
+
+def reshape(a: Array, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
+    """The same elements, row by row, in another shape.
+
+    Args:
+        shape: an int or a sequence of ints; one of them may be -1: what is left over.
+
+    Raises:
+        ValueError: the number of elements does not fit.
+
+    >>> mx.reshape(mx.arange(6), (2, -1))
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
+    """
+    x = array_argument("reshape", a)
+    wanted = _inferred("reshape", shape_of("reshape", shape), x.node.size, x.node.shape)
+    return fresh(x) if wanted == x.node.shape else p.reshape(x, shape=wanted, stream=as_stream(stream))
+
+
+def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
+    """``wanted`` with its -1, if it has one, replaced so that there are ``size`` elements in all."""
+    open_places = [place for place, extent in enumerate(wanted) if extent == -1]
+    if not open_places:
+        checked_extents(name, wanted)
+        known, left = p.product(wanted), 1
+    else:
+        if len(open_places) > 1:
+            raise ValueError(f"[{name}] Only one extent can be -1; got {shape_text(wanted)}.")
+        others = [extent for place, extent in enumerate(wanted) if place != open_places[0]]
+        known = p.product(checked_extents(name, tuple(others)))
+        if known == 0:
+            raise ValueError(f"[{name}] The extent for -1 in {shape_text(wanted)} is open: there are no elements.")
+        left = size // known
+    if known * left != size:
+        raise ValueError(
+            f"[{name}] Cannot turn shape {shape_text(source)} with {size} elements into shape {shape_text(wanted)}."
+        )
+    return tuple([left if extent == -1 else extent for extent in wanted])
+
+
+def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
+    """The axes from ``start_axis`` to ``end_axis`` (included) joined into one.
+
+    >>> mx.flatten(mx.zeros((2, 3, 4)), 0, 1).shape
+    (6, 4)
+    """
+    x = array_argument("flatten", a)
+    shape = x.node.shape
+    ndim = len(shape)
+    if ndim == 0:
+        return p.reshape(x, shape=(1,), stream=as_stream(stream))
+    first = max(start_axis + ndim if start_axis < 0 else start_axis, 0)
+    last = min(end_axis + ndim if end_axis < 0 else end_axis, ndim - 1)
+    if first > last:
+        raise ValueError(
+            f"[flatten] start_axis {start_axis} is behind end_axis {end_axis} in an array with {ndim} dimensions."
+        )
+    if first == last:
+        return fresh(x)
+    joined = (*shape[:first], p.product(shape[first : last + 1]), *shape[last + 1 :])
+    return p.reshape(x, shape=joined, stream=as_stream(stream))
+
+
+def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrDevice = None) -> Array:
+    """One axis split into several.
+
+    Args:
+        axis: which.
+        shape: what becomes of it; one extent may be -1.
+
+    >>> mx.unflatten(mx.zeros((2, 6)), 1, (3, -1)).shape
+    (2, 3, 2)
+    """
+    x = array_argument("unflatten", a)
+    place = axis_of("unflatten", axis, x.node.ndim)
+    parts = shape_of("unflatten", shape)
+    if not parts:
+        raise ValueError("[unflatten] The shape must have at least one extent.")
+    extent = x.node.shape[place]
+    parts = _inferred("unflatten", parts, extent, (extent,))
+    wanted = (*x.node.shape[:place], *parts, *x.node.shape[place + 1 :])
+    return p.reshape(x, shape=wanted, stream=as_stream(stream))
+
+
+def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """The axes in another order.
+
+    Args:
+        axes: the axes of ``a`` in their new order; None reverses them.
+
+    Raises:
+        ValueError: an axis is missing or named twice.
+
+    >>> mx.transpose(mx.array([[1, 2], [3, 4]]))
+    array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    x = array_argument("transpose", a)
+    ndim = x.node.ndim
+    if axes is None:
+        order = tuple(range(ndim))[::-1]
+    else:
+        if not isinstance(axes, (list, tuple)):
+            raise TypeError(f"[transpose] axes must be a sequence of ints; got {axes!r}.")
+        if len(axes) != ndim:
+            raise ValueError(f"[transpose] {len(axes)} axes are given for an array with {ndim} dimensions.")
+        order = tuple([axis_of("transpose", axis, ndim) for axis in axes])
+        if len(set(order)) != ndim:
+            raise ValueError(f"[transpose] An axis is named twice in {tuple(axes)}.")
+    return _permuted(x, order, stream)
+
+
+permute_dims = transpose
+
+
+def _permuted(x: Array, order: tuple[int, ...], stream: StreamOrDevice) -> Array:
+    if order == tuple(range(len(order))):
+        return fresh(x)
+    return p.transpose(x, axes=order, stream=as_stream(stream))
+
+
+def matrix_transpose(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """The last two axes exchanged.
+
+    Raises:
+        ValueError: fewer than 2 dimensions.
+
+    >>> mx.matrix_transpose(mx.zeros((2, 3, 4))).shape
+    (2, 4, 3)
+    """
+    x = array_argument("matrix_transpose", a)
+    if x.node.ndim < 2:
+        raise ValueError(f"[matrix_transpose] A matrix needs at least 2 dimensions; the array has {x.node.ndim}.")
+    return swapaxes(x, -1, -2, stream=stream)
+
+
+def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = None) -> Array:
+    """Two axes exchanged.
+
+    >>> mx.swapaxes(mx.zeros((2, 3, 4)), 0, -1).shape
+    (4, 3, 2)
+    """
+    x = array_argument("swapaxes", a)
+    ndim = x.node.ndim
+    first, second = axis_of("swapaxes", axis1, ndim), axis_of("swapaxes", axis2, ndim)
+    order = list(range(ndim))
+    order[first], order[second] = second, first
+    return _permuted(x, tuple(order), stream)
+
+
+def moveaxis(a: Array, /, source: int, destination: int, *, stream: StreamOrDevice = None) -> Array:
+    """One axis at another place; the others stay in order.
+
+    >>> mx.moveaxis(mx.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    x = array_argument("moveaxis", a)
+    ndim = x.node.ndim
+    start, end = axis_of("moveaxis", source, ndim), axis_of("moveaxis", destination, ndim)
+    order = [axis for axis in range(ndim) if axis != start]
+    order.insert(end, start)
+    return _permuted(x, tuple(order), stream)
+
+
+def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
+    """Without axes of extent 1.
+
+    Args:
+        axis: which; None for all of them.
+
+    Raises:
+        ValueError: an axis has another extent.
+
+    >>> mx.squeeze(mx.zeros((1, 3, 1)), 0).shape
+    (3, 1)
+    """
+    x = array_argument("squeeze", a)
+    shape = x.node.shape
+    if axis is None:
+        axes = tuple([place for place, extent in enumerate(shape) if extent == 1])
+    else:
+        axes = axes_of("squeeze", axis, len(shape))
+    return p.squeeze(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x)
+
+
+def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
+    """With new axes of extent 1.
+
+    Args:
+        axis: where they are in the result.
+
+    >>> mx.expand_dims(mx.zeros((2, 3)), (0, -1)).shape
+    (1, 2, 3, 1)
+    """
+    x = array_argument("expand_dims", a)
+    added = len(axis) if isinstance(axis, (list, tuple)) else 1
+    if axis is None:
+        raise TypeError("[expand_dims] axis must be an int or a sequence of ints; got None.")
+    axes = axes_of("expand_dims", axis, x.node.ndim + added)
+    return p.expand(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x)
+
+
+def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
+    """The array repeated to ``shape``, without copying: extents of 1 and missing axes in front grow.
+
+    Raises:
+        ValueError: the shapes do not fit together.
+
+    >>> mx.broadcast_to(mx.array([1, 2]), (2, 2))
+    array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
+    x = array_argument("broadcast_to", a)
+    wanted = checked_extents("broadcast_to", shape_of("broadcast_to", shape))
+    source = x.node.shape
+    if source == wanted:
+        return fresh(x)
+    if len(source) > len(wanted) or broadcasted_shape("broadcast_to", (source, wanted)) != wanted:
+        raise ValueError(f"[broadcast_to] Shape {shape_text(source)} cannot be broadcast to {shape_text(wanted)}.")
+    return broadcast(x, wanted, as_stream(stream))
+
+
+def broadcast_arrays(*arrays: Array, stream: StreamOrDevice = None) -> list[Array]:
+    """All arrays repeated to their common shape.
+
+    >>> [x.shape for x in mx.broadcast_arrays(mx.zeros((3, 1)), mx.zeros(4))]
+    [(3, 4), (3, 4)]
+    """
+    place = as_stream(stream)
+    operands = [array_argument("broadcast_arrays", one, f"argument {n}") for n, one in enumerate(arrays, 1)]
+    shape = broadcasted_shape("broadcast_arrays", [x.node.shape for x in operands])
+    return [fresh(broadcast(x, shape, place)) for x in operands]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to.
+
+    >>> mx.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    if not shapes:
+        raise ValueError("[broadcast_shapes] At least one shape is needed.")
+    return broadcasted_shape("broadcast_shapes", [shape_of("broadcast_shapes", shape) for shape in shapes])
+
+
+def _with_axes(name: str, arrays: Sequence[Any], places: Sequence[tuple[int, ...]], stream: StreamOrDevice) -> Any:
+    """Each array with the axes that ``places`` names for its number of dimensions; one alone, or a list."""
+    results = []
+    for array in arrays:
+        x = array_argument(name, array)
+        axes = places[x.node.ndim] if x.node.ndim < len(places) else ()
+        results.append(p.expand(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x))
+    return results[0] if len(results) == 1 else results
+
+
+def atleast_1d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
+    """Arrays with at least one dimension; one alone, or a list.
+
+    >>> mx.atleast_1d(mx.array(3))
+    array([3], dtype=int32)
+    """
+    return _with_axes("atleast_1d", arys, [(0,)], stream)
+
+
+def atleast_2d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
+    """Arrays with at least two dimensions: vectors become rows; one alone, or a list.
+
+    >>> mx.atleast_2d(mx.array([1, 2])).shape
+    (1, 2)
+    """
+    return _with_axes("atleast_2d", arys, [(0, 1), (0,)], stream)
+
+
+def atleast_3d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
+    """Arrays with at least three dimensions: ``(n,)`` becomes ``(1, n, 1)``, ``(m, n)`` becomes ``(m, n, 1)``.
+
+    >>> mx.atleast_3d(mx.array([1, 2])).shape
+    (1, 2, 1)
+    """
+    return _with_axes("atleast_3d", arys, [(0, 1, 2), (0, 2), (2,)], stream)

@@ -1,0 +1,393 @@
+"""What ``a[index]`` selects, for reading and for writing.
+
+An index is taken apart into a strided part of the array (ints and slices) and places within that part that arrays
+name. Reading is a slice, a gather and a few views; writing goes the same way back.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from typing import Any
+
+import numpy as np
+
+import weft.primitives as p
+from weft import dtypes
+from weft.compiler.evaluate import evaluate
+from weft.graph.node import Handle, Shape
+from weft.graph.tracing import traced_placeholder
+from weft.ops.arguments import Array, broadcast, broadcasted_shape, shape_text, to_dtype
+from weft.ops.convert import as_array
+from weft.runtime.interchange import to_numpy
+
+__all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
+
+_EVERYTHING = slice(None)
+
+
+def getitem(x: Array, index: Any) -> Array:
+    """``x[index]``, by the rules of NumPy; arrays of booleans, whose result has no shape before it is computed, excepted.
+
+    Raises:
+        IndexError: an int is out of range, or there are more of them than axes.
+        ValueError: the index is of another type.
+    """
+    if type(index) is int:
+        shape = x.node.shape
+        if shape:
+            rest = len(shape) - 1
+            place = _place(index, shape[0], 0, shape)
+            row = p.slice_(x, starts=(place,) + (0,) * rest, sizes=(1, *shape[1:]), steps=(1,) * (rest + 1))
+            return p.squeeze(row, axes=(0,))
+    return Subscript(x.node.shape, index).read(x)
+
+
+def setitem(x: Array, index: Any, value: Any) -> Array:
+    """A copy of ``x`` in which ``x[index]`` is ``value``, broadcast and converted to the dtype of ``x``."""
+    return update(x, index, value, "set")
+
+
+def update(x: Array, index: Any, value: Any, mode: str) -> Array:
+    """A copy of ``x`` in which ``x[index]`` is replaced by ``value`` or combined with it; ``mode`` is a key of `COMBINE`.
+
+    Places that arrays name more than once are combined as often; where values replace, the last one stays.
+    """
+    new = new_value(x, value)
+    mask = _mask(index)
+    if mask is not None:
+        return _masked(x, mask, new, mode)
+    return Subscript(x.node.shape, index).write(x, new, mode)
+
+
+def new_value(x: Array, value: Any) -> Array:
+    dtype = x.node.dtype
+    if isinstance(value, Handle):
+        return to_dtype(value, dtype)
+    if isinstance(value, float) and not dtype.is_inexact:
+        value = bool(value) if dtype.is_bool else int(value)
+    try:
+        return as_array(value, dtype)
+    except TypeError as error:
+        raise TypeError(
+            f"[setitem] An array cannot be assigned {value!r} of type {type(value).__name__}; "
+            "it takes numbers, arrays and nested lists of numbers."
+        ) from error
+
+
+class Subscript:
+    """What an index selects of an array of ``shape``.
+
+    ``starts``, ``sizes`` and ``steps`` give the strided part; its axes ``single`` (of extent 1) are not in the result. ``arrays``,
+    all of one shape, hold places along ``array_axes`` (among ``single``) of the part; their dimensions stand in the result behind
+    ``before`` axes of the part. ``new_axes`` are the places of the result where None stands.
+    """
+
+    __slots__ = ("array_axes", "arrays", "before", "new_axes", "shape", "single", "sizes", "starts", "steps")
+
+    def __init__(self, shape: Shape, index: Any) -> None:
+        self.shape = shape
+        entries = _entries(shape, index)
+        with_arrays = any(isinstance(entry, Handle) for entry in entries)
+        starts, sizes, steps = [], [], []
+        single: list[int] = []
+        arrays: list[Array] = []
+        self.array_axes: tuple[int, ...] = ()
+        places: list[int | None] = []  # the entries as the result shows them: axes, None, and -1 for what arrays name
+        for entry in entries:
+            if entry is None:
+                places.append(None)
+                continue
+            axis = len(starts)
+            start, size, step = _strided(entry, shape[axis], axis, shape)
+            starts.append(start)
+            sizes.append(size)
+            steps.append(step)
+            if isinstance(entry, slice):
+                places.append(axis)
+                continue
+            single.append(axis)
+            if with_arrays:
+                places.append(-1)
+            if isinstance(entry, Handle):
+                arrays.append(entry)
+                self.array_axes = (*self.array_axes, axis)
+        self.starts, self.sizes, self.steps = tuple(starts), tuple(sizes), tuple(steps)
+        self.single = tuple(single)
+        joint = broadcasted_shape("getitem", [array.node.shape for array in arrays])
+        self.arrays = [broadcast(array, joint) for array in arrays]
+        self._arrange(places, len(joint))
+
+    def _arrange(self, places: list[int | None], dimensions: int) -> None:
+        """Where the dimensions of arrays go: where they are named if they are neighbours, else to the front."""
+        named = [position for position, place in enumerate(places) if place == -1]
+        first = named[0] if named else 0
+        if named and named[-1] - first + 1 != len(named):
+            first = 0
+        order = [place for place in places if place != -1]
+        self.before = sum(place is not None for place in order[:first]) if named else 0
+        shown: list[int | None] = [*order[:first], *[-1] * dimensions, *order[first:]]
+        self.new_axes = tuple([position for position, place in enumerate(shown) if place is None])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the strided part is everything, in order."""
+        return self.sizes == self.shape and all(step == 1 for step in self.steps)
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        """The axes of the result, but for new ones, as axes of a gathered part: arrays' dimensions in front there."""
+        dimensions = self.arrays[0].node.ndim
+        kept = len(self.shape) - len(self.single)
+        before = range(dimensions, dimensions + self.before)
+        return (*before, *range(dimensions), *range(dimensions + self.before, dimensions + kept))
+
+    def _part(self, x: Array) -> Array:
+        if self.is_whole:
+            return x
+        return p.slice_(x, starts=self.starts, sizes=self.sizes, steps=self.steps)
+
+    @property
+    def _slice_sizes(self) -> Shape:
+        return tuple([1 if axis in self.array_axes else size for axis, size in enumerate(self.sizes)])
+
+    def read(self, x: Array) -> Array:
+        """What is selected of ``x``."""
+        result = self._part(x)
+        offset = 0
+        if self.arrays:
+            result = p.gather(result, *self.arrays, axes=self.array_axes, slice_sizes=self._slice_sizes)
+            offset = self.arrays[0].node.ndim
+        if self.single:
+            result = p.squeeze(result, axes=tuple([axis + offset for axis in self.single]))
+        if self.before and offset:
+            result = p.transpose(result, axes=self._order)
+        if self.new_axes:
+            result = p.expand(result, axes=self.new_axes)
+        return p.wrap(result.node) if result is x else result
+
+    def write(self, x: Array, new: Array, mode: str) -> Array:
+        """``x`` with ``new`` in what is selected, or combined with it."""
+        part = self._part(x)
+        spread = self._spread(new)
+        if self.arrays:
+            part = p.scatter(part, *self.arrays, spread, axes=self.array_axes, mode=mode)
+        else:
+            combine = p.COMBINE[mode]
+            part = spread if combine is None else combine(part, spread)
+        if self.is_whole:
+            return part
+        return p.slice_update(x, part, starts=self.starts, steps=self.steps)
+
+    def _spread(self, new: Array) -> Array:
+        """``new`` in the shape of the result, and then as the part or the scatter wants it."""
+        dimensions = self.arrays[0].node.shape if self.arrays else ()
+        kept = [size for axis, size in enumerate(self.sizes) if axis not in self.single]
+        shape = [*kept[: self.before], *dimensions, *kept[self.before :]]
+        for axis in self.new_axes:
+            shape.insert(axis, 1)
+        spread = broadcast_update(new, tuple(shape))
+        if self.new_axes:
+            spread = p.squeeze(spread, axes=self.new_axes)
+        if self.before and dimensions:
+            spread = p.transpose(spread, axes=p.inverse(self._order))
+        if self.single:
+            spread = p.expand(spread, axes=tuple([axis + len(dimensions) for axis in self.single]))
+        return spread
+
+
+def broadcast_update(new: Array, shape: Shape) -> Array:
+    """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
+    found = new.node.shape
+    extra = len(found) - len(shape)
+    if extra > 0 and all(extent == 1 for extent in found[:extra]):
+        new = p.squeeze(new, axes=tuple(range(extra)))
+    if extra > 0 and new.node.ndim > len(shape) or broadcasted_shape("setitem", [new.node.shape, shape]) != shape:
+        raise ValueError(
+            f"[setitem] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
+        )
+    return broadcast(new, shape)
+
+
+def _entries(shape: Shape, index: Any) -> list[Any]:
+    """An int, a slice or an array of ints for each axis, and None for new ones."""
+    items = index if isinstance(index, tuple) else (index,)
+    entries = [_entry(item) for item in items]
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if used > len(shape):
+        raise IndexError(f"Too many indices: {used} for an array of shape {shape_text(shape)}.")
+    fill = [_EVERYTHING] * (len(shape) - used)
+    ellipses = [position for position, entry in enumerate(entries) if entry is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexError("An index can only have a single ellipsis (...).")
+    if not ellipses:
+        return entries + fill
+    position = ellipses[0]
+    return [*entries[:position], *fill, *entries[position + 1 :]]
+
+
+def _entry(item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (Handle, np.ndarray, list)):
+        return _places(item)
+    if not isinstance(item, (builtins.bool, np.bool_)) and hasattr(item, "__index__"):
+        return operator.index(item)
+    raise ValueError(
+        f"Cannot index an array with {item!r} of type {type(item).__name__}; an index has ints, slices, None, ... "
+        "and arrays or lists of ints."
+    )
+
+
+def _places(item: Any) -> Array:
+    array = as_array(item, dtypes.int32) if isinstance(item, list) and not item else as_array(item)
+    dtype = array.node.dtype
+    if dtype.is_bool:
+        raise ValueError(
+            "Booleans as an index select a number of elements that depends on their values, so the result has no shape "
+            "before it is computed. Use mx.where(mask, a, other); a[mask] = value works, with the mask as the only index."
+        )
+    if not dtype.is_integer:
+        raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
+    return array
+
+
+def _strided(entry: Any, extent: int, axis: int, shape: Shape) -> tuple[int, int, int]:
+    """Start, size and step along an axis. What an array names is looked up later."""
+    if isinstance(entry, slice):
+        if entry == _EVERYTHING:
+            return 0, extent, 1
+        return _range(entry, extent)
+    if isinstance(entry, Handle):
+        return 0, extent, 1
+    return _place(entry, extent, axis, shape), 1, 1
+
+
+def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
+    place = index + extent if index < 0 else index
+    if not 0 <= place < extent:
+        raise IndexError(
+            f"Index {index} is out of range for axis {axis} with {extent} elements (array of shape {shape_text(shape)})."
+        )
+    return place
+
+
+def _range(part: slice, extent: int) -> tuple[int, int, int]:
+    """Start, number of elements and step of a slice of ``extent`` elements.
+
+    Written with sums and comparisons alone, so that symbolic extents go through.
+    """
+    start, stop, step = (_bound(bound) for bound in (part.start, part.stop, part.step))
+    step = 1 if step is None else step
+    if step == 0:
+        raise ValueError("A slice cannot have a step of 0.")
+    if step > 0:
+        start = 0 if start is None else _clamp(start, extent, 0, extent)
+        stop = extent if stop is None else _clamp(stop, extent, 0, extent)
+        distance = stop - start
+    else:
+        start = extent - 1 if start is None else _clamp(start, extent, -1, extent - 1)
+        stop = -1 if stop is None else _clamp(stop, extent, -1, extent - 1)
+        distance = start - stop
+    if distance <= 0:
+        return 0, 0, 1
+    stride = builtins.abs(step)
+    return start, distance if stride == 1 else (distance + stride - 1) // stride, step
+
+
+def _bound(bound: Any) -> int | None:
+    if bound is None or isinstance(bound, int):
+        return bound
+    if isinstance(bound, Handle) or not hasattr(bound, "__index__"):
+        raise ValueError(f"The bounds of a slice are ints or None, not {bound!r} of type {type(bound).__name__}.")
+    return operator.index(bound)
+
+
+def _clamp(bound: int, extent: int, lowest: int, highest: int) -> int:
+    if bound < 0:
+        bound = bound + extent
+    if bound < lowest:
+        return lowest
+    return highest if bound > highest else bound
+
+
+def _mask(index: Any) -> Array | None:
+    """The index as an array of booleans, if it is one."""
+    if isinstance(index, (builtins.bool, np.bool_)):
+        return as_array(bool(index))
+    if isinstance(index, list) and isinstance(_first(index), builtins.bool):
+        index = as_array(index)
+    if isinstance(index, np.ndarray) and index.dtype == np.bool_:
+        index = as_array(index)
+    return index if isinstance(index, Handle) and index.node.dtype.is_bool else None
+
+
+def _first(values: Any) -> Any:
+    """The first number of nested lists."""
+    while isinstance(values, list):
+        values = values[0] if values else None
+    return values
+
+
+def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
+    """``x`` with ``new`` where ``mask``, whose axes are the first ones of ``x``, holds.
+
+    Each place gets all of ``new``; or, with one axis more, the next row of it.
+    """
+    shape, covered = x.node.shape, mask.node.ndim
+    if mask.node.shape != shape[:covered]:
+        raise ValueError(
+            f"[setitem] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape {shape_text(shape)}: "
+            "its axes are the first ones of the array."
+        )
+    rest = shape[covered:]
+    spread_mask = broadcast(p.expand(mask, axes=tuple(range(covered, len(shape)))), shape)
+    if new.node.ndim == len(rest) + 1 and mode == "set":
+        new = _rows_in_order(mask, broadcast_update(new, (new.node.shape[0], *rest)))
+    else:
+        new = broadcast(broadcast_update(new, rest), shape)
+    combine = p.COMBINE[mode]
+    return p.select(spread_mask, new if combine is None else combine(x, new), x)
+
+
+def _rows_in_order(mask: Array, rows: Array) -> Array:
+    """For each place of ``mask`` the row that belongs to it: the first row to the first place that holds, and so on."""
+    count, *rest = rows.node.shape
+    flat = p.cast(p.reshape(mask, shape=(mask.node.size,)), dtype=dtypes.int32)
+    _check_count(flat, count)
+    if count == 0:
+        return p.zeros((*mask.node.shape, *rest), rows.node.dtype)
+    place = p.reshape(_running_sum(flat), shape=mask.node.shape) - 1
+    place = p.maximum(place, 0)
+    taken = p.gather(rows, place, axes=(0,), slice_sizes=(1, *rest))
+    return p.squeeze(taken, axes=(mask.node.ndim,))
+
+
+def _check_count(flat: Array, count: int) -> None:
+    """Say so if there are fewer than ``count`` rows for the places of a mask, unless the mask is traced."""
+    if traced_placeholder(flat.node) is not None:
+        return
+    total = p.sum(flat, axes=(0,)).node
+    evaluate([total])
+    wanted = int(to_numpy(total.value, (), total.dtype))
+    if wanted > count:
+        raise ValueError(f"[setitem] The mask holds in {wanted} places, but there are only {count} values to assign.")
+
+
+def _running_sum(x: Array) -> Array:
+    """The sum of all elements up to each one, by doubling distances."""
+    extent = x.node.shape[0]
+    distance = 1
+    zero = p.zeros((), x.node.dtype)
+    while distance < extent:
+        kept = p.slice_(x, starts=(0,), sizes=(extent - distance,), steps=(1,))
+        x = p.add(x, p.pad(kept, zero, low=(distance,), high=(0,)))
+        distance *= 2
+    return x
+
+
+def divided(x: Array, index: Any, value: Any) -> Array:
+    """A copy of ``x`` in which ``x[index]`` is divided by ``value``; integers are rounded down."""
+    dtype = x.node.dtype
+    divisor = update(p.ones_like(x), index, value, "multiply")
+    return p.divide(x, divisor) if dtype.is_inexact else p.floor_divide(x, divisor)

@@ -1,0 +1,32 @@
+"""Clipping of gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.core as mx
+from weft.utils import tree_map, tree_reduce
+
+
+def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
+    """Scale gradients down so that their norm, over the whole tree, is at most `max_norm`.
+
+    Pascanu, Mikolov, Bengio, arXiv:1211.5063.
+
+    grads: a tree of arrays.
+    max_norm: the largest L2 norm that is left as it is.
+
+    Returns the scaled tree, and the norm before (computed in float32 for half precision).
+
+    >>> gradients, norm = optim.clip_grad_norm({"w": mx.array([3.0, 4.0])}, max_norm=10.0)
+    >>> gradients["w"], norm
+    (array([3, 4], dtype=float32), array(5, dtype=float32))
+    """
+    norm = mx.sqrt(tree_reduce(lambda total, gradient: total + _square_norm(gradient), grads, mx.array(0.0)))
+    # The small number keeps the quotient finite where all gradients are zero.
+    scale = mx.minimum(max_norm / (norm + 1e-6), 1.0)
+    return tree_map(lambda gradient: (gradient * scale).astype(gradient.dtype), grads), norm
+
+
+def _square_norm(x: mx.array) -> mx.array:
+    return mx.sum(mx.square(x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x))

@@ -1,0 +1,64 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.core as mx
+from weft.optimizers.optimizer import Optimizer, Schedule
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum if asked for.
+
+    With g the gradient plus `weight_decay` times the parameter w, the step is
+    `v = momentum * v + (1 - dampening) * g` and `w = w - learning_rate * v`; with Nesterov's momentum
+    `g + momentum * v` stands for v in the second formula.
+
+    learning_rate: a number, or a function of the step.
+    momentum: the share of the last direction that is kept; 0 for none.
+    weight_decay: the strength of the L2 penalty.
+    dampening: lessens what the gradient adds to the momentum.
+    nesterov: whether to use Nesterov's momentum, which needs a momentum and no dampening; else `ValueError`.
+
+    >>> optimizer = optim.SGD(learning_rate=0.5, momentum=0.5)
+    >>> parameters = {"w": mx.array([1.0])}
+    >>> for _ in range(2):
+    ...     parameters = optimizer.apply_gradients({"w": mx.array([1.0])}, parameters)
+    >>> parameters["w"]
+    array([-0.25], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | mx.array | Schedule,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(
+                f"SGD: Nesterov's momentum needs a momentum above 0 and no dampening, got {momentum=}, {dampening=}."
+            )
+        super().__init__()
+        self._maybe_schedule("learning_rate", learning_rate)
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.dampening = dampening
+        self.nesterov = nesterov
+
+    def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
+        """Start the momentum `v` with zeros."""
+        state["v"] = mx.zeros_like(parameter)
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
+        """One step for one parameter."""
+        if self.weight_decay != 0:
+            gradient = gradient + self.weight_decay * parameter
+        rate = self.learning_rate.astype(gradient.dtype)
+        if self.momentum <= 0:
+            return parameter - rate * gradient
+        velocity: mx.array = self.momentum * state["v"] + (1 - self.dampening) * gradient
+        state["v"] = velocity
+        return parameter - rate * (gradient + self.momentum * velocity if self.nesterov else velocity)

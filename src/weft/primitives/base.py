@@ -1,0 +1,304 @@
+"""What an operation is: one record with its shape rule, derivative, batching rule and scalar code.
+
+Families ask only for what cannot be derived (`Elementwise`: lanes and partials; `Linear`: a transpose; ...). Primitives
+are callable and strict: equal shapes and dtypes, explicit normalised parameters. Arguments are handles; a Python number
+stands for a constant of the other operands' dtype. Nothing is promoted or broadcast here; that is the storey above,
+`weft.ops`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.dims import Dim
+from weft.graph.node import Handle, Node, Shape, describe, wrap
+from weft.runtime.devices import Stream, current_stream
+
+Array = Any  # a handle; the concrete class lives above this layer
+Tangent = Array | None  # None is zero
+
+
+class Primitive:
+    """The base of the families. ``parameters`` names what a node stores besides its inputs, in order."""
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    commutative = False
+
+    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+        """Apply to handles: infer the result's shape and dtype and make the node."""
+        nodes = tuple([operand.node for operand in operands])
+        shape, dtype = self.infer(*nodes, **params)
+        values = tuple([params[name] for name in self.parameters])
+        return wrap(Node(self, nodes, values, shape, dtype, stream or current_stream()))
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        """Shape and dtype of the result."""
+        raise NotImplementedError(f"{self.name} has no shape rule")
+
+    def alias(self, node: Node) -> Node | None:
+        """The input that ``node`` is just another name of, if the operation computes nothing."""
+        return None
+
+    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        """The node that is planned for this operation: itself, or one of simpler operations that means the same."""
+        return Node(self, inputs, params, shape, dtype, None)
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        """The tangent of the output."""
+        raise NotImplementedError(f"{self.name} has no jvp")
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        """One cotangent per input; those that are not wanted may be None."""
+        raise NotImplementedError(f"{self.name} has no vjp")
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        """Apply to inputs of which some have one more axis; returns the result and where its extra axis is."""
+        raise NotImplementedError(f"{self.name} has no vmap")
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+
+class Constant(Primitive):
+    """A number that is known while the graph is built. ``bits`` is its 8-byte memory image as an integer.
+
+    The value is a run-time argument of machine code, so another number never means other code.
+    """
+
+    name = "constant"
+    parameters = ("bits",)
+
+    def make(self, value: complex, dtype: Dtype) -> Node:
+        """The node of ``value`` rounded to ``dtype``."""
+        bits = value.map(lambda extent: bits_of(extent, dtype)) if type(value) is Dim else bits_of(value, dtype)
+        return Node(self, (), (bits,), (), dtype, None)
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        raise TypeError("a constant is made by Constant.make")
+
+
+constant = Constant()
+
+
+def bits_of(value: complex, dtype: Dtype) -> int:
+    """The memory image of ``value`` in ``dtype``, padded to 8 bytes and read as a little-endian integer."""
+    if dtype.is_complex:
+        number = complex(value)
+        return int.from_bytes(_float32(number.real) + _float32(number.imag), "little")
+    if dtype.is_floating:
+        number = float(value.real)
+        if dtype is dtypes.float64:
+            return int.from_bytes(struct.pack("<d", number), "little")
+        if dtype is dtypes.float32:
+            return int.from_bytes(_float32(number), "little")
+        return _half_bits(number, dtype)
+    if dtype.is_bool:
+        return int(bool(value))
+    return int(value.real) & ((1 << (8 * dtype.size)) - 1)
+
+
+def _float32(number: float) -> bytes:
+    try:
+        return struct.pack("<f", number)
+    except OverflowError:
+        return struct.pack("<f", float("inf") if number > 0 else float("-inf"))
+
+
+def _half_bits(number: float, dtype: Dtype) -> int:
+    if dtype is dtypes.float16:
+        try:
+            return int.from_bytes(struct.pack("<e", number), "little")
+        except OverflowError:
+            return 0x7C00 if number > 0 else 0xFC00
+    bits = int.from_bytes(_float32(number), "little")
+    if number != number:
+        return 0x7FC0
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def is_constant(node: Node) -> bool:
+    return node.primitive is constant
+
+
+Partial = Callable[..., Tangent] | int | None
+
+
+class Elementwise(Primitive):
+    """Every element of the result is made of the elements at the same place.
+
+    ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
+    changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for an input
+    whose change never shows (or has no derivative). As the Jacobian is diagonal, the same line serves for tangents
+    and cotangents. ``accepts`` tells which dtypes; ``result`` gives the dtype of the output (None: that of the inputs).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lanes: Callable[..., Any],
+        partials: Sequence[Partial],
+        *,
+        accepts: Callable[[Dtype], bool] = lambda dtype: True,
+        result: Dtype | Callable[[Dtype], Dtype] | None = None,
+        holomorphic: bool = True,
+        cheap: bool = True,
+        commutative: bool = False,
+    ) -> None:
+        self.name = name
+        self.lanes = lanes
+        self.partials = tuple(partials)
+        self.accepts = accepts
+        self.result = result
+        self.holomorphic = holomorphic
+        self.cheap = cheap
+        self.commutative = commutative
+
+    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+        nodes = self.nodes_of(operands)
+        shape, dtype = self.infer(*nodes, **params)
+        values = tuple([params[name] for name in self.parameters]) if params else ()
+        return wrap(Node(self, nodes, values, shape, dtype, stream or current_stream()))
+
+    def nodes_of(self, operands: Sequence[Any]) -> tuple[Node, ...]:
+        """Nodes of handles; Python numbers become constants of the first handle's dtype."""
+        nodes = [operand.node if isinstance(operand, Handle) else operand for operand in operands]
+        dtype = next(node.dtype for node in nodes if isinstance(node, Node))
+        return tuple([node if isinstance(node, Node) else constant.make(node, dtype) for node in nodes])
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        first = inputs[0]
+        shape, dtype = first.shape, first.dtype
+        for node in inputs[1:]:
+            if node.dtype is not dtype:
+                raise TypeError(f"{self.name}: dtypes differ: {', '.join(describe(n.shape, n.dtype) for n in inputs)}")
+            if node.shape != shape:
+                shape = common_shape(self.name, inputs)
+        if not self.accepts(dtype):
+            raise TypeError(f"[{self.name}] does not support {dtype.name}.")
+        result = self.result
+        if result is None:
+            return shape, dtype
+        return shape, result if isinstance(result, Dtype) else result(dtype)
+
+    def partial(self, position: int, tangent: Array, output: Array, inputs: Sequence[Array], **params: Any) -> Tangent:
+        """The change of the output that a change of one input makes."""
+        rule = self.partials[position]
+        if rule is None or rule == 0:
+            return None
+        if isinstance(rule, int):
+            return tangent if rule == 1 else negative_of(tangent)
+        return rule(tangent, output, *inputs, **params)
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        total: Tangent = None
+        for position, tangent in enumerate(tangents):
+            if tangent is not None:
+                total = plus(total, self.partial(position, tangent, output, inputs, **params))
+        return total
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        conjugated = output.node.dtype.is_complex and self.holomorphic
+        if conjugated:
+            cotangent = conjugate_of(cotangent)
+        results = []
+        for position, want in enumerate(wanted):
+            result = self.partial(position, cotangent, output, inputs, **params) if want else None
+            results.append(conjugate_of(result) if conjugated and result is not None else result)
+        return results
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        aligned, axis = p.align_batch(inputs, axes)
+        return self(*aligned, **params), axis
+
+
+def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
+    """The one shape of the inputs that are not constants."""
+    shapes = [node.shape for node in inputs if not is_constant(node)]
+    shape = shapes[0] if shapes else ()
+    if any(other != shape for other in shapes):
+        raise ValueError(f"[{name}] shapes differ: {' and '.join(str(s) for s in shapes)}.")
+    return shape
+
+
+class Linear(Primitive):
+    """Linear in its first input: the jvp is the operation on the tangent, the vjp its transpose.
+
+    Further inputs (indices, say) have no derivative. ``transpose(cotangent, *inputs, **params)`` gives the cotangent of the
+    first input.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: tuple[str, ...],
+        infer: Callable[..., tuple[Shape, Dtype]],
+        transpose: Callable[..., Array],
+        batch: Callable[..., tuple[Array, int]],
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.infer = infer  # type: ignore[method-assign]  # each instance is one operation
+        self.transpose = transpose
+        self.batch = batch
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        return None if tangents[0] is None else self(tangents[0], *inputs[1:], **params)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        first = self.transpose(cotangent, *inputs, **params) if wanted[0] else None
+        return [first] + [None] * (len(inputs) - 1)
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        if len(inputs) == 1:
+            return self.batch(inputs[0], axes[0], **params)
+        return self.batch(inputs, axes, **params)
+
+
+class AxisTerm:
+    """Where an input's index along one axis comes from: ``start + step * index[axis]``, or ``start`` if axis is None."""
+
+    __slots__ = ("axis", "start", "step")
+
+    def __init__(self, axis: int | None, step: int = 1, start: int = 0) -> None:
+        self.axis, self.step, self.start = axis, step, start
+
+
+class View(Linear):
+    """A linear operation that only renames places: each input axis reads one axis of the output, or a fixed index.
+
+    ``places(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides; inside a fused
+    kernel it is another index.
+    """
+
+    def __init__(self, *args: Any, places: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.places = places
+
+
+def plus(left: Tangent, right: Tangent) -> Tangent:
+    """The sum of two tangents, where None is zero."""
+    if left is None:
+        return right
+    if right is None:
+        return left
+    return left + right
+
+
+def negative_of(x: Array) -> Array:
+    return -x
+
+
+def conjugate_of(x: Array) -> Array:
+    return x.conj() if x.node.dtype.is_complex else x

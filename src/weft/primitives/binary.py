@@ -1,0 +1,150 @@
+"""Elementwise operations of two and three inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, describe
+from weft.primitives.base import Array, Elementwise, Tangent, common_shape
+from weft.primitives.unary import is_inexact, is_number, is_real, is_real_floating
+
+
+def is_integral(dtype: Dtype) -> bool:
+    return dtype.is_integer or dtype.is_bool
+
+
+def _is_bool(dtype: Dtype) -> bool:
+    return dtype.is_bool
+
+
+add = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1), commutative=True)
+subtract = Elementwise("subtract", lambda L, x, y: x - y, (1, -1), accepts=is_number)
+multiply = Elementwise(
+    "multiply",
+    lambda L, x, y: x & y if x.dtype.is_bool else x * y,
+    (lambda t, out, x, y: t * y, lambda t, out, x, y: t * x),
+    commutative=True,
+)
+divide = Elementwise(
+    "divide",
+    lambda L, x, y: x / y,
+    (lambda t, out, x, y: t / y, lambda t, out, x, y: -(t * out / y)),
+    accepts=is_inexact,
+    cheap=False,
+)
+floor_divide = Elementwise("floor_divide", lambda L, x, y: L.floor_divide(x, y), (None, None), accepts=is_real, cheap=False)
+remainder = Elementwise(
+    "remainder",
+    lambda L, x, y: L.remainder(x, y),
+    (1, lambda t, out, x, y: -(t * p.floor_divide(x, y))),
+    accepts=is_real,
+    cheap=False,
+)
+
+
+def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
+    """t y x^(y - 1), and zero where the exponent is zero, whatever the base."""
+    slope = y * p.power(x, y - 1)
+    return t * p.select(p.equal(y, 0), slope * 0, slope) if x.node.dtype.is_complex else t * p.select(
+        p.equal(y, 0), p.zeros_like(slope), slope
+    )
+
+
+def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
+    """t x^y log x, and zero where the base is zero: there the power does not move for positive exponents."""
+    safe = p.select(p.equal(x, 0), p.ones_like(x), x)
+    return t * (out * p.log(safe))
+
+
+power = Elementwise("power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False)
+arctan2 = Elementwise(
+    "arctan2",
+    lambda L, y, x: L.arctan2(y, x),
+    (lambda t, out, y, x: t * x / (x * x + y * y), lambda t, out, y, x: -(t * y / (x * x + y * y))),
+    accepts=is_real_floating,
+    cheap=False,
+)
+logaddexp = Elementwise(
+    "logaddexp",
+    lambda L, x, y: L.logaddexp(x, y),
+    (lambda t, out, x, y: t * p.sigmoid(x - y), lambda t, out, x, y: t * p.sigmoid(y - x)),
+    accepts=is_inexact,
+    cheap=False,
+    commutative=True,
+)
+
+
+def _where_larger(t: Array, chosen: Array) -> Array:
+    return p.select(chosen, t, p.zeros_like(t))
+
+
+maximum = Elementwise(
+    "maximum",
+    lambda L, x, y: L.maximum(x, y),
+    (lambda t, out, x, y: _where_larger(t, p.greater(x, y)), lambda t, out, x, y: _where_larger(t, p.less_equal(x, y))),
+)
+minimum = Elementwise(
+    "minimum",
+    lambda L, x, y: L.minimum(x, y),
+    (lambda t, out, x, y: _where_larger(t, p.less(x, y)), lambda t, out, x, y: _where_larger(t, p.greater_equal(x, y))),
+)
+
+
+def _comparison(name: str, relation: str, commutative: bool = False) -> Elementwise:
+    return Elementwise(
+        name,
+        lambda L, x, y: L.compare_values(relation, x, y),
+        (None, None),
+        result=dtypes.bool_,
+        commutative=commutative,
+    )
+
+
+equal = _comparison("equal", "eq", commutative=True)
+not_equal = _comparison("not_equal", "ne", commutative=True)
+less = _comparison("less", "lt")
+less_equal = _comparison("less_equal", "le")
+greater = _comparison("greater", "gt")
+greater_equal = _comparison("greater_equal", "ge")
+
+logical_and = Elementwise("logical_and", lambda L, x, y: x & y, (None, None), accepts=_is_bool, commutative=True)
+logical_or = Elementwise("logical_or", lambda L, x, y: x | y, (None, None), accepts=_is_bool, commutative=True)
+bitwise_and = Elementwise("bitwise_and", lambda L, x, y: x & y, (None, None), accepts=is_integral, commutative=True)
+bitwise_or = Elementwise("bitwise_or", lambda L, x, y: x | y, (None, None), accepts=is_integral, commutative=True)
+bitwise_xor = Elementwise("bitwise_xor", lambda L, x, y: x ^ y, (None, None), accepts=is_integral, commutative=True)
+
+
+def _shift(name: str, shift: Any) -> Elementwise:
+    return Elementwise(name, shift, (None, None), accepts=is_integral)
+
+
+left_shift = _shift("left_shift", lambda L, x, y: L.shift_left(x, y))
+right_shift = _shift("right_shift", lambda L, x, y: L.shift_right(x, y))
+
+
+class Select(Elementwise):
+    """``x`` where a condition holds, else ``y``; linear in ``x`` and ``y`` together."""
+
+    def nodes_of(self, operands: Any) -> tuple[Node, ...]:
+        condition, *values = operands
+        return (condition.node, *super().nodes_of(values))
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        condition, x, y = inputs
+        if not condition.dtype.is_bool or x.dtype is not y.dtype:
+            raise TypeError(f"where: got {', '.join(describe(n.shape, n.dtype) for n in inputs)}")
+        return common_shape(self.name, inputs), x.dtype
+
+
+select = Select(
+    "where",
+    lambda L, condition, x, y: L.select(condition, x, y),
+    (
+        None,
+        lambda t, out, condition, x, y: p.select(condition, t, p.zeros_like(t)),
+        lambda t, out, condition, x, y: p.select(condition, p.zeros_like(t), t),
+    ),
+)

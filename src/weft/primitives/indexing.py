@@ -1,0 +1,352 @@
+"""Operations whose places are computed: generators, padding, gathering, scattering, writing into parts.
+
+`Indexed` operations say which element of an input belongs to an index of the output, so that they can be part of a fused
+kernel. `Update` operations write into parts of a copy of their first input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, describe, wrap
+from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
+from weft.primitives.batching import batch_size, insert, move_axis, with_batch
+from weft.runtime.devices import Stream, current_stream
+
+
+class Indexed(Primitive):
+    """``element(k, index, node)`` gives the value at an index of the output, through the kernel builder ``k``:
+
+    ``k.read(position, index, where)`` an element of an input (only where a condition holds), ``k.number(n)`` a run-time integer,
+    ``k.place(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on values.
+    """
+
+    element: Callable[..., Any]
+
+
+class Iota(Indexed):
+    """0, 1, 2, ... along ``axis`` of ``shape``, as ``dtype``."""
+
+    name = "iota"
+    parameters = ("shape", "axis", "dtype")
+
+    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+        values = (params["shape"], params["axis"], params["dtype"])
+        return wrap(Node(self, (), values, params["shape"], params["dtype"], stream or current_stream()))
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        return params["shape"], params["dtype"]
+
+    @staticmethod
+    def element(k: Any, index: Sequence[Any], node: Node) -> Any:
+        return k.apply(p.cast, k.place(index[node.params[1]]), dtype=node.dtype)
+
+
+iota = Iota()
+
+
+class Pad(Indexed, Linear):
+    """Elements around ``x``: ``low`` before and ``high`` behind on each axis, all equal to the 0-d ``value``."""
+
+    def __init__(self) -> None:
+        Linear.__init__(self, "pad", ("low", "high"), _infer_pad, _transpose_pad, _batch_pad)
+
+    @staticmethod
+    def element(k: Any, index: Sequence[Any], node: Node) -> Any:
+        low = node.params[0]
+        shape = node.inputs[0].shape
+        inside = k.inside(
+            [(term, start, start + extent) for term, start, extent, full in zip(index, low, shape, node.shape, strict=True)
+             if extent != full]
+        )
+        value = k.read(1, [])
+        if inside is None:
+            return k.read(0, index)
+        shifted = [k.shift(term, -start) for term, start in zip(index, low, strict=True)]
+        return k.apply(p.select, inside, k.read(0, shifted, where=inside), value)
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        x, value = tangents
+        if x is None and value is None:
+            return None
+        x = p.zeros_like(inputs[0]) if x is None else x
+        value = p.zeros_like(inputs[1]) if value is None else value
+        return self(x, value, **params)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        inner = self.transpose(cotangent, *inputs, **params)
+        if not wanted[1]:
+            return [inner, None]
+        every = tuple(range(cotangent.node.ndim))
+        return [inner, p.sum(cotangent, axes=every) - p.sum(inner, axes=every)]
+
+
+def _infer_pad(x: Node, value: Node, *, low: Shape, high: Shape) -> tuple[Shape, Dtype]:
+    if value.shape != () or value.dtype is not x.dtype:
+        raise TypeError(f"pad: the value is {describe(value.shape, value.dtype)}, not a 0-d {x.dtype.name}")
+    return tuple([a + n + b for a, n, b in zip(low, x.shape, high, strict=True)]), x.dtype
+
+
+def _transpose_pad(ct: Array, x: Array, value: Array, low: Shape, high: Shape) -> Array:
+    return p.slice_(ct, starts=low, sizes=x.node.shape, steps=(1,) * x.node.ndim)
+
+
+def _batch_pad(
+    inputs: Sequence[Array], axes: Sequence[int | None], *, low: Shape, high: Shape
+) -> tuple[Array, int]:
+    (x, value), (axis, value_axis) = inputs, axes
+    if value_axis is None and axis is not None:
+        return pad(x, value, low=insert(low, axis, 0), high=insert(high, axis, 0)), axis
+    size = batch_size(inputs, axes)
+    x = with_batch(x, axis, 0, size)
+    padded = pad(x, p.zeros((), x.node.dtype), low=(0, *low), high=(0, *high))
+    inner = pad(
+        p.full(x.node.shape, True, dtypes.bool_), p.zeros((), dtypes.bool_), low=(0, *low), high=(0, *high)
+    )
+    spread = p.expand(value, axes=tuple(range(1, padded.node.ndim)))
+    return p.select(inner, padded, p.broadcast(spread, shape=padded.node.shape)), 0
+
+
+pad = Pad()
+
+def _wrap_lanes(L: Any, index: Any, extent: Any, count: Any) -> Any:
+    """A negative place counts from the end; what is outside of 0 to ``count - 1`` moves inside."""
+    from_start = L.select(index < 0, index + extent, index)
+    return L.maximum(L.minimum(from_start, count - 1), 0)
+
+
+wrap_index = Elementwise("wrap_index", _wrap_lanes, (None, None, None))
+
+
+class Gather(Indexed, Linear):
+    """Slices of ``x`` at computed places.
+
+    ``indices[i]`` holds places along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes`` (one per
+    axis of ``x``). Negative places count from the end, and places outside are moved to the nearest one inside.
+    """
+
+    def __init__(self) -> None:
+        Linear.__init__(self, "gather", ("axes", "slice_sizes"), _infer_gather, _transpose_gather, _batch_gather)
+
+    @staticmethod
+    def element(k: Any, index: Sequence[Any], node: Node) -> Any:
+        axes, slice_sizes = node.params
+        x, *indices = node.inputs
+        at, within = index[: indices[0].ndim], list(index[indices[0].ndim :])
+        for position, axis in enumerate(axes):
+            found = k.read_place(position + 1, at, x.shape[axis] - slice_sizes[axis] + 1, x.shape[axis])
+            within[axis] = k.plus(found, within[axis]) if slice_sizes[axis] != 1 else found
+        return k.read(0, within)
+
+
+def _infer_gather(x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape) -> tuple[Shape, Dtype]:
+    for index in indices:
+        if not index.dtype.is_integer or index.shape != indices[0].shape:
+            raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
+    for axis, (extent, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
+        if size > extent or (axis in axes and extent == 0 and indices[0].size):
+            raise ValueError(f"[gather] Cannot take {size} elements of axis {axis} of an array of shape {x.shape}.")
+    return (*indices[0].shape, *slice_sizes), x.dtype
+
+
+def _transpose_gather(ct: Array, x: Array, *indices: Array, axes: Sequence[int], slice_sizes: Shape) -> Array:
+    return scatter(p.zeros_like(x), *indices, ct, axes=axes, mode="add")
+
+
+def _batch_gather(
+    inputs: Sequence[Array], batch_axes: Sequence[int | None], *, axes: Sequence[int], slice_sizes: Shape
+) -> tuple[Array, int]:
+    x, *indices = inputs
+    x_axis, *index_axes = batch_axes
+    size = batch_size(inputs, batch_axes)
+    mapped = any(axis is not None for axis in index_axes)
+    if mapped:
+        indices = [with_batch(i, axis, 0, size) for i, axis in zip(indices, index_axes, strict=True)]
+    if x_axis is None:
+        return gather(x, *indices, axes=axes, slice_sizes=slice_sizes), 0
+    x = move_axis(x, x_axis, 0)
+    moved = tuple([axis + 1 for axis in axes])
+    if not mapped:
+        out = gather(x, *indices, axes=moved, slice_sizes=(size, *slice_sizes))
+        return out, indices[0].node.ndim
+    rows = iota(shape=indices[0].node.shape, axis=0, dtype=indices[0].node.dtype)
+    out = gather(x, rows, *indices, axes=(0, *moved), slice_sizes=(1, *slice_sizes))
+    return p.squeeze(out, axes=(indices[0].node.ndim,)), 0
+
+
+gather = Gather()
+
+
+class Update(Primitive):
+    """Writes into parts of a copy of the first input."""
+
+
+class SliceUpdate(Update):
+    """A copy of ``x`` with ``update`` at the places of a strided slice."""
+
+    name = "slice_update"
+    parameters = ("starts", "steps")
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        x, update = inputs
+        if x.dtype is not update.dtype:
+            raise TypeError(f"slice_update: {describe(x.shape, x.dtype)} and {describe(update.shape, update.dtype)}")
+        p.slice_.infer(x, starts=params["starts"], sizes=update.shape, steps=params["steps"])
+        return x.shape, x.dtype
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        if tangents[0] is None and tangents[1] is None:
+            return None
+        filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
+        return self(*filled, **params)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        update = inputs[1]
+        kept = self(cotangent, p.zeros_like(update), **params) if wanted[0] else None
+        part = p.slice_(cotangent, sizes=update.node.shape, **params) if wanted[1] else None
+        return [kept, part]
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        x, update = p.batch_first(inputs, axes)
+        return self(x, update, starts=(0, *params["starts"]), steps=(1, *params["steps"])), 0
+
+
+slice_update = SliceUpdate()
+
+
+class Concatenate(Update):
+    """Inputs one behind the other along ``axis``; they are equal in the other axes."""
+
+    name = "concatenate"
+    parameters = ("axis",)
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        axis, first = params["axis"], inputs[0]
+        for node in inputs[1:]:
+            same = [a == b for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if place != axis]
+            if node.dtype is not first.dtype or not all(same):
+                raise ValueError(
+                    f"[concatenate] Shapes must be equal but for axis {axis}; got {', '.join(str(n.shape) for n in inputs)}."
+                )
+        extent = inputs[0].shape[axis]
+        for node in inputs[1:]:
+            extent = extent + node.shape[axis]
+        return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        if all(t is None for t in tangents):
+            return None
+        filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
+        return self(*filled, **params)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        axis = params["axis"]
+        results: list[Tangent] = []
+        start = 0
+        for x, want in zip(inputs, wanted, strict=True):
+            shape = x.node.shape
+            starts = insert((0,) * (len(shape) - 1), axis, start)
+            results.append(p.slice_(cotangent, starts=starts, sizes=shape, steps=(1,) * len(shape)) if want else None)
+            start = start + shape[axis]
+        return results
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        return self(*p.batch_first(inputs, axes), axis=params["axis"] + 1), 0
+
+
+concatenate = Concatenate()
+
+COMBINE: dict[str, Elementwise | None] = {
+    "set": None, "add": p.add, "multiply": p.multiply, "maximum": p.maximum, "minimum": p.minimum,
+}  # fmt: skip
+
+
+class Scatter(Update):
+    """A copy of ``x`` in which slices at computed places are replaced by ``updates`` or combined with them.
+
+    Arguments are ``x, *indices, updates``; ``updates`` has the indices' shape, then a slice's shape, with one axis per axis of
+    ``x``. Updates of the same place are applied in row-major order of the indices. ``mode`` is a key of `COMBINE`.
+    """
+
+    name = "scatter"
+    parameters = ("axes", "mode")
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        x, *indices, updates = inputs
+        slices = updates.shape[indices[0].ndim :]
+        if updates.dtype is not x.dtype or len(slices) != x.ndim or updates.shape[: indices[0].ndim] != indices[0].shape:
+            raise TypeError(
+                f"scatter: updates {describe(updates.shape, updates.dtype)} do not fit {describe(x.shape, x.dtype)} "
+                f"at indices of shape {indices[0].shape}"
+            )
+        p.gather.infer(x, *indices, axes=params["axes"], slice_sizes=slices)
+        return x.shape, x.dtype
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        x, *indices, updates = inputs
+        t, u = tangents[0], tangents[-1]
+        if t is None and u is None:
+            return None
+        t = p.zeros_like(x) if t is None else t
+        u = p.zeros_like(updates) if u is None else u
+        mode, axes = params["mode"], params["axes"]
+        if mode in ("set", "add"):
+            return self(t, *indices, u, **params)
+        of_x, of_updates = self._factors(inputs, output, **params)
+        return self(t * of_x, *indices, u * of_updates, axes=axes, mode="add")
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        x, *indices, updates = inputs
+        axes, mode = params["axes"], params["mode"]
+        none = [None] * len(indices)
+        slices = updates.node.shape[indices[0].node.ndim :]
+        taken = p.gather(cotangent, *indices, axes=axes, slice_sizes=slices) if wanted[-1] else None
+        if mode == "add":
+            return [cotangent, *none, taken]
+        if mode == "set":
+            kept = self(cotangent, *indices, p.zeros_like(updates), axes=axes, mode="set") if wanted[0] else None
+            return [kept, *none, taken]
+        of_x, of_updates = self._factors(inputs, output, **params)
+        return [cotangent * of_x, *none, None if taken is None else taken * of_updates]
+
+    def _factors(self, inputs: Sequence[Array], output: Array, axes: Sequence[int], mode: str) -> tuple[Array, Array]:
+        """What changes of ``x`` and of the updates are multiplied with."""
+        x, *indices, updates = inputs
+        slices = updates.node.shape[indices[0].node.ndim :]
+
+        def at(array: Array) -> Array:
+            return p.gather(array, *indices, axes=axes, slice_sizes=slices)
+
+        if mode == "multiply":
+            ones = p.ones_like(x)
+            of_x = scatter(ones, *indices, updates, axes=axes, mode="multiply")
+            others = at(output) / p.select(p.equal(updates, 0), p.ones_like(updates), updates)
+            return of_x, p.select(p.equal(updates, 0), at(x), others)
+        of_x = p.cast(p.equal(x, output), dtype=x.node.dtype)
+        chosen = p.logical_and(p.equal(updates, at(output)), p.not_equal(at(x), at(output)))
+        return of_x, p.cast(chosen, dtype=x.node.dtype)
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        x, *indices, updates = p.batch_first(inputs, axes)
+        rows = iota(shape=indices[0].node.shape, axis=0, dtype=indices[0].node.dtype)
+        slice_axis = indices[0].node.ndim
+        moved = tuple([axis + 1 for axis in params["axes"]])
+        updates = p.expand(updates, axes=(slice_axis,))
+        return self(x, rows, *indices, updates, axes=(0, *moved), mode=params["mode"]), 0
+
+
+scatter = Scatter()
+
+

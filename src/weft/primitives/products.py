@@ -1,0 +1,81 @@
+"""Matrix products: bilinear operations that a library computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, describe
+from weft.primitives.base import Array, Primitive, Tangent, plus
+
+
+class Bilinear(Primitive):
+    """Linear in each of two inputs; ``transposes`` gives the cotangent of each from that of the output."""
+
+    transposes: tuple[Any, Any]
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        (a, b), (ta, tb) = inputs, tangents
+        left = None if ta is None else self(ta, b, **params)
+        right = None if tb is None else self(a, tb, **params)
+        return plus(left, right)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        return [
+            rule(cotangent, *inputs, **params) if want else None
+            for rule, want in zip(self.transposes, wanted, strict=True)
+        ]
+
+
+class Call(Primitive):
+    """An operation that a library routine computes; its inputs and its output are in memory."""
+
+
+def matrix_transpose(x: Array) -> Array:
+    last = x.node.ndim
+    return p.transpose(x, axes=(*range(last - 2), last - 1, last - 2))
+
+
+class Matmul(Bilinear, Call):
+    """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``."""
+
+    name = "matmul"
+    transposes = (
+        lambda ct, a, b: matmul(ct, p.conjugate_of(matrix_transpose(b))),
+        lambda ct, a, b: matmul(p.conjugate_of(matrix_transpose(a)), ct),
+    )
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        a, b = inputs
+        fits = a.ndim == b.ndim >= 2 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2]
+        if not fits or a.dtype is not b.dtype:
+            raise ValueError(f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together.")
+        return (*a.shape[:-1], b.shape[-1]), a.dtype
+
+    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        """Half precision is multiplied in float32 and rounded once."""
+        if dtype not in (dtypes.float16, dtypes.bfloat16):
+            return super().lowered(inputs, params, shape, dtype)
+        wide = tuple([Node(p.cast, (x,), (dtypes.float32,), x.shape, dtypes.float32, None) for x in inputs])
+        product = Node(self, wide, params, shape, dtypes.float32, None)
+        return Node(p.cast, (product,), (dtype,), shape, dtype, None)
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        a, b = inputs
+        if axes[1] is None and a.node.ndim == 3 and axes[0] is not None:
+            return self._stacked_rows(p.move_axis(a, axes[0], 0), b), 0
+        return self(*p.batch_first(inputs, axes)), 0
+
+    def _stacked_rows(self, a: Array, b: Array) -> Array:
+        """Many matrices times one: all their rows are one matrix."""
+        size, rows, inner = a.node.shape
+        product = self(p.reshape(a, shape=(size * rows, inner)), b)
+        return p.reshape(product, shape=(size, rows, b.node.shape[1]))
+
+
+matmul = Matmul()

@@ -1,0 +1,277 @@
+"""Reductions over axes.
+
+The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
+threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element of a chunk of 4096; over
+other axes: one element after the other in chunks of 256. Chunks are summed in the dtype (float32 for halves), their sums in
+float64, which is rounded once at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape
+from weft.primitives.base import Array, Primitive, Tangent
+from weft.primitives.batching import move_axis
+
+Accumulator = tuple[Any, ...]
+
+
+class Reducer:
+    """The scalar code of a reduction, as a monoid on tuples of values.
+
+    ``identity(dtype)`` gives the dtypes and first values of the accumulator of a chunk, ``total(dtype)`` the dtypes that chunk results are
+    collected in, ``lift(L, x, index)`` makes a tuple of an element (``index`` is its place along the reduced axis, int64), ``merge(L, a, b)`` joins
+    two, ``finish(L, a, dtype)`` gives the result.
+    """
+
+    def __init__(
+        self,
+        identity: Callable[[Dtype], Sequence[tuple[Dtype, Any]]],
+        lift: Callable[..., Accumulator],
+        merge: Callable[..., Accumulator],
+        finish: Callable[..., Any],
+        total: Callable[[Dtype], Sequence[Dtype]] | None = None,
+        needs_index: bool = False,
+    ) -> None:
+        self.identity = identity
+        self.lift = lift
+        self.merge = merge
+        self.finish = finish
+        self.total = total or (lambda dtype: [accumulator for accumulator, _ in identity(dtype)])
+        self.needs_index = needs_index
+
+
+class Reduction(Primitive):
+    """Axes folded into one element by a `Reducer`; ``axes`` is sorted, and they are gone from the result."""
+
+    parameters = ("axes",)
+
+    def __init__(
+        self,
+        name: str,
+        reducer: Reducer,
+        rule: Callable[..., Tangent] | None,
+        transpose: Callable[..., Array] | None = None,
+        result: Callable[[Dtype], Dtype] = lambda dtype: dtype,
+        needs_elements: bool = False,
+    ) -> None:
+        self.name = name
+        self.reducer = reducer
+        self.rule = rule
+        self.transpose = transpose
+        self.result = result
+        self.needs_elements = needs_elements
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        x, axes = inputs[0], params["axes"]
+        if self.needs_elements and any(x.shape[axis] == 0 for axis in axes):
+            raise ValueError(f"[{self.name}] Cannot reduce axes {axes} of shape {x.shape}: there are no elements.")
+        return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), self.result(x.dtype)
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+        if tangents[0] is None or self.rule is None:
+            return None
+        return self.rule(tangents[0], output, inputs[0], **params)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+    ) -> Sequence[Tangent]:
+        if self.transpose is None:
+            return [None]
+        return [self.transpose(cotangent, output, inputs[0], **params)]
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+        batch_axis = axes[0]
+        if batch_axis is None:
+            raise ValueError(f"{self.name}: no input is mapped")
+        moved = move_axis(inputs[0], batch_axis, 0)
+        return self(moved, axes=tuple([axis + 1 for axis in params["axes"]])), 0
+
+
+def spread(reduced: Array, like: Array, axes: Sequence[int]) -> Array:
+    """A reduced array repeated along the axes that were reduced."""
+    return p.broadcast(p.expand(reduced, axes=tuple(axes)), shape=like.node.shape)
+
+
+def accumulator_dtype(dtype: Dtype) -> Dtype:
+    """The dtype that elements are accumulated in within a chunk."""
+    return dtypes.float32 if dtype in (dtypes.float16, dtypes.bfloat16) else dtype
+
+
+def total_dtype(dtype: Dtype) -> Dtype:
+    """The dtype that the results of chunks are accumulated in."""
+    return dtypes.float64 if dtype.is_floating else dtype
+
+
+def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
+    """A sum or product."""
+    return Reducer(
+        identity=lambda dtype: [(accumulator_dtype(dtype), start)],
+        lift=lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)),),
+        merge=lambda L, a, b: (join(a[0], b[0]),),
+        finish=lambda L, a, dtype: L.convert(a[0], dtype),
+        total=lambda dtype: [total_dtype(dtype)],
+    )
+
+
+sum_ = Reduction(
+    "sum",
+    arithmetic(0, lambda a, b: a + b),
+    lambda t, out, x, axes: sum_(t, axes=axes),
+    lambda ct, out, x, axes: spread(ct, x, axes),
+)
+
+
+def _others_product(x: Array, axes: Sequence[int]) -> Array:
+    """For every element the product of all others along ``axes``, by doubling distances: exact with zeros, and
+    differentiable to any order."""
+    shape = x.node.shape
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    order = (*kept, *axes)
+    moved = p.transpose(x, axes=order)
+    extent = p.product([shape[axis] for axis in axes])
+    rows = p.reshape(moved, shape=(*[shape[axis] for axis in kept], extent))
+    result = _running(rows, extent, forwards=True) * _running(rows, extent, forwards=False)
+    return p.transpose(p.reshape(result, shape=moved.node.shape), axes=p.inverse(order))
+
+
+def _shifted(x: Array, distance: int, forwards: bool) -> Array:
+    """``x`` moved along the last axis, with ones where nothing came from."""
+    shape = x.node.shape
+    still = (0,) * (len(shape) - 1)
+    kept = p.slice_(
+        x,
+        starts=(*still, 0 if forwards else distance),
+        sizes=(*shape[:-1], shape[-1] - distance),
+        steps=(1,) * len(shape),
+    )
+    one = p.ones((), x.node.dtype)
+    low, high = (distance, 0) if forwards else (0, distance)
+    return p.pad(kept, one, low=(*still, low), high=(*still, high))
+
+
+def _running(x: Array, extent: int, forwards: bool) -> Array:
+    """The product of all elements before (or behind) each one along the last axis."""
+    if type(extent) is not int:
+        raise ValueError("[prod] The gradient of prod depends on the extent of the axes: compile it without shapeless=True.")
+    if extent == 0:
+        return x
+    result = _shifted(x, 1, forwards)
+    distance = 1
+    while distance < extent:
+        result = result * _shifted(result, distance, forwards)
+        distance *= 2
+    return result
+
+
+def _prod_jvp(t: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:
+    return sum_(t * _others_product(x, axes), axes=axes)
+
+
+def _prod_vjp(ct: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:
+    return spread(ct, x, axes) * _others_product(x, axes)
+
+
+prod = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp, _prod_vjp)
+
+
+def _extreme_share(out: Array, x: Array, axes: Sequence[int]) -> Array:
+    """One over the number of elements that equal the extreme, at these elements, else zero."""
+    chosen = p.cast(p.equal(x, spread(out, x, axes)), dtype=x.node.dtype)
+    return chosen / spread(sum_(chosen, axes=axes), x, axes)
+
+
+def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
+    """The number that no element is below (or above)."""
+    if dtype.is_floating:
+        return -math.inf if lowest else math.inf
+    return dtype.lowest if lowest else dtype.highest
+
+
+def _extreme(name: str, lowest_first: bool) -> Reduction:
+    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
+        register = accumulator_dtype(dtype)
+        return [(register, _extreme_value(dtype, lowest_first))]
+
+    def join(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
+        return (L.maximum(a[0], b[0]) if lowest_first else L.minimum(a[0], b[0]),)
+
+    return Reduction(
+        name,
+        Reducer(
+            identity,
+            lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)),),
+            join,
+            lambda L, a, dtype: L.convert(a[0], dtype),
+        ),
+        lambda t, out, x, axes: sum_(t * _extreme_share(out, x, axes), axes=axes),
+        lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),
+        needs_elements=True,
+    )
+
+
+max_ = _extreme("max", lowest_first=True)
+min_ = _extreme("min", lowest_first=False)
+
+
+def _logical(name: str, start: bool, join: Callable[[Any, Any], Any]) -> Reduction:
+    return Reduction(
+        name,
+        Reducer(
+            identity=lambda dtype: [(dtypes.bool_, start)],
+            lift=lambda L, x, index: (L.convert(x, dtypes.bool_),),
+            merge=lambda L, a, b: (join(a[0], b[0]),),
+            finish=lambda L, a, dtype: a[0],
+        ),
+        None,
+        result=lambda dtype: dtypes.bool_,
+    )
+
+
+all_ = _logical("all", True, lambda a, b: a & b)
+any_ = _logical("any", False, lambda a, b: a | b)
+
+
+def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
+    """The place of the first extreme element along one axis; NaN is more extreme than any number."""
+
+    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
+        register = accumulator_dtype(dtype)
+        return [(register, _extreme_value(dtype, lowest_first)), (dtypes.int64, 2**63 - 1)]
+
+    def merge(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
+        (x, i), (y, j) = a, b
+        beats = (y > x) if lowest_first else (y < x)
+        same = L.equal(x, y)
+        if x.dtype.is_floating:
+            beats = beats | (L.is_nan(y) & ~L.is_nan(x))
+            same = same | (L.is_nan(y) & L.is_nan(x))
+            beats = beats & ~(L.is_nan(x) & ~L.is_nan(y))
+        take = beats | (same & (j < i))
+        return L.select(take, y, x), L.select(take, j, i)
+
+    return Reduction(
+        name,
+        Reducer(
+            identity,
+            lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)), index),
+            merge,
+            lambda L, a, dtype: L.convert(a[1], dtypes.uint32),
+            needs_index=True,
+        ),
+        None,
+        result=lambda dtype: dtypes.uint32,
+        needs_elements=True,
+    )
+
+
+argmax = _arg_extreme("argmax", lowest_first=True)
+argmin = _arg_extreme("argmin", lowest_first=False)
+
+

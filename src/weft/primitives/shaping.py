@@ -1,0 +1,210 @@
+"""Views: operations that rename places without computing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape
+from weft.primitives.base import Array, AxisTerm, Linear, View
+from weft.primitives.batching import insert, move_axis, shift_axes
+
+Aval = tuple[Shape, Dtype]
+
+
+def product(extents: Sequence[int]) -> int:
+    size = 1
+    for extent in extents:
+        size = size * extent
+    return size
+
+
+def _infer_reshape(x: Node, *, shape: Shape) -> Aval:
+    if product(shape) != x.size:
+        raise ValueError(f"[reshape] Cannot reshape an array of size {x.size} and shape {x.shape} to shape {shape}.")
+    return shape, x.dtype
+
+
+def _batch_reshape(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
+    moved = move_axis(x, axis, 0)
+    return reshape(moved, shape=(x.node.shape[axis], *shape)), 0
+
+
+reshape = Linear(
+    "reshape", ("shape",), _infer_reshape, lambda ct, x, shape: reshape(ct, shape=x.node.shape), _batch_reshape
+)
+
+
+def _infer_transpose(x: Node, *, axes: Sequence[int]) -> Aval:
+    return tuple([x.shape[axis] for axis in axes]), x.dtype
+
+
+def inverse(axes: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes ``axes``."""
+    result = [0] * len(axes)
+    for position, axis in enumerate(axes):
+        result[axis] = position
+    return tuple(result)
+
+
+def _batch_transpose(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, int]:
+    return transpose(x, axes=(axis, *shift_axes(axes, axis))), 0
+
+
+transpose = View(
+    "transpose",
+    ("axes",),
+    _infer_transpose,
+    lambda ct, x, axes: transpose(ct, axes=inverse(axes)),
+    _batch_transpose,
+    places=lambda shape, axes: [AxisTerm(position) for position in inverse(axes)],
+)
+
+
+def _infer_broadcast(x: Node, *, shape: Shape) -> Aval:
+    if len(shape) != x.ndim or any(a not in (1, b) for a, b in zip(x.shape, shape, strict=True)):
+        raise ValueError(f"[broadcast_to] Cannot broadcast an array of shape {x.shape} to shape {shape}.")
+    return shape, x.dtype
+
+
+def _transpose_broadcast(ct: Array, x: Array, shape: Shape) -> Array:
+    source = x.node.shape
+    axes = tuple([axis for axis, extent in enumerate(source) if extent == 1 and shape[axis] != 1])
+    return p.expand(p.sum(ct, axes=axes), axes=axes) if axes else ct
+
+
+def _batch_broadcast(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
+    return broadcast(x, shape=insert(shape, axis, x.node.shape[axis])), axis
+
+
+def _places_broadcast(source: Shape, shape: Shape) -> list[AxisTerm]:
+    return [
+        AxisTerm(axis) if extent == shape[axis] else AxisTerm(None) for axis, extent in enumerate(source)
+    ]
+
+
+broadcast = View(
+    "broadcast", ("shape",), _infer_broadcast, _transpose_broadcast, _batch_broadcast, places=_places_broadcast
+)
+
+
+def _infer_expand(x: Node, *, axes: Sequence[int]) -> Aval:
+    shape = list(x.shape)
+    for axis in axes:
+        shape.insert(axis, 1)
+    return tuple(shape), x.dtype
+
+
+def _batch_expand(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, int]:
+    moved = move_axis(x, axis, 0)
+    return expand(moved, axes=tuple([a + 1 for a in axes])), 0
+
+
+expand = View(
+    "expand_dims",
+    ("axes",),
+    _infer_expand,
+    lambda ct, x, axes: squeeze(ct, axes=axes),
+    _batch_expand,
+    places=lambda source, axes: [
+        AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes
+    ],
+)
+
+
+def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> Aval:
+    if any(x.shape[axis] != 1 for axis in axes):
+        raise ValueError(f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go.")
+    return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), x.dtype
+
+
+def _batch_squeeze(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, int]:
+    moved = move_axis(x, axis, 0)
+    return squeeze(moved, axes=tuple([a + 1 for a in axes])), 0
+
+
+def _places_squeeze(source: Shape, axes: Sequence[int]) -> list[AxisTerm]:
+    kept = [axis for axis in range(len(source)) if axis not in axes]
+    position = {axis: index for index, axis in enumerate(kept)}
+    return [AxisTerm(position.get(axis)) for axis in range(len(source))]
+
+
+squeeze = View(
+    "squeeze",
+    ("axes",),
+    _infer_squeeze,
+    lambda ct, x, axes: expand(ct, axes=axes),
+    _batch_squeeze,
+    places=_places_squeeze,
+)
+
+
+def _infer_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> Aval:
+    for start, size, step, extent in zip(starts, sizes, steps, x.shape, strict=True):
+        last = start + (size - 1) * step
+        if size and not (0 <= start < extent and 0 <= last < extent):
+            raise ValueError(
+                f"[slice] {size} elements from {start} in steps of {step} are not inside an axis of {extent} "
+                f"(array of shape {x.shape})."
+            )
+    return sizes, x.dtype
+
+
+def _transpose_slice(ct: Array, x: Array, starts: Shape, sizes: Shape, steps: Shape) -> Array:
+    shape = x.node.shape
+    if all(step == 1 for step in steps):
+        ends = tuple([n - start - size for n, start, size in zip(shape, starts, sizes, strict=True)])
+        return p.pad(ct, p.zeros((), ct.node.dtype), low=starts, high=ends)
+    return p.slice_update(p.zeros_like(x), ct, starts=starts, steps=steps)
+
+
+def _batch_slice(x: Array, axis: int, *, starts: Shape, sizes: Shape, steps: Shape) -> tuple[Array, int]:
+    size = x.node.shape[axis]
+    return slice_(
+        x, starts=insert(starts, axis, 0), sizes=insert(sizes, axis, size), steps=insert(steps, axis, 1)
+    ), axis
+
+
+slice_ = View(
+    "slice",
+    ("starts", "sizes", "steps"),
+    _infer_slice,
+    _transpose_slice,
+    _batch_slice,
+    places=lambda source, starts, sizes, steps: [
+        AxisTerm(axis, step, start) for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
+    ],
+)
+
+
+def zeros(shape: Shape, dtype: Dtype) -> Array:
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Shape, dtype: Dtype) -> Array:
+    return full(shape, 1, dtype)
+
+
+def full(shape: Shape, value: complex, dtype: Dtype) -> Array:
+    """An array of one number."""
+    number = p.wrap(p.constant.make(value, dtype))
+    return fill(number, shape)
+
+
+def fill(scalar: Array, shape: Shape) -> Array:
+    """A 0-d array repeated to ``shape``."""
+    if not shape:
+        return scalar
+    return broadcast(expand(scalar, axes=tuple(range(len(shape)))), shape=shape)
+
+
+def zeros_like(x: Array) -> Array:
+    return full(x.node.shape, 0, x.node.dtype)
+
+
+def ones_like(x: Array) -> Array:
+    return full(x.node.shape, 1, x.node.dtype)
+
+

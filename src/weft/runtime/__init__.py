@@ -1,0 +1,1 @@
+"""Devices, streams, memory, threads: what machine code runs on. Nothing here knows about graphs."""

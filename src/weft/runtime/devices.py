@@ -1,0 +1,245 @@
+"""Devices, and the stream that is current on a thread."""
+
+from __future__ import annotations
+
+import enum
+import os
+import platform
+import threading
+from itertools import count
+from types import TracebackType
+from typing import Any, final
+
+
+class DeviceType(enum.Enum):
+    """The kinds of devices."""
+
+    cpu = 0
+    gpu = 1
+
+    def __repr__(self) -> str:
+        return f"DeviceType.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Device):
+            return other.type is self and other.index == 0
+        return self is other
+
+    __hash__ = enum.Enum.__hash__
+
+
+@final
+class Device:
+    """A processor of a kind: ``Device(mx.cpu, 0)``.
+
+    >>> Device(DeviceType.cpu)
+    Device(cpu, 0)
+    """
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, type: DeviceType, index: int = 0) -> None:
+        if not isinstance(type, DeviceType):
+            raise TypeError(f"Device takes mx.cpu or mx.gpu and an index, not {type!r}.")
+        self.type, self.index = type, index
+
+    def __repr__(self) -> str:
+        return f"Device({self.type.name}, {self.index})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DeviceType):
+            return other is self.type and self.index == 0
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+
+cpu, gpu = DeviceType.cpu, DeviceType.gpu
+
+_stream_indices = count()
+
+
+@final
+class Stream:
+    """An ordered queue of work on a device. Streams run independently of each other.
+
+    >>> default_stream(cpu)
+    Stream(Device(cpu, 0), 0)
+    """
+
+    __slots__ = ("__weakref__", "device", "index", "worker")
+
+    def __init__(self, device: Device, index: int | None = None) -> None:
+        self.device = device
+        self.index = next(_stream_indices) if index is None else index
+        self.worker: Any = None
+
+    def __repr__(self) -> str:
+        return f"Stream({self.device}, {self.index})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.index == other.index and self.device == other.device
+
+    def __hash__(self) -> int:
+        return hash(self.index)
+
+
+CPU = Device(cpu)
+_default_cpu_stream = Stream(CPU)
+
+
+class _Local(threading.local):
+    """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing)."""
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = _default_cpu_stream
+
+
+_local = _Local()
+
+StreamOrDevice = Stream | Device | DeviceType | None
+
+
+def current_stream() -> Stream | None:
+    """The stream of an operation that names none; None inside a compiled function: the caller's."""
+    return _local.stream
+
+
+def set_current_stream(stream: Stream | None) -> None:
+    _local.stream = stream
+
+
+def is_available(device: Device | DeviceType) -> bool:
+    """Whether a device is there.
+
+    >>> is_available(cpu)
+    True
+    """
+    return as_device(device) == CPU
+
+
+def device_count(device_type: DeviceType) -> int:
+    """How many devices of a kind there are.
+
+    >>> device_count(cpu)
+    1
+    """
+    return 1 if device_type is cpu else 0
+
+
+def as_device(device: Device | DeviceType) -> Device:
+    if isinstance(device, DeviceType):
+        return Device(device)
+    if isinstance(device, Device):
+        return device
+    raise TypeError(f"Expected a device such as mx.cpu or mx.Device(mx.cpu, 0), not {device!r}.")
+
+
+def _require(device: Device) -> None:
+    if not is_available(device):
+        kinds = "there is no GPU that Weft can use" if device.type is gpu else f"there is only {CPU}"
+        raise ValueError(f"{device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available first.")
+
+
+def as_stream(place: StreamOrDevice) -> Stream | None:
+    """The stream that ``stream=`` names: a stream, the default one of a device, or the current one for None."""
+    if place is None:
+        return _local.stream
+    if isinstance(place, Stream):
+        _require(place.device)
+        return place
+    if isinstance(place, (Device, DeviceType)):
+        return default_stream(place)
+    raise TypeError(f"stream= takes a stream or a device such as mx.cpu, not {place!r}.")
+
+
+def default_device() -> Device:
+    """The device of the current stream.
+
+    >>> default_device()
+    Device(cpu, 0)
+    """
+    stream = _local.stream
+    return CPU if stream is None else stream.device
+
+
+def set_default_device(device: Device | DeviceType) -> None:
+    """Make the default stream of ``device`` the current one on this thread."""
+    _local.stream = default_stream(device)
+
+
+class _Defaults(threading.local):
+    def __init__(self) -> None:
+        self.streams: dict[Device, Stream] = {CPU: _default_cpu_stream}
+
+
+_defaults = _Defaults()
+
+
+def default_stream(device: Device | DeviceType) -> Stream:
+    """The default stream of ``device`` on this thread."""
+    device = as_device(device)
+    _require(device)
+    return _defaults.streams[device]
+
+
+def set_default_stream(stream: Stream) -> None:
+    """Make ``stream`` the default stream of its device, and the current one on this thread."""
+    if not isinstance(stream, Stream):
+        raise TypeError(f"set_default_stream takes a stream (see mx.new_stream), not {stream!r}.")
+    _require(stream.device)
+    _defaults.streams[stream.device] = stream
+    if _local.stream is not None and _local.stream.device == stream.device:
+        _local.stream = stream
+
+
+def new_stream(device: Device | DeviceType) -> Stream:
+    """A new stream on ``device``."""
+    device = as_device(device)
+    _require(device)
+    return Stream(device)
+
+
+@final
+class StreamContext:
+    """``with mx.stream(s):`` makes a stream (or the default stream of a device) the current one for a block."""
+
+    __slots__ = ("_before", "_stream")
+
+    def __init__(self, s: Stream | Device | DeviceType) -> None:
+        if s is None:
+            raise TypeError("mx.stream takes a stream or a device such as mx.cpu, not None.")
+        self._stream = as_stream(s)
+        self._before: list[Stream | None] = []
+
+    def __enter__(self) -> StreamContext:
+        self._before.append(_local.stream)
+        _local.stream = self._stream
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _local.stream = self._before.pop()
+
+
+def stream(s: Stream | Device | DeviceType) -> StreamContext:
+    """A context in which operations run on ``s`` unless they name another stream.
+
+    >>> with stream(cpu):
+    ...     print(default_device())
+    Device(cpu, 0)
+    """
+    return StreamContext(s)
+
+
+def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
+    """Facts about a device: its name, architecture and memory in bytes."""
+    device = default_device() if d is None else as_device(d)
+    _require(device)
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "device_name": platform.processor() or platform.machine(),
+        "architecture": platform.machine(),
+        "memory_size": pages * page,
+        "resource_limit": 0,
+    }

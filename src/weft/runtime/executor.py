@@ -1,0 +1,93 @@
+"""Runs tables of native steps, with a pool of native threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+
+POOL_BYTES = 512
+
+Functions = Callable[[], dict[str, int]]
+
+
+def thread_count_from_environment() -> int:
+    """``WEFT_NUM_THREADS``, or the number of processors this process may use."""
+    text = os.environ.get("WEFT_NUM_THREADS", "")
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not text:
+        return available
+    try:
+        count = int(text)
+    except ValueError:
+        raise ValueError(f"WEFT_NUM_THREADS is {text!r}; it must be a whole number of threads, 1 or more.") from None
+    if not 1 <= count <= 4096:
+        raise ValueError(f"WEFT_NUM_THREADS is {count}; it must be from 1 to 4096.")
+    return count
+
+
+class Executor:
+    """The native pool and the loop over steps; made on first use, and again in a forked child."""
+
+    def __init__(self, functions: dict[str, int], threads: int) -> None:
+        self.threads = threads
+        signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2)
+        self._run = signature(functions["weft_run"])
+        self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(functions["weft_pool_stop"])
+        self._memory = ctypes.create_string_buffer(POOL_BYTES + 64)
+        self._pool = (ctypes.addressof(self._memory) + 63) & -64
+        start = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(functions["weft_pool_init"])
+        start(self._pool, threads - 1)
+
+    def run(self, steps: int, count: int, table: object, cancelled: object) -> int:
+        """Run ``count`` steps; returns how many were run before ``cancelled`` became non-zero."""
+        return int(self._run(self._pool, steps, count, table, cancelled))
+
+    def stop(self) -> None:
+        """End the workers."""
+        self._stop(self._pool)
+
+
+_lock = threading.Lock()
+_current: Executor | None = None
+_functions: Functions | None = None
+_threads: int | None = None
+
+
+def executor(functions: Functions) -> Executor:
+    """The process's executor; ``functions`` provides the native code when it is needed first."""
+    global _current, _functions
+    if _current is None:
+        with _lock:
+            if _current is None:
+                _functions = functions
+                _current = Executor(functions(), _threads or thread_count_from_environment())
+    return _current
+
+
+def thread_count() -> int:
+    """How many threads share the work of a kernel."""
+    return _current.threads if _current is not None else _threads or thread_count_from_environment()
+
+
+def set_thread_count(count: int) -> None:
+    """Use ``count`` threads from now on. Results do not depend on it."""
+    global _current, _threads
+    if count < 1:
+        raise ValueError(f"the number of threads must be 1 or more, not {count}")
+    with _lock:
+        _threads = count
+        if _current is not None and _functions is not None:
+            before, _current = _current, Executor(_functions(), count)
+            before.stop()
+
+
+def _after_fork() -> None:
+    global _current, _lock
+    _lock = threading.Lock()
+    _current = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

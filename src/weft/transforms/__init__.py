@@ -1,0 +1,24 @@
+"""Function transformations: walks over the graph that a traced function left behind."""
+
+from weft.transforms.compile import compile, disable_compile, enable_compile
+from weft.transforms.custom import checkpoint, custom_function
+from weft.transforms.evaluation import async_eval, clear_streams, eval, synchronize
+from weft.transforms.gradients import grad, jvp, value_and_grad, vjp
+from weft.transforms.vectorize import vmap
+
+__all__ = [
+    "async_eval",
+    "checkpoint",
+    "clear_streams",
+    "compile",
+    "custom_function",
+    "disable_compile",
+    "enable_compile",
+    "eval",
+    "grad",
+    "jvp",
+    "synchronize",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -1,0 +1,61 @@
+"""`eval`, `async_eval` and what waits for streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import tree
+from weft.compiler.evaluate import evaluate
+from weft.graph.node import Handle, Node
+from weft.runtime import streams
+from weft.runtime.devices import StreamOrDevice, as_stream, default_device, default_stream
+
+__all__ = ["async_eval", "clear_streams", "eval", "synchronize"]
+
+
+def _nodes(name: str, args: tuple[Any, ...]) -> list[Node]:
+    leaves, structure = tree.flatten(args)
+    nodes = []
+    for position, leaf in enumerate(leaves):
+        if isinstance(leaf, Handle):
+            nodes.append(leaf.node)
+        elif leaf is not None and not isinstance(leaf, (bool, int, float, str)):
+            raise TypeError(f"[{name}] {structure.paths()[position]} is a {type(leaf).__name__}; {name} takes arrays and trees of them.")
+    return nodes
+
+
+def eval(*args: Any) -> None:  # noqa: A001  # the name users know
+    """Compute arrays, in any nesting of list, tuple and dict, and wait for them.
+
+    Raises:
+        TraceError: an array is being traced, so it has no value.
+
+    >>> x = mx.ones((2,)) * 3
+    >>> mx.eval(x)
+    """
+    evaluate(_nodes("eval", args))
+
+
+def async_eval(*args: Any) -> None:
+    """Start to compute arrays without waiting for them; reading a value waits.
+
+    >>> x = mx.ones((2,)) * 3
+    >>> mx.async_eval(x)
+    >>> x
+    array([3, 3], dtype=float32)
+    """
+    evaluate(_nodes("async_eval", args), wait=False)
+
+
+def synchronize(stream: StreamOrDevice = None) -> None:
+    """Wait until everything started on a stream (the default one if None is given) is done.
+
+    >>> mx.synchronize()
+    """
+    chosen = as_stream(stream)
+    streams.synchronize(default_stream(default_device()) if chosen is None else chosen)
+
+
+def clear_streams() -> None:
+    """Wait for all streams and end their threads. They start again when they are used."""
+    streams.clear_streams()

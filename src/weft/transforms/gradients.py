@@ -1,0 +1,248 @@
+"""`grad`, `value_and_grad`, `vjp` and `jvp`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import tree
+from weft.graph.node import Handle, describe
+from weft.graph.tracing import name_of, trace
+from weft.primitives.base import Array, Tangent
+from weft.transforms.autodiff import fresh, pull_back, push_forward, require_arrays
+
+__all__ = ["grad", "jvp", "value_and_grad", "vjp"]
+
+Function = Callable[..., Any]
+
+
+def value_and_grad(
+    fun: Function, argnums: int | Sequence[int] | None = None, argnames: str | Sequence[str] = ()
+) -> Function:
+    """A function that returns the value of ``fun`` and its gradient.
+
+    Args:
+        fun: a function whose result is a scalar array, or a tuple that begins with one.
+        argnums: the positions of the arguments to differentiate with respect to; 0 if neither this nor ``argnames``
+            is given. The arguments may be arrays in any nesting of list, tuple and dict.
+        argnames: the names of keyword arguments to differentiate with respect to.
+
+    Returns:
+        A function with the arguments of ``fun`` that returns ``(value, gradient)``. The gradient has the tree of the argument; it is
+        a tuple for several ``argnums``, and ``(of_positions, {name: gradient})`` with ``argnames``.
+
+    Raises:
+        ValueError: the result is not a scalar array, an argument is not there or holds something else than arrays.
+
+    >>> loss = lambda w, x: mx.sum(w * x)
+    >>> mx.value_and_grad(loss)(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
+    (array(11, dtype=float32), array([3, 4], dtype=float32))
+    """
+    return _differentiated(fun, argnums, argnames, "value_and_grad")
+
+
+def grad(fun: Function, argnums: int | Sequence[int] | None = None, argnames: str | Sequence[str] = ()) -> Function:
+    """A function that returns the gradient of ``fun``; arguments are those of `value_and_grad`.
+
+    Raises:
+        ValueError: the result is not a scalar array, an argument is not there or holds something else than arrays.
+
+    >>> mx.grad(mx.sin)(mx.array(mx.pi))
+    array(-1, dtype=float32)
+    >>> mx.grad(mx.grad(mx.sin))(mx.array(mx.pi / 2))
+    array(-1, dtype=float32)
+    """
+    both = _differentiated(fun, argnums, argnames, "grad")
+
+    @_like(fun)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        return both(*args, **kwargs)[1]
+
+    return gradient
+
+
+def _like(fun: Function) -> Callable[[Function], Function]:
+    return functools.wraps(fun, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
+
+
+def _differentiated(
+    fun: Function, argnums: int | Sequence[int] | None, argnames: str | Sequence[str], name: str
+) -> Function:
+    if not callable(fun):
+        raise TypeError(f"[{name}] takes a function, not {type(fun).__name__}.")
+    chosen = _Chosen(argnums, argnames, name)
+
+    @_like(fun)
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = chosen.leaves(args, kwargs)
+        require_arrays(name, leaves, structure.paths)
+        with trace(name, fun):
+            inputs = [fresh(leaf) for leaf in leaves]
+            new_args, new_kwargs = chosen.replaced(args, kwargs, structure.unflatten(inputs))
+            value = fun(*new_args, **new_kwargs)
+            loss = _loss_of(value, name, fun)
+            cotangents = pull_back([loss], [p.ones_like(loss)], inputs)
+        gradients = [_filled(cotangent, leaf) for cotangent, leaf in zip(cotangents, leaves, strict=True)]
+        return value, chosen.result(structure.unflatten(gradients))
+
+    return value_and_gradient
+
+
+def _filled(cotangent: Tangent, like: Array) -> Array:
+    return p.zeros_like(like) if cotangent is None else cotangent
+
+
+def _loss_of(value: Any, name: str, fun: Function) -> Array:
+    """The scalar that a function's result is, or begins with."""
+    loss = value[0] if isinstance(value, tuple) and value and name == "value_and_grad" else value
+    if name == "grad" and isinstance(value, tuple) and value:
+        loss = value[0]
+    if not isinstance(loss, Handle):
+        raise ValueError(
+            f"[{name}] {name_of(fun)} returned a {type(value).__name__}; its result should be a scalar array, "
+            "or a tuple that begins with one."
+        )
+    node = loss.node
+    if node.shape != () or not node.dtype.is_inexact:
+        remedy = "Reduce it with mx.sum or mx.mean" if node.shape else "Convert it with .astype(mx.float32)"
+        raise ValueError(
+            f"[{name}] {name_of(fun)} returned {describe(node.shape, node.dtype)}; gradients are taken of one "
+            f"floating-point number. {remedy}, or use mx.vjp with a cotangent."
+        )
+    return loss
+
+
+class _Chosen:
+    """Which arguments are differentiated with respect to."""
+
+    def __init__(self, argnums: int | Sequence[int] | None, argnames: str | Sequence[str], name: str) -> None:
+        self._name = name
+        self._names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
+        self._single = isinstance(argnums, int) or argnums is None
+        if argnums is None:
+            self._numbers: tuple[int, ...] = () if self._names else (0,)
+        else:
+            self._numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        self._none = argnums is None and bool(self._names)
+        if any(not isinstance(number, int) for number in self._numbers):
+            raise TypeError(f"[{name}] argnums takes an int or a sequence of ints, not {argnums!r}.")
+        if len(set(self._numbers)) != len(self._numbers) or len(set(self._names)) != len(self._names):
+            raise ValueError(f"[{name}] argnums and argnames must not repeat: {argnums!r}, {argnames!r}.")
+
+    def leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], tree.Structure]:
+        """The leaves of the chosen arguments, and the structure of ``(positional, by name)``."""
+        for number in self._numbers:
+            if not -len(args) <= number < len(args):
+                raise ValueError(
+                    f"[{self._name}] Cannot differentiate with respect to argument {number}: the function was called with "
+                    f"{len(args)} positional arguments."
+                )
+        for key in self._names:
+            if key not in kwargs:
+                raise ValueError(
+                    f"[{self._name}] Cannot differentiate with respect to keyword argument {key!r}: the function was called "
+                    f"with the keyword arguments {sorted(kwargs)}."
+                )
+        return tree.flatten(([args[number] for number in self._numbers], {key: kwargs[key] for key in self._names}))
+
+    def replaced(self, args: Sequence[Any], kwargs: dict[str, Any], chosen: Any) -> tuple[list[Any], dict[str, Any]]:
+        positional, named = chosen
+        new_args = list(args)
+        for number, value in zip(self._numbers, positional, strict=True):
+            new_args[number] = value
+        return new_args, {**kwargs, **named}
+
+    def result(self, gradients: Any) -> Any:
+        positional, named = gradients
+        of_positions: Any = None
+        if not self._none:
+            of_positions = positional[0] if self._single else tuple(positional)
+        return (of_positions, named) if self._names else of_positions
+
+
+def _array_list(name: str, what: str, values: Any) -> list[Array]:
+    if isinstance(values, Handle):
+        return [values]
+    arrays = list(values)
+    for position, value in enumerate(arrays):
+        if not isinstance(value, Handle):
+            raise TypeError(f"[{name}] {what}[{position}] is a {type(value).__name__}; {what} is a list of arrays.")
+    return arrays
+
+
+def _outputs_of(name: str, fun: Function, value: Any) -> list[Array]:
+    outputs = [value] if isinstance(value, Handle) else list(value) if isinstance(value, (list, tuple)) else [None]
+    if not all(isinstance(output, Handle) for output in outputs):
+        raise ValueError(f"[{name}] {name_of(fun)} should return an array or a sequence of arrays, not {type(value).__name__}.")
+    return outputs
+
+
+def _require_same(name: str, what: str, given: Sequence[Array], expected: Sequence[Array]) -> None:
+    if len(given) != len(expected):
+        raise ValueError(f"[{name}] Got {len(given)} {what} for {len(expected)} arrays; there must be one for each.")
+    for position, (one, other) in enumerate(zip(given, expected, strict=True)):
+        if one.node.shape != other.node.shape:
+            raise ValueError(
+                f"[{name}] {what}[{position}] has shape {tuple(one.node.shape)}, but what it belongs to has shape "
+                f"{tuple(other.node.shape)}."
+            )
+
+
+def vjp(fun: Function, primals: Sequence[Array], cotangents: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """The product of cotangents with the Jacobian of ``fun``.
+
+    Args:
+        fun: takes arrays, returns an array or a sequence of arrays.
+        primals: the arrays at which ``fun`` is called.
+        cotangents: one array per output, of its shape.
+
+    Returns:
+        The outputs, and one array per primal, of its shape and dtype.
+
+    >>> mx.vjp(lambda x, y: x * y, [mx.array(2.0), mx.array(3.0)], [mx.array(1.0)])
+    ([array(6, dtype=float32)], [array(3, dtype=float32), array(2, dtype=float32)])
+    """
+    arrays = _array_list("vjp", "primals", primals)
+    given = _array_list("vjp", "cotangents", cotangents)
+    with trace("vjp", fun):
+        inputs = [fresh(array) for array in arrays]
+        outputs = _outputs_of("vjp", fun, fun(*inputs))
+        _require_same("vjp", "cotangents", given, outputs)
+        cast = [_as_dtype_of(cotangent, output) for cotangent, output in zip(given, outputs, strict=True)]
+        results = pull_back(outputs, cast, inputs)
+    return outputs, [_filled(result, array) for result, array in zip(results, arrays, strict=True)]
+
+
+def _as_dtype_of(tangent: Array, like: Array) -> Array:
+    dtype = like.node.dtype
+    return tangent if tangent.node.dtype is dtype else p.cast(tangent, dtype=dtype)
+
+
+def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """The product of the Jacobian of ``fun`` with tangents.
+
+    Args:
+        fun: takes arrays, returns an array or a sequence of arrays.
+        primals: the arrays at which ``fun`` is called.
+        tangents: one array per primal, of its shape.
+
+    Returns:
+        The outputs, and one array per output, of its shape and dtype.
+
+    >>> mx.jvp(mx.sin, [mx.array(0.0)], [mx.array(2.0)])
+    ([array(0, dtype=float32)], [array(2, dtype=float32)])
+    """
+    arrays = _array_list("jvp", "primals", primals)
+    given = _array_list("jvp", "tangents", tangents)
+    _require_same("jvp", "tangents", given, arrays)
+    with trace("jvp", fun):
+        inputs = [fresh(array) for array in arrays]
+        outputs = _outputs_of("jvp", fun, fun(*inputs))
+        moving = [
+            _as_dtype_of(tangent, array) if array.node.dtype.is_inexact else None
+            for tangent, array in zip(given, arrays, strict=True)
+        ]
+        results = push_forward(inputs, moving, outputs)
+    return outputs, [_filled(result, output) for result, output in zip(results, outputs, strict=True)]

@@ -1,0 +1,188 @@
+"""`vmap`: a function of one example becomes a function of many, by replacing every node with its batched version."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import tree
+from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
+from weft.graph.tracing import name_of, trace
+from weft.primitives.base import Array
+from weft.primitives.structure import Rules
+from weft.runtime.devices import current_stream, set_current_stream
+
+__all__ = ["vmap"]
+
+Mapped = tuple[Array, int | None]
+
+
+def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+    """A function that applies ``fun`` along an axis of its arguments, at once.
+
+    Args:
+        fun: a function of arrays, in any nesting of list, tuple and dict.
+        in_axes: which axis of each argument is mapped: an int (negative ones count from the end) or None for an
+            argument that every call gets whole; nested like the arguments, or one for all of them.
+        out_axes: where the mapped axis stands in each result, in the same way.
+
+    Raises:
+        ValueError: no argument is mapped, mapped axes differ in extent, or the nesting does not fit.
+        IndexError: an axis is out of range.
+
+    >>> mx.vmap(lambda x, y: x + y, in_axes=(0, None))(mx.array([1, 2]), mx.array(10))
+    array([11, 12], dtype=int32)
+    """
+    if not callable(fun):
+        raise TypeError(f"[vmap] takes a function, not {type(fun).__name__}.")
+
+    @functools.wraps(fun, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten(args)
+        axes = [_checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)]
+        size = _common_size(leaves, axes)
+        with trace("vmap", fun) as record:
+            inputs = [
+                leaf if axis is None else _placeholder(record, leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)
+            ]
+            value = fun(*structure.unflatten(inputs), **kwargs)
+            results, result_structure = tree.flatten(value)
+            places = tree.broadcast_prefix(out_axes, result_structure, "vmap: out_axes")
+            known = {
+                x.node: (leaf, axis) for x, leaf, axis in zip(inputs, leaves, axes, strict=True) if axis is not None
+            }
+            arrays = _batched(results, known, fun)
+        outputs = [_placed(array, place, size) for array, place in zip(arrays, places, strict=True)]
+        return result_structure.unflatten(outputs)
+
+    return mapped
+
+
+def _axes_of(in_axes: Any, args: Sequence[Any], structure: tree.Structure) -> list[Any]:
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+        raise ValueError(f"[vmap] in_axes has {len(in_axes)} entries for {len(args)} arguments: {in_axes!r}.")
+    return tree.broadcast_prefix(in_axes, structure, "vmap: in_axes")
+
+
+def _checked_axis(leaf: Any, axis: Any) -> int | None:
+    """The axis as a non-negative number."""
+    if not isinstance(leaf, Handle):
+        if axis is None or not isinstance(axis, int):
+            return None
+        raise ValueError(
+            f"[vmap] Only arrays can be mapped over; got a {type(leaf).__name__} with axis {axis}. Give it the axis None."
+        )
+    if axis is None:
+        return None
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise ValueError(f"[vmap] An axis is an int or None, not {axis!r}.")
+    shape = leaf.node.shape
+    if not -len(shape) <= axis < len(shape):
+        raise IndexError(f"[vmap] Axis {axis} is out of range for an array of shape {tuple(shape)}.")
+    return axis % len(shape)
+
+
+def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
+    sizes = [leaf.node.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
+    if not sizes:
+        raise ValueError("[vmap] At least one argument must be mapped: every in_axes is None.")
+    if any(size != sizes[0] for size in sizes):
+        parts = [
+            f"axis {axis} of {describe(leaf.node.shape, leaf.node.dtype)}"
+            for leaf, axis in zip(leaves, axes, strict=True)
+            if axis is not None
+        ]
+        raise ValueError(f"[vmap] The mapped axes must have one extent; got {', '.join(parts)}.")
+    return int(sizes[0]) if type(sizes[0]) is int else sizes[0]
+
+
+def _placeholder(record: Any, leaf: Array, axis: int) -> Array:
+    shape = leaf.node.shape
+    return wrap(Placeholder(record, (*shape[:axis], *shape[axis + 1 :]), leaf.node.dtype))
+
+
+def _batched(results: Sequence[Any], known: dict[Node, Any], fun: Callable[..., Any]) -> list[Mapped]:
+    """The results with their mapped axis (None where they do not depend on a mapped input)."""
+    for result in results:
+        if not isinstance(result, Handle):
+            raise ValueError(f"[vmap] {name_of(fun)} should return arrays, not {type(result).__name__}.")
+    nodes = [result.node for result in results]
+    stream = current_stream()
+    try:
+        for node in reachable(nodes, min(node.serial for node in known) - 1):
+            if node not in known and any(source in known for source in node.inputs):
+                set_current_stream(node.stream)
+                known[node] = _batch(node, known)
+    finally:
+        set_current_stream(stream)
+    return [known.get(result.node, (result, None)) for result in results]
+
+
+def _batch(node: Node, known: dict[Node, Any]) -> Any:
+    primitive = node.primitive
+    if primitive is p.project:
+        mapped: list[Mapped] = known[node.inputs[0]]
+        return mapped[node.params[0]]
+    entries = [known.get(source, None) for source in node.inputs]
+    inputs = [wrap(source) if entry is None else entry[0] for source, entry in zip(node.inputs, entries, strict=True)]
+    axes = [None if entry is None else entry[1] for entry in entries]
+    if primitive is p.marked_call:
+        return _batch_marked(node, inputs, axes)
+    if all(axis is None for axis in axes):
+        return wrap(node), None
+    return primitive.vmap(inputs, axes, **node.keywords)
+
+
+def _batch_marked(node: Node, inputs: list[Array], axes: list[int | None]) -> list[Mapped]:
+    """All outputs of a function with rules of its own, with their axes."""
+    rules, count = node.params
+    if rules.vmap is not None:
+        return list(rules.vmap(inputs[:count], axes[:count]))
+    outputs, out_axes = inputs[count:], axes[count:]
+    marked = p.marked_call(*inputs, rules=_batched_rules(rules, axes[:count], out_axes), arguments=count)
+    return [(_project(marked, position), axis) for position, axis in enumerate(out_axes) if outputs]
+
+
+def _project(marked: Array, position: int) -> Array:
+    return p.project(marked, position=position)
+
+
+def _batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[int | None]) -> Rules:
+    """The rules of the batched call: the mapped rules of one call, summed where an argument was not mapped."""
+
+    def backwards(primals: Sequence[Array], cotangents: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
+        def one(primal: list[Array], cotangent: list[Array], output: list[Array]) -> list[Array]:
+            found = rules.vjp(primal, cotangent, output)
+            return [p.zeros_like(x) if g is None else g for g, x in zip(found, primal, strict=True)]
+
+        places = [0 if axis is None else axis for axis in axes]
+        rule = vmap(one, in_axes=(list(axes), list(out_axes), list(out_axes)), out_axes=places)
+        results = rule(list(primals), list(cotangents), list(outputs))
+        return [p.sum(g, axes=(0,)) if axis is None else g for g, axis in zip(results, axes, strict=True)]
+
+    def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
+        rule = vmap(lambda x, t: list(rules.jvp(x, t)), in_axes=(list(axes), list(axes)), out_axes=list(out_axes))
+        return list(rule(list(primals), list(tangents)))
+
+    return Rules(
+        vjp=None if rules.vjp is None else backwards, jvp=None if rules.jvp is None else forwards, vmap=None
+    )
+
+
+def _placed(result: Mapped, place: Any, size: int) -> Array:
+    """A result with its mapped axis where the user wants it."""
+    array, axis = result
+    if place is None:
+        if axis is not None:
+            raise ValueError("[vmap] out_axes is None for a result that depends on a mapped argument; give it an axis.")
+        return array
+    if not isinstance(place, int):
+        raise ValueError(f"[vmap] out_axes takes an int or None, not {place!r}.")
+    rank = array.node.ndim + (axis is None)
+    if not -rank <= place < rank:
+        raise IndexError(f"[vmap] out_axes {place} is out of range for a result of {rank} dimensions.")
+    return p.with_batch(array, axis, place % rank, size)

@@ -1,0 +1,405 @@
+"""Nested lists, tuples and dicts of anything: taken apart into leaves, and put together again.
+
+What is not a list, a tuple or a dict is a leaf, ``None`` included. A dict keeps the order of its keys,
+and that order is part of the structure: code that walks a dict may compute something else when the keys
+come in another order, so what was traced for one order is not reused for the other. Where two trees are
+compared by position (:meth:`Structure.flatten_up_to`, :func:`broadcast_prefix`), keys are looked up by name instead.
+
+Nothing here recurses, so the depth of a tree is limited by memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias, final
+
+__all__ = ["Structure", "broadcast_prefix", "flatten"]
+
+IsLeaf: TypeAlias = Callable[[Any], bool]
+
+_CONTAINERS = (tuple, list, dict)
+
+
+class _Container(NamedTuple):
+    """How a container is rebuilt: its type, and how many children it has or, for a dict, its keys."""
+
+    kind: type
+    arity: int
+    keys: tuple[Any, ...] | None
+
+
+# A structure is a flat tuple of tokens in postorder: None stands for a leaf, a container follows its children.
+# Flat tuples hash and compare in C, without recursion.
+_Token: TypeAlias = _Container | None
+
+
+@final
+class Structure:
+    """What remains of a tree when its leaves are taken out; equal for trees that nest alike.
+
+    >>> leaves, structure = flatten({"weight": 1, "bias": [2, 3]})
+    >>> leaves, structure
+    ([1, 2, 3], {'weight': *, 'bias': [*, *]})
+    >>> structure.unflatten(["a", "b", "c"])
+    {'weight': 'a', 'bias': ['b', 'c']}
+    """
+
+    __slots__ = ("_hash", "_tokens", "num_leaves")
+
+    num_leaves: int
+
+    def __init__(self, tokens: tuple[_Token, ...], num_leaves: int) -> None:
+        self._tokens = tokens
+        self._hash = hash(tokens)
+        self.num_leaves = num_leaves
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Structure):
+            return NotImplemented
+        return self._hash == other._hash and self._tokens == other._tokens
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Structure, (self._tokens, self.num_leaves)
+
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        for token in self._tokens:
+            if token is None:
+                parts.append("*")
+            else:
+                first = len(parts) - token.arity
+                parts[first:] = [_describe(token, parts[first:])]
+        return parts[0]
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """Return a tree of this structure with these leaves; dict subclasses become plain dicts.
+
+        Raises:
+            ValueError: the number of leaves is not :attr:`num_leaves`.
+        """
+        leaves = self._checked(leaves)
+        tokens = self._tokens
+        if len(tokens) == len(leaves) + 1 and tokens[-1] is not None:
+            return _build(tokens[-1], leaves)
+        remaining = iter(leaves)
+        built: list[Any] = []
+        for token in tokens:
+            if token is None:
+                built.append(next(remaining))
+            else:
+                first = len(built) - token.arity
+                built[first:] = [_build(token, built[first:])]
+        return built[0]
+
+    def unflatten_into(self, tree: Any, leaves: Iterable[Any]) -> Any:
+        """Write ``leaves`` into the lists and dicts of ``tree`` so that it has this structure; return it.
+
+        Containers that stand where this structure has one of the same kind are changed and kept, others are
+        made. Tuples cannot be changed: a new one is made where a leaf in it is another object, so the
+        result is ``tree`` itself unless ``tree`` is a tuple or a leaf.
+
+        >>> state = [{"step": 1}]
+        >>> flatten([{"step": 2, "mean": 3}])[1].unflatten_into(state, [4, 5]) is state
+        True
+        >>> state
+        [{'step': 4, 'mean': 5}]
+        """
+        remaining = iter(self._checked(leaves))
+        built: list[Any] = []
+        for token, old in zip(self._tokens, self._aligned(tree), strict=True):
+            if token is None:
+                built.append(next(remaining))
+            else:
+                first = len(built) - token.arity
+                built[first:] = [_rebuild(token, old, built[first:])]
+        return built[0]
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """Return what ``tree`` has where this structure has leaves; these may be containers.
+
+        Keys are looked up by name, and lists and tuples stand for each other. What ``tree`` has
+        in addition (more keys, more elements) is ignored.
+
+        Raises:
+            ValueError: ``tree`` lacks a position of this structure; the message names it.
+
+        >>> flatten({"a": 0, "b": 0})[1].flatten_up_to({"b": [1, 2], "a": 3, "c": 4})
+        [3, [1, 2]]
+        """
+        leaves: list[Any] = []
+        pending = [tree]
+        for index in range(len(self._tokens) - 1, -1, -1):
+            token = self._tokens[index]
+            node = pending.pop()
+            if token is None:
+                leaves.append(node)
+            else:
+                children = _children_for(token, node)
+                if children is None:
+                    raise ValueError(_mismatch(self, index, token, node))
+                pending.extend(children)
+        leaves.reverse()
+        return leaves
+
+    def key_paths(self) -> list[tuple[Any, ...]]:
+        """Return for each leaf the indices and dict keys that lead to it.
+
+        >>> flatten({"a": [0, 0]})[1].key_paths()
+        [('a', 0), ('a', 1)]
+        """
+        origins = self._origins()
+        return [_keys_to(origins, index) for index, token in enumerate(self._tokens) if token is None]
+
+    def paths(self) -> list[str]:
+        """Return for each leaf the Python expression that leads to it, without the name of the tree.
+
+        >>> flatten({"a": [0, 0]})[1].paths()
+        ["['a'][0]", "['a'][1]"]
+        """
+        return [_path_text(keys) for keys in self.key_paths()]
+
+    def _checked(self, leaves: Iterable[Any]) -> list[Any]:
+        leaves = list(leaves)
+        if len(leaves) != self.num_leaves:
+            raise ValueError(f"the tree {self} has {self.num_leaves} leaves, but {len(leaves)} were given")
+        return leaves
+
+    def _aligned(self, tree: Any) -> list[Any]:
+        """Return, for each token, what ``tree`` has in its place, or None."""
+        found: list[Any] = []
+        pending = [tree]
+        for token in reversed(self._tokens):
+            node = pending.pop()
+            found.append(node)
+            if token is None:
+                continue
+            if token.keys is not None:
+                pending.extend(node.get(key) if isinstance(node, dict) else None for key in token.keys)
+            else:
+                children = list(node[: token.arity]) if isinstance(node, (list, tuple)) else []
+                pending.extend(children + [None] * (token.arity - len(children)))
+        found.reverse()
+        return found
+
+    def _origins(self) -> list[tuple[int, Any]]:
+        """Return, for each token, the index of its container's token and its key there."""
+        origins: list[tuple[int, Any]] = []
+        pending: list[tuple[int, Any]] = [(-1, None)]
+        for index in range(len(self._tokens) - 1, -1, -1):
+            token = self._tokens[index]
+            origins.append(pending.pop())
+            if token is not None:
+                keys = range(token.arity) if token.keys is None else token.keys
+                pending.extend((index, key) for key in keys)
+        origins.reverse()
+        return origins
+
+
+_LEAF = Structure((None,), 1)
+# Most calls have a few arrays side by side: what describes short tuples and lists is made once.
+_SHORT = 32
+_SHORT_TOKENS: dict[type, tuple[_Container, ...]] = {
+    kind: tuple(_Container(kind, n, None) for n in range(_SHORT)) for kind in (tuple, list)
+}
+_FLAT: dict[type, tuple[Structure, ...]] = {
+    kind: tuple(Structure((None,) * token.arity + (token,), token.arity) for token in tokens)
+    for kind, tokens in _SHORT_TOKENS.items()
+}
+
+
+def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
+    """Return the leaves of ``tree`` from left to right, and its structure.
+
+    ``is_leaf(node)`` may say of a container that it is to be a leaf.
+
+    Raises:
+        ValueError: a container holds itself.
+
+    >>> flatten((1, [2, None], {}))
+    ([1, 2, None], (*, [*, *], {}))
+    """
+    if is_leaf is None:
+        if not isinstance(tree, _CONTAINERS):
+            return [tree], _LEAF
+        structures = _FLAT.get(type(tree))
+        if structures is not None and len(tree) < _SHORT:
+            for child in tree:
+                if isinstance(child, _CONTAINERS):
+                    break
+            else:
+                return list(tree), structures[len(tree)]
+    return _flatten_nested(tree, is_leaf)
+
+
+# A tree with as many containers is looked through for a cycle, once; a cycle always gets there.
+_SUSPICIOUS = 2000
+
+
+def _flatten_nested(tree: Any, is_leaf: IsLeaf | None) -> tuple[list[Any], Structure]:
+    leaves: list[Any] = []
+    tokens: list[_Token] = []
+    containers = 0
+    pending = [tree]
+    # The last child is visited first: what is collected is the postorder, backwards.
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, _CONTAINERS) or (is_leaf is not None and is_leaf(node)):
+            leaves.append(node)
+            tokens.append(None)
+            continue
+        containers += 1
+        if containers == _SUSPICIOUS:
+            _refuse_cycles(tree, is_leaf)
+        if isinstance(node, dict):
+            tokens.append(_Container(dict, len(node), tuple(node)))
+            pending.extend(node.values())
+        else:
+            short = _SHORT_TOKENS.get(type(node))
+            length = len(node)
+            tokens.append(short[length] if short and length < _SHORT else _Container(type(node), length, None))
+            pending.extend(node)
+    leaves.reverse()
+    tokens.reverse()
+    return leaves, Structure(tuple(tokens), len(leaves))
+
+
+def _refuse_cycles(tree: Any, is_leaf: IsLeaf | None) -> None:
+    open_containers: set[int] = set()
+    finished: set[int] = set()
+    pending: list[tuple[Any, bool]] = [(tree, True)]
+    while pending:
+        node, entering = pending.pop()
+        if not entering:
+            open_containers.discard(id(node))
+            finished.add(id(node))
+            continue
+        if id(node) in open_containers:
+            raise ValueError(
+                f"a {type(node).__name__} in the nested arguments contains itself; "
+                "only trees of lists, tuples and dicts can be taken apart"
+            )
+        if id(node) in finished or not isinstance(node, _CONTAINERS) or (is_leaf is not None and is_leaf(node)):
+            continue
+        open_containers.add(id(node))
+        pending.append((node, False))
+        pending.extend((child, True) for child in (node.values() if isinstance(node, dict) else node))
+
+
+def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") -> list[Any]:
+    """Return one value per leaf of ``structure``: a leaf of ``prefix`` counts for all that stands in its place.
+
+    ``name`` is what the user calls ``prefix``, for messages.
+
+    Raises:
+        ValueError: ``prefix`` has a container that ``structure`` has not, or one with another
+            number of elements or other keys.
+
+    >>> broadcast_prefix((0, {"w": 1, "b": None}), flatten(([5, 6], {"b": 7, "w": 8}))[1])
+    [0, 0, None, 1]
+    """
+    values: list[Any] = []
+    pending = [prefix]
+    for index in range(len(structure._tokens) - 1, -1, -1):
+        token = structure._tokens[index]
+        node = pending.pop()
+        is_container = isinstance(node, _CONTAINERS)
+        if token is None and not is_container:
+            values.append(node)
+        elif token is not None and not is_container:
+            pending.extend([node] * token.arity)
+        else:
+            children = None if token is None or len(node) != token.arity else _children_for(token, node)
+            if children is None:
+                raise ValueError(f"{name}: {_mismatch(structure, index, token, node)}")
+            pending.extend(children)
+    values.reverse()
+    return values
+
+
+def _build(token: _Container, children: list[Any]) -> Any:
+    kind = token.kind
+    if token.keys is not None:
+        return dict(zip(token.keys, children, strict=True))
+    if kind is tuple:
+        return tuple(children)
+    make: Callable[[list[Any]], Any] = getattr(kind, "_make", kind)
+    return make(children)
+
+
+def _rebuild(token: _Container, old: Any, children: list[Any]) -> Any:
+    if token.keys is not None and isinstance(old, dict):
+        if tuple(old) != token.keys:
+            dict.clear(old)
+        dict.update(old, zip(token.keys, children, strict=True))
+        return old
+    if issubclass(token.kind, list) and isinstance(old, list):
+        old[:] = children
+        return old
+    if isinstance(old, tuple) and type(old) is token.kind and len(old) == len(children):
+        unchanged = all(mine is new for mine, new in zip(old, children, strict=True))
+        return old if unchanged else _build(token, children)
+    return _build(token, children)
+
+
+def _children_for(token: _Container, node: Any) -> Sequence[Any] | None:
+    """Return what ``node`` has at the positions of ``token``, or None if it lacks one."""
+    if token.keys is not None:
+        if isinstance(node, dict) and all(key in node for key in token.keys):
+            return [node[key] for key in token.keys]
+        return None
+    if isinstance(node, (list, tuple)) and len(node) >= token.arity:
+        return node[: token.arity]
+    return None
+
+
+def _describe(token: _Container, children: list[str]) -> str:
+    if token.keys is not None:
+        return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(token.keys, children, strict=True)) + "}"
+    inside = ", ".join(children)
+    if token.kind is list:
+        return f"[{inside}]"
+    if token.kind is tuple:
+        return f"({inside},)" if token.arity == 1 else f"({inside})"
+    fields: Sequence[str] | None = getattr(token.kind, "_fields", None)
+    if fields is not None:
+        inside = ", ".join(f"{field}={child}" for field, child in zip(fields, children, strict=True))
+        return f"{token.kind.__name__}({inside})"
+    return f"{token.kind.__name__}([{inside}])"
+
+
+def _keys_to(origins: list[tuple[int, Any]], index: int) -> tuple[Any, ...]:
+    keys = []
+    container, key = origins[index]
+    while container >= 0:
+        keys.append(key)
+        container, key = origins[container]
+    return tuple(reversed(keys))
+
+
+def _path_text(keys: tuple[Any, ...]) -> str:
+    return "".join(f"[{key!r}]" for key in keys)
+
+
+def _mismatch(structure: Structure, index: int, token: _Token, node: Any) -> str:
+    path = _path_text(_keys_to(structure._origins(), index))
+    where = f"at {path}" if path else "at the top"
+    if token is None:
+        expected = "a single value"
+    elif token.keys is not None:
+        expected = f"a dict with the keys {list(token.keys)}"
+    else:
+        expected = f"a {token.kind.__name__} of {token.arity} elements"
+    return f"{where}, expected {expected}, got {_summary(node)}"
+
+
+def _summary(node: Any) -> str:
+    if isinstance(node, dict):
+        return f"a dict with the keys {list(node)}"
+    if isinstance(node, (list, tuple)):
+        return f"a {type(node).__name__} of {len(node)} elements"
+    return f"a value of type {type(node).__name__}"

@@ -1,0 +1,211 @@
+"""Functions over trees: nested lists, tuples and dicts, such as the parameters of a model.
+
+Positions in a tree are written with dots: ``"layers.0.weight"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, overload
+
+from .tree import Structure, flatten
+
+__all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
+
+
+def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Return a tree like ``tree`` whose leaves are ``fn(leaf, ...)``.
+
+    Each tree in ``rest`` gives a further argument, the part of it at the position of the leaf; it may
+    hold more than ``tree`` does. ``is_leaf(node)`` may say of a container that it is a leaf.
+
+    Raises:
+        ValueError: a tree in ``rest`` lacks a position of ``tree``.
+
+    >>> tree_map(lambda x, y: x + y, {"a": [1, 2]}, {"a": [10, 20], "b": 30})
+    {'a': [11, 22]}
+    """
+    leaves, structure = flatten(tree, is_leaf)
+    others = _flatten_rest("tree_map", structure, rest)
+    return structure.unflatten([fn(*values) for values in zip(leaves, *others, strict=True)])
+
+
+def tree_map_with_path(
+    fn: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+    path: Any = None,
+) -> Any:
+    """Return a tree like ``tree`` whose leaves are ``fn(path, leaf, ...)``, otherwise like :func:`tree_map`.
+
+    The path of a leaf starts with the argument ``path`` if there is one; a tree that is a leaf
+    itself has the path ``path``.
+
+    >>> tree_map_with_path(lambda path, x: f"{path}={x}", {"a": [1, 2]})
+    {'a': ['a.0=1', 'a.1=2']}
+    """
+    leaves, structure = flatten(tree, is_leaf)
+    others = _flatten_rest("tree_map_with_path", structure, rest)
+    start = (path,) if path else ()
+    paths = [".".join(map(str, start + keys)) if keys else path for keys in structure.key_paths()]
+    return structure.unflatten([fn(*values) for values in zip(paths, leaves, *others, strict=True)])
+
+
+def _flatten_rest(function: str, structure: Structure, rest: tuple[Any, ...]) -> list[list[Any]]:
+    flattened = []
+    for number, tree in enumerate(rest, start=2):
+        try:
+            flattened.append(structure.flatten_up_to(tree))
+        except ValueError as error:
+            raise ValueError(f"{function}: tree number {number} does not fit the first tree: {error}") from None
+    return flattened
+
+
+@overload
+def tree_flatten(
+    tree: Any,
+    prefix: str = "",
+    is_leaf: Callable[[Any], bool] | None = None,
+    destination: list[tuple[str, Any]] | None = None,
+) -> list[tuple[str, Any]]: ...
+@overload
+def tree_flatten(
+    tree: Any,
+    prefix: str = "",
+    is_leaf: Callable[[Any], bool] | None = None,
+    *,
+    destination: dict[str, Any],
+) -> dict[str, Any]: ...
+def tree_flatten(
+    tree: Any,
+    prefix: str = "",
+    is_leaf: Callable[[Any], bool] | None = None,
+    destination: list[tuple[str, Any]] | dict[str, Any] | None = None,
+) -> list[tuple[str, Any]] | dict[str, Any]:
+    """Return the leaves of ``tree`` with their positions, as a list of pairs or in ``destination``.
+
+    ``prefix`` stands before every position; it begins with a dot, which is dropped. ``destination`` is a
+    list that is appended to or a dict that is filled.
+
+    >>> tree_flatten({"layers": [{"weight": 1}, {"weight": 2}]})
+    [('layers.0.weight', 1), ('layers.1.weight', 2)]
+    >>> tree_flatten([5, 6], destination={})
+    {'0': 5, '1': 6}
+    """
+    if destination is None:
+        destination = []
+    leaves, structure = flatten(tree, is_leaf)
+    positions = [(prefix + "".join(f".{key}" for key in keys))[1:] for keys in structure.key_paths()]
+    pairs = zip(positions, leaves, strict=True)
+    if isinstance(destination, dict):
+        destination.update(pairs)
+    elif isinstance(destination, list):
+        destination.extend(pairs)
+    else:
+        raise ValueError(f"tree_flatten: destination must be a list, a dict or None, not {type(destination).__name__}")
+    return destination
+
+
+def tree_unflatten(tree: list[tuple[str, Any]] | dict[str, Any]) -> Any:
+    """Return the tree that :func:`tree_flatten` took apart, from pairs or a dict of positions and leaves.
+
+    Where all keys are numbers a list is made, with an empty dict for each missing number; tuples do
+    not come back.
+
+    Raises:
+        ValueError: a position is given twice.
+
+    >>> tree_unflatten([("layers.0.weight", 1), ("layers.1.weight", 2)])
+    {'layers': [{'weight': 1}, {'weight': 2}]}
+    """
+    pairs = list(tree.items()) if isinstance(tree, dict) else list(tree)
+    return _unflatten_pairs(pairs, "")
+
+
+def _unflatten_pairs(pairs: list[tuple[str, Any]], position: str) -> Any:
+    if len(pairs) == 1 and pairs[0][0] == "":
+        return pairs[0][1]
+    children: dict[str, list[tuple[str, Any]]] = {}
+    for key, value in pairs:
+        first, _, remainder = key.partition(".")
+        children.setdefault(first, []).append((remainder, value))
+    if len(children) == 1 and "" in children:
+        raise ValueError(f"tree_unflatten: the position {position!r} is given {len(pairs)} times")
+    subtrees = {
+        key: _unflatten_pairs(below, f"{position}.{key}" if position else key) for key, below in children.items()
+    }
+    if not all(key.isdecimal() for key in subtrees):
+        return subtrees
+    numbered = {int(key): subtree for key, subtree in subtrees.items()}
+    return [numbered.get(number, {}) for number in range(max(numbered, default=-1) + 1)]
+
+
+def tree_reduce(
+    fn: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = None,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+    """Return ``fn(... fn(fn(initializer, leaf), leaf) ..., leaf)`` over the leaves from left to right.
+
+    Without an initializer the first leaf takes its place; a tree without leaves gives the initializer.
+
+    >>> tree_reduce(lambda total, x: total + x, {"a": [1, 2], "b": 3})
+    6
+    """
+    accumulator = initializer
+    for leaf in flatten(tree, is_leaf)[0]:
+        accumulator = leaf if accumulator is None else fn(accumulator, leaf)
+    return accumulator
+
+
+def tree_merge(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | None = None) -> Any:
+    """Return one tree with the leaves of both; ``None`` and empty containers give way to anything.
+
+    ``merge_fn(a, b)`` decides where both have something. Lists and tuples are merged element by element, the
+    longer one gives the rest, and the type is that of ``tree_a``; keys come in its order, then in that of ``tree_b``.
+
+    Raises:
+        ValueError: both have something at one position and there is no ``merge_fn``.
+
+    >>> tree_merge({"a": {"x": 1}}, {"a": {"y": 2}, "b": 3})
+    {'a': {'x': 1, 'y': 2}, 'b': 3}
+    """
+    if _is_blank(tree_a) or _is_blank(tree_b):
+        return _merge_blank(tree_a, tree_b, merge_fn)
+    if isinstance(tree_a, dict) and isinstance(tree_b, dict):
+        merged = dict(tree_a)
+        for key, value in tree_b.items():
+            merged[key] = tree_merge(tree_a[key], value, merge_fn) if key in tree_a else value
+        return merged
+    if isinstance(tree_a, (list, tuple)) and isinstance(tree_b, (list, tuple)):
+        shared = [tree_merge(a, b, merge_fn) for a, b in zip(tree_a, tree_b, strict=False)]
+        make = getattr(type(tree_a), "_make", type(tree_a))
+        return make([*shared, *tree_a[len(shared) :], *tree_b[len(shared) :]])
+    return _merge_values(tree_a, tree_b, merge_fn)
+
+
+def _is_blank(tree: Any) -> bool:
+    return tree is None or (isinstance(tree, (list, tuple, dict)) and not tree)
+
+
+def _merge_blank(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | None) -> Any:
+    if not _is_blank(tree_b):
+        return tree_b
+    if not _is_blank(tree_a) or (tree_b is None and tree_a is not None):
+        return tree_a
+    if tree_a is None and tree_b is None:
+        return _merge_values(tree_a, tree_b, merge_fn)
+    if tree_a is not None and type(tree_a) is not type(tree_b):
+        raise ValueError(f"tree_merge: cannot merge {type(tree_a).__name__} with {type(tree_b).__name__}")
+    return tree_b
+
+
+def _merge_values(a: Any, b: Any, merge_fn: Callable[[Any, Any], Any] | None) -> Any:
+    if merge_fn is None:
+        raise ValueError(
+            f"tree_merge: both trees have something at one position, a {type(a).__name__} and a {type(b).__name__}; "
+            "pass merge_fn to say which one counts"
+        )
+    return merge_fn(a, b)

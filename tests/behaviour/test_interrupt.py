@@ -1,0 +1,110 @@
+"""Ctrl-C in a long evaluation, and at any other moment, leaves the process usable."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from tests.behaviour.checks import child_environment, run_python
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
+
+LONG_EVALUATION = """
+    import weft.core as mx
+
+    def long(x):
+        for _ in range(40):
+            x = mx.sin(x) @ mx.ones((512, 512)) * 1e-3
+        return x
+
+    x = mx.random.normal((512, 512), key=mx.random.key(0))
+    expected = long(x).tolist()
+    print("started", flush=True)
+    try:
+        while True:
+            y = long(x)
+            mx.eval(y)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    assert y.tolist() == expected, "what was interrupted can be evaluated again"
+    assert mx.compile(mx.grad(lambda a: (a * a).sum()))(mx.array([1.0, 2.0])).tolist() == [2.0, 4.0]
+    assert mx.matmul(mx.ones((300, 300)), mx.ones((300, 300))).sum().item() == 300.0**3
+    print("usable", flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3])
+def test_control_c_in_a_long_evaluation(delay: float) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(LONG_EVALUATION)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=child_environment(),
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert out.split() == ["interrupted", "usable"], err
+    assert process.returncode == 0
+
+
+AT_ANY_MOMENT = """
+    import random
+    import signal
+    import weft.core as mx
+
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    random.seed(ROUND)
+
+    def work(k):
+        f = mx.compile(mx.value_and_grad(lambda x: (mx.tanh(x * k) @ x.T).sum()))
+        x = mx.arange(12, dtype=mx.float32).reshape(3, 4) / 10
+        value, gradient = f(x)
+        batch = mx.vmap(lambda row: mx.softmax(row, axis=-1) * k)(x)
+        mx.eval(value, gradient, batch)
+        return value.item(), gradient.tolist(), batch.tolist()
+
+    expected = [work(k) for k in range(3)]
+    interrupted = 0
+    for attempt in range(ATTEMPTS):
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-2))
+        try:
+            for k in range(100):
+                work(k % 3)
+        except Interrupt:
+            interrupted += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        assert work(attempt % 3) == expected[attempt % 3], attempt
+    assert interrupted > ATTEMPTS // 2, interrupted
+    print("usable")
+"""
+
+
+def test_interrupted_while_tracing_planning_or_running() -> None:
+    out = run_python(AT_ANY_MOMENT.replace("ATTEMPTS", "40").replace("ROUND", "0"))
+    assert out == "usable\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_interrupted_many_times(seed: int) -> None:
+    out = run_python(AT_ANY_MOMENT.replace("ATTEMPTS", "1000").replace("ROUND", str(seed)), timeout=300)
+    assert out == "usable\n"

@@ -1,0 +1,174 @@
+"""What is held in memory: nothing that nobody can reach, and no more with every iteration."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+import weft.nn as nn
+import weft.optimizers as optim
+
+
+def training_step(*, compiled: bool) -> Callable[[], None]:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+    optimizer = optim.Adam(learning_rate=0.01)
+    state = [model.state, optimizer.state, mx.random.state]
+    generator = np.random.default_rng(0)
+
+    def loss_of(model: Any, x: mx.array, labels: mx.array) -> mx.array:
+        return nn.losses.cross_entropy(model(x), labels, reduction="mean")
+
+    def step(x: mx.array, labels: mx.array) -> mx.array:
+        loss, gradients = nn.value_and_grad(model, loss_of)(model, x, labels)
+        optimizer.update(model, gradients)
+        return loss
+
+    run = mx.compile(step, inputs=state, outputs=state) if compiled else step
+
+    def iteration() -> None:
+        x = mx.array(generator.normal(size=(32, 8)).astype(np.float32))
+        labels = mx.array(generator.integers(0, 3, 32))
+        mx.eval(run(x, labels), state)
+
+    return iteration
+
+
+def held() -> tuple[int, int]:
+    """Bytes in arrays, and objects that Python's collector knows."""
+    gc.collect()
+    return mx.get_active_memory(), len(gc.get_objects())
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_training_loop_holds_the_same_after_a_thousand_iterations(compiled: bool) -> None:
+    iteration = training_step(compiled=compiled)
+    for _ in range(20):
+        iteration()
+    memory, objects = held()
+    for _ in range(1000):
+        iteration()
+    memory_after, objects_after = held()
+    assert memory_after <= memory
+    assert objects_after - objects < 50
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_the_peak_does_not_grow(compiled: bool) -> None:
+    iteration = training_step(compiled=compiled)
+
+    def peak(iterations: int) -> int:
+        mx.reset_peak_memory()
+        for _ in range(iterations):
+            iteration()
+        return mx.get_peak_memory()
+
+    peak(20)
+    assert peak(200) <= 1.25 * peak(20)
+
+
+def test_a_loop_of_evaluations_holds_one_buffer() -> None:
+    size = 1 << 16
+    before = mx.get_active_memory()
+    x = mx.zeros((size,))
+    for _ in range(100):
+        x = x + 1
+        mx.eval(x)
+    assert mx.get_active_memory() - before <= 4 * size * 1.1
+    assert x[0].item() == 100
+
+
+def test_memory_is_released_with_the_array() -> None:
+    before = mx.get_active_memory()
+    x = mx.ones((1 << 20,))
+    mx.eval(x)
+    assert mx.get_active_memory() - before >= 4 << 20
+    del x
+    assert mx.get_active_memory() <= before
+
+
+def test_a_view_keeps_its_buffer_and_no_more() -> None:
+    before = mx.get_active_memory()
+    x = mx.arange(1 << 18, dtype=mx.float32)
+    mx.eval(x)
+    view = x[::2]
+    mx.eval(view)
+    del x
+    assert mx.get_active_memory() - before <= 1.1 * (4 << 18)
+    del view
+    assert mx.get_active_memory() <= before
+
+
+def test_intermediates_are_released_while_evaluating() -> None:
+    """A long chain of large arrays needs a few of them at a time."""
+    x, weight = mx.ones((256, 256)), mx.full((256, 256), 1e-3)
+    mx.eval(x, weight)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    y = x
+    for _ in range(50):
+        y = mx.sin(y) @ weight
+    mx.eval(y)
+    assert mx.get_peak_memory() - before <= 6 * x.nbytes
+
+
+def test_what_the_user_no_longer_holds_is_not_kept() -> None:
+    size = 1 << 18
+    before = mx.get_active_memory()
+    a = mx.arange(size, dtype=mx.float32)
+    b = mx.exp(a * 1e-6)
+    c = (b * 2).sum()
+    del a, b
+    mx.eval(c)
+    assert mx.get_active_memory() - before < size
+
+
+def test_clearing_the_cache() -> None:
+    mx.eval(mx.ones((1 << 20,)))
+    mx.clear_cache()
+    assert mx.get_cache_memory() == 0
+    assert mx.ones((1 << 20,)).sum().item() == 1 << 20
+
+
+def test_limiting_the_cache() -> None:
+    before = mx.set_cache_limit(0)
+    try:
+        mx.clear_cache()
+        mx.eval(mx.ones((1 << 20,)) + 1)
+        assert mx.get_cache_memory() == 0
+    finally:
+        mx.set_cache_limit(before)
+
+
+def test_gradients_release_the_forward_pass() -> None:
+    x, weight = mx.ones((256, 256)), mx.full((256, 256), 1e-3)
+    mx.eval(x, weight)
+    before = mx.get_active_memory()
+
+    def loss(x: mx.array) -> mx.array:
+        for _ in range(20):
+            x = mx.sin(x @ weight)
+        return x.sum()
+
+    gradient = mx.grad(loss)(x)
+    mx.eval(gradient)
+    assert mx.get_active_memory() - before <= 1.1 * x.nbytes
+
+
+def test_an_exception_holds_no_arrays_afterwards() -> None:
+    before = mx.get_active_memory()
+
+    def failing() -> None:
+        x = mx.random.uniform(shape=(1 << 18,))
+        mx.eval(x)
+        mx.compile(lambda a: a.reshape(7, 7))(x)
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="reshape"):
+            failing()
+    gc.collect()
+    assert mx.get_active_memory() <= before

@@ -1,0 +1,156 @@
+"""Several Python threads build, trace, compile and evaluate at once; a forked child starts clean."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import weft.core as mx
+from tests.behaviour.checks import assert_same_bits, run_python
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """The results of `work(0)`, ..., each on its own thread, all started at the same moment."""
+    results: list[Any] = [None] * count
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            results[number] = work(number)
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive(), "a thread is stuck"
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+def model(x: mx.array, k: float) -> mx.array:
+    return (mx.softmax(mx.tanh(x * k) @ x.T, axis=-1) @ x).sum(axis=0)
+
+
+X = mx.random.normal((20, 10), key=mx.random.key(0))
+mx.eval(X)
+
+
+def test_evaluating() -> None:
+    expected = [model(X, k) for k in range(4)]
+    mx.eval(expected)
+    results = in_threads(4, lambda k: [model(X, k) + 0 for _ in range(20)][-1].tolist())
+    assert results == [e.tolist() for e in expected]
+
+
+def test_compiling_the_same_function() -> None:
+    compiled = mx.compile(model)
+    results = in_threads(4, lambda number: [compiled(X, 2.0).tolist() for _ in range(5)])
+    assert all(result == [model(X, 2.0).tolist()] * 5 for result in results)
+
+
+def test_compiling_many_functions() -> None:
+    def work(number: int) -> list[Any]:
+        return [mx.compile(lambda x, k=k: model(x, number + k))(X).tolist() for k in range(4)]
+
+    assert in_threads(4, work) == [[model(X, number + k).tolist() for k in range(4)] for number in range(4)]
+
+
+def test_differentiating_and_mapping() -> None:
+    gradient = mx.grad(lambda x: model(x, 1.5).sum())
+    mapped = mx.vmap(lambda row: mx.sin(row).sum())
+    expected = (gradient(X).tolist(), mapped(X).tolist())
+    assert in_threads(4, lambda number: (gradient(X).tolist(), mapped(X).tolist())) == [expected] * 4
+
+
+def test_a_trace_on_one_thread_does_not_disturb_another() -> None:
+    """One thread waits in the middle of tracing while another evaluates."""
+    tracing, evaluated = threading.Event(), threading.Event()
+    seen: list[list[float]] = []
+
+    def slow(x: mx.array) -> mx.array:
+        y = x * 2
+        tracing.set()
+        assert evaluated.wait(timeout=30)
+        return y + 1
+
+    def evaluate() -> None:
+        assert tracing.wait(timeout=30)
+        try:
+            seen.append((mx.ones(2) + 1).tolist())
+            seen.append(mx.compile(lambda x: x * 5)(mx.ones(2)).tolist())
+        finally:
+            evaluated.set()
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    result = mx.compile(slow)(mx.array([1.0, 2.0]))
+    thread.join()
+    assert result.tolist() == [3.0, 5.0]
+    assert seen == [[2.0, 2.0], [5.0, 5.0]]
+
+
+def values_of(array: mx.array, thread: int) -> Any:
+    return array.tolist()
+
+
+def test_one_array_evaluated_by_all() -> None:
+    for _ in range(20):
+        shared = model(X, 3.0)
+        results = in_threads(4, partial(values_of, shared))
+        assert results == [results[0]] * 4
+        assert_same_bits(shared, model(X, 3.0))
+
+
+def test_arrays_freed_on_another_thread() -> None:
+    before = mx.get_active_memory()
+    in_threads(4, lambda number: [mx.eval(mx.ones((1 << 14,)) + k) for k in range(20)] and None)
+    assert mx.get_active_memory() <= before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(sys.platform == "darwin", reason="system libraries there do not survive a fork")
+def test_a_forked_child_starts_clean() -> None:
+    program = """
+        import os
+        import warnings
+        import weft.core as mx
+
+        warnings.simplefilter("ignore")
+        x = mx.ones((600, 600))
+        mx.eval(x @ x + mx.sin(x).sum())
+        compiled = mx.compile(lambda a: (a @ a).sum())
+        mx.eval(compiled(x))
+        child = os.fork()
+        if child == 0:
+            ok = compiled(x).item() == 600.0**3 and (mx.sin(x * 0) + 1).sum().item() == 360000.0
+            ok = ok and mx.grad(lambda a: (a * a).sum())(mx.array(3.0)).item() == 6.0
+            os._exit(0 if ok else 1)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), compiled(x).item() == 600.0**3)
+    """
+    assert run_python(program) == "0 True\n"
+
+
+def test_leaving_while_work_is_under_way() -> None:
+    """The interpreter ends cleanly although a stream is still computing."""
+    program = """
+        import weft.core as mx
+        x = mx.ones((500, 500))
+        for _ in range(30):
+            x = mx.sin(x) @ x * 1e-3
+        mx.async_eval(x)
+        print("leaving")
+    """
+    assert run_python(program) == "leaving\n"

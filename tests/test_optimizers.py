@@ -1,0 +1,308 @@
+"""`weft.optimizers`: the walk over trees, the methods and schedules, alone and against MLX."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+import weft.nn as nn
+import weft.optimizers as optim
+from weft.utils import tree_flatten, tree_map
+
+
+@pytest.fixture(scope="module")
+def mlx():
+    """MLX itself: `mlx.core` as `mx`, `mlx.optimizers` as `optim`."""
+    pytest.importorskip("mlx.core", reason="MLX, the oracle of this test, is not installed")
+    import mlx.core
+    import mlx.optimizers
+    import mlx.utils
+
+    class Oracle:
+        mx = mlx.core
+        optim = mlx.optimizers
+        tree_map = staticmethod(mlx.utils.tree_map)
+
+    return Oracle
+
+
+def parameters():
+    return {"weight": np.array([[1.0, -2.0]], np.float32), "layers": [{"bias": np.array([0.5], np.float32)}, {}]}
+
+
+def gradients(step):
+    rng = np.random.default_rng(step)
+    return tree_map(lambda p: rng.normal(size=p.shape).astype(np.float32), parameters())
+
+
+def train(core, optimizer, map_tree, steps=5):
+    values = map_tree(core.array, parameters())
+    for step in range(steps):
+        values = optimizer.apply_gradients(map_tree(core.array, gradients(step)), values)
+    return [np.array(values["weight"]), np.array(values["layers"][0]["bias"])]
+
+
+METHODS = [
+    lambda o: o.SGD(0.1),
+    lambda o: o.SGD(0.1, momentum=0.9),
+    lambda o: o.SGD(0.1, momentum=0.9, dampening=0.3),
+    lambda o: o.SGD(0.1, momentum=0.9, nesterov=True),
+    lambda o: o.SGD(0.1, momentum=0.5, weight_decay=0.2),
+    lambda o: o.SGD(0.1, weight_decay=0.2),
+    lambda o: o.SGD(o.linear_schedule(0.0, 1.0, 3)),
+    lambda o: o.Adam(0.1),
+    lambda o: o.Adam(0.1, betas=[0.5, 0.75], eps=1e-3),
+    lambda o: o.Adam(0.1, bias_correction=True),
+    lambda o: o.Adam(o.cosine_decay(0.1, 4), bias_correction=True),
+    lambda o: o.AdamW(0.1, weight_decay=0.1),
+    lambda o: o.AdamW(0.1, weight_decay=0.1, bias_correction=True),
+]
+
+
+@pytest.mark.parametrize("make", METHODS)
+def test_methods_against_mlx(mlx, make):
+    ours, theirs = make(optim), make(mlx.optim)
+    for actual, expected in zip(train(mx, ours, tree_map), train(mlx.mx, theirs, mlx.tree_map), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    our_state, their_state = dict(tree_flatten(ours.state)), dict(tree_flatten(theirs.state))
+    assert our_state.keys() == their_state.keys()
+    for path, value in our_state.items():
+        np.testing.assert_allclose(np.array(value), np.array(their_state[path]), rtol=1e-5, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("make", METHODS)
+def test_methods_keep_dtypes_and_the_identity_of_their_state(make):
+    optimizer = make(optim)
+    state = optimizer.state
+    values = {"w": mx.ones((2,), dtype=mx.float16)}
+    for _ in range(2):
+        values = optimizer.apply_gradients({"w": mx.ones((2,), dtype=mx.float16)}, values)
+    assert values["w"].dtype == mx.float16
+    assert {array.dtype for array in state["w"].values()} == {mx.float16}
+    assert optimizer.state is state
+    assert (state["step"].item(), state["step"].dtype) == (2, mx.uint64)
+    assert state["learning_rate"].dtype == mx.float32
+
+
+def test_sgd_by_hand():
+    optimizer = optim.SGD(learning_rate=0.5, momentum=0.5)
+    values = {"w": mx.array([1.0])}
+    for expected in (0.5, -0.25, -1.125):
+        values = optimizer.apply_gradients({"w": mx.array([1.0])}, values)
+        assert values["w"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optim.SGD(0.1, nesterov=True), "needs a momentum above 0 and no dampening"),
+        (lambda: optim.SGD(0.1, momentum=0.9, dampening=0.1, nesterov=True), r"dampening=0\.1"),
+        (lambda: optim.Adam(0.1, betas=(1.0, 0.9)), r"Adam: betas .* got \(1\.0, 0\.9\)"),
+        (lambda: optim.Adam(0.1, betas=(0.9,)), "two numbers"),
+        (lambda: optim.AdamW(0.1, betas=(0.9, -0.1)), "AdamW: betas"),
+        (lambda: optim.Adam(0.1, eps=-1), "eps has to be at least 0, got -1"),
+    ],
+)
+def test_settings_out_of_range(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# The walk.
+
+
+class Recording(optim.Optimizer):
+    """Subtracts the gradient, and counts for each parameter."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        for name, value in settings.items():
+            self._maybe_schedule(name, value)
+
+    def init_single(self, parameter, state):
+        state["count"] = mx.array(0)
+
+    def apply_single(self, gradient, parameter, state):
+        state["count"] = state["count"] + 1
+        return parameter - gradient
+
+
+def test_a_subclass_deals_with_single_parameters():
+    optimizer = Recording()
+    updated = optimizer.apply_gradients(
+        {"a": [mx.array(1.0), {"b": mx.array(2.0)}]}, {"a": [mx.array(5.0), {"b": mx.array(5.0)}]}
+    )
+    assert tree_map(lambda array: array.item(), updated) == {"a": [4, {"b": 3}]}
+    assert tree_map(lambda array: array.item(), optimizer.state) == {
+        "step": 1,
+        "a": [{"count": 1}, {"b": {"count": 1}}],
+    }
+
+
+def test_the_base_class_says_what_is_missing():
+    with pytest.raises(NotImplementedError, match="Optimizer has to define init_single"):
+        optim.Optimizer().init({"a": mx.array(1.0)})
+    with pytest.raises(NotImplementedError, match="apply_single"):
+        optim.Optimizer().apply_single(mx.array(1.0), mx.array(1.0), {})
+
+
+def test_any_setting_may_follow_a_schedule():
+    optimizer = Recording(temperature=lambda step: 10 * step, scale=3)
+    assert optimizer.state["temperature"].item() == 0
+    for expected in (0, 10, 20):
+        optimizer.apply_gradients({"a": mx.array(1.0)}, {"a": mx.array(1.0)})
+        assert optimizer.state["temperature"].item() == expected
+    assert optimizer.state["scale"].dtype == mx.float32
+
+
+def test_schedules_of_python_numbers_become_arrays():
+    optimizer = optim.SGD(lambda step: 0.5)
+    assert isinstance(optimizer.learning_rate, mx.array)
+    optimizer.apply_gradients({"a": mx.array(1.0)}, {"a": mx.array(1.0)})
+    assert isinstance(optimizer.learning_rate, mx.array)
+
+
+def test_learning_rate_can_be_set():
+    optimizer = optim.SGD(1)
+    optimizer.learning_rate = 0.25
+    assert optimizer.apply_gradients({"a": mx.array(1.0)}, {"a": mx.array(1.0)})["a"].item() == 0.75
+    optimizer.learning_rate = mx.array(0.5)
+    assert optimizer.learning_rate.item() == 0.5
+
+
+def test_update_changes_the_model_and_only_where_there_are_gradients():
+    model = nn.Sequential(nn.Linear(2, 1), nn.ReLU(), nn.Linear(1, 1))
+    before = dict(tree_flatten(model.parameters()))
+    optim.SGD(1.0).update(model, {"layers": [{"bias": mx.array([2.0])}]})
+    after = dict(tree_flatten(model.parameters()))
+    assert after["layers.0.bias"].item() == pytest.approx(before["layers.0.bias"].item() - 2)
+    assert all(after[path] is before[path] for path in before if path != "layers.0.bias")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weight": mx.ones((1, 2)), "absent": mx.ones((1,))}, "`absent` has a gradient but no parameter"),
+        ({"layers": [{"absent": mx.ones((1,))}]}, r"`layers\.0\.absent` has a gradient"),
+        ({"layers": [{}, {}, mx.ones((1,))]}, r"`layers\.2` has a gradient"),
+        ({"weight": mx.ones((3,))}, r"gradient of `weight` has shape \(3,\), the parameter \(1, 2\)"),
+        ([mx.ones((1,))], "a dict of gradients, got list"),
+    ],
+)
+def test_gradients_that_do_not_fit_change_nothing(given, message):
+    optimizer = optim.Adam(0.1)
+    values = tree_map(mx.array, parameters())
+    optimizer.init(values)
+    before = tree_flatten(optimizer.state)
+    with pytest.raises(ValueError, match=message):
+        optimizer.apply_gradients(given, values)
+    assert all(new is old for (_, new), (_, old) in zip(tree_flatten(optimizer.state), before, strict=True))
+
+
+@pytest.mark.parametrize("name", ["step", "learning_rate"])
+def test_parameters_cannot_take_the_names_of_the_optimizer(name):
+    with pytest.raises(ValueError, match=f"named '{name}'"):
+        optim.SGD(0.1).init({name: mx.ones((1,))})
+
+
+def test_init_keeps_what_is_there():
+    optimizer = optim.Adam(0.1)
+    optimizer.apply_gradients({"a": [mx.ones((1,))]}, {"a": [mx.ones((1,))]})
+    mean = optimizer.state["a"][0]["m"]
+    optimizer.init({"a": [mx.ones((1,)), mx.ones((2,))], "b": mx.ones((3,))})
+    assert optimizer.state["a"][0]["m"] is mean
+    assert optimizer.state["a"][1]["m"].shape == (2,)
+    assert optimizer.state["b"]["v"].shape == (3,)
+
+
+def test_parameters_that_join_later_start_afresh():
+    optimizer = optim.SGD(1.0, momentum=0.5)
+    one = mx.ones((1,))
+    optimizer.apply_gradients({"a": one}, {"a": one})
+    updated = optimizer.apply_gradients({"a": one, "b": one}, {"a": one, "b": one})
+    assert (updated["a"].item(), updated["b"].item()) == (-0.5, 0)
+
+
+def test_state_can_be_saved_and_restored():
+    one = {"a": mx.ones((1,))}
+    first, second = optim.Adam(0.1), optim.Adam(0.5)
+    first.apply_gradients(one, one)
+    second.state = tree_map(lambda array: array + 0, first.state)
+    assert second.apply_gradients(one, one)["a"].item() == first.apply_gradients(one, one)["a"].item()
+    assert second.step.item() == 2
+
+
+# Schedules.
+
+SCHEDULES = [
+    lambda o: o.exponential_decay(0.1, 0.9),
+    lambda o: o.step_decay(0.1, 0.5, 4),
+    lambda o: o.cosine_decay(0.1, 10),
+    lambda o: o.cosine_decay(0.1, 10, 0.05),
+    lambda o: o.linear_schedule(0.0, 1.0, 10),
+    lambda o: o.linear_schedule(1.0, 0.2, 7),
+    lambda o: o.join_schedules([o.linear_schedule(0.0, 1.0, 3), o.cosine_decay(1.0, 5)], [3]),
+    lambda o: o.join_schedules(
+        [o.linear_schedule(0.0, 1.0, 3), o.cosine_decay(1.0, 5), o.step_decay(2.0, 0.5, 2)], [3, 6]
+    ),
+    lambda o: o.join_schedules([o.exponential_decay(1.0, 0.5)], []),
+]
+
+
+@pytest.mark.parametrize("make", SCHEDULES)
+def test_schedules_against_mlx(mlx, make):
+    ours, theirs = make(optim), make(mlx.optim)
+    for step in range(14):
+        value = ours(mx.array(step, mx.uint64))
+        assert value.dtype == mx.float32
+        expected = theirs(mlx.mx.array(step, mlx.mx.uint64)).item()
+        assert value.item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
+        assert ours(step).item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optim.step_decay(0.1, 0.5, 0), "step_decay: step_size has to be at least 1, got 0"),
+        (lambda: optim.cosine_decay(0.1, 0), "decay_steps"),
+        (lambda: optim.linear_schedule(0.0, 1.0, -1), "steps has to be at least 1, got -1"),
+        (lambda: optim.join_schedules([], []), "at least one schedule"),
+        (lambda: optim.join_schedules([optim.cosine_decay(1.0, 5)], [3]), "1 schedules need 0 boundaries, got 1"),
+    ],
+)
+def test_schedules_check_their_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_schedules_work_while_traced():
+    schedule = mx.compile(optim.join_schedules([optim.linear_schedule(0.0, 1.0, 4), optim.cosine_decay(1.0, 4)], [4]))
+    assert schedule(mx.array(2)).item() == 0.5
+    assert schedule(mx.array(4)).item() == 1
+    assert schedule(mx.array(8)).item() == pytest.approx(0, abs=1e-6)
+
+
+# Clipping.
+
+
+def test_clip_grad_norm():
+    tree = {"a": mx.array([3.0, 0.0]), "b": [mx.array([[4.0]])]}
+    clipped, norm = optim.clip_grad_norm(tree, 1.0)
+    assert norm.item() == 5
+    np.testing.assert_allclose(np.array(clipped["a"]), [0.6, 0], rtol=1e-6)
+    np.testing.assert_allclose(np.array(clipped["b"][0]), [[0.8]], rtol=1e-6)
+    kept, _ = optim.clip_grad_norm(tree, 10.0)
+    assert kept["a"].tolist() == [3, 0]
+
+
+def test_clip_grad_norm_at_the_edges():
+    assert optim.clip_grad_norm({}, 1.0)[1].item() == 0
+    zeros, norm = optim.clip_grad_norm({"a": mx.zeros((2,))}, 1.0)
+    assert (zeros["a"].tolist(), norm.item()) == ([0, 0], 0)
+    half, norm = optim.clip_grad_norm({"a": mx.array([300.0, 400.0]).astype(mx.float16)}, 1.0)
+    assert half["a"].dtype == mx.float16
+    assert norm.item() == 500
+    assert not math.isinf(half["a"][0].item())
