@@ -9,15 +9,9 @@ import hypothesis
 import numpy as np
 import pytest
 
-try:  # until weft.core stands
-    import weft.core as mx
-    import weft.nn as nn
-    import weft.optimizers as optim
-
-    HAS_CORE = hasattr(mx, "random")
-except (ImportError, AttributeError):
-    mx = nn = optim = None
-    HAS_CORE = False
+import weft.core as mx
+import weft.nn as nn
+import weft.optimizers as optim
 
 # Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
 hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
@@ -52,8 +46,7 @@ def rng(seed: int) -> np.random.Generator:
 @pytest.fixture(autouse=True)
 def _seed_random_state(seed: int) -> None:
     """Every test starts with the same random state, whichever ran before it."""
-    if HAS_CORE:
-        mx.random.seed(seed)
+    mx.random.seed(seed)
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ class Fit:
     interval: tuple[Any, Any]
     counts: tuple[int, int]  # how many coefficients for float32 and for float64
     weight: Function = lambda t: mpf(1)
-    together: bool = False  # round all coefficients at once: for intervals that contain zero, with absolute errors
+    around_zero: bool = False  # the interval goes on both sides of zero, where the powers behind the first vanish
 
 
 def chebyshev_grid(low: Any, high: Any, count: int) -> list[Any]:
@@ -39,15 +39,14 @@ def chebyshev_grid(low: Any, high: Any, count: int) -> list[Any]:
     return [middle - half * mp.cos(mp.pi * k / (count - 1)) for k in range(count)]
 
 
-def remez(values: list[Any], weights: list[Any], grid: list[Any], powers: range) -> tuple[list[Any], Any]:
-    """Coefficients of ``powers`` with the smallest largest weighted error over the grid, and that error."""
+def remez(values: list[Any], weights: list[Any], grid: list[Any], powers: range) -> list[Any]:
+    """Coefficients of ``powers`` with the smallest largest weighted error over the grid."""
     size = len(powers)
     columns = [[point**power for power in powers] for point in grid]
     chosen = [round((1 - mp.cos(mp.pi * k / size)) / 2 * (len(grid) - 1)) for k in range(size + 1)]
     if len(set(chosen)) != len(chosen):
         chosen = [k * (len(grid) - 1) // size for k in range(size + 1)]
     coefficients: list[Any] = []
-    largest = mpf(0)
     for _ in range(40):
         system, right = mp.matrix(size + 1, size + 1), mp.matrix(size + 1, 1)
         for row, index in enumerate(chosen):
@@ -66,7 +65,18 @@ def remez(values: list[Any], weights: list[Any], grid: list[Any], powers: range)
         if largest <= level * mpf("1.001") or largest < mpf(10) ** -40:
             break
         chosen = exchange(errors, size + 1)
-    return coefficients, largest
+    return coefficients
+
+
+def least_squares(values: list[Any], weights: list[Any], grid: list[Any], powers: range) -> list[Any]:
+    """Coefficients with the smallest sum of squares: close to `remez`, and there for every set of powers."""
+    step = max(1, len(grid) // (5 * len(powers)))
+    chosen = range(0, len(grid), step)
+    scale = max(abs(point) for point in grid)
+    system = mp.matrix([[weights[k] * (grid[k] / scale) ** power for power in powers] for k in chosen])
+    right = mp.matrix([weights[k] * values[k] for k in chosen])
+    solution, _ = mp.qr_solve(system, right)
+    return [coefficient / scale**power for coefficient, power in zip(solution, powers, strict=True)]
 
 
 def exchange(errors: list[Any], count: int) -> list[int]:
@@ -103,8 +113,9 @@ def fit(spec: Fit, double: bool) -> tuple[list[Any], Any]:
     done: list[Any] = []
     # Beyond the eighth coefficient rounding is far below what matters, so the rest is rounded together.
     for power in range(count):
-        coefficients, _ = remez(values, weights, grid, range(power, count))
-        keep = coefficients if power == 8 or spec.together else coefficients[:1]
+        solve = least_squares if power and spec.around_zero else remez
+        coefficients = solve(values, weights, grid, range(power, count))
+        keep = coefficients if power == 8 else coefficients[:1]
         for offset, coefficient in enumerate(keep):
             done.append(rounded(coefficient, double))
             values = [v - done[-1] * t ** (power + offset) for v, t in zip(values, grid, strict=True)]
@@ -131,9 +142,9 @@ def odd(function: Function) -> Function:
 
 LN2, SLACK = mp.log(2), mpf("1.001")
 EIGHTH = (mp.pi / 4 * mpf("1.005")) ** 2
-# The middles are such that erf of them is nearly a number of the format.
+# The middles below are such that the first coefficient is nearly a number of the format.
 ERF_SPLIT, ERF_MIDDLE, ERF_END = mpf(1), mpf("2.4375"), mpf("3.92")
-ERF_SPLIT64, ERF_MIDDLE64, ERF_END64 = mpf("1.125"), MIDDLE64, mpf("5.93")
+ERF_SPLIT64, ERF_MIDDLE64, ERF_END64 = mpf("1.125"), mpf("3.5546875"), mpf("5.93")
 
 
 def erf_small(split: Any, counts: tuple[int, int]) -> Fit:
@@ -141,7 +152,7 @@ def erf_small(split: Any, counts: tuple[int, int]) -> Fit:
 
 
 def erf_large(split: Any, middle: Any, end: Any, counts: tuple[int, int]) -> Fit:
-    return Fit(lambda u: mp.erf(u + middle), (split - middle, end - middle), counts, together=True)
+    return Fit(lambda u: mp.erf(u + middle), (split - middle, end - middle), counts, around_zero=True)
 
 
 def erfinv_ratio(w: Any) -> Any:
@@ -160,19 +171,20 @@ def erfinv_ratio(w: Any) -> Any:
     return y / x
 
 
-def erfinv_central(split: Any, counts: tuple[int, int]) -> Fit:
+def erfinv_central(middle: Any, split: Any, counts: tuple[int, int]) -> Fit:
     ratio = erfinv_ratio
-    return Fit(lambda u: ratio(u + split / 2), (-split / 2, split / 2), counts, lambda u: 1 / ratio(u + split / 2), True)
+    return Fit(lambda u: ratio(u + middle), (-middle, split - middle), counts, lambda u: 1 / ratio(u + middle), True)
 
 
-def erfinv_tail(middle: Any, low: Any, high: Any, counts: tuple[int, int]) -> Fit:
-    """In the variable ``u = 1 / sqrt(w) - middle``."""
+def erfinv_tail(power: Any, middle: Any, low: Any, high: Any, counts: tuple[int, int]) -> Fit:
+    """In the variable ``u = w^power - middle``."""
+    ends = sorted((low**power - middle, high**power - middle))
     return Fit(
-        lambda u: erfinv_ratio((u + middle) ** -2),
-        (1 / mp.sqrt(high) - middle, 1 / mp.sqrt(low) - middle),
+        lambda u: erfinv_ratio((u + middle) ** (1 / power)),
+        (ends[0], ends[1]),
         counts,
-        lambda u: 1 / erfinv_ratio((u + middle) ** -2),
-        True,
+        lambda u: 1 / erfinv_ratio((u + middle) ** (1 / power)),
+        around_zero=True,
     )
 
 
@@ -198,11 +210,12 @@ FITS = {
     # erf(x) = P(x - middle) from there to where it rounds to 1
     "erf_large": erf_large(ERF_SPLIT, ERF_MIDDLE, ERF_END, (16, 0)),
     "erf_large64": erf_large(ERF_SPLIT64, ERF_MIDDLE64, ERF_END64, (0, 37)),
-    # erfinv(x) = x P(w - split / 2) for w = -log(1 - x^2) below the split, else x P(1 / sqrt(w) - middle)
-    "erfinv_central": erfinv_central(mpf(5), (10, 0)),
-    "erfinv_central64": erfinv_central(mpf(7), (0, 27)),
-    "erfinv_tail": erfinv_tail(mpf("0.34375"), mpf(5), mpf("16.7"), (10, 0)),
-    "erfinv_tail64": erfinv_tail(mpf("0.265625"), mpf(7), mpf("36.8"), (0, 27)),
+    # erfinv(x) = x P(w - middle) for w = -log(1 - x^2) below the split, else x P(sqrt(w) - middle), for float64
+    # x P(1 / sqrt(w) - middle)
+    "erfinv_central": erfinv_central(mpf("1.578125"), mpf(5), (11, 0)),
+    "erfinv_central64": erfinv_central(mpf("3.375"), mpf(7), (0, 27)),
+    "erfinv_tail": erfinv_tail(mpf("0.5"), mpf("3.203125"), mpf(5), mpf("16.7"), (11, 0)),
+    "erfinv_tail64": erfinv_tail(mpf("-0.5"), mpf("0.26171875"), mpf(7), mpf("36.8"), (0, 27)),
     # arctan(q) = q + q s P(s), s = q^2, for abs(q) <= 1
     "arctan": Fit(lambda s: (odd(mp.atan)(s) - 1) / s, (0, 1), (9, 22), lambda s: s / odd(mp.atan)(s)),
     # arcsin(x) = x + x s P(s), s = x^2, for abs(x) <= 1/2

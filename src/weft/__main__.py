@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import weft
 import weft.core as mx
 from weft.compiler.codegen import jit
+from weft.runtime.executor import thread_count_from_environment
 
 DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "safetensors", "platformdirs")
 DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
@@ -37,6 +38,7 @@ def facts() -> list[tuple[str, str]]:
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         ("processor", f"{device['device_name']} (code for {host.name}), {os.cpu_count()} cores"),
         ("memory", f"{int(device['memory_size']) / 2**30:.1f} GiB"),
+        ("threads", str(thread_count_from_environment())),
         ("device", str(mx.default_device())),
         *((package, installed(package)) for package in DEPENDENCIES),
     ]

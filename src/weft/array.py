@@ -1,5 +1,8 @@
 """The user's array: a name for a node of the graph, with Python's operators, indexing, conversion and printing."""
 
+# mypy: disable-error-code="no-any-return, misc"
+# The layers below speak of any handle, not of this class; and operators there take a stream as well.
+
 from __future__ import annotations
 
 import importlib
@@ -8,23 +11,21 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 
-import weft.primitives as p
 from weft import ops
 from weft.compiler.evaluate import evaluate
-from weft.dtypes import Dtype, as_dtype, bfloat16
+from weft.dtypes import Dtype, bfloat16
 from weft.formatting import format_array
 from weft.graph.node import Handle, describe, leaf, wrap
 from weft.graph.tracing import no_value, traced_placeholder
-from weft.ops.convert import as_array
-from weft.ops.nested import from_nested
-from weft.ops.subscripts import divided, getitem, new_value, update
-from weft.runtime.interchange import from_numpy, scalar, to_numpy
+from weft.ops.array_at import ArrayAt
+from weft.ops.construction import construct
+from weft.ops.subscripts import getitem, update
+from weft.runtime.interchange import from_numpy, scalar, to_numpy, whole_buffer
 from weft.runtime.memory import View
 
 __all__ = ["ArrayAt", "array"]
 
-_SCALARS = (bool, int, float, complex)
-_COMPARABLE = (Handle, *_SCALARS, np.ndarray, np.generic)
+_COMPARABLE = (Handle, bool, int, float, complex, np.ndarray, np.generic)
 
 
 @final
@@ -34,8 +35,8 @@ class array(Handle):
     Args:
         val: a number, nested lists or tuples of numbers and arrays, an array, NumPy data, or anything that
             offers a buffer, DLPack or ``__array__``. It is copied.
-        dtype: of the elements. If None, it is that of ``val``; Python's whole numbers are ``int32`` (``int64`` if they do
-            not fit), others ``float32`` or ``complex64``, and double precision becomes single.
+        dtype: of the elements. If None, it is that of ``val``; Python's whole numbers are ``int32`` (``int64`` if
+            they do not fit), others ``float32`` or ``complex64``, and double precision becomes single.
 
     Raises:
         TypeError: ``val`` cannot be made an array.
@@ -55,14 +56,7 @@ class array(Handle):
     __array_priority__ = 1000
 
     def __init__(self, val: Any, dtype: Dtype | None = None) -> None:
-        if dtype is not None:
-            dtype = as_dtype(dtype)
-        if isinstance(val, (list, tuple)):
-            self.node = from_nested(val, dtype).node
-        elif isinstance(val, (Handle, *_SCALARS, np.ndarray)):
-            self.node = as_array(val, dtype).node
-        else:
-            self.node = as_array(_foreign(val), dtype).node
+        self.node = construct(val, dtype).node
 
     def __init_subclass__(cls) -> NoReturn:
         raise TypeError("mx.array cannot be subclassed: operations would give plain arrays.")
@@ -224,7 +218,8 @@ class array(Handle):
     def __itruediv__(self, other: Any) -> array:
         if not self.node.dtype.is_inexact:
             raise ValueError(
-                f"An array of {self.node.dtype.name} cannot hold its quotient: use a = a / b, a //= b, or a floating dtype."
+                f"An array of {self.node.dtype.name} cannot hold its quotient: use a = a / b, a //= b, "
+                "or a floating dtype."
             )
         self.node = ops.divide(self, other).node
         return self
@@ -362,7 +357,9 @@ class array(Handle):
 
     def _scalar(self, action: str, remedy: str = "") -> Any:
         if self.node.size != 1:
-            raise ValueError(f"Cannot {action} an array of shape {self.shape}: it has {self.size} elements, not one.{remedy}")
+            raise ValueError(
+                f"Cannot {action} an array of shape {self.shape}: it has {self.size} elements, not one.{remedy}"
+            )
         return scalar(self._value(action), self.node.dtype)
 
     def tolist(self) -> Any:
@@ -388,7 +385,9 @@ class array(Handle):
     def __index__(self) -> int:
         node = self.node
         if node.shape or not node.dtype.is_integer:
-            raise TypeError(f"Only a 0-d array of integers can be an index or a count, not {describe(node.shape, node.dtype)}.")
+            raise TypeError(
+                f"Only a 0-d array of integers can be an index or a count, not {describe(node.shape, node.dtype)}."
+            )
         return int(self._scalar("use as an index"))
 
     def __repr__(self) -> str:
@@ -409,8 +408,27 @@ class array(Handle):
     def __bytes__(self) -> bytes:
         return self._numpy("take the bytes of").tobytes()
 
-    # Interchange. There is no `__array_interface__`: who reads it keeps this handle alive but not the memory, which is
-    # freed when the handle names another node.
+    # Interchange
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The memory for NumPy, read-only.
+
+        It is given as an object that owns it, not as an address: the handle may name another node before NumPy's array
+        is gone.
+        """
+        dtype = self.node.dtype
+        if dtype is bfloat16:
+            raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
+        view = self._value("make a NumPy array of")
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": dtype.numpy.str,
+            "data": whole_buffer(view),
+            "offset": view.offset,
+            "strides": tuple([stride * dtype.size for stride in view.strides]),
+        }
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         values = self._numpy("make a NumPy array of")
@@ -427,7 +445,7 @@ class array(Handle):
             raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
         if flags & _WRITABLE:
             raise BufferError("The memory of an array is read-only; make a copy, for example with np.array(a).")
-        return memoryview(self._numpy("take the buffer of"))
+        return memoryview(self._numpy("take the buffer of"))  # type: ignore[arg-type]  # NumPy arrays are buffers
 
     def __dlpack__(
         self,
@@ -445,7 +463,7 @@ class array(Handle):
             if copy is False:
                 raise BufferError("Memory that is read-only needs DLPack 1.0 or a copy.")
             return values.copy().__dlpack__()
-        return values.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)  # type: ignore[arg-type]
+        return values.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -455,10 +473,10 @@ class array(Handle):
         return importlib.import_module("weft.core")
 
     def __copy__(self) -> array:
-        return wrap(self.node)  # type: ignore[no-any-return]
+        return wrap(self.node)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> array:
-        return wrap(self.node)  # type: ignore[no-any-return]
+        return wrap(self.node)
 
     def __reduce__(self) -> Any:
         values = np.ascontiguousarray(self._numpy("pickle"))
@@ -471,96 +489,9 @@ _WRITABLE = 1
 
 def _unpickled(data: bytes, shape: tuple[int, ...], dtype: Dtype) -> array:
     values = np.frombuffer(data, np.uint8).view(dtype.numpy).reshape(shape)
-    return wrap(leaf(from_numpy(values), shape, dtype))  # type: ignore[no-any-return]
+    return wrap(leaf(from_numpy(values), shape, dtype))
 
 
 def _unpacked(values: tuple[Any, ...]) -> Any:
     """The only one if it is a sequence, else all of them."""
     return values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
-
-
-def _foreign(value: Any) -> Any:
-    """NumPy data of what offers it in its own way."""
-    if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__") or hasattr(value, "__array__"):
-        return value
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    try:
-        return np.asarray(memoryview(value))
-    except TypeError:
-        return value
-
-
-@final
-class ArrayAt:
-    """Elements of an array that are to be combined with others: ``a.at[index].add(value)``."""
-
-    __slots__ = ("_array", "_index", "_is_indexed")
-    __module__ = "weft.core"
-
-    def __init__(self, array: array) -> None:
-        self._array, self._index, self._is_indexed = array, None, False
-
-    def __getitem__(self, index: Any) -> ArrayAt:
-        selected = ArrayAt(self._array)
-        selected._index, selected._is_indexed = index, True
-        return selected
-
-    def _combined(self, value: Any, mode: str) -> array:
-        if not self._is_indexed:
-            raise ValueError(f"Say where: a.at[index].{mode}(value).")
-        return update(self._array, self._index, value, mode)  # type: ignore[no-any-return]
-
-    def add(self, value: Any) -> array:
-        """A copy of the array in which ``value`` is added at the index.
-
-        >>> mx.array([1, 2, 3]).at[:2].add(10)
-        array([11, 12, 3], dtype=int32)
-        """
-        return self._combined(value, "add")
-
-    def subtract(self, value: Any) -> array:
-        """A copy of the array in which ``value`` is subtracted at the index.
-
-        >>> mx.array([1, 2, 3]).at[0].subtract(1)
-        array([0, 2, 3], dtype=int32)
-        """
-        return self._combined(_negated(self._array, value), "add")
-
-    def multiply(self, value: Any) -> array:
-        """A copy of the array that is multiplied by ``value`` at the index.
-
-        >>> mx.array([1, 2, 3]).at[::2].multiply(10)
-        array([10, 2, 30], dtype=int32)
-        """
-        return self._combined(value, "multiply")
-
-    def divide(self, value: Any) -> array:
-        """A copy of the array that is divided by ``value`` at the index; quotients of integers are rounded down.
-
-        >>> mx.array([1.0, 2.0, 3.0]).at[0].divide(2)
-        array([0.5, 2, 3], dtype=float32)
-        """
-        if not self._is_indexed:
-            raise ValueError("Say where: a.at[index].divide(value).")
-        return divided(self._array, self._index, value)  # type: ignore[no-any-return]
-
-    def maximum(self, value: Any) -> array:
-        """A copy of the array with the larger of element and ``value`` at the index.
-
-        >>> mx.array([1, 2, 3]).at[:].maximum(2)
-        array([2, 2, 3], dtype=int32)
-        """
-        return self._combined(value, "maximum")
-
-    def minimum(self, value: Any) -> array:
-        """A copy of the array with the smaller of element and ``value`` at the index.
-
-        >>> mx.array([1, 2, 3]).at[:].minimum(2)
-        array([1, 2, 2], dtype=int32)
-        """
-        return self._combined(value, "minimum")
-
-
-def _negated(x: array, value: Any) -> Any:
-    return p.negative(new_value(x, value))

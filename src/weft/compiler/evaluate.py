@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import weft.primitives as p
 from weft.compiler.codegen import native
 from weft.compiler.plan import Output, Plan, make_plan
 from weft.compiler.program import Program
+from weft.dtypes import float32
 from weft.errors import EvaluationError
 from weft.graph import tracing
 from weft.graph.node import Node, Placeholder, leaf
@@ -67,10 +69,11 @@ def settle(node: Node) -> None:
 
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     order = _unevaluated(pending)
-    streams = {node.stream for node in order if node.inputs}
+    caller = caller_stream()
+    streams = {node.stream or caller for node in order if node.inputs}
     if len(streams) <= 1:
-        stream = next(iter(streams), None) or caller_stream()
-        _submit(pending, stream, wait)
+        del order  # `_kept` counts references
+        _submit(pending, next(iter(streams), caller), wait)
         return
     for stream, nodes in _segments(order, pending):
         _submit(nodes, stream, wait=False)
@@ -152,7 +155,7 @@ def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
     asked = set(kept)
     references = program.references
     for node in references:
-        if node.value is None and node.inputs and node not in asked:
+        if node.value is None and node.inputs and node not in asked and node.primitive is not p.marked_call:
             if sys.getrefcount(node) > references[node] + _OWN_REFERENCES:
                 kept.append(node)
     return kept
@@ -160,9 +163,7 @@ def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
 
 def _own_references() -> int:
     """How many references this module's own bookkeeping adds to a node that nobody else holds."""
-    from weft import primitives as p
-
-    source = p.constant.make(0.0, _float32())
+    source = p.constant.make(0.0, float32)
     middle = Node(p.negative, (source,), (), (), source.dtype, None)
     last = Node(p.negative, (middle,), (), (), source.dtype, None)
     del source
@@ -174,12 +175,6 @@ def _own_references() -> int:
         if node.inputs:
             return sys.getrefcount(node) - program.references[node]
     raise AssertionError("the probe has an inner node")
-
-
-def _float32() -> Any:
-    from weft import dtypes
-
-    return dtypes.float32
 
 
 class Run:

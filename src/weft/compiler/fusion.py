@@ -17,7 +17,7 @@ from typing import Any
 import weft.primitives as p
 from weft.compiler.builder import behind_view
 from weft.compiler.library import accepts
-from weft.compiler.index import ZERO, Term, Terms, own_axes, reshaped_strides, single_axes
+from weft.compiler.index import ZERO, Term, Terms, own_axes, reshaped_strides, whole_axes
 from weft.graph.node import Node, Shape
 from weft.runtime.memory import contiguous_strides
 
@@ -264,7 +264,7 @@ class Fusion:
             return False
         if any(unit is cluster and other != terms for unit, other in uses):
             return False
-        axes = single_axes(terms)
+        axes = whole_axes(terms, node.shape, cluster.extents)
         if axes is None or axes not in (tuple(cluster.axes), cluster.kept):
             return False
         return self._can_join(cluster, uses)
@@ -295,7 +295,7 @@ class Fusion:
             return False
         if any(unit is cluster and other != terms for unit, other in uses) or not self._can_join(cluster, uses):
             return False
-        kept = single_axes(terms)
+        kept = whole_axes(terms, node.shape, cluster.extents)
         return kept is not None and self._reduced_axes(node, cluster, kept) is not None
 
     def _reduced_axes(self, node: Node, cluster: Cluster, kept: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -327,7 +327,7 @@ class Fusion:
 
     def _join_reduction(self, node: Node, cluster: Cluster, terms: Terms) -> None:
         source, folded = node.inputs[0].shape, node.params[0]
-        kept = single_axes(terms)
+        kept = whole_axes(terms, node.shape, cluster.extents)
         assert kept is not None
         reduced = self._reduced_axes(node, cluster, kept)
         assert reduced is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -75,15 +75,18 @@ def through_view(terms: Terms, places: Sequence[AxisTerm]) -> Terms:
     return tuple(result)
 
 
-def single_axes(terms: Terms) -> tuple[int, ...] | None:
-    """The loop axes that the terms are, one each and unscaled; None if any term is anything else."""
+def whole_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[int, ...] | None:
+    """The loop axes that go over all of ``shape``, one for each axis that is not of extent 1; None if the terms are anything else."""
     axes = []
-    for term in terms:
-        if term == ZERO:
+    for term, extent in zip(terms, shape, strict=True):
+        if extent == 1:
             continue
         if term.start or term.computed or len(term.axes) != 1 or term.axes[0][1] != 1:
             return None
-        axes.append(term.axes[0][0])
+        axis = term.axes[0][0]
+        if extents[axis] != extent:
+            return None
+        axes.append(axis)
     return tuple(axes)
 
 

@@ -48,6 +48,8 @@ class Program:
                 self.inputs.append(node)
             elif primitive is p.constant:
                 self._add_constant(node)
+            elif primitive is p.marked_call:
+                continue
             else:
                 source = primitive.alias(node)
                 if source is not None:

@@ -1,6 +1,8 @@
-"""Random numbers, ``mx.random``."""
+"""Random numbers: ``mx.random``."""
 
 from __future__ import annotations
+
+import time
 
 from weft.ops.random import (
     bernoulli,
@@ -33,3 +35,6 @@ __all__ = [
     "truncated_normal",
     "uniform",
 ]
+
+# Every process starts elsewhere unless it seeds.
+seed(time.time_ns())

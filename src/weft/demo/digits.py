@@ -106,6 +106,7 @@ def make_trainer(learning_rate: float = 1e-3) -> Trainer:
     loss_and_gradients = nn.value_and_grad(model, mean_loss)
 
     def step(images: mx.array, labels: mx.array) -> mx.array:
+        loss: mx.array
         loss, gradients = loss_and_gradients(images, labels)
         optimizer.update(model, gradients)
         return loss

@@ -14,14 +14,27 @@ Binding = dict[tuple[int, int], int]
 
 
 class Dim(int):
-    """An integer with a rule that gives its value for other input shapes."""
+    """An integer with a rule that gives its value for other input shapes.
 
+    Two `Dim`s are equal if they are the same expression of the inputs' extents, so that extents which just happen to be equal
+    are not taken for one. Compared with a plain integer, the value counts.
+    """
+
+    key: object
     rule: Callable[[Binding], int]
 
-    def __new__(cls, value: int, rule: Callable[[Binding], int]) -> Dim:
+    def __new__(cls, value: int, key: object, rule: Callable[[Binding], int]) -> Dim:
         dim = super().__new__(cls, value)
-        dim.rule = rule
+        dim.key, dim.rule = key, rule
         return dim
+
+    def __eq__(self, other: object) -> bool:
+        return self.key == other.key if type(other) is Dim else int.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, (int(self),)
@@ -62,15 +75,49 @@ class Dim(int):
     def map(self, function: Callable[[int], int]) -> Dim:
         """A `Dim` that is a function of this one."""
         rule = self.rule
-        return Dim(function(int(self)), lambda binding: function(rule(binding)))
+        return Dim(function(int(self)), (function, self.key), lambda binding: function(rule(binding)))
+
+
+def _key(value: int) -> object:
+    return value.key if type(value) is Dim else value
 
 
 def _combined(operation: Callable[[int, int], int], left: int, right: int) -> int:
     if not isinstance(left, int) or not isinstance(right, int):
         return NotImplemented
     return Dim(
-        operation(int(left), int(right)), lambda binding: operation(resolved(left, binding), resolved(right, binding))
+        operation(int(left), int(right)),
+        (operation, _key(left), _key(right)),
+        lambda binding: operation(resolved(left, binding), resolved(right, binding)),
     )
+
+
+def joint_extent(left: int, right: int) -> int:
+    """The extent that two broadcast to.
+
+    Raises:
+        ValueError: they differ and neither is 1.
+    """
+    if left == right and type(left) is type(right):
+        return left
+    if type(left) is not Dim and type(right) is not Dim:
+        return _joint(left, right)
+    if type(left) is not Dim and left == 1:
+        return right
+    if type(right) is not Dim and right == 1:
+        return left
+    return _combined(_joint, left, right)
+
+
+def _joint(left: int, right: int) -> int:
+    if left != right and left != 1 and right != 1:
+        raise ValueError(f"extents {left} and {right} cannot be broadcast")
+    return right if left == 1 else left
+
+
+def same_extents(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+    """Whether two shapes are equal in value."""
+    return left == right or tuple(map(int, left)) == tuple(map(int, right))
 
 
 def input_shape(number: int, shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -79,7 +126,7 @@ def input_shape(number: int, shape: tuple[int, ...]) -> tuple[Dim, ...]:
     def rule(axis: int) -> Callable[[Binding], int]:
         return lambda binding: binding[number, axis]
 
-    return tuple([Dim(extent, rule(axis)) for axis, extent in enumerate(shape)])
+    return tuple([Dim(extent, ("input", number, axis), rule(axis)) for axis, extent in enumerate(shape)])
 
 
 def resolved(value: Any, binding: Binding) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import joint_extent
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.ops.convert import as_array, python_scalar
 from weft.primitives.base import Elementwise
@@ -207,13 +208,12 @@ def _joint_shape(name: str, shapes: Sequence[Shape], left: Shape, right: Shape) 
     if len(left) < len(right):
         left, right = right, left
     offset = len(left) - len(right)
-    joint = list(left[:offset])
-    for m, n in zip(left[offset:], right, strict=True):
-        if m != n and m != 1 and n != 1:
-            *first, last = (shape_text(shape) for shape in shapes)
-            raise ValueError(f"[{name}] Shapes {', '.join(first)} and {last} cannot be broadcast.")
-        joint.append(n if m == 1 else m)
-    return tuple(joint)
+    try:
+        joint = [joint_extent(m, n) for m, n in zip(left[offset:], right, strict=True)]
+    except ValueError:
+        *first, last = (shape_text(shape) for shape in shapes)
+        raise ValueError(f"[{name}] Shapes {', '.join(first)} and {last} cannot be broadcast.") from None
+    return (*left[:offset], *joint)
 
 
 def broadcast(x: Array, shape: Shape, stream: Stream | None = None) -> Array:

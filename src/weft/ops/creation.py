@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 
-def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None) -> Array:
+def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None, stream: StreamOrDevice) -> Array:
     extents = checked_extents(name, shape_of(name, shape))
-    return p.full(extents, value, dtypes.float32 if dtype is None else as_dtype(dtype))
+    return p.full(extents, value, dtypes.float32 if dtype is None else as_dtype(dtype), as_stream(stream))
 
 
 def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
@@ -58,7 +58,7 @@ def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrD
     array([[0, 0, 0],
            [0, 0, 0]], dtype=float32)
     """
-    return _filled("zeros", shape, 0, dtype)
+    return _filled("zeros", shape, 0, dtype, stream)
 
 
 def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
@@ -70,7 +70,7 @@ def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
     >>> mx.ones(3, mx.int32)
     array([1, 1, 1], dtype=int32)
     """
-    return _filled("ones", shape, 1, dtype)
+    return _filled("ones", shape, 1, dtype, stream)
 
 
 def empty(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
@@ -79,7 +79,7 @@ def empty(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrD
     >>> mx.empty((2, 3)).shape
     (2, 3)
     """
-    return _filled("empty", shape, 0, dtype)
+    return _filled("empty", shape, 0, dtype, stream)
 
 
 def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
@@ -116,9 +116,9 @@ def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None, place: Stream
     return broadcast(x, shape, place)
 
 
-def _like(name: str, a: Any, value: complex, dtype: Dtype | None) -> Array:
+def _like(name: str, a: Any, value: complex, dtype: Dtype | None, stream: StreamOrDevice) -> Array:
     x = array_argument(name, a)
-    return p.full(x.node.shape, value, x.node.dtype if dtype is None else as_dtype(dtype))
+    return p.full(x.node.shape, value, x.node.dtype if dtype is None else as_dtype(dtype), as_stream(stream))
 
 
 def zeros_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
@@ -127,7 +127,7 @@ def zeros_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevic
     >>> mx.zeros_like(mx.array([1, 2]))
     array([0, 0], dtype=int32)
     """
-    return _like("zeros_like", a, 0, dtype)
+    return _like("zeros_like", a, 0, dtype, stream)
 
 
 def ones_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
@@ -136,7 +136,7 @@ def ones_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice
     >>> mx.ones_like(mx.array([1, 2]), mx.float16)
     array([1, 1], dtype=float16)
     """
-    return _like("ones_like", a, 1, dtype)
+    return _like("ones_like", a, 1, dtype, stream)
 
 
 def empty_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
@@ -145,7 +145,7 @@ def empty_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevic
     >>> mx.empty_like(mx.array([1, 2])).dtype
     weft.core.int32
     """
-    return _like("empty_like", a, 0, dtype)
+    return _like("empty_like", a, 0, dtype, stream)
 
 
 def full_like(a: Array, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:

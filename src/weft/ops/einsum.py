@@ -85,7 +85,7 @@ def _with_diagonals(x: Array, labels: Labels, place: Stream | None) -> tuple[Arr
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            if x.node.shape[first] != x.node.shape[second]:
+            if int(x.node.shape[first]) != int(x.node.shape[second]):
                 raise ValueError(f"[einsum] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
             x = diagonal(x, 0, first, second, stream=place)
             labels = [one for axis, one in enumerate(labels) if axis not in (first, second)] + [label]

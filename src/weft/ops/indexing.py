@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.graph.node import Shape
-from weft.ops.arguments import Array, array_argument, axis_of, broadcast, broadcasted_shape, shape_text, to_dtype
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    axis_of,
+    broadcast,
+    broadcasted_shape,
+    shape_of,
+    shape_text,
+    to_dtype,
+)
 from weft.ops.subscripts import broadcast_update
 from weft.runtime.devices import Stream, StreamOrDevice, as_stream
 
@@ -60,7 +68,9 @@ def _entry(x: Array, index: int, axis: int, stream: Stream | None) -> Array:
     shape = x.node.shape
     place = index + shape[axis] if index < 0 else index
     if not 0 <= place < shape[axis]:
-        raise IndexError(f"[take] Index {index} is out of range for axis {axis} of an array of shape {shape_text(shape)}.")
+        raise IndexError(
+            f"[take] Index {index} is out of range for axis {axis} of an array of shape {shape_text(shape)}."
+        )
     starts = tuple([place if one == axis else 0 for one in range(len(shape))])
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
     part = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape), stream=stream)
@@ -74,9 +84,7 @@ def _indices(name: str, indices: Any) -> Array:
     return array
 
 
-def take_along_axis(
-    a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None
-) -> Array:
+def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """Elements of ``a`` along an axis, each row with places of its own.
 
     Args:
@@ -126,22 +134,26 @@ def put_along_axis(
     place = as_stream(stream)
     x, index, along = _aligned("put_along_axis", a, indices, axis, place)
     shape = x.node.shape
-    index = broadcast_to_rows("put_along_axis", index, shape, along, place)
+    index = _broadcast_to_rows("put_along_axis", index, shape, along, place)
     new = to_dtype(array_argument("put_along_axis", values, "values"), x.node.dtype, place)
     new = broadcast_update(new, index.node.shape)
     rank = len(shape)
     new = p.expand(new, axes=tuple(range(rank, 2 * rank)), stream=place)
     result = p.scatter(x, *_places(index, along, place), new, axes=tuple(range(rank)), mode="set", stream=place)
-    return result if axis is not None else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape, stream=place)
+    return (
+        result
+        if axis is not None
+        else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape, stream=place)
+    )
 
 
-def broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int, stream: Stream | None) -> Array:
+def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int, stream: Stream | None) -> Array:
     """``index`` broadcast to ``shape`` but for one axis."""
     target = _with(_without(shape, axis), axis, index.node.shape[axis])
     if broadcasted_shape(name, [index.node.shape, target]) != target:
         raise ValueError(
-            f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape {shape_text(shape)} "
-            f"along axis {axis}."
+            f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape "
+            f"{shape_text(shape)} along axis {axis}."
         )
     return broadcast(index, target, stream)
 
@@ -150,12 +162,13 @@ def _aligned(name: str, a: Any, indices: Any, axis: int | None, stream: Stream |
     """The array and the indices with as many axes, and the axis."""
     x, index = array_argument(name, a), _indices(name, indices)
     if axis is None:
-        return tuple([p.reshape(array, shape=(array.node.size,), stream=stream) for array in (x, index)]) + (0,)
+        flat_x, flat_index = (p.reshape(array, shape=(array.node.size,), stream=stream) for array in (x, index))
+        return flat_x, flat_index, 0
     along = axis_of(name, axis, x.node.ndim)
     if index.node.ndim != x.node.ndim:
         raise ValueError(
-            f"[{name}] indices of shape {shape_text(index.node.shape)} must have as many axes as the array, whose shape is "
-            f"{shape_text(x.node.shape)}."
+            f"[{name}] indices of shape {shape_text(index.node.shape)} must have as many axes as the array, whose "
+            f"shape is {shape_text(x.node.shape)}."
         )
     return x, index, along
 
@@ -198,7 +211,7 @@ def slice(
     """
     place = as_stream(stream)
     x = array_argument("slice", a)
-    sizes = tuple([operator.index(size) if not isinstance(size, int) else size for size in slice_size])
+    sizes = shape_of("slice", slice_size)
     shape = x.node.shape
     if len(sizes) != len(shape) or any(not 0 <= size <= extent for size, extent in zip(sizes, shape, strict=True)):
         raise ValueError(f"[slice] slice_size={shape_text(sizes)} does not fit an array of shape {shape_text(shape)}.")
@@ -235,7 +248,9 @@ def slice_update(
     missing = len(shape) - len(found)
     sizes = (*[1 if axis in along else shape[axis] for axis in range(missing)], *found)
     if missing < 0 or any(size > extent for size, extent in zip(sizes, shape, strict=True)):
-        raise ValueError(f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}.")
+        raise ValueError(
+            f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}."
+        )
     return p.scatter(x, *starts, broadcast(new, sizes, place), axes=along, mode="set", stream=place)
 
 

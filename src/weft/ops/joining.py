@@ -227,7 +227,6 @@ def roll(
     a: Array,
     shift: int | Sequence[int],
     axis: int | Sequence[int] | None = None,
-    /,
     *,
     stream: StreamOrDevice = None,
 ) -> Array:

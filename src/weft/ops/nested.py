@@ -36,8 +36,8 @@ def from_nested(values: Nested, dtype: Dtype | None = None) -> Array:
         stacked = _stacked(values)
         return stacked if dtype is None else to_dtype(stacked, dtype)
     found = _numbers(values)
-    if dtype is None and found.dtype == np.int64 and kinds <= _PYTHON_NUMBERS and _fits(found, dtypes.int32):
-        dtype = dtypes.int32
+    if dtype is None and kinds <= _PYTHON_NUMBERS and found.dtype.kind in "iu":
+        dtype = dtypes.int32 if _fits(found, dtypes.int32) else dtypes.int64
     if dtype is not None and dtype.is_integer and found.dtype.kind in "iu" and not _fits(found, dtype):
         raise ValueError(f"[array] {_outermost(found)} does not fit {dtype.name}.")
     return from_numpy(found, dtype)
@@ -65,7 +65,9 @@ def _numbers(values: Nested) -> np.ndarray[Any, Any]:
         if isinstance(element, int):
             dtypes.scalar_dtype(element)  # says so if it fits no dtype
         elif not isinstance(element, (float, complex, np.number)):
-            raise TypeError(f"[array] An array is made of numbers and arrays, not {element!r} of type {type(element).__name__}.")
+            raise TypeError(
+                f"[array] An array is made of numbers and arrays, not {element!r} of type {type(element).__name__}."
+            )
     raise TypeError(f"[array] No dtype holds all these numbers (NumPy would take {found.dtype}).")
 
 

@@ -67,7 +67,7 @@ def _matmul(name: str, a: Array, b: Array, place: Stream | None) -> Array:
         raise ValueError(
             f"[{name}] Operands need at least one dimension; got shapes {shape_text(left)} and {shape_text(right)}."
         )
-    if left[-1] != right[-2 if len(right) > 1 else 0]:
+    if int(left[-1]) != int(right[-2 if len(right) > 1 else 0]):
         raise ValueError(
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} do not fit: the last axis of the first must "
             f"have the extent of the {'second to last' if len(right) > 1 else 'only'} axis of the second."

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +16,8 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.evaluate import evaluate
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.node import Handle, describe
+from weft.graph.node import Handle, Shape
 from weft.ops import arithmetic
 from weft.ops.arguments import (
     Array,
@@ -29,12 +26,24 @@ from weft.ops.arguments import (
     broadcast,
     broadcasted_shape,
     checked_extents,
+    integer_of,
     shape_of,
     shape_text,
     to_dtype,
 )
-from weft.ops.convert import from_numpy
+from weft.ops.generator import (
+    difference,
+    key,
+    random_words,
+    seed,
+    split,
+    state,
+    symmetric_interval,
+    unit_interval,
+)
 from weft.ops.indexing import take
+from weft.ops.reductions import softmax
+from weft.ops.subscripts import running_sum
 from weft.runtime.devices import Stream, StreamOrDevice, as_stream
 
 __all__ = [
@@ -53,134 +62,12 @@ __all__ = [
     "uniform",
 ]
 
-state: list[Array] = []
-"""The key of the global generator. `seed` sets it, every function that is called without a key moves it on."""
-
-_state_lock = threading.Lock()
-
-_FLOAT32_BELOW_ONE = 1 - 2.0**-24
-_ABOVE_MINUS_ONE = -_FLOAT32_BELOW_ONE
-
-
-def key(seed: int) -> Array:
-    """The key that belongs to a number.
-
-    Args:
-        seed: from 0 to 2**64 - 1.
-
-    >>> mx.random.key(42)
-    array([0, 42], dtype=uint32)
-    """
-    if isinstance(seed, Handle) or not hasattr(seed, "__index__"):
-        raise TypeError(f"[random.key] A seed is an int, not {seed!r} of type {type(seed).__name__}.")
-    number = operator.index(seed)
-    if not 0 <= number < 1 << 64:
-        raise ValueError(f"[random.key] A seed is a number from 0 to 2**64 - 1, not {number}.")
-    return from_numpy(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
-
-
-def seed(seed: int) -> None:
-    """Start the global generator from a number.
-
-    >>> mx.random.seed(0)
-    >>> mx.random.uniform(shape=(2,))
-    array([0.418457, 0.748416], dtype=float32)
-    """
-    fresh_state = key(seed)
-    with _state_lock:
-        state[:] = [fresh_state]
-
-
-def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
-    """``num`` independent keys made of one: ``uint32[num, 2]``.
-
-    >>> mx.random.split(mx.random.key(0), 3).shape
-    (3, 2)
-    """
-    words = _words("split", (operator.index(num), 2), key, as_stream(stream))
-    return words
-
-
-def _next_key() -> Array:
-    """The next key of the global generator.
-
-    It is computed right away unless the state is traced: else the state would remember every call since the seed.
-    """
-    with _state_lock:
-        before = state[0]
-        pair = p.random_bits(before, shape=(2, 2))
-        state[0], taken = (
-            p.squeeze(p.slice_(pair, starts=(row, 0), sizes=(1, 2), steps=(1, 1)), axes=(0,)) for row in (0, 1)
-        )
-        if before.node.value is not None:
-            evaluate([state[0].node, taken.node], wait=False)
-        return taken
-
-
-def _words(name: str, shape: tuple[int, ...], key: Any, stream: Stream | None) -> Array:
-    """Random ``uint32`` of ``shape``, of ``key`` or of the next one of the global generator."""
-    checked_extents(name, shape)
-    if key is None:
-        key = _next_key()
-    if not isinstance(key, Handle):
-        raise TypeError(f"[{name}] A key is an array (see mx.random.key), not {key!r} of type {type(key).__name__}.")
-    node = key.node
-    if node.dtype is not dtypes.uint32 or node.shape != (2,):
-        raise ValueError(
-            f"[{name}] A key is uint32[2] (see mx.random.key), not {describe(node.shape, node.dtype)}."
-            " For many keys at once use mx.vmap."
-        )
-    return p.random_bits(key, shape=shape, stream=stream)
-
 
 def _floating(name: str, dtype: Dtype | None) -> Dtype:
     dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
     if not dtype.is_floating:
         raise ValueError(f"[{name}] The dtype must be a real floating one such as mx.float32, not {dtype.name}.")
     return dtype
-
-
-def _below_one(dtype: Dtype) -> float:
-    """The largest number of ``dtype`` below 1."""
-    return 1 - dtypes.finfo(dtype).eps / 2
-
-
-def _unit(name: str, shape: tuple[int, ...], dtype: Dtype, key: Any, stream: Stream | None) -> Array:
-    """Numbers from 0 (included) to 1 (excluded): 32 random bits rounded to ``dtype``, 53 for float64."""
-    if dtype is dtypes.float64:
-        high, low = (p.cast(words, dtype=dtype, stream=stream) for words in _word_pair(name, shape, key, stream))
-        high = p.multiply(high, 2.0**21, stream=stream)
-        low = p.floor(p.multiply(low, 2.0**-11, stream=stream), stream=stream)
-        return p.multiply(p.add(high, low, stream=stream), 2.0**-53, stream=stream)
-    words = _words(name, shape, key, stream)
-    unit = p.multiply(p.cast(words, dtype=dtypes.float32, stream=stream), 2.0**-32, stream=stream)
-    return p.minimum(to_dtype(unit, dtype, stream), _below_one(dtype), stream=stream)
-
-
-def _word_pair(name: str, shape: tuple[int, ...], key: Any, stream: Stream | None) -> list[Array]:
-    words = _words(name, (2, *shape), key, stream)
-    starts, steps = (0,) * len(shape), (1,) * (len(shape) + 1)
-    return [
-        p.squeeze(p.slice_(words, starts=(row, *starts), sizes=(1, *shape), steps=steps, stream=stream), axes=(0,))
-        for row in (0, 1)
-    ]
-
-
-def _between_plus_minus_one(name: str, shape: tuple[int, ...], key: Any, stream: Stream | None) -> Array:
-    """Float32 numbers between -1 and 1, both excluded."""
-    unit = _unit(name, shape, dtypes.float32, key, stream)
-    return p.add(
-        p.multiply(unit, _difference(1, _ABOVE_MINUS_ONE, dtypes.float32), stream=stream),
-        _ABOVE_MINUS_ONE,
-        stream=stream,
-    )
-
-
-def _difference(high: float, low: float, dtype: Dtype) -> float:
-    """``high - low`` computed in ``dtype``."""
-    rounded = dtype.numpy.type
-    with np.errstate(all="ignore"):
-        return float(rounded(high) - rounded(low))
 
 
 def _parameter(name: str, argument: str, value: Any, dtype: Dtype, stream: Stream | None) -> Any:
@@ -190,19 +77,19 @@ def _parameter(name: str, argument: str, value: Any, dtype: Dtype, stream: Strea
     return to_dtype(array_argument(name, value, argument), dtype, stream)
 
 
-def _shape_with(name: str, shape: tuple[int, ...], parameters: Sequence[Any]) -> tuple[int, ...]:
+def _shape_with(name: str, shape: Shape, parameters: Sequence[Any]) -> Shape:
     """``shape``, to which the parameters must broadcast."""
     shapes = [x.node.shape for x in parameters if isinstance(x, Handle)]
     joint = broadcasted_shape(name, [*shapes, shape])
     if joint != shape:
         raise ValueError(
-            f"[{name}] The parameters have the shape {shape_text(joint)} together, which does not fit shape={shape_text(shape)}."
-            f" Ask for shape={shape_text(joint)}."
+            f"[{name}] The parameters have the shape {shape_text(joint)} together, which does not fit "
+            f"shape={shape_text(shape)}. Ask for shape={shape_text(joint)}."
         )
     return shape
 
 
-def _spread(x: Any, shape: tuple[int, ...], stream: Stream | None) -> Any:
+def _spread(x: Any, shape: Shape, stream: Stream | None) -> Any:
     return broadcast(x, shape, stream) if isinstance(x, Handle) else x
 
 
@@ -226,24 +113,22 @@ def uniform(
         ValueError: the dtype is not floating, or ``low`` and ``high`` do not broadcast to ``shape``.
 
     >>> mx.random.uniform(shape=(3,), key=mx.random.key(42))
-    array([0.574145, 0.100158, 0.059461], dtype=float32)
+    array([0.574144, 0.100158, 0.0594612], dtype=float32)
     """
     dtype = _floating("uniform", dtype)
     place = as_stream(stream)
     return _uniform("uniform", low, high, shape_of("uniform", shape), dtype, key, place)
 
 
-def _uniform(
-    name: str, low: Any, high: Any, shape: tuple[int, ...], dtype: Dtype, key: Any, stream: Stream | None
-) -> Array:
+def _uniform(name: str, low: Any, high: Any, shape: Shape, dtype: Dtype, key: Any, stream: Stream | None) -> Array:
     low, high = _parameter(name, "low", low, dtype, stream), _parameter(name, "high", high, dtype, stream)
-    unit = _unit(name, _shape_with(name, shape, (low, high)), dtype, key, stream)
+    unit = unit_interval(name, _shape_with(name, shape, (low, high)), dtype, key, stream)
     if isinstance(low, Handle) or isinstance(high, Handle):
         width = _spread(arithmetic.subtract(high, low, stream=stream), shape, stream)
         return p.add(p.multiply(unit, width, stream=stream), _spread(low, shape, stream), stream=stream)
     if low == 0 and high == 1:
         return unit
-    return p.add(p.multiply(unit, _difference(high, low, dtype), stream=stream), low, stream=stream)
+    return p.add(p.multiply(unit, difference(high, low, dtype), stream=stream), low, stream=stream)
 
 
 def normal(
@@ -266,42 +151,39 @@ def normal(
         key: see `key`; the next one of the global generator if None.
 
     >>> mx.random.normal((3,), key=mx.random.key(42))
-    array([0.18693, -1.28079, -1.55941], dtype=float32)
+    array([0.186936, -1.28065, -1.55931], dtype=float32)
     """
     dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
     place = as_stream(stream)
     extents = shape_of("normal", shape)
     if dtype.is_complex:
-        result, spread = _complex_standard(extents, key, place), 1.0
+        result, unit = _complex_standard(extents, key, place), 1.0
     elif dtype.is_floating:
-        u = _between_plus_minus_one("normal", extents, key, place)
-        result, spread = to_dtype(p.erfinv(u, stream=place), dtype, place), math.sqrt(2)
+        u = symmetric_interval("normal", extents, key, place)
+        result, unit = to_dtype(p.erfinv(u, stream=place), dtype, place), math.sqrt(2)
     else:
         raise ValueError(f"[normal] The dtype must be a floating one or mx.complex64, not {dtype.name}.")
-    if scale is not None:
-        scale = _parameter("normal", "scale", scale, dtype, place)
-        spread = (
-            arithmetic.multiply(scale, spread, stream=place)
-            if isinstance(scale, Handle)
-            else _product(scale, spread, dtype)
-        )
-    if isinstance(spread, Handle) or spread != 1:
-        result = arithmetic.multiply(result, spread, stream=place)
+    result = arithmetic.multiply(result, _scaled(unit, scale, dtype, place), stream=place)
     if loc is not None:
         result = arithmetic.add(result, _parameter("normal", "loc", loc, dtype, place), stream=place)
     return result
 
 
-def _product(left: Any, right: float, dtype: Dtype) -> complex:
+def _scaled(unit: float, scale: Any, dtype: Dtype, stream: Stream | None) -> Any:
+    """``unit * scale``, rounded once to ``dtype``."""
+    if scale is None:
+        return unit
+    scale = _parameter("normal", "scale", scale, dtype, stream)
+    if isinstance(scale, Handle):
+        return arithmetic.multiply(scale, unit, stream=stream)
     rounded = dtype.numpy.type
     with np.errstate(all="ignore"):
-        product = rounded(left) * rounded(right)
-    return complex(product) if dtype.is_complex else float(product)
+        return (rounded(scale) * rounded(unit)).item()
 
 
-def _complex_standard(shape: tuple[int, ...], key: Any, stream: Stream | None) -> Array:
+def _complex_standard(shape: Shape, key: Any, stream: Stream | None) -> Array:
     """Complex numbers whose parts have the variance 1/2."""
-    parts = p.erfinv(_between_plus_minus_one("normal", (*shape, 2), key, stream), stream=stream)
+    parts = p.erfinv(symmetric_interval("normal", (*shape, 2), key, stream), stream=stream)
     starts, steps, axis = (0,) * len(shape), (1,) * (len(shape) + 1), len(shape)
     real, imag = (
         p.cast(
@@ -333,7 +215,7 @@ def truncated_normal(
         key: see `key`; the next one of the global generator if None.
 
     >>> mx.random.truncated_normal(-1, 2, (3,), key=mx.random.key(42))
-    array([0.328272, -0.940747, -1], dtype=float32)
+    array([0.328271, -0.704232, -0.815721], dtype=float32)
     """
     dtype = _floating("truncated_normal", dtype)
     place = as_stream(stream)
@@ -365,8 +247,8 @@ def gumbel(
     return _gumbel("gumbel", shape_of("gumbel", shape), _floating("gumbel", dtype), key, as_stream(stream))
 
 
-def _gumbel(name: str, shape: tuple[int, ...], dtype: Dtype, key: Any, stream: Stream | None) -> Array:
-    x = _unit(name, shape, dtype, key, stream)
+def _gumbel(name: str, shape: Shape, dtype: Dtype, key: Any, stream: Stream | None) -> Array:
+    x = unit_interval(name, shape, dtype, key, stream)
     for _ in range(2):
         x = p.negative(p.log(x, stream=stream), stream=stream)
     return x
@@ -389,11 +271,11 @@ def laplace(
         key: see `key`; the next one of the global generator if None.
 
     >>> mx.random.laplace((3,), key=mx.random.key(42))
-    array([0.160508, -1.60786, -2.12928], dtype=float32)
+    array([-0.160508, 1.60786, 2.12928], dtype=float32)
     """
     dtype = _floating("laplace", dtype)
     place = as_stream(stream)
-    u = _between_plus_minus_one("laplace", shape_of("laplace", shape), key, place)
+    u = symmetric_interval("laplace", shape_of("laplace", shape), key, place)
     size = p.log1p(p.negative(p.absolute(u, stream=place), stream=place), stream=place)
     result = to_dtype(p.multiply(p.sign(u, stream=place), size, stream=place), dtype, place)
     if scale != 1:
@@ -423,7 +305,7 @@ def bernoulli(
         raise ValueError(f"[bernoulli] The probability p must be floating, not {probability.node.dtype.name}.")
     extents = probability.node.shape if shape is None else shape_of("bernoulli", shape)
     _shape_with("bernoulli", extents, (probability,))
-    return _is_below(_unit("bernoulli", extents, dtypes.float32, key, place), probability, place)
+    return _is_below(unit_interval("bernoulli", extents, dtypes.float32, key, place), probability, place)
 
 
 def _is_below(unit: Array, probability: Array, stream: Stream | None) -> Array:
@@ -491,7 +373,8 @@ def categorical(
 ) -> Array:
     """Places along ``axis``, drawn with probabilities proportional to ``exp(logits)``.
 
-    The place is the argmax of the logits plus Gumbel noise.
+    The place is the argmax of the logits plus Gumbel noise; of several draws from a single row, it is where the running
+    sum of the probabilities exceeds a uniform number.
 
     Args:
         logits: unnormalised logarithms of probabilities.
@@ -512,18 +395,45 @@ def categorical(
     x = array_argument("categorical", logits, "logits")
     x_shape = x.node.shape
     along = axis_of("categorical", axis, len(x_shape))
+    if x_shape[along] == 0:
+        raise ValueError(f"[categorical] logits of shape {shape_text(x_shape)} have no categories along axis {along}.")
     rows = (*x_shape[:along], *x_shape[along + 1 :])
+    result = _rows_drawn(rows, shape, num_samples)
+    if result and p.product(rows) == 1:
+        return _of_one_row(x, result, key, place)
     if num_samples is not None:
         x = p.expand(x, axes=(len(x_shape),), stream=place)
-        drawn = (*x_shape, operator.index(num_samples))
-    else:
-        result = rows if shape is None else shape_of("categorical", shape)
-        if broadcasted_shape("categorical", [rows, result]) != result:
-            raise ValueError(f"[categorical] Rows of shape {shape_text(rows)} do not fit shape={shape_text(result)}.")
-        along += len(result) - len(rows)
-        drawn = (*result[:along], x_shape[along - len(result) + len(rows)], *result[along:])
+    front = along + len(result) - len(rows) if num_samples is None else along
+    drawn = (*result[:front], x_shape[along], *result[front:])
     noise = _gumbel("categorical", drawn, dtypes.float32, key, place)
-    return p.argmax(arithmetic.add(x, noise, stream=place), axes=(along,), stream=place)
+    return p.argmax(arithmetic.add(x, noise, stream=place), axes=(front,), stream=place)
+
+
+def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | None) -> Shape:
+    """The shape of the result."""
+    if num_samples is not None:
+        return checked_extents("categorical", (*rows, integer_of("categorical", "num_samples", num_samples)))
+    result = rows if shape is None else shape_of("categorical", shape)
+    if broadcasted_shape("categorical", [rows, result]) != result:
+        raise ValueError(f"[categorical] Rows of shape {shape_text(rows)} do not fit shape={shape_text(result)}.")
+    return result
+
+
+def _of_one_row(logits: Array, shape: Shape, key: Any, stream: Stream | None) -> Array:
+    """Places drawn from one row: how many running sums of its probabilities a uniform number reaches."""
+    count = logits.node.size
+    row = to_dtype(p.reshape(logits, shape=(count,), stream=stream), dtypes.float32, stream)
+    sums = running_sum(softmax(row, axis=0, stream=stream), stream)
+    total = p.squeeze(
+        p.slice_(sums, starts=(count - 1,), sizes=(1,), steps=(1,), stream=stream), axes=(0,), stream=stream
+    )
+    unit = unit_interval("categorical", shape, dtypes.float32, key, stream)
+    level = p.multiply(unit, broadcast(total, shape, stream), stream=stream)
+    grid = (*shape, count)
+    levels = p.broadcast(p.expand(level, axes=(len(shape),), stream=stream), shape=grid, stream=stream)
+    is_reached = p.less_equal(broadcast(sums, grid, stream), levels, stream=stream)
+    place = p.sum(p.cast(is_reached, dtype=dtypes.uint32, stream=stream), axes=(len(shape),), stream=stream)
+    return p.minimum(place, count - 1, stream=stream)
 
 
 def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamOrDevice = None) -> Array:
@@ -539,11 +449,10 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
     """
     place = as_stream(stream)
     if not isinstance(x, Handle):
-        if not hasattr(x, "__index__"):
-            raise TypeError(f"[permutation] x must be an int or an array, not {x!r} of type {type(x).__name__}.")
-        return _order(_words("permutation", (operator.index(x),), key, place), place)
+        count = integer_of("permutation", "x (if it is no array)", x)
+        return _order(random_words("permutation", (count,), key, place), place)
     along = axis_of("permutation", axis, x.node.ndim)
-    order = _order(_words("permutation", (x.node.shape[along],), key, place), place)
+    order = _order(random_words("permutation", (x.node.shape[along],), key, place), place)
     return take(x, order, axis=along, stream=stream)
 
 

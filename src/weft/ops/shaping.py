@@ -73,7 +73,7 @@ def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
         if known == 0:
             raise ValueError(f"[{name}] The extent for -1 in {shape_text(wanted)} is open: there are no elements.")
         left = size // known
-    if known * left != size:
+    if int(known) * int(left) != int(size):
         raise ValueError(
             f"[{name}] Cannot turn shape {shape_text(source)} with {size} elements into shape {shape_text(wanted)}."
         )

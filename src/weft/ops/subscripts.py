@@ -15,32 +15,44 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.evaluate import evaluate
-from weft.graph.node import Handle, Shape
+from weft.graph.node import Handle, Node, Shape
 from weft.graph.tracing import traced_placeholder
 from weft.ops.arguments import Array, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.convert import as_array
-from weft.runtime.interchange import to_numpy
+from weft.runtime.devices import Stream, current_stream
+from weft.runtime.interchange import scalar
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
+_NAMED = -1
+"""Stands for axes that ints and arrays name."""
 
 
 def getitem(x: Array, index: Any) -> Array:
-    """``x[index]``, by the rules of NumPy; arrays of booleans, whose result has no shape before it is computed, excepted.
+    """``x[index]``, by the rules of NumPy, but for booleans: what they select has no shape before it is computed.
 
     Raises:
         IndexError: an int is out of range, or there are more of them than axes.
         ValueError: the index is of another type.
     """
-    if type(index) is int:
-        shape = x.node.shape
-        if shape:
-            rest = len(shape) - 1
-            place = _place(index, shape[0], 0, shape)
-            row = p.slice_(x, starts=(place,) + (0,) * rest, sizes=(1, *shape[1:]), steps=(1,) * (rest + 1))
-            return p.squeeze(row, axes=(0,))
-    return Subscript(x.node.shape, index).read(x)
+    node = x.node
+    if type(index) is int and node.shape:
+        return _row(node, index)
+    return Subscript(node.shape, index).read(x)
+
+
+def _row(node: Node, index: int) -> Array:
+    """One entry of the first axis: so common that it takes a way without checks that cannot fail."""
+    shape = node.shape
+    rest = shape[1:]
+    still = (0,) * len(rest)
+    place = _place(index, shape[0], 0, shape)
+    stream = current_stream()
+    sizes = (1, *rest)
+    steps = (1,) * len(shape)
+    part = Node(p.slice_, (node,), ((place, *still), sizes, steps), sizes, node.dtype, stream)
+    return p.wrap(Node(p.squeeze, (part,), ((0,),), rest, node.dtype, stream))
 
 
 def setitem(x: Array, index: Any, value: Any) -> Array:
@@ -49,9 +61,10 @@ def setitem(x: Array, index: Any, value: Any) -> Array:
 
 
 def update(x: Array, index: Any, value: Any, mode: str) -> Array:
-    """A copy of ``x`` in which ``x[index]`` is replaced by ``value`` or combined with it; ``mode`` is a key of `COMBINE`.
+    """A copy of ``x`` in which ``x[index]`` is replaced by ``value`` or combined with it.
 
-    Places that arrays name more than once are combined as often; where values replace, the last one stays.
+    ``mode`` is a key of `COMBINE`. Places that arrays name more than once are combined as often; where values replace,
+    the last one stays.
     """
     new = new_value(x, value)
     mask = _mask(index)
@@ -78,9 +91,9 @@ def new_value(x: Array, value: Any) -> Array:
 class Subscript:
     """What an index selects of an array of ``shape``.
 
-    ``starts``, ``sizes`` and ``steps`` give the strided part; its axes ``single`` (of extent 1) are not in the result. ``arrays``,
-    all of one shape, hold places along ``array_axes`` (among ``single``) of the part; their dimensions stand in the result behind
-    ``before`` axes of the part. ``new_axes`` are the places of the result where None stands.
+    ``starts``, ``sizes`` and ``steps`` give the strided part; its axes ``single``, which ints and arrays name, are not
+    in the result. ``arrays``, all of one shape, hold places along ``array_axes`` (among ``single``) of the part; their
+    dimensions stand in the result behind ``before`` axes of the part. ``new_axes`` are where None stands in the result.
     """
 
     __slots__ = ("array_axes", "arrays", "before", "new_axes", "shape", "single", "sizes", "starts", "steps")
@@ -88,45 +101,50 @@ class Subscript:
     def __init__(self, shape: Shape, index: Any) -> None:
         self.shape = shape
         entries = _entries(shape, index)
-        with_arrays = any(isinstance(entry, Handle) for entry in entries)
-        starts, sizes, steps = [], [], []
+        strided: list[tuple[int, int, int]] = []
         single: list[int] = []
-        arrays: list[Array] = []
-        self.array_axes: tuple[int, ...] = ()
-        places: list[int | None] = []  # the entries as the result shows them: axes, None, and -1 for what arrays name
+        array_axes: list[int] = []
+        places: list[
+            int | None
+        ] = []  # the entries as the result shows them: axes, None, and _NAMED for those of arrays
         for entry in entries:
             if entry is None:
                 places.append(None)
                 continue
-            axis = len(starts)
-            start, size, step = _strided(entry, shape[axis], axis, shape)
-            starts.append(start)
-            sizes.append(size)
-            steps.append(step)
+            axis = len(strided)
+            strided.append(_strided(entry, shape[axis], axis, shape))
             if isinstance(entry, slice):
                 places.append(axis)
                 continue
             single.append(axis)
-            if with_arrays:
-                places.append(-1)
+            places.append(_NAMED)
             if isinstance(entry, Handle):
-                arrays.append(entry)
-                self.array_axes = (*self.array_axes, axis)
-        self.starts, self.sizes, self.steps = tuple(starts), tuple(sizes), tuple(steps)
-        self.single = tuple(single)
-        joint = broadcasted_shape("getitem", [array.node.shape for array in arrays])
-        self.arrays = [broadcast(array, joint) for array in arrays]
-        self._arrange(places, len(joint))
+                array_axes.append(axis)
+        self.starts = tuple([start for start, _, _ in strided])
+        self.sizes = tuple([size for _, size, _ in strided])
+        self.steps = tuple([step for _, _, step in strided])
+        self.single, self.array_axes = tuple(single), tuple(array_axes)
+        self.arrays: list[Array] = []
+        self.before = 0
+        self.new_axes: tuple[int, ...] = ()
+        dimensions = 0
+        if array_axes:
+            arrays = [entry for entry in entries if isinstance(entry, Handle)]
+            joint = broadcasted_shape("getitem", [array.node.shape for array in arrays])
+            self.arrays = [broadcast(array, joint) for array in arrays]
+            dimensions = len(joint)
+        if array_axes or None in places:
+            self._arrange(places, dimensions)
 
     def _arrange(self, places: list[int | None], dimensions: int) -> None:
         """Where the dimensions of arrays go: where they are named if they are neighbours, else to the front."""
-        named = [position for position, place in enumerate(places) if place == -1]
+        named = [position for position, place in enumerate(places) if place == _NAMED]
         first = named[0] if named else 0
-        if named and named[-1] - first + 1 != len(named):
+        if not self.arrays or named[-1] - first + 1 != len(named):
             first = 0
-        order = [place for place in places if place != -1]
-        self.before = sum(place is not None for place in order[:first]) if named else 0
-        shown: list[int | None] = [*order[:first], *[-1] * dimensions, *order[first:]]
+        shown = [place for place in places if place != _NAMED]
+        self.before = sum(place is not None for place in shown[:first])
+        shown[first:first] = [_NAMED] * dimensions
         self.new_axes = tuple([position for position, place in enumerate(shown) if place is None])
 
     @property
@@ -202,7 +220,7 @@ def broadcast_update(new: Array, shape: Shape) -> Array:
     extra = len(found) - len(shape)
     if extra > 0 and all(extent == 1 for extent in found[:extra]):
         new = p.squeeze(new, axes=tuple(range(extra)))
-    if extra > 0 and new.node.ndim > len(shape) or broadcasted_shape("setitem", [new.node.shape, shape]) != shape:
+    if new.node.ndim > len(shape) or broadcasted_shape("setitem", [new.node.shape, shape]) != shape:
         raise ValueError(
             f"[setitem] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
         )
@@ -244,8 +262,9 @@ def _places(item: Any) -> Array:
     dtype = array.node.dtype
     if dtype.is_bool:
         raise ValueError(
-            "Booleans as an index select a number of elements that depends on their values, so the result has no shape "
-            "before it is computed. Use mx.where(mask, a, other); a[mask] = value works, with the mask as the only index."
+            "Booleans as an index select a number of elements that depends on their values, so the result has no "
+            "shape before it is computed. Use mx.where(mask, a, other). Assignment works: a[mask] = value, with the "
+            "mask as the only index."
         )
     if not dtype.is_integer:
         raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
@@ -267,7 +286,7 @@ def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
     place = index + extent if index < 0 else index
     if not 0 <= place < extent:
         raise IndexError(
-            f"Index {index} is out of range for axis {axis} with {extent} elements (array of shape {shape_text(shape)})."
+            f"Index {index} is out of range for axis {axis}, which has {extent} elements (shape {shape_text(shape)})."
         )
     return place
 
@@ -337,8 +356,8 @@ def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
     shape, covered = x.node.shape, mask.node.ndim
     if mask.node.shape != shape[:covered]:
         raise ValueError(
-            f"[setitem] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape {shape_text(shape)}: "
-            "its axes are the first ones of the array."
+            f"[setitem] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape "
+            f"{shape_text(shape)}: its axes must be the first ones of the array."
         )
     rest = shape[covered:]
     spread_mask = broadcast(p.expand(mask, axes=tuple(range(covered, len(shape)))), shape)
@@ -357,7 +376,7 @@ def _rows_in_order(mask: Array, rows: Array) -> Array:
     _check_count(flat, count)
     if count == 0:
         return p.zeros((*mask.node.shape, *rest), rows.node.dtype)
-    place = p.reshape(_running_sum(flat), shape=mask.node.shape) - 1
+    place = p.reshape(running_sum(flat), shape=mask.node.shape) - 1
     place = p.maximum(place, 0)
     taken = p.gather(rows, place, axes=(0,), slice_sizes=(1, *rest))
     return p.squeeze(taken, axes=(mask.node.ndim,))
@@ -369,19 +388,20 @@ def _check_count(flat: Array, count: int) -> None:
         return
     total = p.sum(flat, axes=(0,)).node
     evaluate([total])
-    wanted = int(to_numpy(total.value, (), total.dtype))
+    assert total.value is not None
+    wanted = scalar(total.value, total.dtype)
     if wanted > count:
         raise ValueError(f"[setitem] The mask holds in {wanted} places, but there are only {count} values to assign.")
 
 
-def _running_sum(x: Array) -> Array:
-    """The sum of all elements up to each one, by doubling distances."""
+def running_sum(x: Array, stream: Stream | None = None) -> Array:
+    """For each element of a vector the sum of all up to it, by doubling distances."""
     extent = x.node.shape[0]
     distance = 1
     zero = p.zeros((), x.node.dtype)
     while distance < extent:
-        kept = p.slice_(x, starts=(0,), sizes=(extent - distance,), steps=(1,))
-        x = p.add(x, p.pad(kept, zero, low=(distance,), high=(0,)))
+        kept = p.slice_(x, starts=(0,), sizes=(extent - distance,), steps=(1,), stream=stream)
+        x = p.add(x, p.pad(kept, zero, low=(distance,), high=(0,), stream=stream), stream=stream)
         distance *= 2
     return x
 

@@ -95,6 +95,7 @@ from weft.primitives.shaping import (
     reshape,
     slice_,
     squeeze,
+    sum_to,
     transpose,
     zeros,
     zeros_like,

@@ -15,7 +15,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import Dim
+from weft.graph.dims import Dim, same_extents
 from weft.graph.node import Handle, Node, Shape, describe, wrap
 from weft.runtime.devices import Stream, current_stream
 
@@ -49,17 +49,17 @@ class Primitive:
         """The node that is planned for this operation: itself, or one of simpler operations that means the same."""
         return Node(self, inputs, params, shape, dtype, None)
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         """The tangent of the output."""
         raise NotImplementedError(f"{self.name} has no jvp")
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         """One cotangent per input; those that are not wanted may be None."""
         raise NotImplementedError(f"{self.name} has no vjp")
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         """Apply to inputs of which some have one more axis; returns the result and where its extra axis is."""
         raise NotImplementedError(f"{self.name} has no vmap")
 
@@ -197,7 +197,7 @@ class Elementwise(Primitive):
             return tangent if rule == 1 else negative_of(tangent)
         return rule(tangent, output, *inputs, **params)
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         total: Tangent = None
         for position, tangent in enumerate(tangents):
             if tangent is not None:
@@ -205,7 +205,7 @@ class Elementwise(Primitive):
         return total
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         conjugated = output.node.dtype.is_complex and self.holomorphic
         if conjugated:
@@ -216,7 +216,7 @@ class Elementwise(Primitive):
             results.append(conjugate_of(result) if conjugated and result is not None else result)
         return results
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         aligned, axis = p.align_batch(inputs, axes)
         return self(*aligned, **params), axis
 
@@ -225,7 +225,7 @@ def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
     """The one shape of the inputs that are not constants."""
     shapes = [node.shape for node in inputs if not is_constant(node)]
     shape = shapes[0] if shapes else ()
-    if any(other != shape for other in shapes):
+    if any(not same_extents(other, shape) for other in shapes):
         raise ValueError(f"[{name}] shapes differ: {' and '.join(str(s) for s in shapes)}.")
     return shape
 
@@ -251,16 +251,16 @@ class Linear(Primitive):
         self.transpose = transpose
         self.batch = batch
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         return None if tangents[0] is None else self(tangents[0], *inputs[1:], **params)
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         first = self.transpose(cotangent, *inputs, **params) if wanted[0] else None
         return [first] + [None] * (len(inputs) - 1)
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         if len(inputs) == 1:
             return self.batch(inputs[0], axes[0], **params)
         return self.batch(inputs, axes, **params)

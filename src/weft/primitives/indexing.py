@@ -12,6 +12,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import same_extents
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
 from weft.primitives.batching import batch_size, insert, move_axis, with_batch
@@ -69,7 +70,7 @@ class Pad(Indexed, Linear):
         shifted = [k.shift(term, -start) for term, start in zip(index, low, strict=True)]
         return k.apply(p.select, inside, k.read(0, shifted, where=inside), value)
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         x, value = tangents
         if x is None and value is None:
             return None
@@ -78,7 +79,7 @@ class Pad(Indexed, Linear):
         return self(x, value, **params)
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         inner = self.transpose(cotangent, *inputs, **params)
         if not wanted[1]:
@@ -147,7 +148,7 @@ class Gather(Indexed, Linear):
 
 def _infer_gather(x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape) -> tuple[Shape, Dtype]:
     for index in indices:
-        if not index.dtype.is_integer or index.shape != indices[0].shape:
+        if not index.dtype.is_integer or not same_extents(index.shape, indices[0].shape):
             raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
     for axis, (extent, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
         if size > extent or (axis in axes and extent == 0 and indices[0].size):
@@ -200,21 +201,21 @@ class SliceUpdate(Update):
         p.slice_.infer(x, starts=params["starts"], sizes=update.shape, steps=params["steps"])
         return x.shape, x.dtype
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         if tangents[0] is None and tangents[1] is None:
             return None
         filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
         return self(*filled, **params)
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         update = inputs[1]
         kept = self(cotangent, p.zeros_like(update), **params) if wanted[0] else None
         part = p.slice_(cotangent, sizes=update.node.shape, **params) if wanted[1] else None
         return [kept, part]
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         x, update = p.batch_first(inputs, axes)
         return self(x, update, starts=(0, *params["starts"]), steps=(1, *params["steps"])), 0
 
@@ -231,7 +232,7 @@ class Concatenate(Update):
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         axis, first = params["axis"], inputs[0]
         for node in inputs[1:]:
-            same = [a == b for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if place != axis]
+            same = [int(a) == int(b) for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if place != axis]
             if node.dtype is not first.dtype or not all(same):
                 raise ValueError(
                     f"[concatenate] Shapes must be equal but for axis {axis}; got {', '.join(str(n.shape) for n in inputs)}."
@@ -241,14 +242,14 @@ class Concatenate(Update):
             extent = extent + node.shape[axis]
         return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         if all(t is None for t in tangents):
             return None
         filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
         return self(*filled, **params)
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         axis = params["axis"]
         results: list[Tangent] = []
@@ -260,7 +261,7 @@ class Concatenate(Update):
             start = start + shape[axis]
         return results
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*p.batch_first(inputs, axes), axis=params["axis"] + 1), 0
 
 
@@ -284,7 +285,7 @@ class Scatter(Update):
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, *indices, updates = inputs
         slices = updates.shape[indices[0].ndim :]
-        if updates.dtype is not x.dtype or len(slices) != x.ndim or updates.shape[: indices[0].ndim] != indices[0].shape:
+        if updates.dtype is not x.dtype or len(slices) != x.ndim or not same_extents(updates.shape[: indices[0].ndim], indices[0].shape):
             raise TypeError(
                 f"scatter: updates {describe(updates.shape, updates.dtype)} do not fit {describe(x.shape, x.dtype)} "
                 f"at indices of shape {indices[0].shape}"
@@ -292,7 +293,7 @@ class Scatter(Update):
         p.gather.infer(x, *indices, axes=params["axes"], slice_sizes=slices)
         return x.shape, x.dtype
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         x, *indices, updates = inputs
         t, u = tangents[0], tangents[-1]
         if t is None and u is None:
@@ -306,7 +307,7 @@ class Scatter(Update):
         return self(t * of_x, *indices, u * of_updates, axes=axes, mode="add")
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         x, *indices, updates = inputs
         axes, mode = params["axes"], params["mode"]
@@ -338,7 +339,7 @@ class Scatter(Update):
         chosen = p.logical_and(p.equal(updates, at(output)), p.not_equal(at(x), at(output)))
         return of_x, p.cast(chosen, dtype=x.node.dtype)
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         x, *indices, updates = p.batch_first(inputs, axes)
         rows = iota(shape=indices[0].node.shape, axis=0, dtype=indices[0].node.dtype)
         slice_axis = indices[0].node.ndim

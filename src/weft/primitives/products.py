@@ -8,6 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import same_extents
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
 
@@ -17,14 +18,14 @@ class Bilinear(Primitive):
 
     transposes: tuple[Any, Any]
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         (a, b), (ta, tb) = inputs, tangents
         left = None if ta is None else self(ta, b, **params)
         right = None if tb is None else self(a, tb, **params)
         return plus(left, right)
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         return [
             rule(cotangent, *inputs, **params) if want else None
@@ -52,7 +53,7 @@ class Matmul(Bilinear, Call):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         a, b = inputs
-        fits = a.ndim == b.ndim >= 2 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2]
+        fits = a.ndim == b.ndim >= 2 and same_extents((*a.shape[:-2], a.shape[-1]), (*b.shape[:-2], b.shape[-2]))
         if not fits or a.dtype is not b.dtype:
             raise ValueError(f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together.")
         return (*a.shape[:-1], b.shape[-1]), a.dtype
@@ -65,7 +66,7 @@ class Matmul(Bilinear, Call):
         product = Node(self, wide, params, shape, dtypes.float32, None)
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         a, b = inputs
         if axes[1] is None and a.node.ndim == 3 and axes[0] is not None:
             return self._stacked_rows(p.move_axis(a, axes[0], 0), b), 0

@@ -36,7 +36,7 @@ def threefry(L: Any, key0: Any, key1: Any, count0: Any, count1: Any) -> tuple[An
 def _word_lanes(L: Any, key0: Any, key1: Any, index: Any, half: Any, total: Any) -> Any:
     """The 32-bit word at ``index`` of ``total``: the first ``half`` are first outputs, the others second ones.
 
-    The counters 0, 1, ... are paired as ``(i, i + half)``. If ``total`` is odd, one has no partner and is paired with 0.
+    The counters 0, 1, ... are paired as ``(i, i + half)``; where ``i + half`` is not below ``total``, 0 stands for it.
     """
     is_second = index >= half
     count0 = L.select(is_second, index - half, index)
@@ -55,7 +55,7 @@ random_word = _Word("random_word", _word_lanes, (None,) * 5, cheap=False)
 
 
 class RandomBits(Indexed):
-    """Random uint32 words of ``shape`` from ``keys`` of shape ``(*batch, 2)``; the result has shape ``(*batch, *shape)``."""
+    """Random uint32 words of ``shape`` for each of ``keys``, whose shape is ``(*batch, 2)``: ``(*batch, *shape)``."""
 
     name = "random_bits"
     parameters = ("shape",)
@@ -63,7 +63,9 @@ class RandomBits(Indexed):
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         keys = inputs[0]
         if keys.dtype is not dtypes.uint32 or keys.ndim < 1 or keys.shape[-1] != 2:
-            raise ValueError(f"[random] A key is uint32[2] (see mx.random.key), not {describe(keys.shape, keys.dtype)}.")
+            raise ValueError(
+                f"[random] A key is uint32[2] (see mx.random.key), not {describe(keys.shape, keys.dtype)}."
+            )
         return (*keys.shape[:-1], *params["shape"]), dtypes.uint32
 
     @staticmethod
@@ -75,15 +77,15 @@ class RandomBits(Indexed):
         words = [k.read(0, [*batch, k.fixed(word)]) for word in (0, 1)]
         return k.apply(random_word, *words, linear, k.number((total + 1) // 2), k.number(total))
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         return None
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         return [None]
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         axis = axes[0]
         if axis is None:
             raise ValueError("random_bits: no input is mapped")

@@ -74,19 +74,19 @@ class Reduction(Primitive):
             raise ValueError(f"[{self.name}] Cannot reduce axes {axes} of shape {x.shape}: there are no elements.")
         return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), self.result(x.dtype)
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         if tangents[0] is None or self.rule is None:
             return None
         return self.rule(tangents[0], output, inputs[0], **params)
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         if self.transpose is None:
             return [None]
         return [self.transpose(cotangent, output, inputs[0], **params)]
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         batch_axis = axes[0]
         if batch_axis is None:
             raise ValueError(f"{self.name}: no input is mapped")

@@ -10,6 +10,7 @@ from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, AxisTerm, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
+from weft.runtime.devices import Stream
 
 Aval = tuple[Shape, Dtype]
 
@@ -22,7 +23,7 @@ def product(extents: Sequence[int]) -> int:
 
 
 def _infer_reshape(x: Node, *, shape: Shape) -> Aval:
-    if product(shape) != x.size:
+    if int(product(shape)) != int(x.size):
         raise ValueError(f"[reshape] Cannot reshape an array of size {x.size} and shape {x.shape} to shape {shape}.")
     return shape, x.dtype
 
@@ -64,15 +65,14 @@ transpose = View(
 
 
 def _infer_broadcast(x: Node, *, shape: Shape) -> Aval:
-    if len(shape) != x.ndim or any(a not in (1, b) for a, b in zip(x.shape, shape, strict=True)):
+    if len(shape) != x.ndim or any(int(a) not in (1, int(b)) for a, b in zip(x.shape, shape, strict=True)):
         raise ValueError(f"[broadcast_to] Cannot broadcast an array of shape {x.shape} to shape {shape}.")
     return shape, x.dtype
 
 
 def _transpose_broadcast(ct: Array, x: Array, shape: Shape) -> Array:
     source = x.node.shape
-    axes = tuple([axis for axis, extent in enumerate(source) if extent == 1 and shape[axis] != 1])
-    return p.expand(p.sum(ct, axes=axes), axes=axes) if axes else ct
+    return ct if source == shape else sum_to(ct, shape=source)
 
 
 def _batch_broadcast(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
@@ -88,6 +88,39 @@ def _places_broadcast(source: Shape, shape: Shape) -> list[AxisTerm]:
 broadcast = View(
     "broadcast", ("shape",), _infer_broadcast, _transpose_broadcast, _batch_broadcast, places=_places_broadcast
 )
+
+
+class SumTo(Linear):
+    """The sum over all axes that have extent 1 in ``shape``, which keep that extent: the transpose of `broadcast`.
+
+    Which axes these are is only decided when it is planned, so that it is right for every shape of ``compile(shapeless=True)``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "sum_to",
+            ("shape",),
+            _infer_sum_to,
+            lambda ct, x, shape: broadcast(ct, shape=x.node.shape),
+            lambda x, axis, shape: (sum_to(x, shape=insert(shape, axis, x.node.shape[axis])), axis),
+        )
+
+    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        x = inputs[0]
+        axes = tuple([axis for axis, extent in enumerate(shape) if extent == 1 and x.shape[axis] != 1])
+        if not axes:
+            return x
+        kept = tuple([extent for axis, extent in enumerate(shape) if axis not in axes])
+        total = Node(p.sum, (x,), (axes,), kept, dtype, None)
+        return Node(expand, (total,), (axes,), shape, dtype, None)
+
+
+def _infer_sum_to(x: Node, *, shape: Shape) -> Aval:
+    _infer_broadcast(Node(None, (), (), shape, x.dtype, None), shape=x.shape)
+    return shape, x.dtype
+
+
+sum_to = SumTo()
 
 
 def _infer_expand(x: Node, *, axes: Sequence[int]) -> Aval:
@@ -187,17 +220,18 @@ def ones(shape: Shape, dtype: Dtype) -> Array:
     return full(shape, 1, dtype)
 
 
-def full(shape: Shape, value: complex, dtype: Dtype) -> Array:
+def full(shape: Shape, value: complex, dtype: Dtype, stream: Stream | None = None) -> Array:
     """An array of one number."""
     number = p.wrap(p.constant.make(value, dtype))
-    return fill(number, shape)
+    return fill(number, shape, stream)
 
 
-def fill(scalar: Array, shape: Shape) -> Array:
+def fill(scalar: Array, shape: Shape, stream: Stream | None = None) -> Array:
     """A 0-d array repeated to ``shape``."""
     if not shape:
         return scalar
-    return broadcast(expand(scalar, axes=tuple(range(len(shape)))), shape=shape)
+    expanded = expand(scalar, axes=tuple(range(len(shape))), stream=stream)
+    return broadcast(expanded, shape=shape, stream=stream)
 
 
 def zeros_like(x: Array) -> Array:

@@ -23,15 +23,15 @@ class Identity(Primitive):
     def alias(self, node: Node) -> Node | None:
         return node.inputs[0]
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         return tangents[0]
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         return [cotangent] + [None] * (len(inputs) - 1)
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         if axes[0] is None:
             raise ValueError(f"{self.name}: no input is mapped")
         return self(inputs[0], **params), axes[0]
@@ -42,11 +42,11 @@ class StopGradient(Identity):
 
     name = "stop_gradient"
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, **params: Any) -> Tangent:
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         return None
 
     def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], **params: Any
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         return [None]
 
@@ -64,7 +64,7 @@ class Barrier(Identity):
     def alias(self, node: Node) -> Node | None:
         return None
 
-    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], **params: Any) -> tuple[Array, int | None]:
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*inputs, **params), axes[0]
 
 

@@ -181,7 +181,8 @@ def default_stream(device: Device | DeviceType) -> Stream:
     """The default stream of ``device`` on this thread."""
     device = as_device(device)
     _require(device)
-    return _defaults.streams[device]
+    current = _local.stream
+    return current if current is not None and current.device == device else _defaults.streams[device]
 
 
 def set_default_stream(stream: Stream) -> None:

@@ -64,6 +64,11 @@ def scalar(view: View, dtype: Dtype) -> Any:
     return complex(*numbers) if dtype.is_complex else numbers[0]
 
 
+def whole_buffer(view: View) -> np.ndarray[Any, Any]:
+    """All bytes of the buffer of ``view``, read-only."""
+    return _memory(View(view.buffer, 0, (1,)), (view.buffer.size,), 1, "|u1", writable=False)
+
+
 class _Memory:
     """What NumPy asks for the memory of; as the base of the array it made, it holds the buffer."""
 
@@ -74,9 +79,7 @@ class _Memory:
         self._buffer = buffer
 
 
-def _memory(
-    view: View, shape: tuple[int, ...], itemsize: int, typestr: str, writable: bool
-) -> np.ndarray[Any, Any]:
+def _memory(view: View, shape: tuple[int, ...], itemsize: int, typestr: str, writable: bool) -> np.ndarray[Any, Any]:
     interface = {
         "version": 3,
         "shape": shape,

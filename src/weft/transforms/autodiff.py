@@ -17,9 +17,8 @@ def fresh(array: Array) -> Array:
     return wrap(Node(p.identity, (source,), (), source.shape, source.dtype, source.stream))
 
 
-def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], inputs: Sequence[Array]) -> list[Tangent]:
-    """The cotangents of ``inputs`` that belong to ``cotangents`` of ``outputs``; None is zero."""
-    targets = [array.node for array in inputs]
+def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: Sequence[Node]) -> list[Tangent]:
+    """The cotangents of ``targets`` that belong to ``cotangents`` of ``outputs``; None is zero."""
     order, depending = _dependents([array.node for array in outputs], targets)
     collected: dict[Node, Any] = {}
     for output, cotangent in zip(outputs, cotangents, strict=True):
@@ -86,10 +85,10 @@ def _pull_through_marked(node: Node, cotangents: dict[int, Array]) -> Sequence[T
     return [*rules.vjp(primals, filled, outputs), *([None] * len(outputs))]
 
 
-def push_forward(inputs: Sequence[Array], tangents: Sequence[Tangent], outputs: Sequence[Array]) -> list[Tangent]:
+def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: Sequence[Array]) -> list[Tangent]:
     """The tangents of ``outputs`` that belong to ``tangents`` of ``inputs``; None is zero."""
     known: dict[Node, Any] = {
-        array.node: tangent for array, tangent in zip(inputs, tangents, strict=True) if tangent is not None
+        node: tangent for node, tangent in zip(inputs, tangents, strict=True) if tangent is not None
     }
     order, depending = _dependents([array.node for array in outputs], list(known))
     stream = current_stream()
@@ -123,7 +122,7 @@ def _push_through_marked(node: Node, known: dict[Node, Any]) -> list[Tangent]:
     if rules.jvp is None:
         return [known.get(source) for source in node.inputs[count:]]
     primals = [wrap(x) for x in node.inputs[:count]]
-    tangents = [known[x.node] if x.node in known else p.zeros_like(x) for x in primals]
+    tangents = [known.get(x.node) for x in primals]
     result: list[Tangent] = list(rules.jvp(primals, tangents))
     return result
 

@@ -39,19 +39,28 @@ def enable_compile() -> None:
     _disabled = False
 
 
-Cache = dict[Any, "_Traced"]
-_shared: dict[int, tuple[Any, Cache]] = {}
-_lock = threading.RLock()
+_shared: dict[int, tuple[Any, _Cache]] = {}
+_lock = threading.Lock()
 
 
-def _cache_of(fun: Callable[..., Any]) -> Cache:
+class _Cache:
+    """The traces of one function. While one thread traces it, others wait; tracing another function goes on."""
+
+    __slots__ = ("lock", "traced")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.traced: dict[Any, _Traced] = {}
+
+
+def _cache_of(fun: Callable[..., Any]) -> _Cache:
     """What is cached for a function; it goes when the function does."""
     key = id(fun)
     with _lock:
         found = _shared.get(key)
         if found is not None and found[0]() is fun:
             return found[1]
-        cache: Cache = {}
+        cache = _Cache()
         try:
             _shared[key] = (weakref.ref(fun, lambda _: _shared.pop(key, None)), cache)
         except TypeError:
@@ -96,7 +105,7 @@ class _Compiled:
         self._inputs, self._outputs = inputs, outputs
         self._shapeless = shapeless
         self._stateful = inputs is not None or outputs is not None
-        self._cache: Cache = {} if self._stateful else _cache_of(fun)
+        self._cache = _Cache() if self._stateful else _cache_of(fun)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -112,14 +121,15 @@ class _Compiled:
             key = _key(leaves, (structure, state_structure, bool(kwargs)), self._shapeless)
         else:
             key = _key(leaves, (structure, bool(kwargs)), self._shapeless)
-        traced = self._cache.get(key)
+        cache = self._cache
+        traced = cache.traced.get(key)
         if traced is None:
-            with _lock:
-                traced = self._cache.get(key)
+            with cache.lock:
+                traced = cache.traced.get(key)
                 if traced is None:
                     traced = self._trace(args, kwargs, leaves, count)
                     if traced.cacheable:
-                        self._cache[key] = traced
+                        cache.traced[key] = traced
         return traced.call([leaf for leaf in leaves if isinstance(leaf, Handle)], self._outputs)
 
     def _trace(self, args: Any, kwargs: Any, leaves: list[Any], count: int) -> _Traced:
@@ -215,16 +225,17 @@ class _Traced:
         self._count = len(results)
         self._places = [position for position, leaf in enumerate(self._leaves) if isinstance(leaf, Handle)]
         outputs = [self._leaves[position].node for position in self._places]
+        self._outputs = outputs
         self._recording = Recording(placeholders, outputs)
         self._shapes = tuple([tuple(map(int, placeholder.shape)) for placeholder in placeholders])
         self._shapeless = shapeless
         self._prepared: dict[Any, Prepared] = {}
         own = set(placeholders)
-        captured = [node for node in self._recording.outside() if node not in own]
+        captured = [node for node in self._recording.outside if node not in own]
         self.cacheable = all(traced_placeholder(node) is None for node in captured)
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
-        self._own_streams = any(node.stream is not None for node in self._recording.nodes)
+        self._own_streams = self._recording.has_streams
 
     def call(self, arrays: Sequence[Handle], outputs: Any) -> Any:
         """Results for other arrays, and the update of the container of outputs."""
@@ -273,7 +284,7 @@ class _Traced:
 
     def _prepare(self, inputs: Sequence[Node]) -> Prepared:
         placeholders: list[Node] = list(self._placeholders)
-        outputs = self._recording.outputs
+        outputs = self._outputs
         if self._shapeless:
             placeholders = [Placeholder(None, tuple(map(int, node.shape)), node.dtype) for node in inputs]
             outputs = self._reshaped(placeholders)

@@ -9,7 +9,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import tree
-from weft.graph.node import Handle, reachable, wrap
+from weft.graph.node import Handle, Node, reachable, wrap
 from weft.graph.tracing import name_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
@@ -87,6 +87,19 @@ class custom_function:  # noqa: N801  # a decorator, named as one
         fun = functools.partial(self._fun, **kwargs) if kwargs else self._fun
         return _call_marked(fun, args, "custom_function", self._rules)
 
+    def _checked(self, cotangents: list[Any], primals: Sequence[Array]) -> list[Any]:
+        """Raise unless every cotangent is an array of its primal's shape, or None."""
+        for position, (cotangent, primal) in enumerate(zip(cotangents, primals, strict=True)):
+            if cotangent is None:
+                continue
+            if not isinstance(cotangent, Handle) or cotangent.node.shape != primal.node.shape:
+                got = f"shape {tuple(cotangent.node.shape)}" if isinstance(cotangent, Handle) else repr(cotangent)
+                raise ValueError(
+                    f"[custom_function] The vjp rule of {name_of(self._fun)} returned {got} for argument {position}, which has "
+                    f"shape {tuple(primal.node.shape)}."
+                )
+        return cotangents
+
     def _rules(self, arguments: tree.Structure, result: tree.Structure) -> Rules:
         def bare(leaves: Sequence[Any]) -> Any:
             args = arguments.unflatten(leaves)
@@ -106,7 +119,7 @@ class custom_function:  # noqa: N801  # a decorator, named as one
             single = len(arguments.unflatten(list(primals))) == 1 and not (
                 isinstance(found, (tuple, list)) and len(found) == 1 and isinstance(bare(primals), Handle)
             )
-            return flat(found, arguments, "vjp", single)
+            return self._checked(flat(found, arguments, "vjp", single), primals)
 
         def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
             assert self._jvp is not None
@@ -142,24 +155,25 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
         places = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Handle)]
         arrays = [leaves[position] for position in places]
         inner = [fresh(array) for array in arrays]
+        nodes = [array.node for array in inner]
         for position, array in zip(places, inner, strict=True):
             leaves[position] = array
         new_args, new_kwargs = structure.unflatten(leaves)
         outputs, result = tree.flatten(fun(*new_args, **new_kwargs))
         if not all(isinstance(output, Handle) for output in outputs):
             raise ValueError(f"[checkpoint] {name_of(fun)} should return arrays only.")
-        captured = _captured(outputs, inner)
-        rules = _recomputing(outputs, inner, captured)
+        captured = _captured(outputs, nodes)
+        rules = _recomputing(outputs, nodes, captured)
         marked = p.marked_call(*arrays, *captured, *outputs, rules=rules, arguments=len(arrays) + len(captured))
         return result.unflatten([p.project(marked, position=position) for position in range(len(outputs))])
 
     return checkpointed
 
 
-def _captured(outputs: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
+def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
     """Arrays from outside that the graph between ``inputs`` and ``outputs`` uses: they have derivatives too."""
-    first = min((array.node.serial for array in inputs), default=-1)
-    inside = reachable([output.node for output in outputs], first - 1)
+    first = min((node.serial for node in inputs), default=-1)
+    inside = reachable([output.node for output in outputs], first - 1) if inputs else []
     known = set(inside)
     found = dict.fromkeys(
         source
@@ -167,18 +181,18 @@ def _captured(outputs: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
         for source in node.inputs
         if source not in known and source.dtype.is_inexact and not p.is_constant(source)
     )
-    own = {array.node.inputs[0] for array in inputs}
+    own = {source for node in inputs for source in node.inputs}
     return [wrap(node) for node in found if node not in own]
 
 
-def _recomputing(outputs: Sequence[Array], inputs: Sequence[Array], captured: Sequence[Array]) -> Rules:
+def _recomputing(outputs: Sequence[Array], inputs: Sequence[Node], captured: Sequence[Array]) -> Rules:
     """A vjp rule that computes the graph again, behind barriers, when the cotangents are there."""
-    recording = Recording([*(array.node for array in inputs), *(array.node for array in captured)], [o.node for o in outputs])
+    recording = Recording([*inputs, *(array.node for array in captured)], [o.node for o in outputs])
 
     def backwards(primals: Sequence[Array], cotangents: Sequence[Array], _: Sequence[Array]) -> list[Any]:
         mark = _marks()
         again = [p.barrier(primal, *cotangents, mark=mark) for primal in primals]
         results = [wrap(node) for node in recording.replay([array.node for array in again])]
-        return pull_back(results, cotangents, again)
+        return pull_back(results, cotangents, [array.node for array in again])
 
     return Rules(vjp=backwards, jvp=None, vmap=None)

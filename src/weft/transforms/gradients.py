@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import tree
-from weft.graph.node import Handle, describe
+from weft.graph.node import Handle
 from weft.graph.tracing import name_of, trace
 from weft.primitives.base import Array, Tangent
 from weft.transforms.autodiff import fresh, pull_back, push_forward, require_arrays
@@ -24,7 +24,7 @@ def value_and_grad(
     """A function that returns the value of ``fun`` and its gradient.
 
     Args:
-        fun: a function whose result is a scalar array, or a tuple that begins with one.
+        fun: a function whose result is a scalar array, or a tuple that begins with one (`grad`: the array alone).
         argnums: the positions of the arguments to differentiate with respect to; 0 if neither this nor ``argnames``
             is given. The arguments may be arrays in any nesting of list, tuple and dict.
         argnames: the names of keyword arguments to differentiate with respect to.
@@ -80,10 +80,11 @@ def _differentiated(
         require_arrays(name, leaves, structure.paths)
         with trace(name, fun):
             inputs = [fresh(leaf) for leaf in leaves]
+            nodes = [array.node for array in inputs]
             new_args, new_kwargs = chosen.replaced(args, kwargs, structure.unflatten(inputs))
             value = fun(*new_args, **new_kwargs)
             loss = _loss_of(value, name, fun)
-            cotangents = pull_back([loss], [p.ones_like(loss)], inputs)
+            cotangents = pull_back([loss], [p.ones_like(loss)], nodes)
         gradients = [_filled(cotangent, leaf) for cotangent, leaf in zip(cotangents, leaves, strict=True)]
         return value, chosen.result(structure.unflatten(gradients))
 
@@ -97,19 +98,17 @@ def _filled(cotangent: Tangent, like: Array) -> Array:
 def _loss_of(value: Any, name: str, fun: Function) -> Array:
     """The scalar that a function's result is, or begins with."""
     loss = value[0] if isinstance(value, tuple) and value and name == "value_and_grad" else value
-    if name == "grad" and isinstance(value, tuple) and value:
-        loss = value[0]
     if not isinstance(loss, Handle):
+        remedy = " Use mx.value_and_grad for a tuple that begins with one." if isinstance(value, tuple) else ""
         raise ValueError(
-            f"[{name}] {name_of(fun)} returned a {type(value).__name__}; its result should be a scalar array, "
-            "or a tuple that begins with one."
+            f"[{name}] {name_of(fun)} returned a {type(value).__name__}; its result should be a scalar array.{remedy}"
         )
     node = loss.node
     if node.shape != () or not node.dtype.is_inexact:
         remedy = "Reduce it with mx.sum or mx.mean" if node.shape else "Convert it with .astype(mx.float32)"
         raise ValueError(
-            f"[{name}] {name_of(fun)} returned {describe(node.shape, node.dtype)}; gradients are taken of one "
-            f"floating-point number. {remedy}, or use mx.vjp with a cotangent."
+            f"[{name}] {name_of(fun)} returned an array of shape {tuple(node.shape)} and dtype {node.dtype.name}; gradients are "
+            f"taken of a scalar, one floating-point number. {remedy}, or use mx.vjp with a cotangent."
         )
     return loss
 
@@ -120,12 +119,14 @@ class _Chosen:
     def __init__(self, argnums: int | Sequence[int] | None, argnames: str | Sequence[str], name: str) -> None:
         self._name = name
         self._names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
-        self._single = isinstance(argnums, int) or argnums is None
+        self._single = isinstance(argnums, int) or argnums is None or len(tuple(argnums)) == 1
         if argnums is None:
             self._numbers: tuple[int, ...] = () if self._names else (0,)
         else:
             self._numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         self._none = argnums is None and bool(self._names)
+        if not self._numbers and not self._names:
+            raise ValueError(f"[{name}] argnums is empty: name at least one argument to differentiate with respect to.")
         if any(not isinstance(number, int) for number in self._numbers):
             raise TypeError(f"[{name}] argnums takes an int or a sequence of ints, not {argnums!r}.")
         if len(set(self._numbers)) != len(self._numbers) or len(set(self._names)) != len(self._names):
@@ -134,7 +135,7 @@ class _Chosen:
     def leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], tree.Structure]:
         """The leaves of the chosen arguments, and the structure of ``(positional, by name)``."""
         for number in self._numbers:
-            if not -len(args) <= number < len(args):
+            if not 0 <= number < len(args):
                 raise ValueError(
                     f"[{self._name}] Cannot differentiate with respect to argument {number}: the function was called with "
                     f"{len(args)} positional arguments."
@@ -208,10 +209,11 @@ def vjp(fun: Function, primals: Sequence[Array], cotangents: Sequence[Array]) ->
     given = _array_list("vjp", "cotangents", cotangents)
     with trace("vjp", fun):
         inputs = [fresh(array) for array in arrays]
+        nodes = [array.node for array in inputs]
         outputs = _outputs_of("vjp", fun, fun(*inputs))
         _require_same("vjp", "cotangents", given, outputs)
         cast = [_as_dtype_of(cotangent, output) for cotangent, output in zip(given, outputs, strict=True)]
-        results = pull_back(outputs, cast, inputs)
+        results = pull_back(outputs, cast, nodes)
     return outputs, [_filled(result, array) for result, array in zip(results, arrays, strict=True)]
 
 
@@ -239,10 +241,11 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
     _require_same("jvp", "tangents", given, arrays)
     with trace("jvp", fun):
         inputs = [fresh(array) for array in arrays]
+        nodes = [array.node for array in inputs]
         outputs = _outputs_of("jvp", fun, fun(*inputs))
         moving = [
             _as_dtype_of(tangent, array) if array.node.dtype.is_inexact else None
             for tangent, array in zip(given, arrays, strict=True)
         ]
-        results = push_forward(inputs, moving, outputs)
+        results = push_forward(nodes, moving, outputs)
     return outputs, [_filled(result, output) for result, output in zip(results, outputs, strict=True)]

@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.dtypes import Dtype
 from weft.graph.dims import Binding, Dim, resolved
-from weft.graph.node import Node, reachable
-from weft.runtime.devices import Stream, current_stream
+from weft.graph.node import Node, Shape, reachable
+from weft.runtime.devices import current_stream
+
+Aval = tuple[Shape, Dtype]
 
 
 class Recording:
-    """The part of a graph between ``inputs`` and ``outputs``, in topological order."""
+    """The part of a graph between inputs and outputs, in topological order.
+
+    It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``outside`` are the nodes that are
+    used without being part of it.
+    """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
-        self.inputs = list(inputs)
-        self.outputs = list(outputs)
-        depending = set(inputs)
-        self.nodes: list[Node] = []
+        places: dict[Node, int] = {node: place for place, node in enumerate(inputs)}
+        count = len(places)
+        inner: list[Node] = []
         first = min((node.serial for node in inputs), default=0)
         for node in reachable(outputs, first - 1):
-            if node not in depending and (any(source in depending for source in node.inputs) or _is_symbolic(node)):
-                depending.add(node)
-                self.nodes.append(node)
-        self.steps = [(node.primitive, node.inputs, node.params, node.shape, node.dtype, node.stream) for node in self.nodes]
-
-    def outside(self) -> list[Node]:
-        """Nodes that the graph uses without being part of it, apart from constants."""
-        inside = set(self.nodes)
-        used = [source for node in self.nodes for source in node.inputs]
-        return [
-            node for node in dict.fromkeys([*used, *self.outputs]) if node not in inside and not p.is_constant(node)
+            if node not in places and (any(source in places for source in node.inputs) or _is_symbolic(node)):
+                places[node] = count + len(inner)
+                inner.append(node)
+        used = [source for node in inner for source in node.inputs]
+        constants = dict.fromkeys(node for node in [*used, *outputs] if node not in places)
+        places.update((node, -1 - place) for place, node in enumerate(constants))
+        self._others = list(constants)
+        self.outside = [node for node in constants if not p.is_constant(node)]
+        self.has_streams = any(node.stream is not None for node in inner)
+        self._steps = [
+            (node.primitive, tuple([places[x] for x in node.inputs]), node.params, node.shape, node.dtype, node.stream)
+            for node in inner
         ]
+        self._outputs = [places[node] for node in outputs]
+
+    def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
+        """New nodes for all steps; ``remake`` works out shape, dtype and parameters again."""
+        nodes = [*inputs]
+        others = self._others
+        stream = current_stream()
+        for primitive, places, params, shape, dtype, own in self._steps:
+            sources = tuple([nodes[place] if place >= 0 else others[-1 - place] for place in places])
+            if remake is not None:
+                (shape, dtype), params = remake(primitive, sources, params, dtype)
+            nodes.append(Node(primitive, sources, params, shape, dtype, own or stream))
+        return [nodes[place] if place >= 0 else others[-1 - place] for place in self._outputs]
 
     def replay(self, inputs: Sequence[Node]) -> list[Node]:
         """The outputs for other inputs of the same shapes and dtypes, as new nodes."""
-        known: dict[Node, Node] = dict(zip(self.inputs, inputs, strict=True))
-        stream = current_stream()
-        for node, (primitive, sources, params, shape, dtype, own) in zip(self.nodes, self.steps, strict=True):
-            replaced = tuple([known.get(source, source) for source in sources])
-            known[node] = Node(primitive, replaced, params, shape, dtype, own or stream)
-        return [known.get(node, node) for node in self.outputs]
+        return self._run(inputs, None)
 
     def reshaped(self, inputs: Sequence[Node], binding: Binding) -> list[Node]:
         """The outputs for inputs of other shapes: shapes and parameters are worked out again."""
-        known: dict[Node, Node] = dict(zip(self.inputs, inputs, strict=True))
-        stream: Stream | None = current_stream()
-        for node, (primitive, sources, params, _, _, own) in zip(self.nodes, self.steps, strict=True):
-            replaced = tuple([known.get(source, source) for source in sources])
+
+        def remake(primitive: p.Primitive, sources: tuple[Node, ...], params: Any, dtype: Dtype) -> tuple[Aval, Any]:
             values = resolved(params, binding)
+            if primitive is p.constant:
+                return ((), dtype), values
             keywords: dict[str, Any] = dict(zip(primitive.parameters, values, strict=True))
-            shape, dtype = (), node.dtype
-            if primitive is not p.constant:
-                shape, dtype = primitive.infer(*replaced, **keywords)
-            known[node] = Node(primitive, replaced, values, shape, dtype, own or stream)
-        return [known.get(node, node) for node in self.outputs]
+            return primitive.infer(*sources, **keywords), values
+
+        return self._run(inputs, remake)
 
 
 def _is_symbolic(node: Node) -> bool:

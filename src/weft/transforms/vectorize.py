@@ -40,6 +40,10 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
 
     @functools.wraps(fun, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            raise TypeError(
+                f"[vmap] Keyword arguments cannot be mapped, got {sorted(kwargs)}: pass them by position, with an entry in in_axes."
+            )
         leaves, structure = tree.flatten(args)
         axes = [_checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)]
         size = _common_size(leaves, axes)
@@ -47,12 +51,12 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             inputs = [
                 leaf if axis is None else _placeholder(record, leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)
             ]
-            value = fun(*structure.unflatten(inputs), **kwargs)
-            results, result_structure = tree.flatten(value)
-            places = tree.broadcast_prefix(out_axes, result_structure, "vmap: out_axes")
             known = {
                 x.node: (leaf, axis) for x, leaf, axis in zip(inputs, leaves, axes, strict=True) if axis is not None
             }
+            value = fun(*structure.unflatten(inputs))
+            results, result_structure = tree.flatten(value)
+            places = tree.broadcast_prefix(out_axes, result_structure, "vmap: out_axes")
             arrays = _batched(results, known, fun)
         outputs = [_placed(array, place, size) for array, place in zip(arrays, places, strict=True)]
         return result_structure.unflatten(outputs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
@@ -321,6 +321,14 @@ class Lanes:
     def _few(self, x: Value, places: Value) -> Value:
         return places & (8 * x.dtype.size - 1)
 
+    @overload
+    def select(self, condition: Value, yes: Value, no: Value | Number) -> Value: ...
+    @overload
+    def select(self, condition: Value, yes: Number, no: Value) -> Value: ...
+    @overload
+    def select(self, condition: Value, yes: Complex, no: Complex) -> Complex: ...
+    @overload
+    def select(self, condition: Value, yes: Any, no: Any) -> Any: ...
     def select(self, condition: Value, yes: Any, no: Any) -> Any:
         """``yes`` where ``condition`` holds, else ``no``."""
         if isinstance(yes, Complex) or isinstance(no, Complex):

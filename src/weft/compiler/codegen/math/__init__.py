@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Complex, Lanes, Value
 from weft.compiler.codegen.math import (
+    complex,
     error,
     exponential,
     hyperbolic,
@@ -28,11 +29,15 @@ class MathLanes(Lanes):
     """Lanes with the functions of mathematics.
 
     Arguments are float32 or float64 values, or half-precision ones, which are held as float32; the result then is a
-    float32 value that the caller rounds.
+    float32 value that the caller rounds. What is annotated ``Any`` takes `Complex` too; the powers and divisions take
+    integers.
     """
 
     def exp(self, x: Any) -> Any:
-        return exponential.exp(self, working(x))
+        return complex.exp(self, x) if isinstance(x, Complex) else exponential.exp(self, working(x))
+
+    def exp2(self, x: Value) -> Value:
+        return exponential.exp2(self, working(x))
 
     def expm1(self, x: Value) -> Value:
         return exponential.expm1(self, working(x))
@@ -41,66 +46,91 @@ class MathLanes(Lanes):
         return exponential.sigmoid(self, working(x))
 
     def log(self, x: Any) -> Any:
-        return logarithm.log(self, working(x))
+        return complex.log(self, x) if isinstance(x, Complex) else logarithm.log(self, working(x))
 
     def log2(self, x: Any) -> Any:
-        return logarithm.log2(self, working(x))
+        return complex.log2(self, x) if isinstance(x, Complex) else logarithm.log2(self, working(x))
 
     def log10(self, x: Any) -> Any:
-        return logarithm.log10(self, working(x))
+        return complex.log10(self, x) if isinstance(x, Complex) else logarithm.log10(self, working(x))
 
     def log1p(self, x: Any) -> Any:
-        return logarithm.log1p(self, working(x))
-
-    def logaddexp(self, x: Any, y: Any) -> Any:
-        return logarithm.logaddexp(self, working(x), working(y))
+        return complex.log1p(self, x) if isinstance(x, Complex) else logarithm.log1p(self, working(x))
 
     def sin(self, x: Any) -> Any:
-        return trigonometric.sin(self, working(x))
+        return complex.sin(self, x) if isinstance(x, Complex) else trigonometric.sin(self, working(x))
 
     def cos(self, x: Any) -> Any:
-        return trigonometric.cos(self, working(x))
+        return complex.cos(self, x) if isinstance(x, Complex) else trigonometric.cos(self, working(x))
 
     def tan(self, x: Any) -> Any:
-        return trigonometric.tan(self, working(x))
+        return complex.tan(self, x) if isinstance(x, Complex) else trigonometric.tan(self, working(x))
 
     def arcsin(self, x: Any) -> Any:
-        return inverse_trigonometric.arcsin(self, working(x))
+        return complex.arcsin(self, x) if isinstance(x, Complex) else inverse_trigonometric.arcsin(self, working(x))
 
     def arccos(self, x: Any) -> Any:
-        return inverse_trigonometric.arccos(self, working(x))
+        return complex.arccos(self, x) if isinstance(x, Complex) else inverse_trigonometric.arccos(self, working(x))
 
     def arctan(self, x: Any) -> Any:
-        return inverse_trigonometric.arctan(self, working(x))
+        return complex.arctan(self, x) if isinstance(x, Complex) else inverse_trigonometric.arctan(self, working(x))
 
     def sinh(self, x: Any) -> Any:
-        return hyperbolic.sinh(self, working(x))
+        return complex.sinh(self, x) if isinstance(x, Complex) else hyperbolic.sinh(self, working(x))
 
     def cosh(self, x: Any) -> Any:
-        return hyperbolic.cosh(self, working(x))
+        return complex.cosh(self, x) if isinstance(x, Complex) else hyperbolic.cosh(self, working(x))
 
     def tanh(self, x: Any) -> Any:
-        return hyperbolic.tanh(self, working(x))
+        return complex.tanh(self, x) if isinstance(x, Complex) else hyperbolic.tanh(self, working(x))
 
     def arcsinh(self, x: Any) -> Any:
-        return hyperbolic.arcsinh(self, working(x))
+        return complex.arcsinh(self, x) if isinstance(x, Complex) else hyperbolic.arcsinh(self, working(x))
 
     def arccosh(self, x: Any) -> Any:
-        return hyperbolic.arccosh(self, working(x))
+        return complex.arccosh(self, x) if isinstance(x, Complex) else hyperbolic.arccosh(self, working(x))
 
     def arctanh(self, x: Any) -> Any:
-        return hyperbolic.arctanh(self, working(x))
-
-    def arctan2(self, y: Value, x: Value) -> Value:
-        return inverse_trigonometric.arctan2(self, working(y), working(x))
+        return complex.arctanh(self, x) if isinstance(x, Complex) else hyperbolic.arctanh(self, working(x))
 
     def erf(self, x: Value) -> Value:
         return error.erf(self, working(x))
 
+    def erfinv(self, x: Value) -> Value:
+        return error.erfinv(self, working(x))
+
     def rsqrt(self, x: Any) -> Any:
-        return power.rsqrt(self, working(x))
+        return complex.rsqrt(self, x) if isinstance(x, Complex) else power.rsqrt(self, working(x))
+
+    def sqrt(self, x: Any) -> Any:
+        return complex.sqrt(self, x) if isinstance(x, Complex) else super().sqrt(x)
+
+    def absolute(self, x: Any) -> Any:
+        return complex.absolute(self, x) if isinstance(x, Complex) else super().absolute(x)
+
+    def square(self, x: Any) -> Any:
+        return x * x
+
+    def reciprocal(self, x: Any) -> Any:
+        return complex.reciprocal(self, x) if isinstance(x, Complex) else 1.0 / x
+
+    def complex_divide(self, x: Complex, y: Any) -> Complex:
+        return complex.divide(self, x, y)
+
+    def sign(self, x: Any) -> Any:
+        return complex.sign(self, x) if isinstance(x, Complex) else super().sign(x)
+
+    def arctan2(self, y: Value, x: Value) -> Value:
+        return inverse_trigonometric.arctan2(self, working(y), working(x))
+
+    def logaddexp(self, x: Any, y: Any) -> Any:
+        if isinstance(x, Complex):
+            return complex.logaddexp(self, x, y)
+        return logarithm.logaddexp(self, working(x), working(y))
 
     def power(self, x: Any, y: Any) -> Any:
+        if isinstance(x, Complex):
+            return complex.power(self, x, y)
         if x.dtype.is_floating:
             return power.power(self, working(x), working(y))
         return integer.power(self, x, y)

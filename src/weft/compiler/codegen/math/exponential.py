@@ -1,13 +1,23 @@
 """exp and what is close to it.
 
-With ``x = n ln 2 + r`` and ``abs(r) <= ln(2) / 2``: ``exp(x) = 2^n (1 + r + r^2 Q(r))`` (Cody and Waite, 1980), where the
-coefficients of Q are a minimax fit (``tools/fit.py exp``).
+With ``x = n ln 2 + r`` and ``abs(r) <= ln(2) / 2``: ``exp(x) = 2^n (1 + r + r^2 Q(r))`` (Cody and Waite, 1980), where
+the coefficients of Q are a minimax fit (``tools/fit.py exp exp2``).
 """
 
 from __future__ import annotations
 
 from weft.compiler.codegen.lanes import Lanes, Value
-from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, Format, Table, at_least, at_most, format_of
+from weft.compiler.codegen.math.parts import (
+    FLOAT32,
+    FLOAT64,
+    Format,
+    Pair,
+    Table,
+    at_least,
+    at_most,
+    fast_two_sum,
+    format_of,
+)
 
 LOG2_E = 1.4426950408889634
 LN2: Table = {
@@ -31,6 +41,27 @@ Q: Table = {
 }
 # Beyond these the result is 0 or infinity in any case, and 2^n still has an encoding as two factors.
 RANGE: Table = {FLOAT32: (-105.0, 90.0), FLOAT64: (-746.0, 711.0)}
+# 2^r = 1 + r Q(r) for abs(r) <= 1/2
+EXP2: Table = {
+    FLOAT32: (0.00015823996, 0.001341768, 0.009617065, 0.055502728, 0.24022655, 0.69314724),
+    FLOAT64: (
+        2.8681783946848622e-11,
+        4.4733853837120805e-10,
+        7.052975034645429e-09,
+        1.0177931766923025e-07,
+        1.321549128572306e-06,
+        1.5252734168119808e-05,
+        0.00015403530388915113,
+        0.001333355814603251,
+        0.009618129107630229,
+        0.05550410866482338,
+        0.2402265069591007,
+        0.6931471805599453,
+    ),
+}
+# Exponents beyond these give 0 or infinity in any case.
+EXPONENTS: Table = {FLOAT32: (-152.0, 130.0), FLOAT64: (-1080.0, 1026.0)}
+
 EXPM1_IS_INFINITE = {FLOAT32: 89.0, FLOAT64: 710.0}
 
 
@@ -79,6 +110,21 @@ def exp_of_negative(L: Lanes, x: Value) -> Value:
     return L.bitcast(y + ((bits - 2 * format_.bias) << format_.fraction_bits), format_.dtype)
 
 
+def exp2(L: Lanes, x: Value) -> Value:
+    return exp2_pair(L, Pair(x, L.constant(0.0, x.dtype)))
+
+
+def exp2_pair(L: Lanes, x: Pair) -> Value:
+    """``2^x`` of a pair; 0 or infinity where its exponent leaves the format."""
+    format_ = format_of(x.high)
+    lowest, highest = EXPONENTS[format_]
+    high = at_most(L, at_least(L, x.high, lowest), highest)
+    shifter = format_.shifter + 2 * format_.bias
+    shifted = high + shifter
+    r = (high - (shifted - shifter)) + x.low
+    return scale(L, L.polynomial(r, (*EXP2[format_], 1.0)), L.bitcast(shifted, format_.unsigned))
+
+
 def expm1(L: Lanes, x: Value) -> Value:
     """``exp(x) - 1`` from ``2^n (r + r^2 Q(r)) + (2^n - 1)``."""
     format_ = format_of(x)
@@ -96,8 +142,8 @@ def expm1(L: Lanes, x: Value) -> Value:
 def sigmoid(L: Lanes, x: Value) -> Value:
     """``1 / (1 + exp(-x))``.
 
-    With ``exp(-x) = 2^n (1 + t)`` and ``n = h + k`` it is ``2^-h / (2^-h + 2^k + 2^k t)``: no factor leaves the format, and
-    only two operations round the result, the last sum and the division.
+    With ``exp(-x) = 2^n (1 + t)`` and ``n = h + k`` it is ``2^-h / (2^-h + 2^k + 2^k t)``: no factor leaves the
+    format, and hardly more than the last sum and the division round the result.
     """
     format_ = format_of(x)
     lowest, _ = RANGE[format_]
@@ -108,4 +154,5 @@ def sigmoid(L: Lanes, x: Value) -> Value:
     encoded = half << format_.fraction_bits
     inverse = L.bitcast(((2 * format_.bias) << format_.fraction_bits) - encoded, format_.dtype)
     rest = L.bitcast((bits - half) << format_.fraction_bits, format_.dtype)
-    return inverse / L.fma(rest, t, inverse + rest)
+    total = fast_two_sum(rest, inverse)
+    return inverse / (total.high + L.fma(rest, t, total.low))

@@ -1,13 +1,13 @@
 """arcsin, arccos, arctan, arctan2.
 
-Each is a polynomial on a part of its domain and a symmetry for the rest. The coefficients are minimax fits (``tools/fit.py
-arctan arcsin``).
+Each is a polynomial on a part of its domain and a symmetry for the rest. The coefficients are minimax fits
+(``tools/fit.py arctan arcsin``).
 """
 
 from __future__ import annotations
 
 from weft.compiler.codegen.lanes import Lanes, Value
-from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, INFINITY, Table, flip_sign, format_of, sign_of
+from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, Table, flip_sign, format_of, sign_of
 
 # pi / 2 and what rounding it loses
 HALF_PI: Table = {
@@ -118,7 +118,10 @@ def _arcsin_parts(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
 def arcsin(L: Lanes, x: Value) -> Value:
     half_pi, rest = HALF_PI[format_of(x)]
     beyond, s, t = _arcsin_parts(L, x)
-    y = L.select(beyond, L.fma(s, -2.0, half_pi) - L.fma(t, 2.0, -rest), s + t)
+    double = 2.0 * s
+    high = half_pi - double
+    lost = ((half_pi - high) - double) + rest
+    y = L.select(beyond, high + L.fma(t, -2.0, lost), s + t)
     return L.copysign(y, x)
 
 

@@ -10,7 +10,7 @@ from weft.compiler.codegen.lanes import Lanes, Value
 from weft.compiler.codegen.math import exponential
 from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, INFINITY, NAN, Pair, Table, format_of, two_sum
 
-LN2 = 0.6931471805599453
+LN2, LN2_LOST = 0.6931471805599453, 2.3190468138462996e-17
 P: Table = {
     FLOAT32: (-0.07635416, 0.12762852, -0.13160217, 0.14201465, -0.16623335, 0.20001249, -0.25000823, 0.3333333),
     FLOAT64: (
@@ -65,9 +65,10 @@ def split(L: Lanes, x: Value) -> tuple[Value, Value]:
 def integer_to_float(L: Lanes, n: Value, like: Value) -> Value:
     """A small integer as a float: for 64 bits by the bits of a sum, because few machines convert such vectors."""
     format_ = format_of(like)
-    if format_ is FLOAT32:
-        return L.convert(n, format_.dtype)
-    return L.bitcast(n + SHIFTER_BITS, format_.dtype) - format_.shifter
+    if format_ is FLOAT64:
+        return L.bitcast(n + SHIFTER_BITS, format_.dtype) - format_.shifter
+    converted: Value = L.convert(n, format_.dtype)
+    return converted
 
 
 SHIFTER_BITS = 0x4338000000000000
@@ -82,7 +83,15 @@ def with_special_values(L: Lanes, x: Value, y: Value) -> Value:
 
 def log(L: Lanes, x: Value) -> Value:
     e, f = split(L, x)
-    return with_special_values(L, x, L.fma(e, LN2, f + _tail(L, f)))
+    return with_special_values(L, x, _put_together(L, e, f))
+
+
+def _put_together(L: Lanes, e: Value, f: Value) -> Value:
+    """``e ln 2 + log(1 + f)``."""
+    tail = _tail(L, f)
+    if format_of(f) is FLOAT64:  # float32 has a number closer to ln 2
+        tail = L.fma(e, LN2_LOST, tail)
+    return L.fma(e, LN2, f + tail)
 
 
 def _tail(L: Lanes, f: Value) -> Value:
@@ -110,18 +119,23 @@ def log1p(L: Lanes, x: Value) -> Value:
 
 
 def log1p_pair(L: Lanes, x: Pair) -> Value:
-    """``log(1 + x)`` of a pair: what ``1 + x`` loses by rounding joins the fraction, after division by the power of two."""
-    format_ = format_of(x.high)
+    """``log(1 + x)`` of a pair."""
     total = two_sum(L.constant(1.0, x.high.dtype), x.high)
-    lost = L.select(total.high < INFINITY, total.low + x.low, 0.0)
-    bits = L.bitcast(total.high, format_.signed)
+    return log_pair(L, Pair(total.high, total.low + x.low))
+
+
+def log_pair(L: Lanes, x: Pair) -> Value:
+    """The logarithm of a pair of normal numbers: the lower one joins the fraction, divided by the power of two."""
+    format_ = format_of(x.high)
+    low = L.select(x.high < INFINITY, x.low, 0.0)
+    bits = L.bitcast(x.high, format_.signed)
     exponent = (bits - SQRT_HALF_BITS[format_]) >> format_.fraction_bits
     shifted = exponent << format_.fraction_bits
     # 2^(1 - e), because 2^-e has no encoding for the largest e.
-    factor = L.bitcast(((format_.bias + 1) << format_.fraction_bits) - shifted, format_.dtype)
-    f = L.fma(lost * 0.5, factor, L.bitcast(bits - shifted, format_.dtype) - 1.0)
+    factor = L.bitcast(L.constant((format_.bias + 1) << format_.fraction_bits, bits.dtype) - shifted, format_.dtype)
+    f = L.fma(low * 0.5, factor, L.bitcast(bits - shifted, format_.dtype) - 1.0)
     e = integer_to_float(L, exponent, x.high)
-    return with_special_values(L, total.high, L.fma(e, LN2, f + _tail(L, f)))
+    return with_special_values(L, x.high, _put_together(L, e, f))
 
 
 def logaddexp(L: Lanes, x: Value, y: Value) -> Value:

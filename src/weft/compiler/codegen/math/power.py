@@ -1,8 +1,11 @@
 """Powers, remainders and roots of floating-point numbers.
 
-``pow(x, y) = 2^(y log2(x))``. The logarithm needs as many more bits as the exponent of the result has, so it is a pair of
-numbers: with ``x = 2^e (1 + f)`` and ``s = f / (2 + f)``, ``log2(x) = e + s (2 / ln 2 + s^2 (2 / (3 ln 2) + s^2 P(s^2)))``,
-where everything but P is computed in pairs. The coefficients are fits (``tools/fit.py log2_odd exp2``).
+``pow(x, y) = 2^(y log2(x))``. The logarithm needs as many more bits as the exponent of the result has, so it is a pair
+of numbers: with ``x = 2^e (1 + f)`` and ``s = f / (2 + f)``,
+
+    log2(x) = e + s (2 / ln 2 + s^2 (2 / (3 ln 2) + s^2 P(s^2)))
+
+where everything but P is computed in pairs. The coefficients are a minimax fit (``tools/fit.py log2_odd``).
 """
 
 from __future__ import annotations
@@ -16,8 +19,6 @@ from weft.compiler.codegen.math.parts import (
     NAN,
     Pair,
     Table,
-    at_least,
-    at_most,
     divide_to_pair,
     fast_two_sum,
     flip_sign,
@@ -49,26 +50,6 @@ P: Table = {
         0.5770780163555851,
     ),
 }
-# 2^r = 1 + r Q(r) for abs(r) <= 1/2
-EXP2: Table = {
-    FLOAT32: (0.00015823996, 0.001341768, 0.009617065, 0.055502728, 0.24022655, 0.69314724),
-    FLOAT64: (
-        2.8681783946848622e-11,
-        4.4733853837120805e-10,
-        7.052975034645429e-09,
-        1.0177931766923025e-07,
-        1.321549128572306e-06,
-        1.5252734168119808e-05,
-        0.00015403530388915113,
-        0.001333355814603251,
-        0.009618129107630229,
-        0.05550410866482338,
-        0.2402265069591007,
-        0.6931471805599453,
-    ),
-}
-# Exponents beyond these give 0 or infinity in any case.
-EXPONENTS: Table = {FLOAT32: (-152.0, 130.0), FLOAT64: (-1080.0, 1026.0)}
 
 
 def rsqrt(L: Lanes, x: Value) -> Value:
@@ -95,27 +76,16 @@ def _constant_plus(L: Lanes, constant: tuple[float, ...], high: Value, low: Valu
     return Pair(total.high, total.low + (low + constant[1]))
 
 
-def exp2_pair(L: Lanes, x: Pair) -> Value:
-    """``2^x`` of a pair; 0 or infinity where its exponent leaves the format."""
-    format_ = format_of(x.high)
-    lowest, highest = EXPONENTS[format_]
-    high = at_most(L, at_least(L, x.high, lowest), highest)
-    shifter = format_.shifter + 2 * format_.bias
-    shifted = high + shifter
-    r = (high - (shifted - shifter)) + x.low
-    return exponential.scale(L, L.polynomial(r, (*EXP2[format_], 1.0)), L.bitcast(shifted, format_.unsigned))
-
-
 def power(L: Lanes, x: Value, y: Value) -> Value:
     """``x^y`` with the special values of C99 (annex F.9.4.4)."""
     size = L.absolute(x)
     logarithm_ = log2_pair(L, size)
     high = L.select(size < INFINITY, L.select(L.equal(size, 0.0), -INFINITY, logarithm_.high), size)
     product = high * y
-    lowest, highest = EXPONENTS[format_of(x)]
+    lowest, highest = exponential.EXPONENTS[format_of(x)]
     inside = L.select(product > lowest, product < highest, False)
     low = L.fma(logarithm_.low, y, L.fma(high, y, -product))
-    result = exp2_pair(L, Pair(product, L.select(inside, low, 0.0)))
+    result = exponential.exp2_pair(L, Pair(product, L.select(inside, low, 0.0)))
     return _with_signs_and_ones(L, x, y, size, result)
 
 

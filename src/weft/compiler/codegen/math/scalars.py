@@ -41,7 +41,7 @@ def call_each_lane(L: Lanes, function: ScalarFunction, *arguments: Value) -> Val
 def replace_lanes(
     L: Lanes, condition: Value, values: Sequence[Value], make: Callable[[Value], Sequence[Value]]
 ) -> list[Value]:
-    """``values``, or where ``condition`` holds those that ``make(condition)`` emits: code that runs if any lane needs it."""
+    """``values``, but what ``make(condition)`` emits where ``condition`` holds: code that runs if any lane needs it."""
     emitter = L.emitter
     types = [L.type_of(value.dtype) for value in values]
     slots = [emitter.slot(type_) for type_ in types]
@@ -123,9 +123,9 @@ define internal double @weft.wrap_angle(double %x, double %quarters) cold noinli
 )
 
 # An angle in [-pi/2, pi/2] whose sine is that of x plus some quarter turns, for finite x beyond 2^16. In turns,
-# x / (2 pi) = m 2^e / (2 pi) with an integer m: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo 2^192, are
-# the fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored (sin(pi - a) = sin(a)), and
-# the result becomes radians by a product of pairs.
+# x / (2 pi) = m 2^e / (2 pi) with an integer m: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo
+# 2^192, are the fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored, as
+# sin(pi - a) = sin(a), and the result becomes radians by a product of pairs.
 WRAP_ANGLE = ScalarFunction("weft.wrap_angle", _WRAP_ANGLE)
 
 _REMAINDER = """

@@ -1,10 +1,10 @@
 """sin, cos, tan.
 
-With the multiple ``n`` of pi that is nearest to x: ``sin(x) = (-1)^n sin(r)``, ``r = x - n pi`` in three parts (Cody and
-Waite, 1980), and ``sin(r) = r + r^3 P(r^2)`` for ``abs(r) <= pi / 2``. cos is the same with the nearest odd multiple of
-``pi / 2``; tan has a polynomial of its own on an eighth of a turn. Arguments beyond what three parts allow are reduced one
-by one with as many digits of ``1 / pi`` as they need (Payne and Hanek, 1983). The coefficients are minimax fits
-(``tools/fit.py sin tan``).
+With the multiple ``n`` of pi that is nearest to x: ``sin(x) = (-1)^n sin(r)``, ``r = x - n pi`` in three parts (Cody
+and Waite, 1980), and ``sin(r) = r + r^3 P(r^2)`` for ``abs(r) <= pi / 2``. cos is the same with the nearest odd
+multiple of ``pi / 2``; tan has a polynomial of its own on an eighth of a turn. Arguments beyond what three parts allow
+are reduced one by one with as many digits of ``1 / pi`` as they need (Payne and Hanek, 1983). The coefficients are
+minimax fits (``tools/fit.py sin tan``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from weft.compiler.codegen.math.parts import (
     INFINITY,
     Pair,
     Table,
+    fast_two_sum,
     flip_sign,
     format_of,
     sign_of,
@@ -141,8 +142,10 @@ def _tangent(L: Lanes, angle: Pair, odd: Value) -> Value:
     r = angle.high
     square = r * r
     tail = L.fma(r * square, L.polynomial(square, TANGENT[format_of(r)]), L.fma(square, angle.low, angle.low))
-    tangent = r + tail
-    return L.select(odd, -1.0, tangent) / L.select(odd, tangent, 1.0)
+    tangent = fast_two_sum(r, tail)
+    inverse = -1.0 / tangent.high
+    lost = L.fma(inverse, tangent.low, L.fma(inverse, tangent.high, 1.0))
+    return L.select(odd, L.fma(inverse, lost, inverse), tangent.high)
 
 
 def _quarter_angle(L: Lanes, x: Value) -> tuple[Pair, Value]:

@@ -1,0 +1,83 @@
+"""Reading arrays from files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+from typing import IO, Any
+
+from weft.array import array
+from weft.io.numpy_files import load_npy, load_npz
+from weft.io.places import File, called, is_open
+from weft.io.safetensors_files import load_safetensors
+from weft.runtime.devices import StreamOrDevice, as_stream
+
+__all__ = ["load"]
+
+Loaded = array | dict[str, array] | tuple[dict[str, array], dict[str, Any]]
+
+_FORMATS = ("npy", "npz", "safetensors")
+
+
+def load(
+    file: File,
+    /,
+    format: str | None = None,
+    return_metadata: bool = False,
+    *,
+    stream: StreamOrDevice = None,
+) -> Loaded:
+    """Load arrays from a ``.npy``, ``.npz`` or ``.safetensors`` file.
+
+    Objects that NumPy would unpickle are refused: a file from elsewhere can do no harm.
+
+    Args:
+        file: a name, or a file opened for reading bytes.
+        format: ``"npy"``, ``"npz"`` or ``"safetensors"``; what the name ends in if None.
+        return_metadata: whether to return the metadata of a ``.safetensors`` file as well.
+
+    Returns:
+        The array of a ``.npy`` file, else a dict of arrays by name; with the metadata, a pair of dicts.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or of another format, or holds what is no array of numbers.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> mx.savez(file, a=mx.array([1, 2]), b=mx.array([True]))
+    >>> _ = file.seek(0)
+    >>> mx.load(file, format="npz")
+    {'a': array([1, 2], dtype=int32), 'b': array([True], dtype=bool)}
+    """
+    as_stream(stream)  # says so if it is none
+    if not is_open(file) and not isinstance(file, (str, os.PathLike)):
+        raise TypeError(f"[load] file must be a name or a file opened for reading bytes, not {file!r}.")
+    kind = _format(file) if format is None else format
+    if kind not in _FORMATS:
+        raise ValueError(f"[load] Unknown format {kind!r}; known ones are {', '.join(map(repr, _FORMATS))}.")
+    if return_metadata and kind != "safetensors":
+        raise ValueError(f"[load] Files of the format {kind!r} have no metadata; only 'safetensors' files do.")
+    if is_open(file):
+        return _read(file, kind, return_metadata)  # type: ignore[arg-type]  # it is open
+    with open(file, "rb") as opened:  # type: ignore[arg-type]  # it is a name
+        return _read(opened, kind, return_metadata)
+
+
+def _format(file: Any) -> str:
+    name = getattr(file, "name", "") if is_open(file) else os.fspath(file)
+    extension = PurePath(name).suffix if isinstance(name, str) else ""
+    if not extension:
+        raise ValueError(
+            f"[load] The format of {called(file)} does not show in a name: give format='npy', 'npz' or 'safetensors'."
+        )
+    return extension[1:]
+
+
+def _read(file: IO[bytes], kind: str, return_metadata: bool) -> Loaded:
+    if kind == "npy":
+        return load_npy(file)
+    if kind == "npz":
+        return load_npz(file)
+    arrays, metadata = load_safetensors(file)
+    return (arrays, metadata) if return_metadata else arrays

@@ -1,0 +1,86 @@
+"""Updates of a part of an array that combine new values with old ones."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import weft.primitives as p
+from weft.ops.arguments import Array
+from weft.ops.subscripts import divided, new_value, update
+
+__all__ = ["ArrayAt"]
+
+
+@final
+class ArrayAt:
+    """Elements of an array that are to be combined with others: ``a.at[index].add(value)``."""
+
+    __slots__ = ("_array", "_index", "_is_indexed")
+    __module__ = "weft.core"
+
+    def __init__(self, array: Array) -> None:
+        self._array, self._index, self._is_indexed = array, None, False
+
+    def __getitem__(self, index: Any) -> ArrayAt:
+        selected = ArrayAt(self._array)
+        selected._index, selected._is_indexed = index, True
+        return selected
+
+    def _combined(self, value: Any, mode: str) -> Array:
+        if not self._is_indexed:
+            raise ValueError(f"Say where: a.at[index].{mode}(value).")
+        return update(self._array, self._index, value, mode)
+
+    def add(self, value: Any) -> Array:
+        """A copy of the array in which ``value`` is added at the index.
+
+        >>> mx.array([1, 2, 3]).at[:2].add(10)
+        array([11, 12, 3], dtype=int32)
+        """
+        return self._combined(value, "add")
+
+    def subtract(self, value: Any) -> Array:
+        """A copy of the array in which ``value`` is subtracted at the index.
+
+        >>> mx.array([1, 2, 3]).at[0].subtract(1)
+        array([0, 2, 3], dtype=int32)
+        """
+        return self._combined(_negated(self._array, value), "add")
+
+    def multiply(self, value: Any) -> Array:
+        """A copy of the array that is multiplied by ``value`` at the index.
+
+        >>> mx.array([1, 2, 3]).at[::2].multiply(10)
+        array([10, 2, 30], dtype=int32)
+        """
+        return self._combined(value, "multiply")
+
+    def divide(self, value: Any) -> Array:
+        """A copy of the array that is divided by ``value`` at the index; quotients of integers are rounded down.
+
+        >>> mx.array([1.0, 2.0, 3.0]).at[0].divide(2)
+        array([0.5, 2, 3], dtype=float32)
+        """
+        if not self._is_indexed:
+            raise ValueError("Say where: a.at[index].divide(value).")
+        return divided(self._array, self._index, value)
+
+    def maximum(self, value: Any) -> Array:
+        """A copy of the array with the larger of element and ``value`` at the index.
+
+        >>> mx.array([1, 2, 3]).at[:].maximum(2)
+        array([2, 2, 3], dtype=int32)
+        """
+        return self._combined(value, "maximum")
+
+    def minimum(self, value: Any) -> Array:
+        """A copy of the array with the smaller of element and ``value`` at the index.
+
+        >>> mx.array([1, 2, 3]).at[:].minimum(2)
+        array([1, 2, 2], dtype=int32)
+        """
+        return self._combined(value, "minimum")
+
+
+def _negated(x: Array, value: Any) -> Any:
+    return p.negative(new_value(x, value))

@@ -1,0 +1,86 @@
+"""Arrays from whatever holds numbers: Python's, NumPy's and other libraries' data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.dtypes import Dtype, as_dtype
+from weft.graph.node import Handle
+from weft.ops.arguments import Array, fresh
+from weft.ops.convert import as_array
+from weft.ops.nested import from_nested
+
+__all__ = ["asarray", "construct", "from_dlpack"]
+
+
+def construct(value: Any, dtype: Dtype | None = None) -> Array:
+    """A new array of ``value``; see `mx.array`."""
+    if dtype is not None:
+        dtype = as_dtype(dtype)
+    if isinstance(value, Handle):
+        found = as_array(value, dtype)
+        return fresh(found) if found is value else found
+    if isinstance(value, (bool, int, float, complex)):
+        return as_array(value, dtype)
+    if isinstance(value, (list, tuple)):
+        return from_nested(value, dtype)
+    return as_array(_foreign(value), dtype)
+
+
+def _foreign(value: Any) -> Any:
+    """NumPy data, in the byte order of the machine, of what offers it in its own way."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__") or hasattr(value, "__array__"):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    try:
+        return np.asarray(memoryview(value))
+    except TypeError:
+        return value
+
+
+def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> Array:
+    """An array of ``a``, which may be one already.
+
+    Args:
+        a: a number, nested lists, an array, or NumPy data; see `mx.array`.
+        dtype: of the elements; that of ``a`` if None.
+        copy: False refuses whatever would have to be copied, which is everything but an array of that dtype.
+
+    Raises:
+        ValueError: a copy is needed and ``copy`` is False.
+
+    >>> mx.asarray([1, 2])
+    array([1, 2], dtype=int32)
+    """
+    if copy is False and not (isinstance(a, Handle) and (dtype is None or dtype is a.node.dtype)):
+        raise ValueError("[asarray] This cannot be made an array of that dtype without a copy; leave copy=False out.")
+    return construct(a, dtype)
+
+
+def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
+    """An array of another library's, through DLPack. The elements are copied.
+
+    Args:
+        x: an object with ``__dlpack__`` on the CPU.
+        copy: False is refused, unless ``x`` is an array of this library.
+
+    Raises:
+        TypeError: ``x`` offers no DLPack.
+        ValueError: ``copy`` is False.
+
+    >>> import numpy as np
+    >>> mx.from_dlpack(np.arange(3, dtype=np.int32))
+    array([0, 1, 2], dtype=int32)
+    """
+    if isinstance(x, Handle):
+        return fresh(x)
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
+    if copy is False:
+        raise ValueError("[from_dlpack] Memory of another library is always copied; leave copy=False out.")
+    return construct(np.from_dlpack(x))

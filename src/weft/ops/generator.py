@@ -1,0 +1,134 @@
+"""The generator of random numbers: keys, the key of the global generator, and uniform numbers made of a key."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, Shape, describe
+from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
+from weft.ops.convert import from_numpy
+from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+
+__all__ = ["key", "seed", "split", "state"]
+
+state: list[Array] = []
+"""The key of the global generator. `seed` sets it, every function that is called without a key moves it on."""
+
+_state_lock = threading.Lock()
+
+_FLOAT32_BELOW_ONE = 1 - 2.0**-24
+_ABOVE_MINUS_ONE = -_FLOAT32_BELOW_ONE
+
+
+def key(seed: int) -> Array:
+    """The key that belongs to a number.
+
+    Args:
+        seed: from 0 to 2**64 - 1.
+
+    >>> mx.random.key(42)
+    array([0, 42], dtype=uint32)
+    """
+    number = integer_of("random.key", "seed", seed)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"[random.key] A seed is a number from 0 to 2**64 - 1, not {number}.")
+    return from_numpy(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
+
+
+def seed(seed: int) -> None:
+    """Start the global generator from a number.
+
+    >>> mx.random.seed(0)
+    >>> mx.random.uniform(shape=(2,))
+    array([0.576551, 0.299172], dtype=float32)
+    """
+    fresh_state = key(seed)
+    with _state_lock:
+        state[:] = [fresh_state]
+
+
+def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
+    """``num`` independent keys made of one: ``uint32[num, 2]``.
+
+    >>> mx.random.split(mx.random.key(0), 3).shape
+    (3, 2)
+    """
+    return random_words("split", (integer_of("split", "num", num), 2), _checked_key("split", key), as_stream(stream))
+
+
+def _next_key() -> Array:
+    """The next key of the global generator, which moves on."""
+    with _state_lock:
+        pair = p.random_bits(state[0], shape=(2, 2))
+        state[0], taken = (
+            p.squeeze(p.slice_(pair, starts=(row, 0), sizes=(1, 2), steps=(1, 1)), axes=(0,)) for row in (0, 1)
+        )
+        return taken
+
+
+def random_words(name: str, shape: Shape, key: Any, stream: Stream | None) -> Array:
+    """Random ``uint32`` of ``shape``, of ``key`` or of the next one of the global generator."""
+    checked_extents(name, shape)
+    found = _next_key() if key is None else _checked_key(name, key)
+    return p.random_bits(found, shape=shape, stream=stream)
+
+
+def _checked_key(name: str, key: Any) -> Array:
+    if not isinstance(key, Handle):
+        raise TypeError(f"[{name}] A key is an array (see mx.random.key), not {key!r} of type {type(key).__name__}.")
+    node = key.node
+    if node.dtype is not dtypes.uint32 or node.shape != (2,):
+        raise ValueError(
+            f"[{name}] A key is uint32[2] (see mx.random.key), not {describe(node.shape, node.dtype)}. "
+            "For many keys at once use mx.vmap."
+        )
+    return key
+
+
+def _below_one(dtype: Dtype) -> float:
+    """The largest number of ``dtype`` below 1."""
+    return 1 - dtypes.finfo(dtype).eps / 2
+
+
+def unit_interval(name: str, shape: Shape, dtype: Dtype, key: Any, stream: Stream | None) -> Array:
+    """Numbers from 0 (included) to 1 (excluded): 32 random bits rounded to ``dtype``, 53 for float64."""
+    if dtype is dtypes.float64:
+        high, low = (p.cast(words, dtype=dtype, stream=stream) for words in _word_pair(name, shape, key, stream))
+        high = p.multiply(high, 2.0**21, stream=stream)
+        low = p.floor(p.multiply(low, 2.0**-11, stream=stream), stream=stream)
+        return p.multiply(p.add(high, low, stream=stream), 2.0**-53, stream=stream)
+    words = random_words(name, shape, key, stream)
+    unit = p.multiply(p.cast(words, dtype=dtypes.float32, stream=stream), 2.0**-32, stream=stream)
+    return p.minimum(to_dtype(unit, dtype, stream), _below_one(dtype), stream=stream)
+
+
+def _word_pair(name: str, shape: Shape, key: Any, stream: Stream | None) -> list[Array]:
+    words = random_words(name, (2, *shape), key, stream)
+    starts, steps = (0,) * len(shape), (1,) * (len(shape) + 1)
+    return [
+        p.squeeze(p.slice_(words, starts=(row, *starts), sizes=(1, *shape), steps=steps, stream=stream), axes=(0,))
+        for row in (0, 1)
+    ]
+
+
+def symmetric_interval(name: str, shape: Shape, key: Any, stream: Stream | None) -> Array:
+    """Float32 numbers between -1 and 1, both excluded."""
+    unit = unit_interval(name, shape, dtypes.float32, key, stream)
+    return p.add(
+        p.multiply(unit, difference(1, _ABOVE_MINUS_ONE, dtypes.float32), stream=stream),
+        _ABOVE_MINUS_ONE,
+        stream=stream,
+    )
+
+
+def difference(high: float, low: float, dtype: Dtype) -> float:
+    """``high - low`` computed in ``dtype``."""
+    rounded = dtype.numpy.type
+    with np.errstate(all="ignore"):
+        return float(rounded(high) - rounded(low))

@@ -1,0 +1,40 @@
+"""The operation table: one row per public operation and way of calling it, and what stands outside with its reason."""
+
+from __future__ import annotations
+
+from tests.ops import elementwise_rows, fold_rows, shape_rows
+from tests.ops.row import Row
+
+ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS]
+
+SAME_FUNCTION = {
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "atanh": "arctanh",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "concat": "concatenate",
+    "conj": "conjugate",
+    "permute_dims": "transpose",
+    "pow": "power",
+}
+
+NO_ROW = {
+    "broadcast_shapes": "is about shapes, not arrays: see test_arguments.py",
+    "can_cast": "is about dtypes, not arrays: see test_arguments.py",
+    "result_type": "is about dtypes, not arrays: see test_arguments.py",
+}
+
+INTERNAL = {
+    "barrier": "Keeps recomputation apart in checkpoint; a user's program cannot ask for it.",
+    "identity": "Renames an array inside transformations.",
+    "marked_call": "A call of a custom function, which the tests of custom_function cover.",
+    "project": "An output of such a call.",
+    "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
+    "wrap_index": "Scalar code inside gather and scatter, never a node of its own.",
+}
+"""Primitives that no row reaches."""

@@ -1,0 +1,74 @@
+"""The operation table is complete: what is not in it, functions and primitives, stands outside with a reason."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import weft.core as mx
+import weft.primitives as p
+from tests.ops.row import CHECKS, Row, flat, to_array
+from tests.ops.table import INTERNAL, NO_ROW, ROWS, SAME_FUNCTION
+from weft import ops
+from weft.graph.node import reachable
+from weft.primitives import Primitive
+
+
+def public_functions() -> set[str]:
+    return {name for name in ops.__all__ if inspect.isfunction(getattr(ops, name))}
+
+
+def test_every_public_function_has_a_row() -> None:
+    in_table = {row.name for row in ROWS}
+    missing = public_functions() - in_table - set(SAME_FUNCTION) - set(NO_ROW)
+    assert not missing, f"functions without a row in tests/ops: {sorted(missing)}"
+
+
+def test_every_row_is_a_public_function_or_a_method() -> None:
+    names = {row.name for row in ROWS}
+    methods = {name.removeprefix("array.") for name in names if name.startswith("array.")}
+    assert {name for name in names if not name.startswith("array.")} <= public_functions()
+    assert all(hasattr(mx.array, name) for name in methods)
+    assert all(name in mx.__all__ for name in ops.__all__)
+
+
+@pytest.mark.parametrize("name", SAME_FUNCTION)
+def test_second_names(name: str) -> None:
+    assert getattr(mx, name) is getattr(mx, SAME_FUNCTION[name])
+
+
+def test_reasons_for_having_no_row_are_not_outdated() -> None:
+    assert set(NO_ROW) <= public_functions() - {row.name for row in ROWS}
+
+
+def test_rows_have_different_names() -> None:
+    ids = [row.id for row in ROWS]
+    assert len(set(ids)) == len(ids), sorted({one for one in ids if ids.count(one) > 1})
+
+
+def reached(row: Row, seed: int) -> set[Primitive]:
+    """The primitives in the graphs of a row, for each of its dtypes."""
+    found: set[Primitive] = set()
+    for dtype in row.dtypes:
+        outputs = flat(row.function(mx, *[to_array(x) for x in row.sample(seed, dtype)]))
+        found |= {node.primitive for node in reachable([x.node for x in outputs]) if node.primitive is not None}
+    return found
+
+
+def test_every_primitive_is_reached_by_a_row_or_is_internal(seed: int) -> None:
+    primitives = {name: value for name, value in vars(p).items() if isinstance(value, Primitive)}
+    in_rows: set[Primitive] = set()
+    for row in ROWS:
+        in_rows |= reached(row, seed)
+    missing = {name for name, primitive in primitives.items() if primitive not in in_rows}
+    assert missing - set(INTERNAL) == set(), "primitives that no row reaches"
+    assert set(INTERNAL) - missing == set(), "outdated: a row reaches these primitives, or they are gone"
+
+
+def test_reasons_are_sentences() -> None:
+    for row in ROWS:
+        for check, reason in row.without.items():
+            assert check in CHECKS
+            assert len(reason.split()) >= 3, f"{row.id}: {check}"
+    assert all(len(reason.split()) >= 3 for reason in (*INTERNAL.values(), *NO_ROW.values()))

@@ -1,0 +1,165 @@
+"""jvp, vjp and second derivatives of every row of the operation table.
+
+The tangent is compared with central differences of the NumPy oracle in double precision; the cotangent with the
+tangent, through <v, J u> = <J' v, u>; and the derivative of the cotangent with its own central differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.ops.row import Row, flat, is_inexact, to_array, widened
+from tests.ops.table import ROWS
+
+STEP = 1e-5
+
+
+def precise_dtype(row: Row) -> str | None:
+    return next((dtype for dtype in ("float64", "float32", "complex64") if dtype in row.dtypes), None)
+
+
+def rows_with(check: str) -> list[Any]:
+    """Rows that turn floating numbers into floating numbers."""
+    return [
+        pytest.param(row, id=row.id)
+        for row in ROWS
+        if check not in row.without and row.domains and precise_dtype(row) is not None
+    ]
+
+
+def complex_rows_with(check: str) -> list[Any]:
+    return [param for param in rows_with(check) if "complex64" in param.values[0].dtypes]
+
+
+class Problem:
+    """A row at a point: a function of its inexact arguments that gives its inexact results."""
+
+    def __init__(self, row: Row, dtype: str, seed: int) -> None:
+        self.row = row
+        self.dtype = dtype
+        self.arguments = row.sample(seed, dtype)
+        self.positions = [n for n, x in enumerate(self.arguments) if is_inexact(x)]
+        self.rng = row.random(seed, "directions")
+        self.point = [self.arguments[n] for n in self.positions]
+        if not self.positions or not any(is_inexact(np.asarray(y)) for y in self.values(self.point)):
+            pytest.skip("no floating numbers on both sides")
+
+    def complete(self, point: Sequence[Any], others: Callable[[np.ndarray], Any]) -> list[Any]:
+        """All arguments, the inexact ones from ``point``."""
+        every = [None if n in self.positions else others(x) for n, x in enumerate(self.arguments)]
+        for position, x in zip(self.positions, point, strict=True):
+            every[position] = x
+        return every
+
+    def values(self, point: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The inexact results of the oracle in double precision."""
+        with np.errstate(all="ignore"):
+            return [np.asarray(y) for y in flat(self.row.oracle(*self.complete([widened(x) for x in point], widened)))]
+
+    def function(self, *point: Any) -> list[Any]:
+        """The inexact results in Weft."""
+        results = flat(self.row.function(mx, *self.complete(point, to_array)))
+        return [y for y in results if mx.issubdtype(y.dtype, mx.inexact)]
+
+    def directions(self, like: Sequence[Any]) -> list[np.ndarray]:
+        """Random directions at arrays of these shapes and dtypes."""
+        return [self._direction(np.shape(x), np.dtype(_numpy_name(x))) for x in like]
+
+    def _direction(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        u = self.rng.uniform(-1, 1, shape)
+        if dtype.kind == "c":
+            u = u + 1j * self.rng.uniform(-1, 1, shape)
+        return u.astype(dtype)
+
+    def difference(self, u: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The central difference of the oracle along ``u``."""
+        ahead = self.values([widened(x) + STEP * widened(d) for x, d in zip(self.point, u, strict=True)])
+        behind = self.values([widened(x) - STEP * widened(d) for x, d in zip(self.point, u, strict=True)])
+        return [(a - b) / (2 * STEP) for a, b in zip(ahead, behind, strict=True) if a.dtype.kind in "fc"]
+
+    @property
+    def tolerance(self) -> dict[str, float]:
+        if self.dtype == "float64":
+            return {"rtol": 1e-6, "atol": 1e-7}
+        return {"rtol": 2e-3, "atol": 2e-4}
+
+
+def _numpy_name(x: Any) -> str:
+    return str(x.dtype).removeprefix("weft.core.")
+
+
+def dot(v: Sequence[Any], u: Sequence[Any]) -> float:
+    """The real inner product; complex numbers count as pairs."""
+    return float(
+        sum(np.sum(np.conj(widened(np.array(a))) * widened(np.array(b))).real for a, b in zip(v, u, strict=True))
+    )
+
+
+def check_jvp(problem: Problem) -> None:
+    u = problem.directions(problem.point)
+    _, tangents = mx.jvp(problem.function, [to_array(x) for x in problem.point], [to_array(x) for x in u])
+    for got, want in zip(tangents, problem.difference(u), strict=True):
+        np.testing.assert_allclose(np.array(got), want, **problem.tolerance)
+
+
+def check_vjp(problem: Problem) -> None:
+    primals = [to_array(x) for x in problem.point]
+    outputs = problem.function(*primals)
+    u, v = problem.directions(problem.point), problem.directions(outputs)
+    _, tangents = mx.jvp(problem.function, primals, [to_array(x) for x in u])
+    _, cotangents = mx.vjp(problem.function, primals, [to_array(x) for x in v])
+    for x, cotangent in zip(primals, cotangents, strict=True):
+        assert (cotangent.shape, cotangent.dtype) == (x.shape, x.dtype)
+    np.testing.assert_allclose(dot(cotangents, u), dot(v, tangents), **problem.tolerance)
+
+
+def check_second_order(problem: Problem) -> None:
+    """The cotangent's own derivative, forwards and backwards."""
+    outputs = problem.function(*[to_array(x) for x in problem.point])
+    v = [to_array(x) for x in problem.directions(outputs)]
+    w, u = problem.directions(problem.point), problem.directions(problem.point)
+
+    def gradient(*point: Any) -> list[Any]:
+        return list(mx.vjp(problem.function, list(point), v)[1])
+
+    def along(sign: int) -> float:
+        moved = [(x + sign * STEP * d).astype(x.dtype) for x, d in zip(problem.point, w, strict=True)]
+        return dot(gradient(*[to_array(x) for x in moved]), u)
+
+    numeric = (along(1) - along(-1)) / (2 * STEP)
+    primals = [to_array(x) for x in problem.point]
+    _, forwards = mx.jvp(gradient, primals, [to_array(x) for x in w])
+    _, backwards = mx.vjp(gradient, primals, [to_array(x) for x in u])
+    scale = {"rtol": 2e-5, "atol": 1e-5}
+    np.testing.assert_allclose(dot(forwards, u), numeric, **scale)
+    np.testing.assert_allclose(dot(backwards, w), numeric, **scale)
+
+
+@pytest.mark.parametrize("row", rows_with("jvp"))
+def test_jvp_is_the_derivative(row: Row, seed: int) -> None:
+    check_jvp(Problem(row, precise_dtype(row) or "float64", seed))
+
+
+@pytest.mark.parametrize("row", rows_with("vjp"))
+def test_vjp_is_the_transpose(row: Row, seed: int) -> None:
+    check_vjp(Problem(row, precise_dtype(row) or "float64", seed))
+
+
+@pytest.mark.parametrize("row", [param for param in rows_with("second order") if "float64" in param.values[0].dtypes])
+def test_second_order(row: Row, seed: int) -> None:
+    check_second_order(Problem(row, "float64", seed))
+
+
+@pytest.mark.parametrize("row", complex_rows_with("jvp"))
+def test_jvp_of_complex_numbers(row: Row, seed: int) -> None:
+    check_jvp(Problem(row, "complex64", seed))
+
+
+@pytest.mark.parametrize("row", complex_rows_with("vjp"))
+def test_vjp_of_complex_numbers(row: Row, seed: int) -> None:
+    check_vjp(Problem(row, "complex64", seed))

@@ -1,0 +1,199 @@
+"""Values, dtypes and shapes of every row of the operation table, for every dtype, layout and kind of special value."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.ops.row import Row, assert_near, bits, flat, is_floating, is_inexact, to_array, to_numpy
+from tests.ops.table import ROWS
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, 1e-3)
+
+
+def rows_with(check: str) -> list[Any]:
+    return [pytest.param(row, id=row.id) for row in ROWS if check not in row.without]
+
+
+def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
+    return flat(row.function(namespace, *arrays))
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype"),
+    [
+        pytest.param(row, dtype, id=f"{row.id}-{dtype}")
+        for row in ROWS
+        if "value" not in row.without
+        for dtype in row.dtypes
+    ],
+)
+def test_value(row: Row, dtype: str, seed: int) -> None:
+    arguments = row.sample(seed, dtype)
+    got = results(row, [to_array(x) for x in arguments])
+    wanted = row.expected(arguments)
+    assert len(got) == len(wanted)
+    for result, want in zip(got, wanted, strict=True):
+        inferred = result.shape
+        assert_near(to_numpy(result), want, row.tolerance(dtype), row.elementwise)
+        assert inferred == np.shape(want)
+
+
+def _known_to_mlx(mlx: Any, row: Row) -> bool:
+    return row.name.startswith("array.") or hasattr(mlx, row.name)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
+@pytest.mark.parametrize("row", rows_with("mlx"))
+def test_dtype_shape_and_value_are_those_of_mlx(row: Row, seed: int) -> None:
+    mlx = importlib.import_module("mlx.core")
+    mlx.set_default_device(mlx.cpu)
+    assert _known_to_mlx(mlx, row), "a public name that MLX does not have"
+    for dtype in row.dtypes:
+        arguments = row.sample(seed, dtype)
+        ours = results(row, [to_array(x) for x in arguments])
+        theirs = results(row, [to_array(x, mlx) for x in arguments], mlx)
+        for mine, other in zip(ours, theirs, strict=True):
+            assert str(mine.dtype).removeprefix("weft.core.") == str(other.dtype).removeprefix("mlx.core."), dtype
+            assert mine.shape == other.shape, dtype
+            if dtype in ("float32", "int32", "bool_"):
+                close = {"rtol": 1e-4, "atol": 1e-5}
+                np.testing.assert_allclose(np.array(mine), np.array(other), **close, err_msg=dtype)
+
+
+def layouts(x: np.ndarray) -> Iterator[tuple[str, Any]]:
+    """The same numbers as views of other memory."""
+    yield "transposed", mx.transpose(to_array(np.ascontiguousarray(x.T)))
+    if x.ndim:
+        padded = np.repeat(x, 2, axis=-1)
+        yield "strided", to_array(padded)[..., ::2]
+        yield "reversed", to_array(np.ascontiguousarray(x[::-1]))[::-1]
+        inner = np.pad(x, 1, mode="wrap") if x.size else x
+        if x.size:
+            yield "inside", to_array(inner)[tuple(slice(1, -1) for _ in range(x.ndim))]
+
+
+@pytest.mark.parametrize("evaluated", [False, True], ids=["lazy", "evaluated"])
+@pytest.mark.parametrize("row", rows_with("layout"))
+def test_layout_of_the_arguments_does_not_matter(row: Row, evaluated: bool, seed: int) -> None:
+    arguments = row.sample(seed, row.dtypes[0])
+    wanted = [to_numpy(x) for x in results(row, [to_array(x) for x in arguments])]
+    for position, argument in enumerate(arguments):
+        for layout, view in layouts(argument):
+            if evaluated:
+                mx.eval(view)
+            arrays = [to_array(x) for x in arguments]
+            arrays[position] = view
+            for got, want in zip(results(row, arrays), wanted, strict=True):
+                if row.name in LIBRARY_CALLS:
+                    # The library may sum in another order for another layout.
+                    np.testing.assert_allclose(to_numpy(got), want, rtol=1e-5, atol=1e-6)
+                else:
+                    assert bits(to_numpy(got)) == bits(want), (layout, position)
+
+
+LIBRARY_CALLS = ("matmul", "addmm", "tensordot", "inner", "einsum")
+
+
+@pytest.mark.parametrize("row", [row for row in rows_with("layout") if row.values[0].elementwise])
+def test_broadcast_arguments(row: Row, seed: int) -> None:
+    arguments = row.sample(seed, row.dtypes[0])
+    stretched = [(np.broadcast_to(x[:1], x.shape) if x.ndim else x) for x in arguments]
+    views = [mx.broadcast_to(to_array(x[:1]), x.shape) if x.ndim else to_array(x) for x in arguments]
+    wanted = results(row, [to_array(np.ascontiguousarray(x)) for x in stretched])
+    for got, want in zip(results(row, views), wanted, strict=True):
+        assert bits(to_numpy(got)) == bits(to_numpy(want))
+
+
+ELEMENTWISE = [
+    pytest.param(row, id=row.id) for row in ROWS if row.elementwise and row.shape == (2, 3, 4) and row.domains
+]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)], ids=str)
+@pytest.mark.parametrize(
+    "row", [param for param in ELEMENTWISE if all(d.shape is None for d in param.values[0].domains)]
+)
+def test_empty_and_zero_dimensional_arguments(row: Row, shape: tuple[int, ...], seed: int) -> None:
+    dtype = row.dtypes[0]
+    if not _works_for(row, shape, dtype):
+        pytest.skip("the call names axes or extents that this shape does not have")
+    arguments = row.sample(seed, dtype, shape)
+    for got, want in zip(results(row, [to_array(x) for x in arguments]), row.expected(arguments), strict=True):
+        assert_near(to_numpy(got), want, row.tolerance(dtype), True)
+
+
+def _works_for(row: Row, shape: tuple[int, ...], dtype: str) -> bool:
+    try:
+        row.oracle(*[domain.sample(np.random.default_rng(0), shape, dtype) for domain in row.domains])
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def _special_arguments(count: int, dtype: str) -> list[np.ndarray]:
+    """Every combination of special values, one combination per place."""
+    kind = np.float32 if dtype == "float32" else np.float64
+    combinations = np.array(list(itertools.product(SPECIAL, repeat=count)), kind)
+    return [np.ascontiguousarray(column) for column in combinations.T]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        param
+        for param in rows_with("special")
+        if param.values[0].elementwise
+        and param.values[0].domains
+        and len(param.values[0].domains) <= 2
+        and all(d.dtype is None and d.shape in (None, (3, 1)) for d in param.values[0].domains)
+        and param.values[0].shape == (2, 3, 4)
+    ],
+)
+def test_special_values(row: Row, dtype: str) -> None:
+    if dtype not in row.dtypes:
+        pytest.skip("not of this dtype")
+    arguments = _special_arguments(len(row.domains), dtype)
+    if not _keeps_vectors(row, arguments):
+        pytest.skip("the call needs more dimensions")
+    for got, want in zip(results(row, [to_array(x) for x in arguments]), row.expected(arguments), strict=True):
+        _assert_same_kind(to_numpy(got), np.asarray(want), row, arguments)
+
+
+def _keeps_vectors(row: Row, arguments: list[np.ndarray]) -> bool:
+    try:
+        row.expected(arguments)
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def _assert_same_kind(got: np.ndarray, want: np.ndarray, row: Row, arguments: list[np.ndarray]) -> None:
+    if not is_inexact(got) or not is_floating(got):
+        np.testing.assert_array_equal(got, want)
+        return
+    with np.errstate(over="ignore"):
+        rounded = want.astype(got.dtype)
+    shown = list(zip(*arguments, got.tolist(), rounded.tolist(), strict=False)) if got.ndim == 1 else []
+
+    def told(places: np.ndarray) -> str:
+        return f"(arguments, got, expected): {[shown[n] for n in np.flatnonzero(places)][:5]}" if shown else ""
+
+    different = np.isnan(got) != np.isnan(rounded)
+    assert not different.any(), told(different)
+    different = np.isinf(got) & (got != rounded)
+    assert not different.any(), told(different)
+    if row.zero_sign:
+        zeros = (got == 0) & (rounded == 0)
+        different = zeros & (np.signbit(got) != np.signbit(rounded))
+        assert not different.any(), told(different)
+    finite = np.isfinite(rounded)
+    assert_near(got[finite], want[finite].astype(np.float64), max(row.ulp, 1), True)

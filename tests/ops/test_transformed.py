@@ -1,0 +1,120 @@
+"""vmap and compile of every row of the operation table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.ops.row import Row, bits, flat, is_inexact, to_array, to_numpy
+from tests.ops.table import ROWS
+
+BATCH = 3
+
+
+def rows_with(check: str) -> list[Any]:
+    return [pytest.param(row, id=row.id) for row in ROWS if check not in row.without and row.domains]
+
+
+def mapped_axes(arguments: Sequence[np.ndarray]) -> list[tuple[int | None, ...]]:
+    """Every axis of each argument alone, then the first, last and a mixture of axes of all together."""
+    count = len(arguments)
+    alone: list[tuple[int | None, ...]] = [
+        tuple(axis if n == position else None for n in range(count))
+        for position, argument in enumerate(arguments)
+        for axis in range(argument.ndim + 1)
+    ]
+    together: list[tuple[int | None, ...]] = [
+        (0,) * count,
+        (-1,) * count,
+        tuple(min(n % 2, argument.ndim) for n, argument in enumerate(arguments)),
+    ]
+    return list(dict.fromkeys(alone + (together if count > 1 else [])))
+
+
+@pytest.mark.parametrize("row", rows_with("vmap"))
+def test_vmap_is_a_loop(row: Row, seed: int) -> None:
+    dtype = row.dtypes[0]
+    samples = [row.sample(seed + n, dtype) for n in range(BATCH)]
+    for axes in mapped_axes(samples[0]):
+        stacked = [
+            np.stack([sample[n] for sample in samples], axis) if axis is not None else samples[0][n]
+            for n, axis in enumerate(axes)
+        ]
+        rows = [[sample[n] if axis is not None else samples[0][n] for n, axis in enumerate(axes)] for sample in samples]
+        looped = [flat(row.function(mx, *[to_array(x) for x in one])) for one in rows]
+        wanted = [np.stack([to_numpy(y) for y in outputs]) for outputs in zip(*looped, strict=True)]
+        mapped = mx.vmap(lambda *arrays: flat(row.function(mx, *arrays)), in_axes=axes)
+        for got, want in zip(mapped(*[to_array(x) for x in stacked]), wanted, strict=True):
+            assert_same(to_numpy(got), want, f"in_axes={axes}")
+
+
+def assert_same(got: np.ndarray, want: np.ndarray, where: str) -> None:
+    assert (got.shape, got.dtype) == (want.shape, want.dtype), where
+    if is_inexact(got):
+        # Library routines may sum in another order when there are more rows.
+        wide = np.complex64 if got.dtype.kind == "c" else np.float32
+        np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=1e-5, atol=1e-5, err_msg=where)
+    else:
+        np.testing.assert_array_equal(got, want, err_msg=where)
+
+
+@pytest.mark.parametrize("row", rows_with("vmap"))
+def test_vmap_to_the_last_axis(row: Row, seed: int) -> None:
+    arguments = row.sample(seed, row.dtypes[0])
+    stacked = [to_array(np.stack([x] * BATCH)) for x in arguments]
+    mapped = mx.vmap(lambda *arrays: flat(row.function(mx, *arrays)), out_axes=-1)
+    wanted = flat(row.function(mx, *[to_array(x) for x in arguments]))
+    for got, want in zip(mapped(*stacked), wanted, strict=True):
+        expected = np.stack([to_numpy(want)] * BATCH, -1)
+        assert_same(to_numpy(got), expected, "out_axes=-1")
+
+
+def compared(row: Row, arguments: Sequence[np.ndarray], compiled: Any) -> None:
+    arrays = [to_array(x) for x in arguments]
+    eager = flat(row.function(mx, *arrays))
+    for got, want in zip(flat(compiled(*arrays)), eager, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        assert bits(to_numpy(got)) == bits(to_numpy(want))
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if "compile" not in row.without])
+def test_compiled_gives_the_same_bits(row: Row, seed: int) -> None:
+    for dtype in row.dtypes[:2]:
+        compiled = mx.compile(lambda *arrays: row.function(mx, *arrays))
+        for again in range(2):
+            compared(row, row.sample(seed + again, dtype), compiled)
+
+
+def grown(shape: tuple[int, ...], by: int) -> tuple[int, ...]:
+    """Another shape in which extents that were equal still are, and those of 1 stay."""
+    return tuple(extent + by if extent > 1 else extent for extent in shape)
+
+
+@pytest.mark.parametrize("row", rows_with("shapeless"))
+def test_shapeless_serves_other_shapes(row: Row, seed: int) -> None:
+    calls = itertools.count()
+
+    def counted(*arrays: Any) -> Any:
+        next(calls)
+        return row.function(mx, *arrays)
+
+    compiled = mx.compile(counted, shapeless=True)
+    for by in (0, 1, 3):
+        rng = row.random(seed, f"grown by {by}")
+        shapes = [row.shape if domain.shape is None else domain.shape for domain in row.domains]
+        arguments = [
+            _sample_of(domain, rng, grown(shape, by), row.dtypes[0])
+            for domain, shape in zip(row.domains, shapes, strict=True)
+        ]
+        compared(row, arguments, compiled)
+    assert next(calls) == 1, "traced again"
+
+
+def _sample_of(domain: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    free = type(domain)(domain.low, domain.high, domain.gap, domain.apart, None, domain.dtype)
+    return free.sample(rng, shape, dtype)
