@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAUSE = 0.05  # seconds between peers, in which the thread pool of the last one falls asleep
 LONGEST_ANSWER = 300.0  # seconds
 FRESH_SAMPLES = 3
+PATIENCE = 5.0  # seconds of first calls after which a peer is not asked for another
 # Where the peers look for a folder that outlives the process. (MLX keeps what it compiled below TMPDIR.)
 CACHE_VARIABLES = ("HOME", "XDG_CACHE_HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
 # Arrays of a task's size that a peer may hold at once: input, output, and what eager code leaves between.
@@ -206,7 +207,7 @@ class Session:
         with tempfile.TemporaryDirectory() as filled:
             for turn in range(min(self.rounds, FRESH_SAMPLES) + (task.kind is Kind.SECOND_PROCESS)):
                 for name, result in results.items():
-                    if result.reason:
+                    if result.reason or sum(result.times) > PATIENCE:
                         continue
                     answer = self._fresh_sample(task, name, Path(filled) / name)
                     if turn == 0 and task.kind is Kind.SECOND_PROCESS:

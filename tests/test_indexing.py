@@ -241,7 +241,9 @@ def test_along_an_axis() -> None:
     for axis in (0, 1, 2, -1):
         index = np.argsort(-x, axis=axis)[:, :1].astype(np.int32)
         index = index[:1] if axis == 0 else index
-        places = np.broadcast_to(index, [n if d == axis % 3 else m for d, (m, n) in enumerate(zip(x.shape, index.shape))])
+        places = np.broadcast_to(
+            index, [n if d == axis % 3 else m for d, (m, n) in enumerate(zip(x.shape, index.shape, strict=True))]
+        )
         expected = np.take_along_axis(x, places, axis)
         np.testing.assert_array_equal(np.asarray(mx.take_along_axis(a, mx.array(index), axis)), expected)
         written = x.copy()
@@ -251,7 +253,11 @@ def test_along_an_axis() -> None:
     flat = mx.put_along_axis(a, mx.array([0, 5]), mx.array([50.0, 60.0]))
     assert (flat.shape, flat[0, 0, 0].item(), flat[0, 1, 1].item()) == ((2, 3, 4), 50, 60)
     assert mx.take_along_axis(a, mx.array([0, -1]), None).tolist() == [x.flat[0], x.flat[-1]]
-    for function in (mx.take_along_axis, lambda *args: mx.put_along_axis(*args[:2], mx.array(0), args[2])):
+
+    def put(a: mx.array, index: mx.array, axis: int) -> mx.array:
+        return mx.put_along_axis(a, index, mx.array(0), axis)
+
+    for function in (mx.take_along_axis, put):
         with pytest.raises(ValueError, match=r"\(2,\).*\(2, 3, 4\)"):
             function(a, mx.array([0, 1]), 0)
         with pytest.raises(IndexError, match="3"):

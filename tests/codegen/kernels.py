@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ def kernel(function: Callable[..., Any], dtype: Dtype, arguments: int = 1, width
         if dtype is dtypes.complex64:
             values = [Complex(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
         result = function(lanes, *values)
-        for name, value in zip(outputs, [result.real, result.imag] if isinstance(result, Complex) else [result] * 2):
+        halves = (result.real, result.imag) if isinstance(result, Complex) else (result, result)
+        for name, value in zip(outputs, halves, strict=True):
             place = emitter.assign(f"getelementptr {element}, ptr {name}, i64 {index}")
             emitter.emit(f"store {type_} {value.name}, ptr {place}, align {part.size}")
     name = next(_names)
@@ -70,7 +71,7 @@ def method(name: str) -> Callable[..., Any]:
 
 
 def ulps(got: Array, exact: Array) -> Array:
-    """The error in units in the last place of ``got``'s dtype; infinite where a NaN, infinity or sign of zero is wrong."""
+    """The error in units in the last place of ``got``; infinite where a NaN, infinity or sign of zero is wrong."""
     target = exact.astype(got.dtype)
     finite = np.isfinite(target)
     unit = np.spacing(np.abs(np.where(finite, target, got.dtype.type(1)))).astype(exact.dtype)
@@ -146,7 +147,7 @@ FLOAT32_BOUNDS = dict.fromkeys(REFERENCES, 2.0)
 """The largest error in units in the last place over all float32 numbers."""
 
 
-def worst(x: Sequence[Any], got: Array, exact: Array) -> str:
+def worst(x: Any, got: Array, exact: Array) -> str:
     """The largest error, in words."""
     error = ulps(got, exact)
     place = int(np.argmax(error))

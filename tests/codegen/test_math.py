@@ -42,26 +42,17 @@ def same_bits(left, right):
     return bool(np.all((left.view(unsigned) == right.view(unsigned)) | (np.isnan(left) & np.isnan(right))))
 
 
-def exactly(function, *columns):
-    """An mpmath function over arrays, with enough digits to judge float64."""
-    with mpmath.workdps(60):
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        values = [function(*map(mpmath.mpf, row)) for row in rows]
-        # Two parts keep the digits in every precision that longdouble may have.
-        high = np.array([float(value) for value in values])
-        low = np.array([float(value - float(value)) if mpmath.isfinite(value) else 0.0 for value in values])
-        return high.astype(np.longdouble) + low.astype(np.longdouble)
-
-
-def ulps_from_exact(function, got, *columns):
-    """The largest error of ``got`` against mpmath, for finite results that are not zero."""
-    with mpmath.workdps(60):
+def ulps_from_exact(function, got, *columns, digits=60):
+    """The largest error of ``got`` against an mpmath function, where ``got`` is finite."""
+    units = np.spacing(np.abs(got)).tolist()
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    with mpmath.workdps(digits):
         errors = [
-            abs(mpmath.mpf(value) - function(*map(mpmath.mpf, row))) / float(np.spacing(abs(value)))
-            for value, *row in zip(got.tolist(), *(column.tolist() for column in columns), strict=True)
+            abs(mpmath.mpf(value) - function(*map(mpmath.mpf, row))) / unit
+            for value, unit, row in zip(got.tolist(), units, rows, strict=True)
             if math.isfinite(value)
         ]
-        return float(max(errors))
+    return float(max(errors))
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -166,11 +157,7 @@ def test_huge_angles_and_multiples_of_a_quarter_turn(name, dtype, rng):
     hard = np.array([6381956970095103.0 * 2.0**797]) if dtype is dtypes.float64 else np.array([16367173.0 * 2.0**72])
     x = (np.concatenate([multiples, huge, hard]) * rng.choice([-1, 1], 401)).astype(dtype.numpy)
     got = kernel(method(name), dtype)(x)
-    with mpmath.workdps(400):
-        exact = [MPMATH[name](mpmath.mpf(value)) for value in x.tolist()]
-        errors = [abs(y - z) / float(np.spacing(abs(y))) for y, z in zip(got.tolist(), exact, strict=True)]
-    unit = 1 if dtype is dtypes.float64 else 2.0**29
-    assert max(errors) <= BOUND * unit
+    assert ulps_from_exact(MPMATH[name], got, x, digits=400) <= BOUND
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
@@ -198,7 +185,9 @@ class TestTwoArguments:
 
     def test_special_powers(self, dtype):
         odd = 2.0 ** np.finfo(dtype.numpy).nmant + 1
-        values = np.concatenate([special_values(dtype.numpy.type), np.array([3, -3, odd, -odd, 2.5, -2.5], dtype.numpy)])
+        values = np.concatenate(
+            [special_values(dtype.numpy.type), np.array([3, -3, odd, -odd, 2.5, -2.5], dtype.numpy)]
+        )
         x, y = (grid.ravel() for grid in np.meshgrid(values, values))
         with np.errstate(all="ignore"):
             expected = np.power(x, y)
@@ -207,9 +196,9 @@ class TestTwoArguments:
 
     @pytest.mark.parametrize("name", ["arctan2", "logaddexp", "remainder", "floor_divide"])
     def test_special_values(self, dtype, name):
-        expected_of = {
+        expected_of: dict[str, Any] = {
             "arctan2": np.arctan2,
-            "logaddexp": np.logaddexp,
+            "logaddexp": lambda x, y: np.logaddexp(x.astype(np.longdouble), y.astype(np.longdouble)),
             "remainder": np.remainder,
             "floor_divide": lambda x, y: np.floor(x / y),
         }
@@ -219,6 +208,10 @@ class TestTwoArguments:
             expected = expected_of[name](x, y)
         got = kernel(method(name), dtype, 2)(x, y)
         bound = BOUND if name in ("arctan2", "logaddexp") else 0
+        if name == "logaddexp":
+            # A negative argument cancels some of the logarithm: these have a test of their own.
+            cancels = (np.maximum(x, y) < 0) & (np.maximum(x, y) > -1)
+            got, expected = got[~cancels], expected[~cancels]
         assert np.max(ulps(got, expected)) <= bound, worst(list(zip(x, y, strict=True)), got, expected)
 
     def test_arctan2(self, dtype, rng):
@@ -232,6 +225,14 @@ class TestTwoArguments:
             return mpmath.log(mpmath.exp(a) + mpmath.exp(b))
 
         assert ulps_from_exact(exact, kernel(method("logaddexp"), dtype, 2)(x, y), x, y) <= BOUND
+
+    def test_logaddexp_with_cancellation(self, dtype, rng):
+        """The error is small beside the larger argument."""
+        x, y = (rng.uniform(-1, 0, 2000).astype(dtype.numpy) for _ in range(2))
+        got = kernel(method("logaddexp"), dtype, 2)(x, y)
+        unit = np.finfo(dtype.numpy).eps
+        exact = np.log(np.exp(x.astype(np.longdouble)) + np.exp(y.astype(np.longdouble)))
+        assert np.max(np.abs(got - exact)) <= (BOUND if EXTENDED or dtype is dtypes.float32 else 4) * unit
 
     def test_remainder_has_no_rounding_error(self, dtype, rng):
         limit = np.log(float(np.finfo(dtype.numpy).max)) / 1.01
@@ -337,8 +338,8 @@ def test_complex_functions_of_two_arguments(rng):
     small = (np.abs(z) < 3) & (np.abs(w) < 3)
     z, w, wide, other = z[small], w[small], wide[small], other[small]
     np.testing.assert_allclose(kernel(method("power"), dtypes.complex64, 2)(z, w), wide**other, rtol=1e-6)
-    expected = np.log(np.exp(wide) + np.exp(other))
-    np.testing.assert_allclose(kernel(method("logaddexp"), dtypes.complex64, 2)(z, w), expected, rtol=1e-5, atol=1e-6)
+    got = kernel(method("logaddexp"), dtypes.complex64, 2)(z, w)
+    np.testing.assert_allclose(np.exp(got.astype(np.complex128)), np.exp(wide) + np.exp(other), rtol=3e-6, atol=1e-6)
 
 
 def test_complex_division_by_zero_and_infinity():

@@ -178,16 +178,11 @@ def to_array(x: np.ndarray, namespace: Any = mx) -> Any:
     return namespace.array(x, dtype=dtype)
 
 
-def to_numpy(x: Any) -> np.ndarray:
-    """The numbers of an array; bfloat16 in NumPy's extension dtype."""
-    if str(x.dtype).endswith("bfloat16"):
-        return np.array(x.astype(mx.float32 if isinstance(x, mx.array) else _float32_of(x))).astype(ml_dtypes.bfloat16)
+def to_numpy(x: Any, namespace: Any = mx) -> np.ndarray:
+    """The numbers of an array of Weft or MLX; bfloat16 in NumPy's extension dtype."""
+    if x.dtype == namespace.bfloat16:
+        return np.array(x.astype(namespace.float32)).astype(ml_dtypes.bfloat16)
     return np.array(x)
-
-
-def _float32_of(x: Any) -> Any:
-    """float32 in the namespace that ``x`` comes from."""
-    return type(x)(0.0).dtype
 
 
 def spacing(want: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.index import ZERO, Term, Terms, added, shifted, through_view, weighted
-from weft.compiler.kernel import Access, Instruction, Kernel, Launch, Level
+from weft.compiler.kernel import Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 
@@ -111,14 +111,16 @@ class Draft:
         """The value of an index, as int64."""
         return self._once(("place", term), lambda: self._emit(Instruction("place", dtypes.int64, ()), term))
 
-    def place_from(self, node: Node, terms: Terms, count: int, extent: int) -> Term:
-        """A place along an axis of ``extent`` that an integer node holds; valid places are 0 to ``count - 1``."""
+    def place_from(self, node: Node, terms: Terms, count: int, extent: int) -> tuple[Term, int | None]:
+        """A place along an axis of ``extent`` that an integer node holds, moved to one from 0 to ``count - 1``, and whether it was
+        one (None: always)."""
         affine = affine_places(node, terms, count)
         if affine is not None:
-            return affine
+            return affine, None
         found = self.apply(p.cast, self.value(node, terms), dtype=dtypes.int64)
-        wrapped = self.apply(p.wrap_index, found, self.place(Term(extent)), self.place(Term(count)))
-        return Term(0, (), ((wrapped, 1),))
+        meant = self.apply(p.from_start, found, self.place(Term(extent)))
+        place = self.apply(p.clamp_place, meant, self.place(Term(count)))
+        return Term(0, (), ((place, 1),)), self.apply(p.equal, place, meant)
 
     def apply(self, primitive: p.Elementwise, *values: int, **params: Any) -> int:
         """Scalar code on values."""
@@ -130,10 +132,19 @@ class Draft:
             dtype = primitive.result
         return self._apply(primitive, values, dtype, params)
 
-    def store(self, value: int, term: Term, operand: Any, dtype: Dtype, axes: Sequence[int], combine: Any = None) -> None:
-        """Write a value, once for every index of ``axes``."""
+    def store(
+        self,
+        value: int,
+        term: Term,
+        operand: Any,
+        dtype: Dtype,
+        axes: Sequence[int],
+        combine: Any = None,
+        where: int | None = None,
+    ) -> None:
+        """Write a value, once for every index of ``axes`` at which a condition holds."""
         access = Access(dtype, (), (), 0, 0, (), operand)
-        self._emit(Instruction("store", dtype, (value,), access=access, combine=combine), term, axes)
+        self._emit(Instruction("store", dtype, (value,), access=access, combine=combine, where=where), term, axes)
 
 
 class Reader:
@@ -180,7 +191,7 @@ class Reader:
 
     def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> Term:
         """A place along an axis of ``extent`` from an integer input; valid places are 0 to ``count - 1``."""
-        return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)
+        return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)[0]
 
 
 def affine_places(node: Node, terms: Terms, count: int) -> Term | None:
@@ -242,6 +253,7 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     rows = nest.merge_rows(rows, lane if mode == "kept" else None)
     nest.place(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
+    kernel.tiled = mode == "kept" and not sweeps and any(_is_transposed(i.access) for i in draft.instructions)
     lane_extent = 1 if lane is None else nest.extents[lane]
     return Launch(
         kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent
@@ -254,6 +266,13 @@ def _writes_along(draft: Draft, reduced: set[int]) -> bool:
         instruction.operation == "store" and term is not None and term.computed
         for instruction, term in zip(draft.instructions, draft.terms, strict=True)
     )
+
+
+def _is_transposed(access: Access | None) -> bool:
+    """Whether neighbours in memory are on neighbouring rows instead of lanes."""
+    if access is None or access.operand is None or not access.rows:
+        return False
+    return access.lane_stride is LaneStride.ANY and abs(access.rows[-1]) == 1
 
 
 class _Nest:

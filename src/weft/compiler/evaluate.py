@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from weft.runtime.devices import Stream, current_stream, default_stream
 from weft.runtime.devices import cpu as cpu_type
 from weft.runtime.executor import executor
 from weft.runtime.memory import Buffer, View
+from weft.runtime.steps import integers
 from weft.runtime.streams import Event, is_idle, worker_of
 
 PLAN_LIMIT = 4096
@@ -187,12 +187,12 @@ class Run:
         self._inputs = inputs
         self._buffers = [Buffer(size) for size in plan.sizes]
         self._arena = Buffer(plan.arena) if plan.arena else None
-        self._cancelled = ctypes.c_int64(0)
+        self._cancelled = integers([0])
         addresses = [view.buffer.address + view.offset for view in inputs]  # type: ignore[union-attr]  # they have values
         addresses += [buffer.address for buffer in self._buffers]
         addresses.append(self._arena.address if self._arena is not None else 0)
         addresses += constants
-        self._table = (ctypes.c_uint64 * len(addresses))(*addresses)
+        self._table = integers(addresses)
 
     def now(self) -> None:
         """Run on this thread, after what the inputs wait for."""
@@ -201,14 +201,14 @@ class Run:
                 view.event.wait()  # type: ignore[attr-defined]  # an Event
         steps = self._plan.steps
         if steps.count:
-            done = executor(native.runtime_functions).run(steps.address, steps.count, self._table, ctypes.byref(self._cancelled))
+            done = executor(native.runtime_functions).run(steps.address, steps.count, self._table, self._cancelled)
             if done != steps.count:
                 raise EvaluationError("the evaluation was cancelled")
         self._arena = None
 
     def cancel(self) -> None:
         """Stop before the next step."""
-        self._cancelled.value = 1
+        self._cancelled[0] = 1
 
     def results(self) -> list[View]:
         """The outputs; their elements are there once the run is over."""

@@ -302,9 +302,6 @@ class Fusion:
         """The loop axes that the reduction would fold: those of the cluster, or () if fresh ones have to be made."""
         source, folded = node.inputs[0].shape, node.params[0]
         extents = [(axis in folded, extent) for axis, extent in enumerate(source) if extent != 1]
-        reduced_extents = [extent for is_folded, extent in extents if is_folded]
-        if not reduced_extents:
-            return None
         if kept == tuple(cluster.axes) and not cluster.reduced:
             return ()
         if len(extents) != len(cluster.axes):
@@ -483,8 +480,10 @@ def is_view(node: Node) -> bool:
 
 
 def copy_of(node: Node) -> Node:
-    """A node that holds the same elements in row-major order."""
-    return Node(p.copy, (node,), (), node.shape, node.dtype, node.stream)
+    """A node that holds the same elements in row-major order; in the order of steps it stands with ``node``."""
+    copy = Node(p.copy, (node,), (), node.shape, node.dtype, node.stream)
+    copy.serial = node.serial
+    return copy
 
 
 def _view_strides(places: Sequence[p.AxisTerm], strides: Shape, rank: int) -> Shape:

@@ -14,6 +14,9 @@ from typing import Any
 from weft.dtypes import Dtype
 
 
+TILE_ROWS = 16
+
+
 class LaneStride(enum.Enum):
     """How an access moves from lane to lane."""
 
@@ -102,16 +105,19 @@ class Instruction:
 class Kernel:
     """The structure: ``rows`` and ``sweeps`` count loop axes; ``lane`` says where the vectorised axis is.
 
-    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane).
+    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane). A ``tiled`` kernel
+    walks over blocks of rows for each vector of lanes, because some operand is contiguous along the last row axis.
     """
 
     rows: int
     sweeps: int
     lane: str
     instructions: list[Instruction]
+    tiled: bool = False
 
     def __str__(self) -> str:
-        lines = [f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}"]
+        tiled = " tiled" if self.tiled else ""
+        lines = [f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{tiled}"]
         lines.extend(f"  %{position} = {i.text()}" for position, i in enumerate(self.instructions))
         return "\n".join(lines)
 
@@ -147,6 +153,14 @@ class Launch:
         for extent in self.row_extents:
             count *= extent
         return count
+
+    @property
+    def row_units(self) -> int:
+        """Rows that can be done independently: those of a tile are done together."""
+        if not self.kernel.tiled:
+            return self.row_count
+        last = self.row_extents[-1]
+        return self.row_count // max(last, 1) * -(-last // TILE_ROWS)
 
     @property
     def work(self) -> int:

@@ -101,7 +101,7 @@ class _Planner:
 
     def _store(self, draft: Draft, cluster: Cluster, root: Root) -> None:
         strides = row_major(root.target.shape)
-        combine = None
+        combine, where = None, None
         if root.part is None:
             term = weighted(root.terms, strides)
         elif isinstance(root.part, RegionPart):
@@ -110,13 +110,14 @@ class _Planner:
             for at, start, step, stride in parts:
                 term = added(term, scaled(shifted(scaled(at, step), start), stride))
         else:
-            term = self._scatter_term(draft, root, strides)
+            term, where = self._scatter_term(draft, root, strides)
             combine = p.COMBINE[root.part.mode]
         value = draft.value(root.node, root.terms)
         axes = cluster.axes if root.part is not None else [axis for at in root.terms for axis, _ in at.axes]
-        draft.store(value, term, root.target, root.node.dtype, axes, combine)
+        draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
 
-    def _scatter_term(self, draft: Draft, root: Root, strides: Sequence[int]) -> Term:
+    def _scatter_term(self, draft: Draft, root: Root, strides: Sequence[int]) -> tuple[Term, int | None]:
+        """Where the updates go, and which of them go anywhere."""
         part, target = root.part, root.target
         assert isinstance(part, ScatterPart)
         indices = target.inputs[1:-1]
@@ -124,11 +125,14 @@ class _Planner:
         at, within = root.terms[:rank], root.terms[rank:]
         slices = root.node.shape[rank:]
         total = weighted(within, strides)
+        valid: int | None = None
         for index, axis in zip(indices, part.axes, strict=True):
             extent = target.shape[axis]
-            place = draft.place_from(index, at, extent - slices[axis] + 1, extent)
+            place, inside = draft.place_from(index, at, extent - slices[axis] + 1, extent)
             total = added(total, scaled(place, strides[axis]))
-        return total
+            if inside is not None:
+                valid = inside if valid is None else draft.apply(p.logical_and, valid, inside)
+        return total, valid
 
     def plan(self) -> Plan:
         slots, arena = self._slots()
@@ -211,7 +215,7 @@ class _Planner:
         }
         block = min(LANE_BLOCK, max(16, -(-launch.lane_extent // 16) * 16)) if kernel.lane == "kept" else 0
         blocks = -(-launch.lane_extent // block) if block else 1
-        units = launch.row_count * blocks
+        units = launch.row_units * blocks
         if units:
             per_unit = max(1, launch.work // units)
             grain = max(1, WORK_PER_GRAIN // per_unit)

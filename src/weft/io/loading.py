@@ -6,15 +6,12 @@ import os
 from pathlib import PurePath
 from typing import IO, Any
 
-from weft.array import array
 from weft.io.numpy_files import load_npy, load_npz
 from weft.io.places import File, called, is_open
 from weft.io.safetensors_files import load_safetensors
 from weft.runtime.devices import StreamOrDevice, as_stream
 
 __all__ = ["load"]
-
-Loaded = array | dict[str, array] | tuple[dict[str, array], dict[str, Any]]
 
 _FORMATS = ("npy", "npz", "safetensors")
 
@@ -26,7 +23,7 @@ def load(
     return_metadata: bool = False,
     *,
     stream: StreamOrDevice = None,
-) -> Loaded:
+) -> Any:
     """Load arrays from a ``.npy``, ``.npz`` or ``.safetensors`` file.
 
     Objects that NumPy would unpickle are refused: a file from elsewhere can do no harm.
@@ -58,9 +55,10 @@ def load(
         raise ValueError(f"[load] Unknown format {kind!r}; known ones are {', '.join(map(repr, _FORMATS))}.")
     if return_metadata and kind != "safetensors":
         raise ValueError(f"[load] Files of the format {kind!r} have no metadata; only 'safetensors' files do.")
-    if is_open(file):
-        return _read(file, kind, return_metadata)  # type: ignore[arg-type]  # it is open
-    with open(file, "rb") as opened:  # type: ignore[arg-type]  # it is a name
+    source: Any = file
+    if is_open(source):
+        return _read(source, kind, return_metadata)
+    with open(source, "rb") as opened:
         return _read(opened, kind, return_metadata)
 
 
@@ -74,7 +72,7 @@ def _format(file: Any) -> str:
     return extension[1:]
 
 
-def _read(file: IO[bytes], kind: str, return_metadata: bool) -> Loaded:
+def _read(file: IO[bytes], kind: str, return_metadata: bool) -> Any:
     if kind == "npy":
         return load_npy(file)
     if kind == "npz":

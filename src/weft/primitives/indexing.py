@@ -116,13 +116,10 @@ def _batch_pad(
 
 pad = Pad()
 
-def _wrap_lanes(L: Any, index: Any, extent: Any, count: Any) -> Any:
-    """A negative place counts from the end; what is outside of 0 to ``count - 1`` moves inside."""
-    from_start = L.select(index < 0, index + extent, index)
-    return L.maximum(L.minimum(from_start, count - 1), 0)
-
-
-wrap_index = Elementwise("wrap_index", _wrap_lanes, (None, None, None))
+# A negative place counts from the end.
+from_start = Elementwise("from_start", lambda L, index, extent: L.select(index < 0, index + extent, index), (None, None))
+# A place outside of 0 to count - 1 moves to the nearest one inside.
+clamp_place = Elementwise("clamp_place", lambda L, index, count: L.maximum(L.minimum(index, count - 1), 0), (None, None))
 
 
 class Gather(Indexed, Linear):
@@ -151,7 +148,7 @@ def _infer_gather(x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Sha
         if not index.dtype.is_integer or not same_extents(index.shape, indices[0].shape):
             raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
     for axis, (extent, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
-        if size > extent or (axis in axes and extent == 0 and indices[0].size):
+        if (size > extent or (axis in axes and extent == 0)) and indices[0].size:
             raise ValueError(f"[gather] Cannot take {size} elements of axis {axis} of an array of shape {x.shape}.")
     return (*indices[0].shape, *slice_sizes), x.dtype
 

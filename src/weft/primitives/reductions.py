@@ -16,7 +16,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
-from weft.primitives.base import Array, Primitive, Tangent
+from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import move_axis
 
 Accumulator = tuple[Any, ...]
@@ -67,6 +67,19 @@ class Reduction(Primitive):
         self.transpose = transpose
         self.result = result
         self.needs_elements = needs_elements
+        self.of_one = Elementwise(f"{name}_of_one", self._of_one, (None,), result=result)
+
+    def _of_one(self, L: Any, x: Any) -> Any:
+        index = L.constant(0, dtypes.int64)
+        return self.reducer.finish(L, self.reducer.lift(L, x, index), self.result(x.dtype))
+
+    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        """Where no axis has more or fewer elements than one, nothing is folded."""
+        x, axes = inputs[0], params[0]
+        if any(x.shape[axis] != 1 for axis in axes):
+            return super().lowered(inputs, params, shape, dtype)
+        result = Node(self.of_one, (x,), (), x.shape, dtype, None)
+        return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, axes = inputs[0], params["axes"]

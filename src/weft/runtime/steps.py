@@ -6,6 +6,11 @@ import ctypes
 from collections.abc import Sequence
 
 
+def integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+    """64-bit integers in memory: addresses and numbers that native code reads."""
+    return (ctypes.c_uint64 * len(values))(*values)
+
+
 class StepTable:
     """Steps as ``{function, numbers, units, grain}`` in memory; open while steps are added, then sealed."""
 

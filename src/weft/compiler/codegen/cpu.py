@@ -16,7 +16,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Complex, Lanes, Value
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, store
-from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, number_layout
+from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Level, number_layout
 
 VIRTUAL_LANES = 16
 LANE_CHUNK = 4096
@@ -81,12 +81,37 @@ class _Generator:
             row = self.e.assign(f"udiv i64 {unit}, {blocks}")
             block = self.e.assign(f"urem i64 {unit}, {blocks}")
         with self._scope():
-            self._enter_row(row)
-            self._emit_where(lambda i: i.level is Level.ROW and not i.varying and i.stage == 0 and i.operation not in ("reduce", "store"))
+            if self.kernel.tiled:
+                self._tile(row, block)
+                return
+            self._enter_rows(row, self.kernel.rows)
+            self._emit_row_values()
             if kept:
-                self._lane_block(block)
+                self._lane_block(block, self._body)
             else:
                 self._body()
+
+    def _tile(self, row: str, block: str) -> None:
+        """A block of rows: for each vector of lanes all its rows, while what they share is in the cache."""
+        last = self.kernel.rows - 1
+        extent = self.number("row", last)
+        blocks = self.e.assign(f"sdiv i64 {self.e.assign(f'add i64 {extent}, {TILE_ROWS - 1}')}, {TILE_ROWS}")
+        self._enter_rows(self.e.assign(f"udiv i64 {row}, {blocks}"), last)
+        start = self.e.assign(f"mul i64 {self.e.assign(f'urem i64 {row}, {blocks}')}, {TILE_ROWS}")
+        stop = self._smaller(self.e.assign(f"add i64 {start}, {TILE_ROWS}"), extent)
+
+        def rows() -> None:
+            with self.e.loop(start, stop) as index, self._scope():
+                self._advance("row", last, index, range(len(self.kernel.instructions)))
+                self._emit_row_values()
+                self._body()
+
+        self._lane_block(block, rows)
+
+    def _emit_row_values(self) -> None:
+        self._emit_where(
+            lambda i: i.level is Level.ROW and not i.varying and i.stage == 0 and i.operation not in ("reduce", "store")
+        )
 
     @contextmanager
     def _scope(self) -> Iterator[None]:
@@ -95,10 +120,11 @@ class _Generator:
         yield
         self.values, self.offsets = values, offsets
 
-    def _enter_row(self, row: str) -> None:
+    def _enter_rows(self, row: str, axes: int) -> None:
+        """Set the indices of the first ``axes`` row axes from a row-major number."""
         remaining = row
         indices: list[str] = []
-        for axis in reversed(range(self.kernel.rows)):
+        for axis in reversed(range(axes)):
             if axis == 0:
                 indices.append(remaining)
                 break
@@ -117,11 +143,11 @@ class _Generator:
                 step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
                 self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
 
-    def _lane_block(self, block: str) -> None:
+    def _lane_block(self, block: str, body: Any) -> None:
         size, extent = self.number("block"), self.number("lane")
         start = self.e.assign(f"mul i64 {block}, {size}")
         stop = self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
-        self._lanes(start, stop, self._body)
+        self._lanes(start, stop, body)
 
     def _smaller(self, left: str, right: str) -> str:
         less = self.e.assign(f"icmp slt i64 {left}, {right}")
@@ -210,8 +236,6 @@ class _Generator:
         if depth > self.kernel.sweeps:
             if self.kernel.lane == "reduced":
                 self._chunks("0", self.number("lane"), LANE_CHUNK, reductions, self._reduced_lanes(needed, reductions))
-            elif self.kernel.sweeps == 0:
-                self._chunks("0", "1", 1, reductions, lambda start, stop: self._accumulate(needed, reductions))
             return
         last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
         extent = self.number("sweep", depth - 1)

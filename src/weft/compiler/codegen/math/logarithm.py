@@ -139,6 +139,6 @@ def log_pair(L: Lanes, x: Pair) -> Value:
 
 
 def logaddexp(L: Lanes, x: Value, y: Value) -> Value:
-    """``log(exp(x) + exp(y))`` without overflow."""
+    """``log(exp(x) + exp(y))`` without overflow; the error is small beside the larger of x, y and the result."""
     difference = L.select(L.equal(x, y), 0.0, -L.absolute(x - y))
     return L.maximum(x, y) + log1p(L, exponential.exp(L, difference))

@@ -68,7 +68,7 @@ _DIGITS = int(
 _WRAP_ANGLE = (
     f"@weft.wrap_angle.digits = internal constant i1280 {_DIGITS}, align 8"
     """
-define internal double @weft.wrap_angle(double %x, double %quarters) cold noinline nounwind {
+define internal double @weft.wrap_angle(double %x, double %quarters, double %rest) cold noinline nounwind {
   %bits = bitcast double %x to i64
   %shifted = lshr i64 %bits, 52
   %field = and i64 %shifted, 2047
@@ -116,8 +116,12 @@ define internal double @weft.wrap_angle(double %x, double %quarters) cold noinli
   %c2 = call double @llvm.fma.f64(double %a, double 1.3277647201630000e-35, double %c1)
   %c3 = call double @llvm.fma.f64(double %b, double 3.4061215800865545e-19, double %c2)
   %sum = fadd double %radians, %c3
-  %negated = fneg double %sum
-  %result = select i1 %below, double %negated, double %sum
+  %part = fsub double %sum, %radians
+  %below_sum = fsub double %c3, %part
+  %rest_wanted = fcmp une double %rest, 0.0
+  %wanted = select i1 %rest_wanted, double %below_sum, double %sum
+  %negated = fneg double %wanted
+  %result = select i1 %below, double %negated, double %wanted
   ret double %result
 }"""
 )
@@ -125,7 +129,8 @@ define internal double @weft.wrap_angle(double %x, double %quarters) cold noinli
 # An angle in [-pi/2, pi/2] whose sine is that of x plus some quarter turns, for finite x beyond 2^16. In turns,
 # x / (2 pi) = m 2^e / (2 pi) with an integer m: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo
 # 2^192, are the fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored, as
-# sin(pi - a) = sin(a), and the result becomes radians by a product of pairs.
+# sin(pi - a) = sin(a), and the result becomes radians by a product of pairs. With a third argument other than zero it is
+# what rounding the angle loses.
 WRAP_ANGLE = ScalarFunction("weft.wrap_angle", _WRAP_ANGLE)
 
 _REMAINDER = """

@@ -74,10 +74,13 @@ def _beyond(L: Lanes, x: Value) -> Value:
     return L.absolute(x) > LIMIT[format_of(x)]
 
 
-def _wrapped(L: Lanes, x: Value, quarters: float) -> Value:
-    """An angle in ``[-pi/2, pi/2]`` whose sine is that of x and some quarter turns, in float64, for large x."""
-    wide = L.convert(x, dtypes.float64)
-    return call_each_lane(L, WRAP_ANGLE, wide, L.constant(quarters, dtypes.float64))
+def _wrapped(L: Lanes, x: Value, quarters: float, rest: bool = False) -> Value:
+    """For large x, the float64 angle in ``[-pi/2, pi/2]`` whose sine is that of x and some quarter turns.
+
+    With ``rest`` it is what rounding that angle loses.
+    """
+    numbers = (L.constant(number, dtypes.float64) for number in (quarters, float(rest)))
+    return call_each_lane(L, WRAP_ANGLE, L.convert(x, dtypes.float64), *numbers)
 
 
 def _sine(L: Lanes, x: Value, r: Value, shifted: Value, quarters: float) -> Value:
@@ -153,6 +156,9 @@ def _quarter_angle(L: Lanes, x: Value) -> tuple[Pair, Value]:
     dtype = format_of(x).dtype
     sine, cosine = _wrapped(L, x, 0.0), _wrapped(L, x, 1.0)
     odd = L.absolute(sine) > L.absolute(cosine)
-    angle = flip_sign(L, L.select(odd, -cosine, sine), sign_of(L, L.select(odd, sine, cosine)))
+    sign = sign_of(L, L.select(odd, -sine, cosine))
+    angle = flip_sign(L, L.select(odd, cosine, sine), sign)
+    rest = flip_sign(L, L.select(odd, _wrapped(L, x, 1.0, True), _wrapped(L, x, 0.0, True)), sign)
     high = L.convert(angle, dtype)
-    return Pair(high, L.convert(angle - L.convert(high, dtypes.float64), dtype)), odd
+    low = (angle - L.convert(high, dtypes.float64)) + rest
+    return Pair(high, L.convert(low, dtype)), odd
