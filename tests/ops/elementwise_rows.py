@@ -57,7 +57,7 @@ UNARY_ROWS = [
     unary("abs", np.abs, NONZERO, EVERY),
     unary("negative", np.negative, ANY, NUMBERS),
     unary("positive", lambda x: x, ANY, EVERY),
-    unary("sign", lambda x: np.sign(x) if x.dtype != bool else x, NONZERO, EVERY),
+    unary("sign", lambda x: np.sign(x) if x.dtype != bool else x, NONZERO, EVERY, zero_sign=False),
     unary("floor", lambda x: np.floor(x) if x.dtype.kind == "f" else x, APART, REAL),
     unary("ceil", lambda x: np.ceil(x) if x.dtype.kind == "f" else x, APART, REAL),
     unary("trunc", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, APART, REAL),
@@ -86,7 +86,7 @@ UNARY_ROWS = [
     unary("arctanh", _in_float(np.arctanh), LOW, FLOATS + COMPLEX),
     unary("sigmoid", _in_float(lambda x: 1 / (1 + np.exp(-x))), ANY, EVERY, without={"mlx": "MLX: not complex"}),
     unary("erf", _in_float(scipy.special.erf), ANY, REAL),
-    unary("erfinv", _in_float(scipy.special.erfinv), LOW, FLOATS, ulp=4),
+    unary("erfinv", _in_float(scipy.special.erfinv), LOW, FLOATS, ulp=4, zero_sign=False),
     unary("degrees", _in_float(np.degrees), ANY, REAL, ulp_half=3),
     unary("radians", _in_float(np.radians), ANY, REAL, ulp_half=3),
     unary("real", np.real, ANY, EVERY),
@@ -133,6 +133,14 @@ UNARY_ROWS = [
     ),
 ]
 
+
+def _floor_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """NumPy's, but infinity divided is infinity, where NumPy has NaN."""
+    if x.dtype.kind != "f":
+        return np.floor_divide(x, y)
+    return np.where(np.isinf(x), x / y, np.floor_divide(x, y))
+
+
 BINARY_ROWS = [
     binary("add", np.add, dtypes=EVERY),
     binary("subtract", np.subtract, dtypes=NUMBERS),
@@ -140,7 +148,7 @@ BINARY_ROWS = [
     binary("multiply", np.multiply, dtypes=EVERY),
     binary("divide", _in_float(np.divide), right=NONZERO, dtypes=FLOATS + COMPLEX),
     binary("divide", np.divide, right=Domain(1, 9), dtypes=("int32", "int8", "uint64"), variant="integers"),
-    binary("floor_divide", np.floor_divide, APART, Domain(2.1, 2.2), REAL[:-1]),
+    binary("floor_divide", _floor_divide, APART, Domain(2.1, 2.2), REAL[:-1]),
     binary("remainder", np.remainder, APART, Domain(2.1, 2.2), REAL[:-1]),
     binary("power", np.power, POSITIVE, ANY, FLOATS + COMPLEX),
     binary("power", np.power, Domain(-3, 3), Domain(0, 3), INTEGERS, variant="integers"),
@@ -165,7 +173,7 @@ BINARY_ROWS = [
     binary("left_shift", np.left_shift, Domain(-9, 9), Domain(0, 3), INTEGERS),
     binary("right_shift", np.right_shift, Domain(-99, 99), Domain(0, 3), INTEGERS),
     binary("isclose", lambda x, y: np.isclose(x, y), dtypes=REAL[:-1]),
-    binary("divmod", lambda x, y: np.divmod(x, y), APART, Domain(2.1, 2.2), REAL[:-1]),
+    binary("divmod", lambda x, y: (_floor_divide(x, y), np.remainder(x, y)), APART, Domain(2.1, 2.2), REAL[:-1]),
     Row(
         "where",
         lambda mx, c, x, y: mx.where(c, x, y),

@@ -27,7 +27,9 @@ def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     for number in sorted(range(len(intervals)), key=lambda i: (-intervals[i].size, i)):
         interval = intervals[number]
         size = max(-(-interval.size // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
-        taken = sorted((start, end) for start, end, first, last in placed if first <= interval.last and interval.first <= last)
+        taken = sorted(
+            (start, end) for start, end, first, last in placed if first <= interval.last and interval.first <= last
+        )
         offset = 0
         for start, end in taken:
             if start - offset >= size:

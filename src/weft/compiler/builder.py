@@ -18,8 +18,8 @@ Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 class Draft:
     """Kernel instructions over loop axis ids, before the axes are ordered.
 
-    ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None. ``kernel.k`` of
-    `Indexed.element` is this class.
+    ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None.
+    ``kernel.k`` of `Indexed.element` is this class.
     """
 
     def __init__(self, in_memory: Places, reduced: Sequence[int]) -> None:
@@ -87,7 +87,9 @@ class Draft:
             inputs = tuple([self.value(x, () if not x.shape else terms, where) for x in node.inputs])
             return self._apply(primitive, inputs, node.dtype, node.keywords)
         if p.is_constant(node):
-            return self._once(("scalar", node), lambda: self._emit(Instruction("scalar", node.dtype, (), scalar=node.params[0])))
+            return self._once(
+                ("scalar", node), lambda: self._emit(Instruction("scalar", node.dtype, (), scalar=node.params[0]))
+            )
         if isinstance(primitive, p.Reduction):
             return self._reduce(node, terms)
         return int(primitive.element(Reader(self, node, where), terms, node))
@@ -104,7 +106,9 @@ class Draft:
             inner.insert(axis, ZERO if source.shape[axis] == 1 else Term(0, ((next(reduced), 1),)))
         inputs = [self.value(source, tuple(inner))]
         if node.primitive.reducer.needs_index:
-            inputs.append(self.place(weighted([inner[axis] for axis in axes], row_major([source.shape[a] for a in axes]))))
+            inputs.append(
+                self.place(weighted([inner[axis] for axis in axes], row_major([source.shape[a] for a in axes])))
+            )
         return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive), axes=self._reduced)
 
     def place(self, term: Term) -> int:
@@ -112,8 +116,8 @@ class Draft:
         return self._once(("place", term), lambda: self._emit(Instruction("place", dtypes.int64, ()), term))
 
     def place_from(self, node: Node, terms: Terms, count: int, extent: int) -> tuple[Term, int | None]:
-        """A place along an axis of ``extent`` that an integer node holds, moved to one from 0 to ``count - 1``, and whether it was
-        one (None: always)."""
+        """A place along an axis of ``extent`` that an integer node holds, moved to one from 0 to ``count - 1``, and
+        whether it was one (None: always)."""
         affine = affine_places(node, terms, count)
         if affine is not None:
             return affine, None
@@ -255,9 +259,7 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
     kernel.tiled = mode == "kept" and not sweeps and any(_is_transposed(i.access) for i in draft.instructions)
     lane_extent = 1 if lane is None else nest.extents[lane]
-    return Launch(
-        kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent
-    )
+    return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:
@@ -335,5 +337,3 @@ class _Nest:
 
     def _after_sweep(self, instruction: Instruction) -> bool:
         return any(self._draft.instructions[value].level is not Level.KERNEL for value in instruction.inputs)
-
-

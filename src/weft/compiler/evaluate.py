@@ -155,9 +155,9 @@ def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
     asked = set(kept)
     references = program.references
     for node in references:
-        if node.value is None and node.inputs and node not in asked and node.primitive is not p.marked_call:
-            if sys.getrefcount(node) > references[node] + _OWN_REFERENCES:
-                kept.append(node)
+        lazy = node.value is None and node.inputs and node.primitive is not p.marked_call
+        if lazy and node not in asked and sys.getrefcount(node) > references[node] + _OWN_REFERENCES:
+            kept.append(node)
     return kept
 
 
@@ -227,7 +227,9 @@ class Run:
 class Prepared:
     """A traced graph with its plan for inputs of certain layouts: what a compiled call runs."""
 
-    def __init__(self, placeholders: Sequence[Node], outputs: Sequence[Node], strides: Sequence[tuple[int, ...]]) -> None:
+    def __init__(
+        self, placeholders: Sequence[Node], outputs: Sequence[Node], strides: Sequence[tuple[int, ...]]
+    ) -> None:
         layouts = dict(zip(placeholders, strides, strict=True))
 
         def strides_of(node: Node) -> tuple[int, ...] | None:

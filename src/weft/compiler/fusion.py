@@ -16,8 +16,8 @@ from typing import Any
 
 import weft.primitives as p
 from weft.compiler.builder import behind_view
-from weft.compiler.library import accepts
 from weft.compiler.index import ZERO, Term, Terms, own_axes, reshaped_strides, whole_axes
+from weft.compiler.library import accepts
 from weft.graph.node import Node, Shape
 from weft.runtime.memory import contiguous_strides
 
@@ -28,7 +28,8 @@ ROW_GROUP_ROWS = 16
 
 @dataclass(eq=False, slots=True)
 class Unit:
-    """A step of the plan: a cluster of fused nodes, or a library call. ``after`` is a bit set of all units that need it."""
+    """A step of the plan: a cluster of fused nodes, or a library call. ``after`` is a bit set of all units that need
+    it."""
 
     number: int
     serial: int = 0
@@ -43,7 +44,8 @@ class CallUnit(Unit):
 
 @dataclass(eq=False, slots=True)
 class Root:
-    """A value that a cluster stores: ``node`` at ``terms``, into ``target`` (the node itself, or one that it is a part of)."""
+    """A value that a cluster stores: ``node`` at ``terms``, into ``target`` (the node itself, or one that it is a
+    part of)."""
 
     node: Node
     terms: Terms
@@ -53,7 +55,8 @@ class Root:
 
 @dataclass(eq=False, slots=True)
 class Cluster(Unit):
-    """Nodes that one kernel computes. ``axes`` are its loop axes in logical order, ``reduced`` those that are folded."""
+    """Nodes that one kernel computes. ``axes`` are its loop axes in logical order, ``reduced`` those that are
+    folded."""
 
     axes: list[int] = field(default_factory=list)
     reduced: tuple[int, ...] = ()

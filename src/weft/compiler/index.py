@@ -76,7 +76,8 @@ def through_view(terms: Terms, places: Sequence[AxisTerm]) -> Terms:
 
 
 def whole_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[int, ...] | None:
-    """The loop axes that go over all of ``shape``, one for each axis that is not of extent 1; None if the terms are anything else."""
+    """The loop axes that go over all of ``shape``, one for each axis that is not of extent 1; None if the terms are
+    anything else."""
     axes = []
     for term, extent in zip(terms, shape, strict=True):
         if extent == 1:

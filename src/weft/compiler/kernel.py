@@ -13,7 +13,6 @@ from typing import Any
 
 from weft.dtypes import Dtype
 
-
 TILE_ROWS = 16
 
 
@@ -62,9 +61,9 @@ class Access:
 class Instruction:
     """One value of a kernel, or a store.
 
-    ``operation`` is load, scalar, place, apply, reduce or store; ``inputs`` are value ids. ``sweep`` is the number of sweep axes that
-    must be open for it (0: none), ``varying`` tells whether it differs from lane to lane, ``stage`` after how many passes over
-    the sweeps its inputs are known.
+    ``operation`` is load, scalar, place, apply, reduce or store; ``inputs`` are value ids. ``sweep`` is the number of
+    sweep axes that must be open for it (0: none), ``varying`` tells whether it differs from lane to lane, ``stage``
+    after how many passes over the sweeps its inputs are known.
     """
 
     operation: str
@@ -105,8 +104,9 @@ class Instruction:
 class Kernel:
     """The structure: ``rows`` and ``sweeps`` count loop axes; ``lane`` says where the vectorised axis is.
 
-    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane). A ``tiled`` kernel
-    walks over blocks of rows for each vector of lanes, because some operand is contiguous along the last row axis.
+    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane). A
+    ``tiled`` kernel walks over blocks of rows for each vector of lanes, because some operand is contiguous along the
+    last row axis.
     """
 
     rows: int
@@ -200,11 +200,13 @@ def _instruction_keys(position: int, instruction: Instruction) -> list[Key]:
     return keys
 
 
-def numbers_of(launch: Launch, block: int, slot_of: dict[object, tuple[int, int]], scalars: dict[int, int]) -> list[int]:
+def numbers_of(
+    launch: Launch, block: int, slot_of: dict[object, tuple[int, int]], scalars: dict[int, int]
+) -> list[int]:
     """The argument block of one launch.
 
-    ``slot_of`` gives the entry of the buffer table and the byte offset of each operand, ``scalars`` the entry of each scalar
-    instruction; ``block`` is how many lanes one unit of work covers.
+    ``slot_of`` gives the entry of the buffer table and the byte offset of each operand, ``scalars`` the entry of each
+    scalar instruction; ``block`` is how many lanes one unit of work covers.
     """
     numbers = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent, block]
     numbers.append(-(-launch.lane_extent // block) if block else 1)

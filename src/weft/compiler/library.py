@@ -14,7 +14,8 @@ _BATCH_AXES = 6
 
 @dataclass(slots=True)
 class Routine:
-    """A native function and its numbers; ``places`` says which numbers are the slot and byte offset of which operand."""
+    """A native function and its numbers; ``places`` says which numbers are the slot and byte offset of which
+    operand."""
 
     address: int
     numbers: list[int]

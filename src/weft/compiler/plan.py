@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import weft.primitives as p
 from weft.compiler import library
@@ -37,8 +36,8 @@ class Output:
 
 @dataclass(slots=True)
 class Plan:
-    """A program that can run. The table of a call holds the addresses of inputs, of new buffers (of ``sizes`` bytes), of the
-    arena for temporaries, and then the constants."""
+    """A program that can run. The table of a call holds the addresses of inputs, of new buffers (of ``sizes`` bytes),
+    of the arena for temporaries, and then the constants."""
 
     steps: StepTable
     outputs: list[Output]
@@ -147,7 +146,9 @@ class _Planner:
             elif launch is not None:
                 work += launch.work
                 self._add_launch(steps, launch, slots)
-                descriptions.append(f"{launch.kernel}\n  extents {launch.row_extents} {launch.sweep_extents} {launch.lane_extent}")
+                descriptions.append(
+                    f"{launch.kernel}\n  extents {launch.row_extents} {launch.sweep_extents} {launch.lane_extent}"
+                )
         steps.seal()
         sizes = [node.size * node.dtype.size for node in self.buffers]
         return Plan(steps, self.outputs, sizes, arena, work, descriptions)
@@ -184,7 +185,11 @@ class _Planner:
             return [layout.base for layout in map(self.fusion.layout, operands) if layout is not None]
         if launch is None:
             return []
-        return [i.access.operand for i in launch.kernel.instructions if i.access is not None and i.access.operand is not None]
+        return [
+            i.access.operand
+            for i in launch.kernel.instructions
+            if i.access is not None and i.access.operand is not None
+        ]
 
     def _add_call(self, steps: StepTable, unit: CallUnit, slots: dict[object, tuple[int, int]]) -> int:
         node = unit.node

@@ -1,8 +1,8 @@
 """A graph as a key: everything that a plan depends on, and nothing else.
 
-The key lists each step once (equal steps are one: common subexpressions), with positions in place of nodes, and with the
-places of constants in place of their values. Plans are made from keys alone, so a cached plan holds no array, and the
-same code run again with other numbers finds it.
+The key lists each step once (equal steps are one: common subexpressions), with positions in place of nodes, and with
+the places of constants in place of their values. Plans are made from keys alone, so a cached plan holds no array, and
+the same code run again with other numbers finds it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Entry = tuple[Any, ...]
 class Program:
     """``entries`` are the steps, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in it.
 
-    An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape, dtype, strides)``, for a
-    constant ``(p.constant, number, dtype)``.
+    An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape,
+    dtype, strides)``, for a constant ``(p.constant, number, dtype)``.
     """
 
     __slots__ = ("_constant_places", "_nodes", "_places", "constants", "entries", "inputs", "references")
@@ -38,7 +38,8 @@ class Program:
         return self._nodes[node]
 
     def add(self, outputs: Iterable[Node], strides_of: Any) -> None:
-        """Append everything that ``outputs`` need. ``strides_of`` gives the strides of a node that has a value, else None."""
+        """Append everything that ``outputs`` need. ``strides_of`` gives the strides of a node that has a value, else
+        None."""
         for node in self._needed(outputs, strides_of):
             primitive = node.primitive
             strides = strides_of(node)

@@ -46,7 +46,6 @@ from weft.formatting import (
     set_printoptions,
 )
 from weft.io import load, save, save_safetensors, savez, savez_compressed
-from weft.ops.construction import asarray, from_dlpack
 from weft.ops import (
     abs,
     acos,
@@ -226,6 +225,7 @@ from weft.ops import (
     zeros,
     zeros_like,
 )
+from weft.ops.construction import asarray, from_dlpack
 from weft.runtime.devices import (
     Device,
     DeviceType,
@@ -397,10 +397,10 @@ __all__ = [
     "inexact",
     "inf",
     "inner",
+    "int8",
     "int16",
     "int32",
     "int64",
-    "int8",
     "integer",
     "is_available",
     "isclose",
@@ -419,9 +419,9 @@ __all__ = [
     "linspace",
     "load",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "logaddexp",
     "logical_and",
     "logical_not",
@@ -512,10 +512,10 @@ __all__ = [
     "tril",
     "triu",
     "trunc",
+    "uint8",
     "uint16",
     "uint32",
     "uint64",
-    "uint8",
     "unflatten",
     "unsignedinteger",
     "unstack",

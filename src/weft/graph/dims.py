@@ -1,8 +1,8 @@
 """Extents that are only known when a compiled function is called: integers that remember how they came about.
 
-Inside ``compile(shapeless=True)`` the extents of inputs are `Dim`s. Arithmetic on them gives `Dim`s, so everything that Weft derives
-from shapes (broadcasting, slices, the n of a mean) can be worked out again for other shapes without tracing. Users see
-plain integers: what they compute from a shape is fixed.
+Inside ``compile(shapeless=True)`` the extents of inputs are `Dim`s. Arithmetic on them gives `Dim`s, so everything
+that Weft derives from shapes (broadcasting, slices, the n of a mean) can be worked out again for other shapes without
+tracing. Users see plain integers: what they compute from a shape is fixed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Binding = dict[tuple[int, int], int]
 class Dim(int):
     """An integer with a rule that gives its value for other input shapes.
 
-    Two `Dim`s are equal if they are the same expression of the inputs' extents, so that extents which just happen to be equal
-    are not taken for one. Compared with a plain integer, the value counts.
+    Two `Dim`s are equal if they are the same expression of the inputs' extents, so that extents which just happen to
+    be equal are not taken for one. Compared with a plain integer, the value counts.
     """
 
     key: object

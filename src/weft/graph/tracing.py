@@ -102,7 +102,8 @@ def no_value(node: Node, placeholder: Placeholder, action: str) -> TraceError:
     trace_ = placeholder.trace
     if trace_.active:
         return TraceError(
-            f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all the values "
+            f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all "
+            "the values "
             "that the function may be called with and has none of its own.\n"
             "Use mx.where instead of a Python branch, return the array and look at it outside, or call "
             "mx.disable_compile() to run compiled functions line by line."

@@ -52,4 +52,4 @@ def array_of(values: np.ndarray[Any, Any], what: str) -> array:
     dtype = same_as_numpy(values.dtype)
     if dtype is None:
         raise ValueError(f"[load] {what} holds elements of NumPy's type {values.dtype}, for which there is no dtype.")
-    return from_numpy(values, dtype)  # type: ignore[no-any-return]
+    return from_numpy(values, dtype)

@@ -329,4 +329,4 @@ def _replacement(value: Any) -> complex:
     number = value if isinstance(value, Handle) else python_scalar(value)
     if number is None or isinstance(number, Handle):
         raise TypeError(f"[nan_to_num] Replacements must be numbers; got {value!r} of type {type(value).__name__}.")
-    return number  # type: ignore[no-any-return]  # python_scalar gives Python numbers
+    return number

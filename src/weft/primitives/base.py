@@ -135,9 +135,10 @@ class Elementwise(Primitive):
     """Every element of the result is made of the elements at the same place.
 
     ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
-    changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for an input
-    whose change never shows (or has no derivative). As the Jacobian is diagonal, the same line serves for tangents
-    and cotangents. ``accepts`` tells which dtypes; ``result`` gives the dtype of the output (None: that of the inputs).
+    changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for
+    an input whose change never shows (or has no derivative). As the Jacobian is diagonal, the same line serves for
+    tangents and cotangents. ``accepts`` tells which dtypes; ``result`` gives the dtype of the output (None: that of
+    the inputs).
     """
 
     def __init__(
@@ -233,8 +234,8 @@ def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
 class Linear(Primitive):
     """Linear in its first input: the jvp is the operation on the tangent, the vjp its transpose.
 
-    Further inputs (indices, say) have no derivative. ``transpose(cotangent, *inputs, **params)`` gives the cotangent of the
-    first input.
+    Further inputs (indices, say) have no derivative. ``transpose(cotangent, *inputs, **params)`` gives the cotangent
+    of the first input.
     """
 
     def __init__(
@@ -267,7 +268,8 @@ class Linear(Primitive):
 
 
 class AxisTerm:
-    """Where an input's index along one axis comes from: ``start + step * index[axis]``, or ``start`` if axis is None."""
+    """Where an input's index along one axis comes from: ``start + step * index[axis]``, or ``start`` if axis is
+    None."""
 
     __slots__ = ("axis", "start", "step")
 
@@ -278,8 +280,8 @@ class AxisTerm:
 class View(Linear):
     """A linear operation that only renames places: each input axis reads one axis of the output, or a fixed index.
 
-    ``places(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides; inside a fused
-    kernel it is another index.
+    ``places(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides;
+    inside a fused kernel it is another index.
     """
 
     def __init__(self, *args: Any, places: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:

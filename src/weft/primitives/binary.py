@@ -20,23 +20,25 @@ def _is_bool(dtype: Dtype) -> bool:
     return dtype.is_bool
 
 
-add = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1), commutative=True)
-subtract = Elementwise("subtract", lambda L, x, y: x - y, (1, -1), accepts=is_number)
-multiply = Elementwise(
+add: Elementwise = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1), commutative=True)
+subtract: Elementwise = Elementwise("subtract", lambda L, x, y: x - y, (1, -1), accepts=is_number)
+multiply: Elementwise = Elementwise(
     "multiply",
     lambda L, x, y: x & y if x.dtype.is_bool else x * y,
     (lambda t, out, x, y: t * y, lambda t, out, x, y: t * x),
     commutative=True,
 )
-divide = Elementwise(
+divide: Elementwise = Elementwise(
     "divide",
     lambda L, x, y: x / y,
     (lambda t, out, x, y: t / y, lambda t, out, x, y: -(t * out / y)),
     accepts=is_inexact,
     cheap=False,
 )
-floor_divide = Elementwise("floor_divide", lambda L, x, y: L.floor_divide(x, y), (None, None), accepts=is_real, cheap=False)
-remainder = Elementwise(
+floor_divide: Elementwise = Elementwise(
+    "floor_divide", lambda L, x, y: L.floor_divide(x, y), (None, None), accepts=is_real, cheap=False
+)
+remainder: Elementwise = Elementwise(
     "remainder",
     lambda L, x, y: L.remainder(x, y),
     (1, lambda t, out, x, y: -(t * p.floor_divide(x, y))),
@@ -48,8 +50,10 @@ remainder = Elementwise(
 def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
     """t y x^(y - 1), and zero where the exponent is zero, whatever the base."""
     slope = y * p.power(x, y - 1)
-    return t * p.select(p.equal(y, 0), slope * 0, slope) if x.node.dtype.is_complex else t * p.select(
-        p.equal(y, 0), p.zeros_like(slope), slope
+    return (
+        t * p.select(p.equal(y, 0), slope * 0, slope)
+        if x.node.dtype.is_complex
+        else t * p.select(p.equal(y, 0), p.zeros_like(slope), slope)
     )
 
 
@@ -59,15 +63,17 @@ def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
     return t * (out * p.log(safe))
 
 
-power = Elementwise("power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False)
-arctan2 = Elementwise(
+power: Elementwise = Elementwise(
+    "power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False
+)
+arctan2: Elementwise = Elementwise(
     "arctan2",
     lambda L, y, x: L.arctan2(y, x),
     (lambda t, out, y, x: t * x / (x * x + y * y), lambda t, out, y, x: -(t * y / (x * x + y * y))),
     accepts=is_real_floating,
     cheap=False,
 )
-logaddexp = Elementwise(
+logaddexp: Elementwise = Elementwise(
     "logaddexp",
     lambda L, x, y: L.logaddexp(x, y),
     (lambda t, out, x, y: t * p.sigmoid(x - y), lambda t, out, x, y: t * p.sigmoid(y - x)),
@@ -81,12 +87,12 @@ def _where_larger(t: Array, chosen: Array) -> Array:
     return p.select(chosen, t, p.zeros_like(t))
 
 
-maximum = Elementwise(
+maximum: Elementwise = Elementwise(
     "maximum",
     lambda L, x, y: L.maximum(x, y),
     (lambda t, out, x, y: _where_larger(t, p.greater(x, y)), lambda t, out, x, y: _where_larger(t, p.less_equal(x, y))),
 )
-minimum = Elementwise(
+minimum: Elementwise = Elementwise(
     "minimum",
     lambda L, x, y: L.minimum(x, y),
     (lambda t, out, x, y: _where_larger(t, p.less(x, y)), lambda t, out, x, y: _where_larger(t, p.greater_equal(x, y))),
@@ -103,18 +109,28 @@ def _comparison(name: str, relation: str, commutative: bool = False) -> Elementw
     )
 
 
-equal = _comparison("equal", "eq", commutative=True)
-not_equal = _comparison("not_equal", "ne", commutative=True)
-less = _comparison("less", "lt")
-less_equal = _comparison("less_equal", "le")
-greater = _comparison("greater", "gt")
-greater_equal = _comparison("greater_equal", "ge")
+equal: Elementwise = _comparison("equal", "eq", commutative=True)
+not_equal: Elementwise = _comparison("not_equal", "ne", commutative=True)
+less: Elementwise = _comparison("less", "lt")
+less_equal: Elementwise = _comparison("less_equal", "le")
+greater: Elementwise = _comparison("greater", "gt")
+greater_equal: Elementwise = _comparison("greater_equal", "ge")
 
-logical_and = Elementwise("logical_and", lambda L, x, y: x & y, (None, None), accepts=_is_bool, commutative=True)
-logical_or = Elementwise("logical_or", lambda L, x, y: x | y, (None, None), accepts=_is_bool, commutative=True)
-bitwise_and = Elementwise("bitwise_and", lambda L, x, y: x & y, (None, None), accepts=is_integral, commutative=True)
-bitwise_or = Elementwise("bitwise_or", lambda L, x, y: x | y, (None, None), accepts=is_integral, commutative=True)
-bitwise_xor = Elementwise("bitwise_xor", lambda L, x, y: x ^ y, (None, None), accepts=is_integral, commutative=True)
+logical_and: Elementwise = Elementwise(
+    "logical_and", lambda L, x, y: x & y, (None, None), accepts=_is_bool, commutative=True
+)
+logical_or: Elementwise = Elementwise(
+    "logical_or", lambda L, x, y: x | y, (None, None), accepts=_is_bool, commutative=True
+)
+bitwise_and: Elementwise = Elementwise(
+    "bitwise_and", lambda L, x, y: x & y, (None, None), accepts=is_integral, commutative=True
+)
+bitwise_or: Elementwise = Elementwise(
+    "bitwise_or", lambda L, x, y: x | y, (None, None), accepts=is_integral, commutative=True
+)
+bitwise_xor: Elementwise = Elementwise(
+    "bitwise_xor", lambda L, x, y: x ^ y, (None, None), accepts=is_integral, commutative=True
+)
 
 
 def _shift(name: str, shift: Any) -> Elementwise:
@@ -139,7 +155,7 @@ class Select(Elementwise):
         return common_shape(self.name, inputs), x.dtype
 
 
-select = Select(
+select: Select = Select(
     "where",
     lambda L, condition, x, y: L.select(condition, x, y),
     (

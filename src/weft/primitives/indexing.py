@@ -1,7 +1,7 @@
 """Operations whose places are computed: generators, padding, gathering, scattering, writing into parts.
 
-`Indexed` operations say which element of an input belongs to an index of the output, so that they can be part of a fused
-kernel. `Update` operations write into parts of a copy of their first input.
+`Indexed` operations say which element of an input belongs to an index of the output, so that they can be part of a
+fused kernel. `Update` operations write into parts of a copy of their first input.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from weft.runtime.devices import Stream, current_stream
 class Indexed(Primitive):
     """``element(k, index, node)`` gives the value at an index of the output, through the kernel builder ``k``:
 
-    ``k.read(position, index, where)`` an element of an input (only where a condition holds), ``k.number(n)`` a run-time integer,
-    ``k.place(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on values.
+    ``k.read(position, index, where)`` an element of an input (only where a condition holds), ``k.number(n)`` a
+    run-time integer, ``k.place(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on values.
     """
 
     element: Callable[..., Any]
@@ -61,8 +61,11 @@ class Pad(Indexed, Linear):
         low = node.params[0]
         shape = node.inputs[0].shape
         inside = k.inside(
-            [(term, start, start + extent) for term, start, extent, full in zip(index, low, shape, node.shape, strict=True)
-             if extent != full]
+            [
+                (term, start, start + extent)
+                for term, start, extent, full in zip(index, low, shape, node.shape, strict=True)
+                if extent != full
+            ]
         )
         value = k.read(1, [])
         if inside is None:
@@ -98,18 +101,14 @@ def _transpose_pad(ct: Array, x: Array, value: Array, low: Shape, high: Shape) -
     return p.slice_(ct, starts=low, sizes=x.node.shape, steps=(1,) * x.node.ndim)
 
 
-def _batch_pad(
-    inputs: Sequence[Array], axes: Sequence[int | None], *, low: Shape, high: Shape
-) -> tuple[Array, int]:
+def _batch_pad(inputs: Sequence[Array], axes: Sequence[int | None], *, low: Shape, high: Shape) -> tuple[Array, int]:
     (x, value), (axis, value_axis) = inputs, axes
     if value_axis is None and axis is not None:
         return pad(x, value, low=insert(low, axis, 0), high=insert(high, axis, 0)), axis
     size = batch_size(inputs, axes)
     x = with_batch(x, axis, 0, size)
     padded = pad(x, p.zeros((), x.node.dtype), low=(0, *low), high=(0, *high))
-    inner = pad(
-        p.full(x.node.shape, True, dtypes.bool_), p.zeros((), dtypes.bool_), low=(0, *low), high=(0, *high)
-    )
+    inner = pad(p.full(x.node.shape, True, dtypes.bool_), p.zeros((), dtypes.bool_), low=(0, *low), high=(0, *high))
     spread = p.expand(value, axes=tuple(range(1, padded.node.ndim)))
     return p.select(inner, padded, p.broadcast(spread, shape=padded.node.shape)), 0
 
@@ -117,16 +116,20 @@ def _batch_pad(
 pad = Pad()
 
 # A negative place counts from the end.
-from_start = Elementwise("from_start", lambda L, index, extent: L.select(index < 0, index + extent, index), (None, None))
+from_start: Elementwise = Elementwise(
+    "from_start", lambda L, index, extent: L.select(index < 0, index + extent, index), (None, None)
+)
 # A place outside of 0 to count - 1 moves to the nearest one inside.
-clamp_place = Elementwise("clamp_place", lambda L, index, count: L.maximum(L.minimum(index, count - 1), 0), (None, None))
+clamp_place: Elementwise = Elementwise(
+    "clamp_place", lambda L, index, count: L.maximum(L.minimum(index, count - 1), 0), (None, None)
+)
 
 
 class Gather(Indexed, Linear):
     """Slices of ``x`` at computed places.
 
-    ``indices[i]`` holds places along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes`` (one per
-    axis of ``x``). Negative places count from the end, and places outside are moved to the nearest one inside.
+    ``indices[i]`` holds places along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes``
+    (one per axis of ``x``). Negative places count from the end, and places outside are moved to the nearest one inside.
     """
 
     def __init__(self) -> None:
@@ -229,10 +232,15 @@ class Concatenate(Update):
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         axis, first = params["axis"], inputs[0]
         for node in inputs[1:]:
-            same = [int(a) == int(b) for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if place != axis]
+            same = [
+                int(a) == int(b)
+                for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True))
+                if place != axis
+            ]
             if node.dtype is not first.dtype or not all(same):
                 raise ValueError(
-                    f"[concatenate] Shapes must be equal but for axis {axis}; got {', '.join(str(n.shape) for n in inputs)}."
+                    f"[concatenate] Shapes must be equal but for axis {axis}; got "
+                    f"{', '.join(str(n.shape) for n in inputs)}."
                 )
         extent = inputs[0].shape[axis]
         for node in inputs[1:]:
@@ -272,8 +280,9 @@ COMBINE: dict[str, Elementwise | None] = {
 class Scatter(Update):
     """A copy of ``x`` in which slices at computed places are replaced by ``updates`` or combined with them.
 
-    Arguments are ``x, *indices, updates``; ``updates`` has the indices' shape, then a slice's shape, with one axis per axis of
-    ``x``. Updates of the same place are applied in row-major order of the indices. ``mode`` is a key of `COMBINE`.
+    Arguments are ``x, *indices, updates``; ``updates`` has the indices' shape, then a slice's shape, with one axis
+    per axis of ``x``. Updates of the same place are applied in row-major order of the indices. ``mode`` is a key of
+    `COMBINE`.
     """
 
     name = "scatter"
@@ -282,7 +291,11 @@ class Scatter(Update):
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, *indices, updates = inputs
         slices = updates.shape[indices[0].ndim :]
-        if updates.dtype is not x.dtype or len(slices) != x.ndim or not same_extents(updates.shape[: indices[0].ndim], indices[0].shape):
+        if (
+            updates.dtype is not x.dtype
+            or len(slices) != x.ndim
+            or not same_extents(updates.shape[: indices[0].ndim], indices[0].shape)
+        ):
             raise TypeError(
                 f"scatter: updates {describe(updates.shape, updates.dtype)} do not fit {describe(x.shape, x.dtype)} "
                 f"at indices of shape {indices[0].shape}"
@@ -306,7 +319,7 @@ class Scatter(Update):
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
-        x, *indices, updates = inputs
+        _, *indices, updates = inputs
         axes, mode = params["axes"], params["mode"]
         none = [None] * len(indices)
         slices = updates.node.shape[indices[0].node.ndim :]
@@ -346,5 +359,3 @@ class Scatter(Update):
 
 
 scatter = Scatter()
-
-

@@ -55,7 +55,9 @@ class Matmul(Bilinear, Call):
         a, b = inputs
         fits = a.ndim == b.ndim >= 2 and same_extents((*a.shape[:-2], a.shape[-1]), (*b.shape[:-2], b.shape[-2]))
         if not fits or a.dtype is not b.dtype:
-            raise ValueError(f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together.")
+            raise ValueError(
+                f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together."
+            )
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
     def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
@@ -79,4 +81,4 @@ class Matmul(Bilinear, Call):
         return p.reshape(product, shape=(size, rows, b.node.shape[1]))
 
 
-matmul = Matmul()
+matmul: Matmul = Matmul()

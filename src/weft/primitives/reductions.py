@@ -2,8 +2,8 @@
 
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
 threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element of a chunk of 4096; over
-other axes: one element after the other in chunks of 256. Chunks are summed in the dtype (float32 for halves), their sums in
-float64, which is rounded once at the end.
+other axes: one element after the other in chunks of 256. Chunks are summed in the dtype (float32 for halves), their
+sums in float64, which is rounded once at the end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Accumulator = tuple[Any, ...]
 class Reducer:
     """The scalar code of a reduction, as a monoid on tuples of values.
 
-    ``identity(dtype)`` gives the dtypes and first values of the accumulator of a chunk, ``total(dtype)`` the dtypes that chunk results are
-    collected in, ``lift(L, x, index)`` makes a tuple of an element (``index`` is its place along the reduced axis, int64), ``merge(L, a, b)`` joins
-    two, ``finish(L, a, dtype)`` gives the result.
+    ``identity(dtype)`` gives the dtypes and first values of the accumulator of a chunk, ``total(dtype)`` the dtypes
+    that chunk results are collected in, ``lift(L, x, index)`` makes a tuple of an element (``index`` is its place
+    along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a, dtype)`` gives the result.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
     )
 
 
-sum_ = Reduction(
+sum_: Reduction = Reduction(
     "sum",
     arithmetic(0, lambda a, b: a + b),
     lambda t, out, x, axes: sum_(t, axes=axes),
@@ -172,7 +172,9 @@ def _shifted(x: Array, distance: int, forwards: bool) -> Array:
 def _running(x: Array, extent: int, forwards: bool) -> Array:
     """The product of all elements before (or behind) each one along the last axis."""
     if type(extent) is not int:
-        raise ValueError("[prod] The gradient of prod depends on the extent of the axes: compile it without shapeless=True.")
+        raise ValueError(
+            "[prod] The gradient of prod depends on the extent of the axes: compile it without shapeless=True."
+        )
     if extent == 0:
         return x
     result = _shifted(x, 1, forwards)
@@ -191,7 +193,7 @@ def _prod_vjp(ct: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:
     return spread(ct, x, axes) * _others_product(x, axes)
 
 
-prod = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp, _prod_vjp)
+prod: Reduction = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp, _prod_vjp)
 
 
 def _extreme_share(out: Array, x: Array, axes: Sequence[int]) -> Array:
@@ -286,5 +288,3 @@ def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
 
 argmax = _arg_extreme("argmax", lowest_first=True)
 argmin = _arg_extreme("argmin", lowest_first=False)
-
-

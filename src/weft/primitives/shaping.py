@@ -33,7 +33,7 @@ def _batch_reshape(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
     return reshape(moved, shape=(x.node.shape[axis], *shape)), 0
 
 
-reshape = Linear(
+reshape: Linear = Linear(
     "reshape", ("shape",), _infer_reshape, lambda ct, x, shape: reshape(ct, shape=x.node.shape), _batch_reshape
 )
 
@@ -54,7 +54,7 @@ def _batch_transpose(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array
     return transpose(x, axes=(axis, *shift_axes(axes, axis))), 0
 
 
-transpose = View(
+transpose: View = View(
     "transpose",
     ("axes",),
     _infer_transpose,
@@ -80,12 +80,10 @@ def _batch_broadcast(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
 
 
 def _places_broadcast(source: Shape, shape: Shape) -> list[AxisTerm]:
-    return [
-        AxisTerm(axis) if extent == shape[axis] else AxisTerm(None) for axis, extent in enumerate(source)
-    ]
+    return [AxisTerm(axis) if extent == shape[axis] else AxisTerm(None) for axis, extent in enumerate(source)]
 
 
-broadcast = View(
+broadcast: View = View(
     "broadcast", ("shape",), _infer_broadcast, _transpose_broadcast, _batch_broadcast, places=_places_broadcast
 )
 
@@ -93,7 +91,8 @@ broadcast = View(
 class SumTo(Linear):
     """The sum over all axes that have extent 1 in ``shape``, which keep that extent: the transpose of `broadcast`.
 
-    Which axes these are is only decided when it is planned, so that it is right for every shape of ``compile(shapeless=True)``.
+    Which axes these are is only decided when it is planned, so that it is right for every shape of
+    ``compile(shapeless=True)``.
     """
 
     def __init__(self) -> None:
@@ -135,21 +134,21 @@ def _batch_expand(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, i
     return expand(moved, axes=tuple([a + 1 for a in axes])), 0
 
 
-expand = View(
+expand: View = View(
     "expand_dims",
     ("axes",),
     _infer_expand,
     lambda ct, x, axes: squeeze(ct, axes=axes),
     _batch_expand,
-    places=lambda source, axes: [
-        AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes
-    ],
+    places=lambda source, axes: [AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes],
 )
 
 
 def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> Aval:
     if any(x.shape[axis] != 1 for axis in axes):
-        raise ValueError(f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go.")
+        raise ValueError(
+            f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
+        )
     return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), x.dtype
 
 
@@ -164,7 +163,7 @@ def _places_squeeze(source: Shape, axes: Sequence[int]) -> list[AxisTerm]:
     return [AxisTerm(position.get(axis)) for axis in range(len(source))]
 
 
-squeeze = View(
+squeeze: View = View(
     "squeeze",
     ("axes",),
     _infer_squeeze,
@@ -200,7 +199,7 @@ def _batch_slice(x: Array, axis: int, *, starts: Shape, sizes: Shape, steps: Sha
     ), axis
 
 
-slice_ = View(
+slice_: View = View(
     "slice",
     ("starts", "sizes", "steps"),
     _infer_slice,
@@ -240,5 +239,3 @@ def zeros_like(x: Array) -> Array:
 
 def ones_like(x: Array) -> Array:
     return full(x.node.shape, 1, x.node.dtype)
-
-

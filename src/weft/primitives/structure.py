@@ -72,7 +72,8 @@ class Barrier(Identity):
 class Rules:
     """The rules of a function that brings its own, on flat lists; None where the function has none.
 
-    ``vjp(primals, cotangents, outputs)``, ``jvp(primals, tangents)``, and ``vmap(inputs, axes)``, which gives pairs of output and axis.
+    ``vjp(primals, cotangents, outputs)``, ``jvp(primals, tangents)``, and ``vmap(inputs, axes)``, which gives pairs
+    of output and axis.
     """
 
     vjp: Callable[..., Any] | None
@@ -83,8 +84,8 @@ class Rules:
 class Marked(Primitive):
     """A call of a function with rules of its own.
 
-    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed. There is one node
-    per call; `Project` gives its outputs, which are just other names of the computed ones. ``rules`` is a `Rules`.
+    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed. There is one
+    node per call; `Project` gives its outputs, which are just other names of the computed ones. ``rules`` is a `Rules`.
     """
 
     name = "marked"

@@ -44,71 +44,99 @@ def _absolute_lanes(L: Any, x: Any) -> Any:
     return L.absolute(x)
 
 
-copy = Elementwise("copy", lambda L, x: x, (1,))
-absolute = Elementwise("abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False)
-negative = Elementwise("negative", lambda L, x: -x, (-1,), accepts=is_number)
-sign = Elementwise("sign", lambda L, x: L.sign(x), (None,))
-floor = Elementwise("floor", lambda L, x: L.floor(x) if x.dtype.is_floating else x, (None,), accepts=is_real)
-ceil = Elementwise("ceil", lambda L, x: L.ceil(x) if x.dtype.is_floating else x, (None,), accepts=is_real)
-trunc = Elementwise("trunc", lambda L, x: L.trunc(x) if x.dtype.is_floating else x, (None,), accepts=is_real)
-rint = Elementwise("round", lambda L, x: L.round(x), (None,))
+copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,))
+absolute: Elementwise = Elementwise("abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False)
+negative: Elementwise = Elementwise("negative", lambda L, x: -x, (-1,), accepts=is_number)
+sign: Elementwise = Elementwise("sign", lambda L, x: L.sign(x), (None,))
+floor: Elementwise = Elementwise(
+    "floor", lambda L, x: L.floor(x) if x.dtype.is_floating else x, (None,), accepts=is_real
+)
+ceil: Elementwise = Elementwise("ceil", lambda L, x: L.ceil(x) if x.dtype.is_floating else x, (None,), accepts=is_real)
+trunc: Elementwise = Elementwise(
+    "trunc", lambda L, x: L.trunc(x) if x.dtype.is_floating else x, (None,), accepts=is_real
+)
+rint: Elementwise = Elementwise("round", lambda L, x: L.round(x), (None,))
 
-sqrt = Elementwise("sqrt", lambda L, x: L.sqrt(x), (lambda t, out, x: t * 0.5 / out,), accepts=is_inexact, cheap=False)
-rsqrt = Elementwise(
+sqrt: Elementwise = Elementwise(
+    "sqrt", lambda L, x: L.sqrt(x), (lambda t, out, x: t * 0.5 / out,), accepts=is_inexact, cheap=False
+)
+rsqrt: Elementwise = Elementwise(
     "rsqrt", lambda L, x: L.rsqrt(x), (lambda t, out, x: t * -0.5 * out / x,), accepts=is_inexact, cheap=False
 )
-square = Elementwise("square", lambda L, x: x & x if x.dtype.is_bool else x * x, (lambda t, out, x: t * (x * 2),))
+square: Elementwise = Elementwise(
+    "square", lambda L, x: x & x if x.dtype.is_bool else x * x, (lambda t, out, x: t * (x * 2),)
+)
 
-exp = Elementwise("exp", lambda L, x: L.exp(x), (lambda t, out, x: t * out,), accepts=is_inexact, cheap=False)
-expm1 = Elementwise("expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_inexact, cheap=False)
-log = Elementwise("log", lambda L, x: L.log(x), (lambda t, out, x: t / x,), accepts=is_inexact, cheap=False)
-log2 = Elementwise(
+exp: Elementwise = Elementwise(
+    "exp", lambda L, x: L.exp(x), (lambda t, out, x: t * out,), accepts=is_inexact, cheap=False
+)
+expm1: Elementwise = Elementwise(
+    "expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_inexact, cheap=False
+)
+log: Elementwise = Elementwise(
+    "log", lambda L, x: L.log(x), (lambda t, out, x: t / x,), accepts=is_inexact, cheap=False
+)
+log2: Elementwise = Elementwise(
     "log2", lambda L, x: L.log2(x), (lambda t, out, x: t / (x * math.log(2)),), accepts=is_inexact, cheap=False
 )
-log10 = Elementwise(
+log10: Elementwise = Elementwise(
     "log10", lambda L, x: L.log10(x), (lambda t, out, x: t / (x * math.log(10)),), accepts=is_inexact, cheap=False
 )
-log1p = Elementwise("log1p", lambda L, x: L.log1p(x), (lambda t, out, x: t / (x + 1),), accepts=is_inexact, cheap=False)
+log1p: Elementwise = Elementwise(
+    "log1p", lambda L, x: L.log1p(x), (lambda t, out, x: t / (x + 1),), accepts=is_inexact, cheap=False
+)
 
-sin = Elementwise("sin", lambda L, x: L.sin(x), (lambda t, out, x: t * p.cos(x),), accepts=is_inexact, cheap=False)
-cos = Elementwise("cos", lambda L, x: L.cos(x), (lambda t, out, x: -(t * p.sin(x)),), accepts=is_inexact, cheap=False)
-tan = Elementwise("tan", lambda L, x: L.tan(x), (lambda t, out, x: t * (out * out + 1),), accepts=is_inexact, cheap=False)
-arcsin = Elementwise(
+sin: Elementwise = Elementwise(
+    "sin", lambda L, x: L.sin(x), (lambda t, out, x: t * p.cos(x),), accepts=is_inexact, cheap=False
+)
+cos: Elementwise = Elementwise(
+    "cos", lambda L, x: L.cos(x), (lambda t, out, x: -(t * p.sin(x)),), accepts=is_inexact, cheap=False
+)
+tan: Elementwise = Elementwise(
+    "tan", lambda L, x: L.tan(x), (lambda t, out, x: t * (out * out + 1),), accepts=is_inexact, cheap=False
+)
+arcsin: Elementwise = Elementwise(
     "arcsin", lambda L, x: L.arcsin(x), (lambda t, out, x: t * p.rsqrt(1 - x * x),), accepts=is_inexact, cheap=False
 )
-arccos = Elementwise(
+arccos: Elementwise = Elementwise(
     "arccos", lambda L, x: L.arccos(x), (lambda t, out, x: -(t * p.rsqrt(1 - x * x)),), accepts=is_inexact, cheap=False
 )
-arctan = Elementwise(
+arctan: Elementwise = Elementwise(
     "arctan", lambda L, x: L.arctan(x), (lambda t, out, x: t / (x * x + 1),), accepts=is_inexact, cheap=False
 )
-sinh = Elementwise("sinh", lambda L, x: L.sinh(x), (lambda t, out, x: t * p.cosh(x),), accepts=is_inexact, cheap=False)
-cosh = Elementwise("cosh", lambda L, x: L.cosh(x), (lambda t, out, x: t * p.sinh(x),), accepts=is_inexact, cheap=False)
-tanh = Elementwise("tanh", lambda L, x: L.tanh(x), (lambda t, out, x: t * (1 - out * out),), accepts=is_inexact, cheap=False)
-arcsinh = Elementwise(
+sinh: Elementwise = Elementwise(
+    "sinh", lambda L, x: L.sinh(x), (lambda t, out, x: t * p.cosh(x),), accepts=is_inexact, cheap=False
+)
+cosh: Elementwise = Elementwise(
+    "cosh", lambda L, x: L.cosh(x), (lambda t, out, x: t * p.sinh(x),), accepts=is_inexact, cheap=False
+)
+tanh: Elementwise = Elementwise(
+    "tanh", lambda L, x: L.tanh(x), (lambda t, out, x: t * (1 - out * out),), accepts=is_inexact, cheap=False
+)
+arcsinh: Elementwise = Elementwise(
     "arcsinh", lambda L, x: L.arcsinh(x), (lambda t, out, x: t * p.rsqrt(x * x + 1),), accepts=is_inexact, cheap=False
 )
-arccosh = Elementwise(
+arccosh: Elementwise = Elementwise(
     "arccosh",
     lambda L, x: L.arccosh(x),
     (lambda t, out, x: t * p.rsqrt(x - 1) * p.rsqrt(x + 1),),
     accepts=is_inexact,
     cheap=False,
 )
-arctanh = Elementwise(
+arctanh: Elementwise = Elementwise(
     "arctanh", lambda L, x: L.arctanh(x), (lambda t, out, x: t / (1 - x * x),), accepts=is_inexact, cheap=False
 )
-sigmoid = Elementwise(
+sigmoid: Elementwise = Elementwise(
     "sigmoid", lambda L, x: L.sigmoid(x), (lambda t, out, x: t * (out * (1 - out)),), accepts=is_inexact, cheap=False
 )
-erf = Elementwise(
+erf: Elementwise = Elementwise(
     "erf",
     lambda L, x: L.erf(x),
     (lambda t, out, x: t * (p.exp(-(x * x)) * (2 / math.sqrt(math.pi))),),
     accepts=is_real_floating,
     cheap=False,
 )
-erfinv = Elementwise(
+erfinv: Elementwise = Elementwise(
     "erfinv",
     lambda L, x: L.erfinv(x),
     (lambda t, out, x: t * (p.exp(out * out) * (math.sqrt(math.pi) / 2)),),
@@ -116,12 +144,14 @@ erfinv = Elementwise(
     cheap=False,
 )
 
-logical_not = Elementwise(
+logical_not: Elementwise = Elementwise(
     "logical_not", lambda L, x: ~x, (None,), accepts=lambda dtype: dtype.is_bool, result=dtypes.bool_
 )
-bitwise_invert = Elementwise("bitwise_invert", lambda L, x: ~x, (None,), accepts=lambda dtype: dtype.is_integer or dtype.is_bool)
+bitwise_invert: Elementwise = Elementwise(
+    "bitwise_invert", lambda L, x: ~x, (None,), accepts=lambda dtype: dtype.is_integer or dtype.is_bool
+)
 
-conjugate = Elementwise(
+conjugate: Elementwise = Elementwise(
     "conjugate", lambda L, x: L.conjugate(x), (lambda t, out, x: p.conjugate(t),), accepts=is_inexact, holomorphic=False
 )
 
@@ -138,8 +168,8 @@ def _part(name: str, lanes: Any, to_complex: Any) -> Elementwise:
     return primitive
 
 
-real = _part("real", lambda L, x: x.real, lambda t: p.cast(t, dtype=dtypes.complex64))
-imag = _part("imag", lambda L, x: x.imag, lambda t: p.cast(t, dtype=dtypes.complex64) * 1j)
+real: Elementwise = _part("real", lambda L, x: x.real, lambda t: p.cast(t, dtype=dtypes.complex64))
+imag: Elementwise = _part("imag", lambda L, x: x.imag, lambda t: p.cast(t, dtype=dtypes.complex64) * 1j)
 
 
 class Cast(Elementwise):
@@ -159,4 +189,4 @@ def _cast_partial(t: Array, out: Array, x: Array, dtype: Dtype) -> Array | None:
     return p.cast(t, dtype=dtype if forwards else source)
 
 
-cast = Cast("astype", lambda L, x, dtype: L.convert(x, dtype), (_cast_partial,), holomorphic=False)
+cast: Cast = Cast("astype", lambda L, x, dtype: L.convert(x, dtype), (_cast_partial,), holomorphic=False)

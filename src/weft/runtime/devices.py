@@ -139,7 +139,9 @@ def as_device(device: Device | DeviceType) -> Device:
 def _require(device: Device) -> None:
     if not is_available(device):
         kinds = "there is no GPU that Weft can use" if device.type is gpu else f"there is only {CPU}"
-        raise ValueError(f"{device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available first.")
+        raise ValueError(
+            f"{device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available first."
+        )
 
 
 def as_stream(place: StreamOrDevice) -> Stream | None:

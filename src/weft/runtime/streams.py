@@ -59,7 +59,7 @@ class Worker:
             error: BaseException | None = None
             try:
                 task()
-            except BaseException as raised:  # noqa: BLE001  # it belongs to whoever waits
+            except BaseException as raised:  # it belongs to whoever waits
                 error = raised
             with self._lock:
                 self._unfinished -= 1

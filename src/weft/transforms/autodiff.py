@@ -80,7 +80,8 @@ def _pull_through_marked(node: Node, cotangents: dict[int, Array]) -> Sequence[T
     if rules.vjp is None:
         return [None] * count + [cotangents.get(position) for position in range(len(outputs))]
     filled = [
-        cotangents[position] if position in cotangents else p.zeros_like(output) for position, output in enumerate(outputs)
+        cotangents[position] if position in cotangents else p.zeros_like(output)
+        for position, output in enumerate(outputs)
     ]
     return [*rules.vjp(primals, filled, outputs), *([None] * len(outputs))]
 
@@ -132,7 +133,8 @@ def require_floating(name: str, what: str, array: Array) -> None:
     node = array.node
     if not node.dtype.is_inexact:
         raise ValueError(
-            f"[{name}] {what} is {describe(node.shape, node.dtype)}: only arrays of floating-point numbers have derivatives. "
+            f"[{name}] {what} is {describe(node.shape, node.dtype)}: only arrays of floating-point numbers have "
+            "derivatives. "
             "Convert it with .astype(mx.float32)."
         )
 

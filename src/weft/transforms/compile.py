@@ -68,7 +68,7 @@ def _cache_of(fun: Callable[..., Any]) -> _Cache:
         return cache
 
 
-def compile(  # noqa: A001  # the name users know
+def compile(  # the name users know
     fun: Callable[..., Any], inputs: Any = None, outputs: Any = None, shapeless: bool = False
 ) -> Callable[..., Any]:
     """A function that traces ``fun`` on its first call, and runs optimised machine code from then on.
@@ -78,7 +78,8 @@ def compile(  # noqa: A001  # the name users know
 
     Args:
         fun: a function of arrays in any nesting of list, tuple and dict, and of constants (int, float, str, ...).
-        inputs: a container (nested lists and dicts, a module's or optimizer's ``state``) of arrays that ``fun`` reads besides its
+        inputs: a container (nested lists and dicts, a module's or optimizer's ``state``) of arrays that ``fun`` reads
+        besides its
             arguments. Arrays that are neither are constants.
         outputs: a container that ``fun`` changes; it is updated after each call.
         shapeless: trace once for all shapes with the same number of dimensions.
@@ -136,7 +137,7 @@ class _Compiled:
         """Run the function on placeholders."""
         stream = current_stream()
         with trace("compile", self._fun) as record, restored(self._inputs, self._outputs, args, kwargs):
-            placeholders = []
+            placeholders: list[Placeholder] = []
             replaced = list(leaves)
             for position, leaf in enumerate(leaves):
                 if isinstance(leaf, Handle):
@@ -156,7 +157,9 @@ class _Compiled:
                 set_current_stream(stream)
             results, result_structure = tree.flatten(value)
             state, state_structure = ([], None) if self._outputs is None else tree.flatten(self._outputs)
-        return _Traced(name_of(self._fun), placeholders, results, result_structure, state, state_structure, self._shapeless)
+        return _Traced(
+            name_of(self._fun), placeholders, results, result_structure, state, state_structure, self._shapeless
+        )
 
 
 def _replaced_arguments(args: Any, kwargs: Any, leaves: Sequence[Any]) -> tuple[Any, Any]:
@@ -199,7 +202,8 @@ def _constant_key(leaf: Any) -> Any:
         leaf = None
     if leaf is None or type(leaf).__module__ == "numpy" or type(leaf) is object:
         raise ValueError(
-            f"[compile] Arguments must be arrays, constants (int, float, str, None, ...), or nested lists, tuples and dicts of them; "
+            "[compile] Arguments must be arrays, constants (int, float, str, None, ...), or nested lists, "
+            "tuples and dicts of them; "
             f"got a {type(leaf).__name__}. Convert data with mx.array first."
         )
     return type(leaf), leaf
@@ -268,9 +272,11 @@ class _Traced:
         except (ValueError, TypeError) as error:
             shapes = ", ".join(describe(node.shape, node.dtype) for node in inputs)
             raise ValueError(
-                f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and shapeless=True, and "
+                f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
+                "shapeless=True, and "
                 f"something in it does not fit {shapes}: {error}\n"
-                "A shape that the function reads (x.shape) or writes out is fixed by the first call. Use flatten, unflatten or "
+                "A shape that the function reads (x.shape) or writes out is fixed by the first call. Use "
+                "flatten, unflatten or "
                 "-1 instead, or compile without shapeless=True."
             ) from error
 

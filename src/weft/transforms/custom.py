@@ -39,12 +39,12 @@ def _call_marked(
     return result.unflatten([p.project(marked, position=position) for position in range(len(outputs))])
 
 
-class custom_function:  # noqa: N801  # a decorator, named as one
+class custom_function:  # a decorator, named as one
     """A function whose derivatives or batching the user gives.
 
-    Rules are set by decorators. ``vjp(primals, cotangent, output)`` returns one cotangent per primal; ``jvp(primals, tangents)``
-    returns the tangent of the output; ``vmap(inputs, axes)`` returns the output and where its mapped axis is. For a single
-    argument the rule gets it bare, for several a tuple of them. What has no rule is derived as usual.
+    Rules are set by decorators. ``vjp(primals, cotangent, output)`` returns one cotangent per primal; ``jvp(primals,
+    tangents)`` returns the tangent of the output; ``vmap(inputs, axes)`` returns the output and where its mapped axis
+    is. For a single argument the rule gets it bare, for several a tuple of them. What has no rule is derived as usual.
 
     >>> @mx.custom_function
     ... def f(x):
@@ -95,7 +95,8 @@ class custom_function:  # noqa: N801  # a decorator, named as one
             if not isinstance(cotangent, Handle) or cotangent.node.shape != primal.node.shape:
                 got = f"shape {tuple(cotangent.node.shape)}" if isinstance(cotangent, Handle) else repr(cotangent)
                 raise ValueError(
-                    f"[custom_function] The vjp rule of {name_of(self._fun)} returned {got} for argument {position}, which has "
+                    f"[custom_function] The vjp rule of {name_of(self._fun)} returned {got} for argument "
+                    f"{position}, which has "
                     f"shape {tuple(primal.node.shape)}."
                 )
         return cotangents

@@ -20,11 +20,14 @@ def _nodes(name: str, args: tuple[Any, ...]) -> list[Node]:
         if isinstance(leaf, Handle):
             nodes.append(leaf.node)
         elif leaf is not None and not isinstance(leaf, (bool, int, float, str)):
-            raise TypeError(f"[{name}] {structure.paths()[position]} is a {type(leaf).__name__}; {name} takes arrays and trees of them.")
+            raise TypeError(
+                f"[{name}] {structure.paths()[position]} is a {type(leaf).__name__}; {name} takes arrays and "
+                "trees of them."
+            )
     return nodes
 
 
-def eval(*args: Any) -> None:  # noqa: A001  # the name users know
+def eval(*args: Any) -> None:  # the name users know
     """Compute arrays, in any nesting of list, tuple and dict, and wait for them.
 
     Raises:

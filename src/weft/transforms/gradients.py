@@ -30,8 +30,8 @@ def value_and_grad(
         argnames: the names of keyword arguments to differentiate with respect to.
 
     Returns:
-        A function with the arguments of ``fun`` that returns ``(value, gradient)``. The gradient has the tree of the argument; it is
-        a tuple for several ``argnums``, and ``(of_positions, {name: gradient})`` with ``argnames``.
+        A function with the arguments of ``fun`` that returns ``(value, gradient)``. The gradient has the tree of the
+        argument; it is a tuple for several ``argnums``, and ``(of_positions, {name: gradient})`` with ``argnames``.
 
     Raises:
         ValueError: the result is not a scalar array, an argument is not there or holds something else than arrays.
@@ -107,7 +107,8 @@ def _loss_of(value: Any, name: str, fun: Function) -> Array:
     if node.shape != () or not node.dtype.is_inexact:
         remedy = "Reduce it with mx.sum or mx.mean" if node.shape else "Convert it with .astype(mx.float32)"
         raise ValueError(
-            f"[{name}] {name_of(fun)} returned an array of shape {tuple(node.shape)} and dtype {node.dtype.name}; gradients are "
+            f"[{name}] {name_of(fun)} returned an array of shape {tuple(node.shape)} and dtype "
+            f"{node.dtype.name}; gradients are "
             f"taken of a scalar, one floating-point number. {remedy}, or use mx.vjp with a cotangent."
         )
     return loss
@@ -137,13 +138,15 @@ class _Chosen:
         for number in self._numbers:
             if not 0 <= number < len(args):
                 raise ValueError(
-                    f"[{self._name}] Cannot differentiate with respect to argument {number}: the function was called with "
+                    f"[{self._name}] Cannot differentiate with respect to argument {number}: the function was "
+                    "called with "
                     f"{len(args)} positional arguments."
                 )
         for key in self._names:
             if key not in kwargs:
                 raise ValueError(
-                    f"[{self._name}] Cannot differentiate with respect to keyword argument {key!r}: the function was called "
+                    f"[{self._name}] Cannot differentiate with respect to keyword argument {key!r}: the "
+                    "function was called "
                     f"with the keyword arguments {sorted(kwargs)}."
                 )
         return tree.flatten(([args[number] for number in self._numbers], {key: kwargs[key] for key in self._names}))
@@ -176,7 +179,9 @@ def _array_list(name: str, what: str, values: Any) -> list[Array]:
 def _outputs_of(name: str, fun: Function, value: Any) -> list[Array]:
     outputs = [value] if isinstance(value, Handle) else list(value) if isinstance(value, (list, tuple)) else [None]
     if not all(isinstance(output, Handle) for output in outputs):
-        raise ValueError(f"[{name}] {name_of(fun)} should return an array or a sequence of arrays, not {type(value).__name__}.")
+        raise ValueError(
+            f"[{name}] {name_of(fun)} should return an array or a sequence of arrays, not {type(value).__name__}."
+        )
     return outputs
 
 

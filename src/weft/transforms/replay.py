@@ -17,8 +17,8 @@ Aval = tuple[Shape, Dtype]
 class Recording:
     """The part of a graph between inputs and outputs, in topological order.
 
-    It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``outside`` are the nodes that are
-    used without being part of it.
+    It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``outside`` are the
+    nodes that are used without being part of it.
     """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:

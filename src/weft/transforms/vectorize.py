@@ -42,14 +42,18 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             raise TypeError(
-                f"[vmap] Keyword arguments cannot be mapped, got {sorted(kwargs)}: pass them by position, with an entry in in_axes."
+                f"[vmap] Keyword arguments cannot be mapped, got {sorted(kwargs)}: pass them by position, with "
+                "an entry in in_axes."
             )
         leaves, structure = tree.flatten(args)
-        axes = [_checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)]
+        axes = [
+            _checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)
+        ]
         size = _common_size(leaves, axes)
         with trace("vmap", fun) as record:
             inputs = [
-                leaf if axis is None else _placeholder(record, leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)
+                leaf if axis is None else _placeholder(record, leaf, axis)
+                for leaf, axis in zip(leaves, axes, strict=True)
             ]
             known = {
                 x.node: (leaf, axis) for x, leaf, axis in zip(inputs, leaves, axes, strict=True) if axis is not None
@@ -78,7 +82,8 @@ def _checked_axis(leaf: Any, axis: Any) -> int | None:
         if axis is None or not isinstance(axis, int):
             return None
         raise ValueError(
-            f"[vmap] Only arrays can be mapped over; got a {type(leaf).__name__} with axis {axis}. Give it the axis None."
+            f"[vmap] Only arrays can be mapped over; got a {type(leaf).__name__} with axis {axis}. Give it the "
+            "axis None."
         )
     if axis is None:
         return None
@@ -131,7 +136,7 @@ def _batch(node: Node, known: dict[Node, Any]) -> Any:
     if primitive is p.project:
         mapped: list[Mapped] = known[node.inputs[0]]
         return mapped[node.params[0]]
-    entries = [known.get(source, None) for source in node.inputs]
+    entries = [known.get(source) for source in node.inputs]
     inputs = [wrap(source) if entry is None else entry[0] for source, entry in zip(node.inputs, entries, strict=True)]
     axes = [None if entry is None else entry[1] for entry in entries]
     if primitive is p.marked_call:
@@ -158,9 +163,12 @@ def _project(marked: Array, position: int) -> Array:
 def _batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[int | None]) -> Rules:
     """The rules of the batched call: the mapped rules of one call, summed where an argument was not mapped."""
 
+    one_vjp, one_jvp = rules.vjp, rules.jvp
+
     def backwards(primals: Sequence[Array], cotangents: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
         def one(primal: list[Array], cotangent: list[Array], output: list[Array]) -> list[Array]:
-            found = rules.vjp(primal, cotangent, output)
+            assert one_vjp is not None
+            found = one_vjp(primal, cotangent, output)
             return [p.zeros_like(x) if g is None else g for g, x in zip(found, primal, strict=True)]
 
         places = [0 if axis is None else axis for axis in axes]
@@ -169,12 +177,15 @@ def _batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[
         return [p.sum(g, axes=(0,)) if axis is None else g for g, axis in zip(results, axes, strict=True)]
 
     def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
-        rule = vmap(lambda x, t: list(rules.jvp(x, t)), in_axes=(list(axes), list(axes)), out_axes=list(out_axes))
-        return list(rule(list(primals), list(tangents)))
+        def one(primal: list[Array], tangent: list[Array]) -> list[Array]:
+            assert one_jvp is not None
+            return list(one_jvp(primal, tangent))
 
-    return Rules(
-        vjp=None if rules.vjp is None else backwards, jvp=None if rules.jvp is None else forwards, vmap=None
-    )
+        filled = [p.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
+        rule = vmap(one, in_axes=(list(axes), list(axes)), out_axes=list(out_axes))
+        return list(rule(list(primals), filled))
+
+    return Rules(vjp=None if rules.vjp is None else backwards, jvp=None if rules.jvp is None else forwards, vmap=None)
 
 
 def _placed(result: Mapped, place: Any, size: int) -> Array:

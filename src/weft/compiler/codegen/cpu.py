@@ -1,8 +1,8 @@
 """Loops and vectors of a CPU around the scalar code of a kernel.
 
-The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``: `number_layout` says what the 64-bit
-``numbers`` are; ``table`` holds buffer addresses and scalars of the call; units ``begin`` to ``end`` are done, where a unit is a row or, if
-the lane axis is kept, a block of lanes of a row.
+The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``: `number_layout` says what the
+64-bit ``numbers`` are; ``table`` holds buffer addresses and scalars of the call; units ``begin`` to ``end`` are done,
+where a unit is a row or, if the lane axis is kept, a block of lanes of a row.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class _Generator:
         if access.operand is not None:
             pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
             address = self.e.load("ptr", pointer)
-            self.bases[position] = self.e.assign(f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}")
+            self.bases[position] = self.e.assign(
+                f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}"
+            )
         else:
             self.offsets[position] = self.number(position, "offset")
 
@@ -205,7 +207,9 @@ class _Generator:
         if not roots:
             return
         reductions = {
-            position: _Accumulator(self, instructions[position]) for position in roots if instructions[position].operation == "reduce"
+            position: _Accumulator(self, instructions[position])
+            for position in roots
+            if instructions[position].operation == "reduce"
         }
         needed = self._needed(roots)
         with self._scope():
@@ -337,7 +341,9 @@ class _Generator:
         spread: Value | None = None
         for place, (value, _) in enumerate(access.computed):
             found = self.values[value]
-            part = found * self.fitted(Value(self.scalar, self.number(position, "computed", place), dtypes.int64), found.lanes)
+            part = found * self.fitted(
+                Value(self.scalar, self.number(position, "computed", place), dtypes.int64), found.lanes
+            )
             if found.lanes.width > 1:
                 spread = part if spread is None else spread + part
             else:
@@ -413,7 +419,10 @@ class _Accumulator:
         self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
         self.totals = [self._slots(dtype) for dtype in self.total_dtypes]
         self.partials = [self._slots(dtype) for dtype, _ in self.identity] if self.chunked else self.totals
-        self._write(self.totals, [self._constant(value, dtype) for dtype, (_, value) in zip(self.total_dtypes, self.identity, strict=True)])
+        self._write(
+            self.totals,
+            [self._constant(value, dtype) for dtype, (_, value) in zip(self.total_dtypes, self.identity, strict=True)],
+        )
 
     def _slots(self, dtype: Any) -> list[str]:
         part = dtypes.float32 if dtype.is_complex else dtype

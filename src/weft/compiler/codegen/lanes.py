@@ -247,7 +247,11 @@ class Lanes:
 
     def negative(self, x: Value) -> Value:
         type_ = self.type_of(x.dtype)
-        text = f"fneg {type_} {x.name}" if x.dtype.is_floating else f"sub {type_} {self.constant(0, x.dtype).name}, {x.name}"
+        text = (
+            f"fneg {type_} {x.name}"
+            if x.dtype.is_floating
+            else f"sub {type_} {self.constant(0, x.dtype).name}, {x.name}"
+        )
         return Value(self, self.emitter.assign(text), x.dtype)
 
     def compare(self, relation: str, left: Value | Number, right: Value | Number) -> Value:
@@ -357,7 +361,12 @@ class Lanes:
             result = self.fma(result, x, coefficient)
         return result
 
-    def absolute(self, x: Value) -> Value:
+    def complex_divide(self, left: Complex, right: Complex) -> Complex:
+        """The quotient of complex numbers; `MathLanes` has the formula."""
+        raise NotImplementedError
+
+    def absolute(self, x: Any) -> Any:
+        """The magnitude; that of complex numbers is in `MathLanes`."""
         if x.dtype.is_floating:
             return self.intrinsic("fabs", x)
         if not x.dtype.is_signed:

@@ -8,12 +8,19 @@ from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Complex, Lanes, Value
 from weft.dtypes import Dtype
 
-MEMORY_TYPES = {**REGISTER_TYPES, dtypes.bool_: "i8", dtypes.float16: "i16", dtypes.bfloat16: "i16", dtypes.complex64: "i64"}
+MEMORY_TYPES = {
+    **REGISTER_TYPES,
+    dtypes.bool_: "i8",
+    dtypes.float16: "i16",
+    dtypes.bfloat16: "i16",
+    dtypes.complex64: "i64",
+}
 SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
 
 
 class Place:
-    """Where an access goes: ``index`` counts elements from ``base``, as a register, or as a vector of them if ``scattered``."""
+    """Where an access goes: ``index`` counts elements from ``base``, as a register, or as a vector of them if
+    ``scattered``."""
 
     __slots__ = ("base", "index", "scattered")
 
@@ -27,7 +34,8 @@ def element_pointer(L: Lanes, place: Place, element: str) -> str:
 
 
 def load(L: Lanes, dtype: Dtype, place: Place, mask: str | None) -> Any:
-    """The value of ``dtype`` at a place, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and are zero."""
+    """The value of ``dtype`` at a place, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and
+    are zero."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     pointer = element_pointer(L, place, element)

@@ -1,8 +1,8 @@
 """Native code that is not generated from kernels: the thread pool, the loop over a plan's steps, calls of BLAS.
 
-A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them. Functions of steps have the signature of kernels,
-``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with several grains of units are shared with the workers of the
-pool, unless another thread is using it: then the caller does all the work itself.
+A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them. Functions of steps have the
+signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with several grains of units are
+shared with the workers of the pool, unless another thread is using it: then the caller does all the work itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _PAUSES = {
 }
 SPINS = 1000
 
-# Fields of %pool: 0 mutex, 1 start, 2 done (padded beyond any platform's pthread types), 3 epoch, 4 function, 5 numbers, 6 table, 7 units,
-# 8 grain, 9 next unit, 10 running workers, 11 workers, 12 busy, 13 stop.
+# Fields of %pool: 0 mutex, 1 start, 2 done (padded beyond any platform's pthread types), 3 epoch, 4 function, 5
+# numbers, 6 table, 7 units, 8 grain, 9 next unit, 10 running workers, 11 workers, 12 busy, 13 stop.
 _POOL = """
 %pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64, i64 }
 %step = type { ptr, ptr, i64, i64 }
@@ -342,7 +342,8 @@ body:
   %a = call ptr @operand(ptr %numbers, ptr %table, i64 0, i64 %i)
   %b = call ptr @operand(ptr %numbers, ptr %table, i64 2, i64 %i)
   %c = call ptr @operand(ptr %numbers, ptr %table, i64 4, i64 %i)
-  call void inttoptr (i64 ADDRESS to ptr)(ptr %tb, ptr %ta, ptr %n, ptr %m, ptr %k, ptr %one, ptr %b, ptr %ldb, ptr %a, ptr %lda, ptr %zero, ptr %c, ptr %ldc)
+  call void inttoptr (i64 ADDRESS to ptr)(ptr %tb, ptr %ta, ptr %n, ptr %m, ptr %k,
+      ptr %one, ptr %b, ptr %ldb, ptr %a, ptr %lda, ptr %zero, ptr %c, ptr %ldc)
   %i1 = add i64 %i, 1
   br label %loop
 out:

@@ -129,8 +129,8 @@ define internal double @weft.wrap_angle(double %x, double %quarters, double %res
 # An angle in [-pi/2, pi/2] whose sine is that of x plus some quarter turns, for finite x beyond 2^16. In turns,
 # x / (2 pi) = m 2^e / (2 pi) with an integer m: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo
 # 2^192, are the fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored, as
-# sin(pi - a) = sin(a), and the result becomes radians by a product of pairs. With a third argument other than zero it is
-# what rounding the angle loses.
+# sin(pi - a) = sin(a), and the result becomes radians by a product of pairs. With a third argument other than zero it
+# is what rounding the angle loses.
 WRAP_ANGLE = ScalarFunction("weft.wrap_angle", _WRAP_ANGLE)
 
 _REMAINDER = """
