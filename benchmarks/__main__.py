@@ -13,6 +13,8 @@ from .peers import PEERS
 from .session import Session, find_peers
 from .tasks import TASKS
 
+BUSY_LOAD = 0.7  # processes that run or want to
+
 
 def available_cores() -> int:
     """Cores that this process may run on."""
@@ -38,6 +40,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Runs what the command line asks for; 1 if Weft itself gave no time for something."""
     options = parse()
+    busy = os.getloadavg()[0] > BUSY_LOAD
     tasks = [task for task in TASKS if task.name in options.tasks]
     peers = find_peers(options.peers, options.threads)
     names = [peer.name for peer in peers if not peer.missing]
@@ -50,6 +53,8 @@ def main() -> int:
     rows = report.table(tasks, results, names)
     print(f"\n{machine}\n" if not options.markdown else f"{machine}:\n")
     print(report.as_markdown(rows) if options.markdown else report.as_text(rows))
+    if busy:
+        print("- other work ran on this machine when the run began: do not publish these times")
     for remark in report.remarks(tasks, results, peers):
         print(f"- {remark}")
     if options.json:

@@ -205,7 +205,7 @@ class _Planner:
         if node.size == 0:
             return 0
         routine = library.matmul(node, strides, places)
-        steps.add(routine.address, routine.numbers, routine.units, routine.units)
+        steps.add(routine.address, routine.numbers, routine.units, routine.grain)
         return routine.work
 
     def _add_launch(self, steps: StepTable, launch: Launch, slots: dict[object, tuple[int, int]]) -> None:

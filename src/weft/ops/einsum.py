@@ -97,9 +97,9 @@ def _check_extents(subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> No
     for x, labels in terms:
         for label, extent in zip(labels, x.node.shape, strict=True):
             known = extents.setdefault(label, extent)
-            if known == 1:
+            if int(known) == 1:
                 extents[label] = extent
-            elif extent not in (1, known):
+            elif int(extent) not in (1, int(known)):
                 raise ValueError(f"[einsum] Axis {label!r} of {subscripts!r} has extents {known} and {extent}.")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
+from weft.graph.dims import same_extents
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -150,7 +151,7 @@ def put_along_axis(
 def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int, stream: Stream | None) -> Array:
     """``index`` broadcast to ``shape`` but for one axis."""
     target = _with(_without(shape, axis), axis, index.node.shape[axis])
-    if broadcasted_shape(name, [index.node.shape, target]) != target:
+    if not same_extents(broadcasted_shape(name, [index.node.shape, target]), target):
         raise ValueError(
             f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape "
             f"{shape_text(shape)} along axis {axis}."

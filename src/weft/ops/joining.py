@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import promote
+from weft.graph.dims import same_extents
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
@@ -110,7 +111,7 @@ def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevi
     place = as_stream(stream)
     operands = _operands("stack", arrays, place)
     shapes = [x.node.shape for x in operands]
-    if any(shape != shapes[0] for shape in shapes):
+    if any(not same_extents(shape, shapes[0]) for shape in shapes):
         raise ValueError(f"[stack] Shapes must be equal; got {', '.join(shape_text(shape) for shape in shapes)}.")
     new = axis_of("stack", 0 if axis is None else axis, len(shapes[0]) + 1)
     expanded = [p.expand(x, axes=(new,), stream=place) for x in operands]

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
+from weft.graph.dims import same_extents
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -120,7 +121,7 @@ def addmm(
     x, y = _inexact_operands("addmm", x, y, place)
     product = _matmul("addmm", x, y, place)
     shape = product.node.shape
-    if broadcasted_shape("addmm", (z.node.shape, shape)) != shape:
+    if not same_extents(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
         raise ValueError(f"[addmm] c of shape {shape_text(z.node.shape)} does not broadcast to {shape_text(shape)}.")
     if alpha != 1:
         product = p.multiply(product, alpha, stream=place)
@@ -134,7 +135,7 @@ def _contracted(
 ) -> Array:
     """The sum of products over pairs of axes, as one matrix product."""
     left, right = a.node.shape, b.node.shape
-    if any(left[i] != right[j] for i, j in zip(axes_a, axes_b, strict=True)):
+    if any(int(left[i]) != int(right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
         raise ValueError(
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} differ in the axes {tuple(axes_a)} and "
             f"{tuple(axes_b)} that are summed over."

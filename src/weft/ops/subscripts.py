@@ -15,6 +15,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.evaluate import evaluate
+from weft.graph.dims import same_extents
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.tracing import traced_placeholder
 from weft.ops.arguments import Array, broadcast, broadcasted_shape, shape_text, to_dtype
@@ -220,7 +221,7 @@ def broadcast_update(new: Array, shape: Shape) -> Array:
     extra = len(found) - len(shape)
     if extra > 0 and all(extent == 1 for extent in found[:extra]):
         new = p.squeeze(new, axes=tuple(range(extra)))
-    if new.node.ndim > len(shape) or broadcasted_shape("setitem", [new.node.shape, shape]) != shape:
+    if new.node.ndim > len(shape) or not same_extents(broadcasted_shape("setitem", [new.node.shape, shape]), shape):
         raise ValueError(
             f"[setitem] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
         )

@@ -73,10 +73,17 @@ arctan2: Elementwise = Elementwise(
     accepts=is_real_floating,
     cheap=False,
 )
+
+
+def _share(x: Array, y: Array) -> Array:
+    """e^x / (e^x + e^y)."""
+    return 1 / (1 + p.exp(y - x)) if x.node.dtype.is_complex else p.sigmoid(x - y)
+
+
 logaddexp: Elementwise = Elementwise(
     "logaddexp",
     lambda L, x, y: L.logaddexp(x, y),
-    (lambda t, out, x, y: t * p.sigmoid(x - y), lambda t, out, x, y: t * p.sigmoid(y - x)),
+    (lambda t, out, x, y: t * _share(x, y), lambda t, out, x, y: t * _share(y, x)),
     accepts=is_inexact,
     cheap=False,
     commutative=True,

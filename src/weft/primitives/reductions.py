@@ -190,7 +190,7 @@ def _prod_jvp(t: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:
 
 
 def _prod_vjp(ct: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:
-    return spread(ct, x, axes) * _others_product(x, axes)
+    return spread(ct, x, axes) * p.conjugate_of(_others_product(x, axes))
 
 
 prod: Reduction = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp, _prod_vjp)

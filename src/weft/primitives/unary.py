@@ -47,7 +47,17 @@ def _absolute_lanes(L: Any, x: Any) -> Any:
 copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,))
 absolute: Elementwise = Elementwise("abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False)
 negative: Elementwise = Elementwise("negative", lambda L, x: -x, (-1,), accepts=is_number)
-sign: Elementwise = Elementwise("sign", lambda L, x: L.sign(x), (None,))
+
+
+def _sign_partial(t: Array, out: Array, x: Array) -> Array | None:
+    """Zero for real numbers. A complex unit moves at a right angle to itself: (t - u Re(conj(u) t)) / |x|."""
+    if not x.node.dtype.is_complex:
+        return None
+    along = p.cast(p.real(p.conjugate(out) * t), dtype=x.node.dtype)
+    return (t - out * along) / p.cast(p.absolute(x), dtype=x.node.dtype)
+
+
+sign: Elementwise = Elementwise("sign", lambda L, x: L.sign(x), (_sign_partial,), holomorphic=False)
 floor: Elementwise = Elementwise(
     "floor", lambda L, x: L.floor(x) if x.dtype.is_floating else x, (None,), accepts=is_real
 )
@@ -71,7 +81,7 @@ exp: Elementwise = Elementwise(
     "exp", lambda L, x: L.exp(x), (lambda t, out, x: t * out,), accepts=is_inexact, cheap=False
 )
 expm1: Elementwise = Elementwise(
-    "expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_inexact, cheap=False
+    "expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_real_floating, cheap=False
 )
 log: Elementwise = Elementwise(
     "log", lambda L, x: L.log(x), (lambda t, out, x: t / x,), accepts=is_inexact, cheap=False
@@ -127,7 +137,11 @@ arctanh: Elementwise = Elementwise(
     "arctanh", lambda L, x: L.arctanh(x), (lambda t, out, x: t / (1 - x * x),), accepts=is_inexact, cheap=False
 )
 sigmoid: Elementwise = Elementwise(
-    "sigmoid", lambda L, x: L.sigmoid(x), (lambda t, out, x: t * (out * (1 - out)),), accepts=is_inexact, cheap=False
+    "sigmoid",
+    lambda L, x: L.sigmoid(x),
+    (lambda t, out, x: t * (out * (1 - out)),),
+    accepts=is_real_floating,
+    cheap=False,
 )
 erf: Elementwise = Elementwise(
     "erf",

@@ -280,7 +280,8 @@ out:
 }
 """
 
-# Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order.
+# Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order. A unit is one tile of
+# the result of one product of the batch.
 _GEMM = """
 define internal ptr @operand(ptr %numbers, ptr %table, i64 %which, i64 %batch) {
 entry:
@@ -291,7 +292,7 @@ entry:
   %tp = getelementptr ptr, ptr %table, i64 %slot
   %base = load ptr, ptr %tp
   %start = getelementptr i8, ptr %base, i64 %offset
-  %cp = getelementptr i64, ptr %numbers, i64 14
+  %cp = getelementptr i64, ptr %numbers, i64 22
   %axes = load i64, ptr %cp
   %mine = sdiv i64 %which, 2
   br label %loop
@@ -304,7 +305,7 @@ loop:
 body:
   %axis1 = sub i64 %axis, 1
   %first = mul i64 %axis1, 4
-  %place = add i64 %first, 15
+  %place = add i64 %first, 23
   %ep = getelementptr i64, ptr %numbers, i64 %place
   %extent = load i64, ptr %ep
   %index = urem i64 %rest, %extent
@@ -319,29 +320,68 @@ out:
   ret ptr %address
 }
 
+define internal i64 @number(ptr %numbers, i64 %place) {
+  %p = getelementptr i64, ptr %numbers, i64 %place
+  %n = load i64, ptr %p
+  ret i64 %n
+}
+
+define internal i64 @extent(i64 %whole, i64 %tile, i64 %index) {
+  %start = mul i64 %tile, %index
+  %rest = sub i64 %whole, %start
+  %less = icmp slt i64 %rest, %tile
+  %extent = select i1 %less, i64 %rest, i64 %tile
+  ret i64 %extent
+}
+
+define internal ptr @moved(ptr %p, i64 %index, ptr %numbers, i64 %place) {
+  %step = call i64 @number(ptr %numbers, i64 %place)
+  %distance = mul i64 %step, %index
+  %q = getelementptr i8, ptr %p, i64 %distance
+  ret ptr %q
+}
+
 define void @NAME(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
 entry:
   %one = alloca [2 x ELEMENT]
   %zero = alloca [2 x ELEMENT]
+  %m = alloca i64
+  %n = alloca i64
   store [2 x ELEMENT] [ELEMENT 1.0, ELEMENT 0.0], ptr %one
   store [2 x ELEMENT] zeroinitializer, ptr %zero
-  %m = getelementptr i64, ptr %numbers, i64 6
-  %n = getelementptr i64, ptr %numbers, i64 7
+  %rows = call i64 @number(ptr %numbers, i64 6)
+  %columns = call i64 @number(ptr %numbers, i64 7)
   %k = getelementptr i64, ptr %numbers, i64 8
   %lda = getelementptr i64, ptr %numbers, i64 9
   %ldb = getelementptr i64, ptr %numbers, i64 10
   %ldc = getelementptr i64, ptr %numbers, i64 11
   %ta = getelementptr i64, ptr %numbers, i64 12
   %tb = getelementptr i64, ptr %numbers, i64 13
+  %tile_rows = call i64 @number(ptr %numbers, i64 14)
+  %tile_columns = call i64 @number(ptr %numbers, i64 15)
+  %tiles_down = call i64 @number(ptr %numbers, i64 16)
+  %tiles_across = call i64 @number(ptr %numbers, i64 17)
   br label %loop
 loop:
   %i = phi i64 [%begin, %entry], [%i1, %body]
   %more = icmp slt i64 %i, %end
   br i1 %more, label %body, label %out
 body:
-  %a = call ptr @operand(ptr %numbers, ptr %table, i64 0, i64 %i)
-  %b = call ptr @operand(ptr %numbers, ptr %table, i64 2, i64 %i)
-  %c = call ptr @operand(ptr %numbers, ptr %table, i64 4, i64 %i)
+  %across = urem i64 %i, %tiles_across
+  %i_rest = udiv i64 %i, %tiles_across
+  %down = urem i64 %i_rest, %tiles_down
+  %batch = udiv i64 %i_rest, %tiles_down
+  %a0 = call ptr @operand(ptr %numbers, ptr %table, i64 0, i64 %batch)
+  %b0 = call ptr @operand(ptr %numbers, ptr %table, i64 2, i64 %batch)
+  %c0 = call ptr @operand(ptr %numbers, ptr %table, i64 4, i64 %batch)
+  %a = call ptr @moved(ptr %a0, i64 %down, ptr %numbers, i64 18)
+  %b = call ptr @moved(ptr %b0, i64 %across, ptr %numbers, i64 19)
+  %c1 = call ptr @moved(ptr %c0, i64 %down, ptr %numbers, i64 20)
+  %c = call ptr @moved(ptr %c1, i64 %across, ptr %numbers, i64 21)
+  %m_here = call i64 @extent(i64 %rows, i64 %tile_rows, i64 %down)
+  store i64 %m_here, ptr %m
+  %n_here = call i64 @extent(i64 %columns, i64 %tile_columns, i64 %across)
+  store i64 %n_here, ptr %n
   call void inttoptr (i64 ADDRESS to ptr)(ptr %tb, ptr %ta, ptr %n, ptr %m, ptr %k,
       ptr %one, ptr %b, ptr %ldb, ptr %a, ptr %lda, ptr %zero, ptr %c, ptr %ldc)
   %i1 = add i64 %i, 1
