@@ -136,7 +136,15 @@ REDUCTION_ROWS = [
         ulp=8,
     ),
     Row("sum", lambda mx, x: mx.sum(x, axis=()), lambda x: x, (ANY,), ("float32",), variant="no axes", ulp=0),
-    Row("sum", lambda mx, x: mx.sum(x, axis=1), lambda x: np.sum(x, axis=1), variant="empty", shape=(2, 0, 3), ulp=0),
+    Row(
+        "sum",
+        lambda mx, x: mx.sum(x, axis=1),
+        lambda x: np.sum(x, axis=1),
+        variant="empty",
+        shape=(2, 0, 3),
+        ulp=0,
+        without={"mlx": "MLX sometimes does not return from a sum over no elements"},
+    ),
     Row(
         "allclose",
         lambda mx, x: mx.allclose(x, x * 1.000001),

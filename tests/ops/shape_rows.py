@@ -9,11 +9,15 @@ import numpy as np
 
 from tests.ops.row import (
     ANY,
+    BOOLEAN,
+    COMPLEX,
     EVERY,
+    INTEGERS,
     Domain,
     Row,
     numpy_dtype,
     whole,
+    widened,
 )
 
 FEW = ("float32", "int8", "complex64", "bool_", "bfloat16")
@@ -208,12 +212,16 @@ CREATION_ROWS = [
 ]
 
 
+def _wide(target: str) -> Any:
+    return np.complex128 if target in COMPLEX else np.float64
+
+
 def cast_row(source: str, target: str) -> Row:
     """A conversion of numbers that both dtypes hold."""
     return Row(
         "astype",
         lambda mx, x: mx.astype(x, getattr(mx, target)),
-        lambda x: x.astype(numpy_dtype(target)),
+        lambda x: widened(x.astype(numpy_dtype(target) if target in BOOLEAN + INTEGERS else _wide(target))),
         (Domain(0, 9),),
         (source,),
         variant=f"{source} to {target}",

@@ -257,7 +257,10 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     rows = nest.merge_rows(rows, lane if mode == "kept" else None)
     nest.place(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
-    kernel.tiled = mode == "kept" and not sweeps and any(_is_transposed(i.access) for i in draft.instructions)
+    if mode == "kept" and not sweeps:
+        for instruction in draft.instructions:
+            if _is_transposed(instruction) and instruction.access is not None:
+                kernel.tiled = instruction.access.transposed = True
     lane_extent = 1 if lane is None else nest.extents[lane]
     return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
 
@@ -270,11 +273,12 @@ def _writes_along(draft: Draft, reduced: set[int]) -> bool:
     )
 
 
-def _is_transposed(access: Access | None) -> bool:
+def _is_transposed(instruction: Instruction) -> bool:
     """Whether neighbours in memory are on neighbouring rows instead of lanes."""
-    if access is None or access.operand is None or not access.rows:
+    access = instruction.access
+    if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
-    return access.lane_stride is LaneStride.ANY and abs(access.rows[-1]) == 1
+    return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
 
 
 class _Nest:

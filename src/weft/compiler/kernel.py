@@ -34,7 +34,10 @@ class Level(enum.IntEnum):
 
 @dataclass(slots=True)
 class Access:
-    """A strided place in an operand. Strides are in elements, one per row axis, sweep axis, and the lane."""
+    """A strided place in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
+
+    A ``transposed`` load of a tiled kernel is contiguous along the last row axis.
+    """
 
     dtype: Dtype
     rows: tuple[int, ...]
@@ -43,6 +46,7 @@ class Access:
     offset: int
     computed: tuple[tuple[int, int], ...]
     operand: Any
+    transposed: bool = False
 
     @property
     def lane_stride(self) -> LaneStride:
@@ -54,7 +58,8 @@ class Access:
         computed = "".join(f" +%{value}" for value, _ in self.computed)
         rows = "".join("*" if stride else "." for stride in self.rows)
         sweeps = "".join("*" if stride else "." for stride in self.sweeps)
-        return f"{self.dtype.name}[{rows}|{sweeps}|{self.lane_stride.value}{computed}]"
+        lane = "transposed" if self.transposed else self.lane_stride.value
+        return f"{self.dtype.name}[{rows}|{sweeps}|{lane}{computed}]"
 
 
 @dataclass(slots=True)

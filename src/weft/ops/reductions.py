@@ -298,11 +298,13 @@ def _spread_maximum(x: Array, axes: tuple[int, ...], place: Stream | None) -> Ar
     return p.expand(largest, axes=axes, stream=place) if axes else largest
 
 
-def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """log(sum(exp(a))) over axes without overflow; integers are computed in float32.
+def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
+    """Whether nothing is there to be folded."""
+    return builtins.any(x.node.shape[axis] == 0 for axis in axes)
 
-    Raises:
-        ValueError: there are no elements.
+
+def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+    """log(sum(exp(a))) over axes without overflow; integers are computed in float32. Of no elements, it is -inf.
 
     >>> mx.logsumexp(mx.array([1000.0, 1000.0]))
     array(1000.69, dtype=float32)
@@ -312,6 +314,9 @@ def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream:
     axes = axes_of("logsumexp", axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
     x = to_dtype(x, _halves_widened(dtype), place)
+    if _is_empty(x, axes):
+        result = to_dtype(p.log(p.sum(x, axes=axes, stream=place), stream=place), dtype, place)
+        return p.expand(result, axes=axes, stream=place) if keepdims else result
     largest = _spread_maximum(x, axes, place)
     finite = p.less(p.absolute(largest, stream=place), math.inf, stream=place)
     shift = to_dtype(p.select(finite, largest, p.zeros_like(largest), stream=place), x.node.dtype, place)
@@ -338,7 +343,7 @@ def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: St
     axes = axes_of("softmax", axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
     x = to_dtype(x, _halves_widened(dtype) if precise else dtype, place)
-    if builtins.any(x.node.shape[axis] == 0 for axis in axes):
+    if _is_empty(x, axes):
         return to_dtype(fresh(x), dtype, place)
     shape = x.node.shape
     largest = to_dtype(_spread_maximum(x, axes, place), x.node.dtype, place)

@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Complex, Lanes, Value
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, load_tile_row, load_transposed, store
 from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Level, number_layout
 
 VIRTUAL_LANES = 16
@@ -103,12 +103,41 @@ class _Generator:
         stop = self._smaller(self.e.assign(f"add i64 {start}, {TILE_ROWS}"), extent)
 
         def rows() -> None:
+            tiles = self._transposed_tiles(start, extent)
             with self.e.loop(start, stop) as index, self._scope():
+                for position, tile in tiles.items():
+                    row = self.e.assign(f"sub i64 {index}, {start}")
+                    instruction = self.kernel.instructions[position]
+                    self.values[position] = load_tile_row(self.vector, instruction.dtype, tile, row)
                 self._advance("row", last, index, range(len(self.kernel.instructions)))
                 self._emit_row_values()
                 self._body()
 
         self._lane_block(block, rows)
+
+    def _transposed_tiles(self, start: str, rows: str) -> dict[int, str]:
+        """Tiles with what transposed loads read for the current lanes and the rows from ``start`` on."""
+        chosen = [n for n, i in enumerate(self.kernel.instructions) if i.access is not None and i.access.transposed]
+        if not chosen:
+            return {}
+        L = self.vector
+        last = self.e.assign(f"sub i64 {self.number('lane')}, 1")
+        here = [self._smaller(self.e.assign(f"add i64 {self.lane_index}, {lane}"), last) for lane in range(self.width)]
+        row_numbers = self._numbered(start)
+        mask = (row_numbers < L.splat(Value(self.scalar, rows, dtypes.int64))).name
+        tiles: dict[int, str] = {}
+        for position in chosen:
+            dtype = self.kernel.instructions[position].dtype
+            element = MEMORY_TYPES[dtype]
+            tiles[position] = self.e.slot(f"[{self.width} x <{self.width} x {element}>]")
+            first = self.e.assign(f"add i64 {self.offsets[position]}, {start}")
+            pointers = []
+            for lane in here:
+                step = self.e.assign(f"mul i64 {lane}, {self.number(position, 'lane')}")
+                index = self.e.assign(f"add i64 {first}, {step}")
+                pointers.append(self.e.assign(f"getelementptr {element}, ptr {self.bases[position]}, i64 {index}"))
+            load_transposed(L, dtype, pointers, mask, tiles[position])
+        return tiles
 
     def _emit_row_values(self) -> None:
         self._emit_where(
@@ -173,7 +202,11 @@ class _Generator:
 
     def _lane_indices(self) -> Value:
         """The position of each lane along the lane axis."""
-        first = self.vector.splat(Value(self.scalar, self.lane_index, dtypes.int64))
+        return self._numbered(self.lane_index)
+
+    def _numbered(self, start: str) -> Value:
+        """``start``, ``start + 1``, ... in the lanes."""
+        first: Value = self.vector.splat(Value(self.scalar, start, dtypes.int64))
         if self.width == 1:
             return first
         iota = ", ".join(f"i64 {lane}" for lane in range(self.width))

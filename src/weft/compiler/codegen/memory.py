@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft import dtypes
@@ -136,3 +137,42 @@ def to_memory(L: Lanes, value: Any, dtype: Dtype) -> str:
         high = L.convert(L.bitcast(value.imag, dtypes.uint32), dtypes.uint64)
         return (low | (high << 32)).name
     return str(value.name)
+
+
+def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:
+    """Read one vector of rows per lane, and write one vector of lanes per row to ``tile``.
+
+    ``pointers`` are those of the lanes; ``mask`` says which rows exist.
+    """
+    type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
+    vectors = [_masked_load(L, dtype, type_, pointer, mask) for pointer in pointers]
+    distance = 1
+    while distance < L.width:
+        for first in range(L.width):
+            if not first & distance:
+                pair = vectors[first], vectors[first + distance]
+                vectors[first] = _exchanged(L, type_, pair, distance, upper=False)
+                vectors[first + distance] = _exchanged(L, type_, pair, distance, upper=True)
+        distance *= 2
+    for row, vector in enumerate(vectors):
+        pointer = L.emitter.assign(f"getelementptr {type_}, ptr {tile}, i64 {row}")
+        L.emitter.emit(f"store {type_} {vector}, ptr {pointer}")
+
+
+def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper: bool) -> str:
+    """One step of a transposition: blocks of ``distance`` lanes are exchanged between two vectors."""
+    places = []
+    for lane in range(L.width):
+        if upper:
+            places.append(L.width + lane if lane & distance else lane + distance)
+        else:
+            places.append(L.width + lane - distance if lane & distance else lane)
+    chosen = ", ".join(f"i32 {place}" for place in places)
+    return L.emitter.assign(f"shufflevector {type_} {pair[0]}, {type_} {pair[1]}, <{L.width} x i32> <{chosen}>")
+
+
+def load_tile_row(L: Lanes, dtype: Dtype, tile: str, row: str) -> Any:
+    """The lanes of a row of a tile that `load_transposed` wrote."""
+    type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
+    pointer = L.emitter.assign(f"getelementptr {type_}, ptr {tile}, i64 {row}")
+    return from_memory(L, L.emitter.assign(f"load {type_}, ptr {pointer}"), dtype)

@@ -280,8 +280,8 @@ out:
 }
 """
 
-# Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order. A unit is one tile of
-# the result of one product of the batch.
+# Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order. A unit is one
+# tile of the result of one product of the batch.
 _GEMM = """
 define internal ptr @operand(ptr %numbers, ptr %table, i64 %which, i64 %batch) {
 entry:

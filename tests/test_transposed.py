@@ -1,0 +1,33 @@
+"""Operands that are contiguous along another axis than the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+
+SHAPES = [(3, 5), (16, 16), (17, 33), (40, 15), (2, 7), (100, 31), (31, 100), (1, 9)]
+DTYPES = ["float32", "float64", "int8", "bool_", "complex64", "float16", "bfloat16", "int64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_adding_a_transposed_array(shape: tuple[int, int], dtype: str, rng: np.random.Generator) -> None:
+    x = mx.array(rng.integers(0, 2, shape)).astype(getattr(mx, dtype))
+    y = mx.array(rng.integers(0, 2, shape[::-1])).astype(getattr(mx, dtype))
+    mx.eval(x, y)
+    result = (x + y.T).astype(mx.float32)
+    expected = (x + mx.contiguous(y.T)).astype(mx.float32)
+    assert result.tolist() == expected.tolist()
+    small = np.array(x.astype(mx.float32)) + np.array(y.astype(mx.float32)).T
+    if dtype == "bool_":
+        small = np.minimum(small, 1)
+    assert result.tolist() == small.tolist()
+
+
+def test_three_axes(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((5, 18, 20)).astype(np.float32)
+    y = rng.standard_normal((20, 5, 18)).astype(np.float32)
+    result = mx.array(x) * mx.exp(mx.array(y).transpose(1, 2, 0))
+    np.testing.assert_allclose(np.array(result), x * np.exp(y.transpose(1, 2, 0)), rtol=1e-6)
