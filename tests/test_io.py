@@ -137,16 +137,16 @@ def test_files_of_mlx(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "part"),
     [
-        (lambda folder: mx.save(folder / "a", [1, 2]), TypeError, "list"),
-        (lambda folder: mx.save(3, A), TypeError, "3"),
+        (lambda folder: mx.save(folder / "a", [1, 2]), TypeError, "list"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda folder: mx.save(3, A), TypeError, "3"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.save(folder / "none" / "a", A), FileNotFoundError, "none"),
         (lambda folder: mx.savez(folder / "a", A, arr_0=A), ValueError, "arr_0"),
-        (lambda folder: mx.savez(folder / "a", b=3), TypeError, "b must be"),
-        (lambda folder: mx.save_safetensors(folder / "a", [A]), ValueError, "dict"),
-        (lambda folder: mx.save_safetensors(folder / "a", {1: A}), ValueError, "names"),
-        (lambda folder: mx.save_safetensors(folder / "a", {"a": 1}), TypeError, "arrays['a']"),
-        (lambda folder: mx.save_safetensors(folder / "a", {"a": A}, {"k": 1}), ValueError, "strings"),
-        (lambda folder: mx.load(5), TypeError, "5"),
+        (lambda folder: mx.savez(folder / "a", b=3), TypeError, "b must be"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda folder: mx.save_safetensors(folder / "a", [A]), ValueError, "dict"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda folder: mx.save_safetensors(folder / "a", {1: A}), ValueError, "names"),  # type: ignore[dict-item]  # wrong on purpose
+        (lambda folder: mx.save_safetensors(folder / "a", {"a": 1}), TypeError, "arrays['a']"),  # type: ignore[dict-item]  # wrong on purpose
+        (lambda folder: mx.save_safetensors(folder / "a", {"a": A}, {"k": 1}), ValueError, "strings"),  # type: ignore[dict-item]  # wrong on purpose
+        (lambda folder: mx.load(5), TypeError, "5"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.load(folder / "none.npy"), FileNotFoundError, "none.npy"),
         (lambda folder: mx.load(folder / "none"), ValueError, "format="),
         (lambda folder: mx.load(folder / "a.xyz"), ValueError, "'xyz'"),

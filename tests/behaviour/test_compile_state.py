@@ -40,7 +40,7 @@ def test_outputs_captures_what_is_appended() -> None:
 
 
 def test_outputs_are_updated_after_each_call() -> None:
-    state = {"last": mx.array(0.0), "nested": [(mx.array(0.0),)]}
+    state: dict[str, Any] = {"last": mx.array(0.0), "nested": [(mx.array(0.0),)]}
     counted = Counted(lambda x: update(x))
 
     def update(x: mx.array) -> mx.array:

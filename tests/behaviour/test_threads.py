@@ -115,7 +115,12 @@ def test_one_array_evaluated_by_all() -> None:
 
 def test_arrays_freed_on_another_thread() -> None:
     before = mx.get_active_memory()
-    in_threads(4, lambda number: [mx.eval(mx.ones((1 << 14,)) + k) for k in range(20)] and None)
+
+    def evaluate(number: int) -> None:
+        for k in range(20):
+            mx.eval(mx.ones((1 << 14,)) + k)
+
+    in_threads(4, evaluate)
     assert mx.get_active_memory() <= before
 
 

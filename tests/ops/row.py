@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import weft.core as mx
 
@@ -101,7 +102,7 @@ class Row:
     NumPy, from float64 (complex128) for floating (complex) dtypes and from the dtype itself for others. ``ulp`` says
     how many units in the last place results may be off in the dtype: of each element where ``elementwise``, else of
     the largest; ``ulp_half`` replaces it for float16 and bfloat16. ``zero_sign`` tells whether the sign of a zero is
-    part of the result. ``without`` gives, for each of `CHECKS` that is left out, the reason.
+    part of the result. ``without`` gives, for each of `CHECKS` that is left out, the reason; ``fails`` for each that must fail.
     """
 
     name: str
@@ -116,9 +117,10 @@ class Row:
     ulp_half: float | None = None
     zero_sign: bool = True
     without: Mapping[str, str] = field(default_factory=dict)
+    fails: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = set(self.without) - CHECKS
+        unknown = {*self.without, *self.fails} - CHECKS
         assert not unknown, f"{self.id}: no such checks: {unknown}"
 
     @property
@@ -143,6 +145,17 @@ class Row:
     def tolerance(self, dtype: str) -> float:
         half = dtype in ("float16", "bfloat16")
         return self.ulp_half if half and self.ulp_half is not None else self.ulp
+
+
+def checked(check: str, rows: Iterable[Row]) -> list[Any]:
+    """The rows that a check runs over, as parameters of a test; where it must fail, a success is an error."""
+    parameters = []
+    for row in rows:
+        reason = row.fails.get(check)
+        marks = () if reason is None else pytest.mark.xfail(reason=reason, strict=True)
+        if check not in row.without:
+            parameters.append(pytest.param(row, id=row.id, marks=marks))
+    return parameters
 
 
 def numpy_dtype(name: str) -> np.dtype:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops.row import Row, flat, is_inexact, to_array, widened
+from tests.ops.row import Row, checked, flat, is_inexact, to_array, widened
 from tests.ops.table import ROWS
 
 STEP = 1e-5
@@ -23,17 +23,9 @@ def precise_dtype(row: Row) -> str | None:
     return next((dtype for dtype in ("float64", "float32", "complex64") if dtype in row.dtypes), None)
 
 
-def rows_with(check: str) -> list[Any]:
-    """Rows that turn floating numbers into floating numbers."""
-    return [
-        pytest.param(row, id=row.id)
-        for row in ROWS
-        if check not in row.without and row.domains and precise_dtype(row) is not None
-    ]
-
-
-def complex_rows_with(check: str) -> list[Any]:
-    return [param for param in rows_with(check) if "complex64" in param.values[0].dtypes]
+FLOATING = [row for row in ROWS if row.domains and precise_dtype(row) is not None]
+DOUBLE = [row for row in FLOATING if "float64" in row.dtypes]
+COMPLEX = [row for row in FLOATING if "complex64" in row.dtypes]
 
 
 class Problem:
@@ -143,26 +135,26 @@ def check_second_order(problem: Problem) -> None:
     np.testing.assert_allclose(dot(backwards, w), numeric, **scale)
 
 
-@pytest.mark.parametrize("row", rows_with("jvp"))
+@pytest.mark.parametrize("row", checked("jvp", FLOATING))
 def test_jvp_is_the_derivative(row: Row, seed: int) -> None:
     check_jvp(Problem(row, precise_dtype(row) or "float64", seed))
 
 
-@pytest.mark.parametrize("row", rows_with("vjp"))
+@pytest.mark.parametrize("row", checked("vjp", FLOATING))
 def test_vjp_is_the_transpose(row: Row, seed: int) -> None:
     check_vjp(Problem(row, precise_dtype(row) or "float64", seed))
 
 
-@pytest.mark.parametrize("row", [param for param in rows_with("second order") if "float64" in param.values[0].dtypes])
+@pytest.mark.parametrize("row", checked("second order", DOUBLE))
 def test_second_order(row: Row, seed: int) -> None:
     check_second_order(Problem(row, "float64", seed))
 
 
-@pytest.mark.parametrize("row", complex_rows_with("jvp"))
+@pytest.mark.parametrize("row", checked("jvp", COMPLEX))
 def test_jvp_of_complex_numbers(row: Row, seed: int) -> None:
     check_jvp(Problem(row, "complex64", seed))
 
 
-@pytest.mark.parametrize("row", complex_rows_with("vjp"))
+@pytest.mark.parametrize("row", checked("vjp", COMPLEX))
 def test_vjp_of_complex_numbers(row: Row, seed: int) -> None:
     check_vjp(Problem(row, "complex64", seed))

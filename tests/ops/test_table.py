@@ -13,14 +13,10 @@ import pytest
 
 import weft.core as mx
 from tests.ops import elementwise_rows, fold_rows, shape_rows
-from tests.ops.row import Row, assert_near, bits, flat, is_floating, is_inexact, to_array, to_numpy, widened
+from tests.ops.row import Row, assert_near, bits, checked, flat, is_floating, is_inexact, to_array, to_numpy, widened
 from tests.ops.table import ROWS
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, 1e-3)
-
-
-def rows_with(check: str) -> list[Any]:
-    return [pytest.param(row, id=row.id) for row in ROWS if check not in row.without]
 
 
 def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
@@ -52,7 +48,7 @@ def _known_to_mlx(mlx: Any, row: Row) -> bool:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
-@pytest.mark.parametrize("row", rows_with("mlx"))
+@pytest.mark.parametrize("row", checked("mlx", ROWS))
 def test_dtype_shape_and_value_are_those_of_mlx(row: Row, seed: int) -> None:
     mlx = importlib.import_module("mlx.core")
     mlx.set_default_device(mlx.cpu)
@@ -82,7 +78,7 @@ def layouts(x: np.ndarray) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("evaluated", [False, True], ids=["lazy", "evaluated"])
-@pytest.mark.parametrize("row", rows_with("layout"))
+@pytest.mark.parametrize("row", checked("layout", ROWS))
 def test_layout_of_the_arguments_does_not_matter(row: Row, evaluated: bool, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
     wanted = [to_numpy(x) for x in results(row, [to_array(x) for x in arguments])]
@@ -103,7 +99,7 @@ def test_layout_of_the_arguments_does_not_matter(row: Row, evaluated: bool, seed
 LIBRARY_CALLS = ("matmul", "addmm", "tensordot", "inner", "einsum")
 
 
-@pytest.mark.parametrize("row", [row for row in rows_with("layout") if row.values[0].elementwise])
+@pytest.mark.parametrize("row", checked("layout", [row for row in ROWS if row.elementwise]))
 def test_broadcast_arguments(row: Row, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
     stretched = [(np.broadcast_to(x[:1], x.shape) if x.ndim else x) for x in arguments]
@@ -164,13 +160,14 @@ def _special_arguments(count: int, dtype: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, id=row.id)
-        for row in ANY_SHAPE
-        if "special" not in row.without
-        and {"float32", "float64"} <= set(row.dtypes)
-        and all(domain.dtype is None for domain in row.domains)
-    ],
+    checked(
+        "special",
+        [
+            row
+            for row in ANY_SHAPE
+            if {"float32", "float64"} <= set(row.dtypes) and all(domain.dtype is None for domain in row.domains)
+        ],
+    ),
 )
 def test_special_values(row: Row, dtype: str) -> None:
     arguments = _special_arguments(len(row.domains), dtype)

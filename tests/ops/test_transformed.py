@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops.row import Row, bits, flat, is_inexact, to_array, to_numpy
+from tests.ops.row import Row, bits, checked, flat, is_inexact, to_array, to_numpy
 from tests.ops.table import ROWS
 
 BATCH = 3
 
 
-def rows_with(check: str) -> list[Any]:
-    return [pytest.param(row, id=row.id) for row in ROWS if check not in row.without and row.domains]
+WITH_ARGUMENTS = [row for row in ROWS if row.domains]
 
 
 def mapped_axes(arguments: Sequence[np.ndarray]) -> list[tuple[int | None, ...]]:
@@ -36,7 +35,7 @@ def mapped_axes(arguments: Sequence[np.ndarray]) -> list[tuple[int | None, ...]]
     return list(dict.fromkeys(alone + (together if count > 1 else [])))
 
 
-@pytest.mark.parametrize("row", rows_with("vmap"))
+@pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_is_a_loop(row: Row, seed: int) -> None:
     dtype = row.dtypes[0]
     samples = [row.sample(seed + n, dtype) for n in range(BATCH)]
@@ -63,7 +62,7 @@ def assert_same(got: np.ndarray, want: np.ndarray, where: str) -> None:
         np.testing.assert_array_equal(got, want, err_msg=where)
 
 
-@pytest.mark.parametrize("row", rows_with("vmap"))
+@pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_to_the_last_axis(row: Row, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
     stacked = [to_array(np.stack([x] * BATCH)) for x in arguments]
@@ -82,7 +81,7 @@ def compared(row: Row, arguments: Sequence[np.ndarray], compiled: Any) -> None:
         assert bits(to_numpy(got)) == bits(to_numpy(want))
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if "compile" not in row.without])
+@pytest.mark.parametrize("row", checked("compile", ROWS))
 def test_compiled_gives_the_same_bits(row: Row, seed: int) -> None:
     for dtype in row.dtypes[:2]:
         compiled = mx.compile(lambda *arrays: row.function(mx, *arrays))
@@ -95,7 +94,7 @@ def grown(shape: tuple[int, ...], by: int) -> tuple[int, ...]:
     return tuple(extent + by if extent > 1 else extent for extent in shape)
 
 
-@pytest.mark.parametrize("row", rows_with("shapeless"))
+@pytest.mark.parametrize("row", checked("shapeless", WITH_ARGUMENTS))
 def test_shapeless_serves_other_shapes(row: Row, seed: int) -> None:
     calls = itertools.count()
 

@@ -82,10 +82,8 @@ def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: Stream
 def _check_shapes(shapes: Sequence[Shape], axis: int) -> None:
     first = shapes[0]
     for shape in shapes[1:]:
-        fits = len(shape) == len(first) and all(
-            m == n for place, (m, n) in enumerate(zip(shape, first, strict=True)) if place != axis
-        )
-        if not fits:
+        others, wanted = [(*one[:axis], *one[axis + 1 :]) for one in (shape, first)]
+        if len(shape) != len(first) or not same_extents(others, wanted):
             raise ValueError(
                 f"[concatenate] Shapes must be equal but for axis {axis}; "
                 f"got {', '.join(shape_text(one) for one in shapes)}."

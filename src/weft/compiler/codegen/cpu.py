@@ -2,7 +2,7 @@
 
 The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``: `number_layout` says what the
 64-bit ``numbers`` are; ``table`` holds buffer addresses and scalars of the call; units ``begin`` to ``end`` are done,
-where a unit is a row or, if the lane axis is kept, a block of lanes of a row.
+where a unit is a row (a block of rows of a tiled kernel) or, if the lane axis is kept, a block of lanes of one.
 """
 
 from __future__ import annotations
