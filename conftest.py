@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+
+os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
 
 import weft.core as mx
 import weft.nn as nn

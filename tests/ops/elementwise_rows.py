@@ -139,7 +139,7 @@ def _floor_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.floor(x / y)
 
 
-ROUNDED_QUOTIENT = {"special": "a quotient too small or large for the dtype has another floor: see test_special.py"}
+ROUNDED_QUOTIENT = {"special": "quotients that leave the dtype have another floor than exact ones: see test_special.py"}
 
 BINARY_ROWS = [
     binary("add", np.add, dtypes=EVERY),
@@ -156,7 +156,7 @@ BINARY_ROWS = [
     Row("power", lambda mx, x: mx.power(x, 2), np.square, dtypes=NUMBERS, variant="square", elementwise=True),
     binary("maximum", np.maximum, APART, Domain(-0.1, 0.1), REAL, zero_sign=False),
     binary("minimum", np.minimum, APART, Domain(-0.1, 0.1), REAL, zero_sign=False),
-    binary("logaddexp", _in_float(np.logaddexp), dtypes=REAL),
+    binary("logaddexp", _in_float(np.logaddexp), Domain(0, 2), Domain(0, 2), REAL),
     binary("arctan2", _in_float(np.arctan2), NONZERO, NONZERO, (*FLOATS, "int32")),
     binary("equal", np.equal, dtypes=EVERY),
     binary("not_equal", np.not_equal, dtypes=EVERY),

@@ -102,7 +102,8 @@ class Row:
     NumPy, from float64 (complex128) for floating (complex) dtypes and from the dtype itself for others. ``ulp`` says
     how many units in the last place results may be off in the dtype: of each element where ``elementwise``, else of
     the largest; ``ulp_half`` replaces it for float16 and bfloat16. ``zero_sign`` tells whether the sign of a zero is
-    part of the result. ``without`` gives, for each of `CHECKS` that is left out, the reason; ``fails`` for each that must fail.
+    part of the result. ``without`` gives, for each of `CHECKS` that is left out, the reason; ``fails`` for each that
+    must fail.
     """
 
     name: str

@@ -344,7 +344,8 @@ METHOD_ROWS = [
 
 def _added(x: np.ndarray, i: np.ndarray, v: np.ndarray) -> np.ndarray:
     result = x.copy()
-    np.add.at(result, (slice(None), i), np.broadcast_to(v, x[:, i].shape))
+    for n, place in np.ndenumerate(i):
+        result[:, place] += v[n]
     return result
 
 

@@ -31,10 +31,13 @@ NO_ROW = {
 
 INTERNAL = {
     "barrier": "Keeps recomputation apart in checkpoint; a user's program cannot ask for it.",
+    "clamp_place": "Scalar code inside gather, never a node that a user's program makes.",
+    "copy": "Put in by the planner where two results would share memory.",
+    "from_start": "Scalar code inside gather, never a node that a user's program makes.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "project": "An output of such a call.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
-    "wrap_index": "Scalar code inside gather and scatter, never a node of its own.",
+    "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops.row import Row, bits, checked, flat, is_inexact, to_array, to_numpy
+from tests.ops.row import Row, bits, checked, flat, is_floating, is_inexact, to_array, to_numpy
 from tests.ops.table import ROWS
 
 BATCH = 3
@@ -71,6 +71,39 @@ def test_vmap_to_the_last_axis(row: Row, seed: int) -> None:
     for got, want in zip(mapped(*stacked), wanted, strict=True):
         expected = np.stack([to_numpy(want)] * BATCH, -1)
         assert_same(to_numpy(got), expected, "out_axes=-1")
+
+
+def gradient_of(row: Row, arguments: Sequence[np.ndarray]) -> Any:
+    """The gradient of the sum of squares of the inexact results in the inexact arguments; None if there are none."""
+    positions = [n for n, x in enumerate(arguments) if is_floating(x)]
+
+    def loss(*arrays: Any) -> Any:
+        results = [y for y in flat(row.function(mx, *arrays)) if mx.issubdtype(y.dtype, mx.inexact)]
+        return sum([mx.sum(mx.square(mx.abs(y))) for y in results])
+
+    if not positions or not isinstance(loss(*[to_array(x) for x in arguments]), mx.array):
+        pytest.skip("no floating numbers on both sides")
+    gradient = mx.grad(loss, argnums=positions)
+    return lambda *arrays: flat(gradient(*arrays))
+
+
+@pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
+def test_vmap_of_the_gradient_is_a_loop(row: Row, seed: int) -> None:
+    samples = [row.sample(seed + n, row.dtypes[0]) for n in range(BATCH)]
+    gradient = gradient_of(row, samples[0])
+    looped = [gradient(*[to_array(x) for x in sample]) for sample in samples]
+    mapped = mx.vmap(gradient)(*[to_array(np.stack(one)) for one in zip(*samples, strict=True)])
+    for got, *wanted in zip(mapped, *looped, strict=True):
+        assert_same(to_numpy(got), np.stack([to_numpy(want) for want in wanted]), "gradient")
+
+
+@pytest.mark.parametrize("row", checked("compile", WITH_ARGUMENTS))
+def test_compiled_gradient_gives_the_same_bits(row: Row, seed: int) -> None:
+    arguments = row.sample(seed, row.dtypes[0])
+    gradient = gradient_of(row, arguments)
+    arrays = [to_array(x) for x in arguments]
+    for got, want in zip(mx.compile(gradient)(*arrays), gradient(*arrays), strict=True):
+        assert bits(to_numpy(got)) == bits(to_numpy(want))
 
 
 def compared(row: Row, arguments: Sequence[np.ndarray], compiled: Any) -> None:

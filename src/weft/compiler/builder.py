@@ -19,7 +19,7 @@ class Draft:
     """Kernel instructions over loop axis ids, before the axes are ordered.
 
     ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None.
-    ``kernel.k`` of `Indexed.element` is this class.
+    What `Indexed.element` gets is a `Reader` of it.
     """
 
     def __init__(self, in_memory: Places, reduced: Sequence[int]) -> None:
@@ -131,7 +131,7 @@ class Draft:
         if primitive is p.cast:
             dtype = params["dtype"]
         elif primitive.result is None:
-            dtype = dtypes.uint32 if primitive.name == "random_word" else self.instructions[values[-1]].dtype
+            dtype = self.instructions[values[-1]].dtype
         else:
             dtype = primitive.result
         return self._apply(primitive, values, dtype, params)
@@ -193,9 +193,14 @@ class Reader:
             result = both if result is None else self.apply(p.logical_and, result, both)
         return result
 
-    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> Term:
-        """A place along an axis of ``extent`` from an integer input; valid places are 0 to ``count - 1``."""
-        return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)[0]
+    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
+        """A place along an axis of ``extent`` from an integer input, moved to one from 0 to ``count - 1``, and
+        whether it was one (None: always)."""
+        return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)
+
+    def zero(self, dtype: Dtype) -> int:
+        """Zero in a dtype."""
+        return self.apply(p.cast, self.number(0), dtype=dtype)
 
 
 def affine_places(node: Node, terms: Terms, count: int) -> Term | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from weft.graph.node import Node, Placeholder, leaf
 from weft.runtime.devices import Stream, current_stream, default_stream
 from weft.runtime.devices import cpu as cpu_type
 from weft.runtime.executor import executor
+from weft.runtime.forking import fork_safe_lock
 from weft.runtime.memory import Buffer, View
 from weft.runtime.steps import integers
 from weft.runtime.streams import Event, is_idle, worker_of
@@ -26,7 +26,9 @@ PLAN_LIMIT = 4096
 LONG_WORK = 1 << 31
 
 _plans: dict[Any, Plan] = {}
-_plan_lock = threading.Lock()
+_plan_lock = fork_safe_lock()
+# Held while a graph is read and while its nodes get values, so that no thread sees a node that another one is changing.
+_graph_lock = fork_safe_lock()
 
 
 def plan_of(program: Program, outputs: Sequence[int]) -> Plan:
@@ -75,7 +77,10 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
         del order  # `_kept` counts references
         _submit(pending, next(iter(streams), caller), wait)
         return
-    for stream, nodes in _segments(order, pending):
+    segments = _segments(order, pending)
+    del order
+    while segments:
+        stream, nodes = segments.pop(0)
         _submit(nodes, stream, wait=False)
 
 
@@ -132,12 +137,13 @@ def _strides_of(node: Node) -> tuple[int, ...] | None:
 
 def _submit(nodes: Sequence[Node], stream: Stream, wait: bool) -> None:
     """Evaluate nodes that only need values and nodes of the same stream."""
-    program = Program()
-    program.add(nodes, _strides_of)
-    kept = _kept(program, nodes)
-    places = [program.position(node) for node in kept]
+    with _graph_lock:
+        program = Program()
+        program.add(nodes, _strides_of)
+        kept = _kept(program, nodes)
+        places = [program.position(node) for node in kept]
+        views = [node.value for node in program.inputs]
     plan = plan_of(program, places)
-    views = [node.value for node in program.inputs]
     run = Run(plan, views, program.constants)
     if wait and is_idle(stream) and plan.work < LONG_WORK:
         run.now()
@@ -252,18 +258,20 @@ class Prepared:
             run.now()
             return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
         results = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
-        event = worker_of(stream).submit(run.now)
+        event = worker_of(stream).submit(run.now, run.cancel)
         for node in results:
             node.value.event = event  # type: ignore[union-attr]  # a leaf has a value
         return results
 
 
 def _publish(nodes: Sequence[Node], views: Sequence[View], event: Event | None) -> None:
-    for node, view in zip(nodes, views, strict=True):
-        if event is not None:
-            view.event = event
-        node.value = view
-    tracing.release(list(nodes))
+    with _graph_lock:
+        for node, view in zip(nodes, views, strict=True):
+            if event is not None:
+                view.event = event
+            if node.value is None:
+                node.value = view
+        tracing.release(list(nodes))
 
 
 def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
@@ -278,7 +286,7 @@ def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
             restore()
             raise
 
-    event = worker_of(stream).submit(task)
+    event = worker_of(stream).submit(task, run.cancel)
     _publish(nodes, views, event)
 
 

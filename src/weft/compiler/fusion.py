@@ -418,6 +418,7 @@ class ScatterPart:
 
     axes: tuple[int, ...]
     mode: str
+    outside: str
 
 
 def parts_of(node: Node) -> list[tuple[int, RegionPart | ScatterPart]]:
@@ -433,8 +434,8 @@ def parts_of(node: Node) -> list[tuple[int, RegionPart | ScatterPart]]:
     if isinstance(node.primitive, p.SliceUpdate):
         starts, steps = node.params
         return [(0, RegionPart(zero, one)), (1, RegionPart(starts, steps))]
-    axes, mode = node.params
-    return [(0, RegionPart(zero, one)), (len(node.inputs) - 1, ScatterPart(axes, mode))]
+    axes, mode, outside = node.params
+    return [(0, RegionPart(zero, one)), (len(node.inputs) - 1, ScatterPart(axes, mode, outside))]
 
 
 class _Recorder:
@@ -448,9 +449,12 @@ class _Recorder:
         self.reads.append((position, tuple(terms)))
         return 0
 
-    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> Term:
+    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
         self.reads.append((position, tuple(terms)))
-        return Term(0, (), ((0, 1),))
+        return Term(0, (), ((0, 1),)), 0
+
+    def zero(self, dtype: Any) -> int:
+        return 0
 
     def inside(self, bounds: Sequence[Any]) -> int | None:
         return 0 if bounds else None

@@ -129,7 +129,7 @@ class _Planner:
             extent = target.shape[axis]
             place, inside = draft.place_from(index, at, extent - slices[axis] + 1, extent)
             total = added(total, scaled(place, strides[axis]))
-            if inside is not None:
+            if inside is not None and part.outside == "nowhere":
                 valid = inside if valid is None else draft.apply(p.logical_and, valid, inside)
         return total, valid
 

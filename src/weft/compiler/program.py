@@ -15,6 +15,8 @@ from weft.graph.node import Node, Placeholder, Shape
 
 Entry = tuple[Any, ...]
 
+_WITHOUT_STEP = (p.constant, p.marked_call)
+
 
 class Program:
     """``entries`` are the steps, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in it.
@@ -40,23 +42,31 @@ class Program:
     def add(self, outputs: Iterable[Node], strides_of: Any) -> None:
         """Append everything that ``outputs`` need. ``strides_of`` gives the strides of a node that has a value, else
         None."""
+        outputs = list(outputs)
         for node in self._needed(outputs, strides_of):
             primitive = node.primitive
-            strides = strides_of(node)
-            if strides is not None:
-                self._nodes[node] = len(self.entries)
-                self.entries.append((None, len(self.inputs), node.shape, node.dtype, strides))
-                self.inputs.append(node)
-            elif primitive is p.constant:
-                self._add_constant(node)
-            elif primitive is p.marked_call:
+            if primitive in _WITHOUT_STEP or strides_of(node) is not None:
                 continue
+            source = primitive.alias(node)
+            if source is not None:
+                self._nodes[node] = self._place(source, strides_of)
             else:
-                source = primitive.alias(node)
-                if source is not None:
-                    self._nodes[node] = self._nodes[source]
-                else:
-                    self._add_step(node)
+                self._add_step(node, strides_of)
+        for node in outputs:
+            self._place(node, strides_of)
+
+    def _place(self, node: Node, strides_of: Any) -> int:
+        """The position of a node. Inputs and constants get theirs when they are used first: it does not depend on when
+        they were made."""
+        place = self._nodes.get(node)
+        if place is None:
+            strides = strides_of(node)
+            if strides is None:
+                return self._add_constant(node)
+            place = self._nodes[node] = len(self.entries)
+            self.entries.append((None, len(self.inputs), node.shape, node.dtype, strides))
+            self.inputs.append(node)
+        return place
 
     def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
         """Nodes in topological order; ``references`` counts how often each is used inside."""
@@ -74,7 +84,7 @@ class Program:
                     stack.append(source)
         return sorted(seen, key=lambda node: node.serial)
 
-    def _add_constant(self, node: Node) -> None:
+    def _add_constant(self, node: Node) -> int:
         key = (node.params[0], node.dtype)
         place = self._constant_places.get(key)
         if place is None:
@@ -82,10 +92,11 @@ class Program:
             self.entries.append((p.constant, len(self.constants), node.dtype))
             self.constants.append(node.params[0])
         self._nodes[node] = place
+        return place
 
-    def _add_step(self, node: Node) -> None:
+    def _add_step(self, node: Node, strides_of: Any) -> None:
         nodes = self._nodes
-        positions = tuple([nodes[source] for source in node.inputs])
+        positions = tuple([self._place(source, strides_of) for source in node.inputs])
         entry = (node.primitive, node.params, node.shape, node.dtype, positions)
         place = self._places.get(entry)
         if place is None:

@@ -252,7 +252,8 @@ def slice_update(
         raise ValueError(
             f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}."
         )
-    return p.scatter(x, *starts, broadcast(new, sizes, place), axes=along, mode="set", stream=place)
+    part = broadcast(new, sizes, place)
+    return p.scatter(x, *starts, part, axes=along, mode="set", outside="nearest", stream=place)
 
 
 def _starts(

@@ -28,7 +28,6 @@ class Primitive:
 
     name: str
     parameters: tuple[str, ...] = ()
-    commutative = False
 
     def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
         """Apply to handles: infer the result's shape and dtype and make the node."""
@@ -137,8 +136,8 @@ class Elementwise(Primitive):
     ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
     changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for
     an input whose change never shows (or has no derivative). As the Jacobian is diagonal, the same line serves for
-    tangents and cotangents. ``accepts`` tells which dtypes; ``result`` gives the dtype of the output (None: that of
-    the inputs).
+    tangents and cotangents. ``accepts`` tells which dtypes, ``exact`` that results of half-precision inputs need no
+    rounding; ``result`` gives the dtype of the output (None: that of the inputs).
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class Elementwise(Primitive):
         result: Dtype | Callable[[Dtype], Dtype] | None = None,
         holomorphic: bool = True,
         cheap: bool = True,
-        commutative: bool = False,
+        exact: bool = False,
     ) -> None:
         self.name = name
         self.lanes = lanes
@@ -160,7 +159,7 @@ class Elementwise(Primitive):
         self.result = result
         self.holomorphic = holomorphic
         self.cheap = cheap
-        self.commutative = commutative
+        self.exact = exact
 
     def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
         nodes = self.nodes_of(operands)

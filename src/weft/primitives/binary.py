@@ -20,13 +20,12 @@ def _is_bool(dtype: Dtype) -> bool:
     return dtype.is_bool
 
 
-add: Elementwise = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1), commutative=True)
+add: Elementwise = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1))
 subtract: Elementwise = Elementwise("subtract", lambda L, x, y: x - y, (1, -1), accepts=is_number)
 multiply: Elementwise = Elementwise(
     "multiply",
     lambda L, x, y: x & y if x.dtype.is_bool else x * y,
     (lambda t, out, x, y: t * y, lambda t, out, x, y: t * x),
-    commutative=True,
 )
 divide: Elementwise = Elementwise(
     "divide",
@@ -86,7 +85,6 @@ logaddexp: Elementwise = Elementwise(
     (lambda t, out, x, y: t * _share(x, y), lambda t, out, x, y: t * _share(y, x)),
     accepts=is_inexact,
     cheap=False,
-    commutative=True,
 )
 
 
@@ -98,46 +96,37 @@ maximum: Elementwise = Elementwise(
     "maximum",
     lambda L, x, y: L.maximum(x, y),
     (lambda t, out, x, y: _where_larger(t, p.greater(x, y)), lambda t, out, x, y: _where_larger(t, p.less_equal(x, y))),
+    exact=True,
 )
 minimum: Elementwise = Elementwise(
     "minimum",
     lambda L, x, y: L.minimum(x, y),
     (lambda t, out, x, y: _where_larger(t, p.less(x, y)), lambda t, out, x, y: _where_larger(t, p.greater_equal(x, y))),
+    exact=True,
 )
 
 
-def _comparison(name: str, relation: str, commutative: bool = False) -> Elementwise:
+def _comparison(name: str, relation: str) -> Elementwise:
     return Elementwise(
         name,
         lambda L, x, y: L.compare_values(relation, x, y),
         (None, None),
         result=dtypes.bool_,
-        commutative=commutative,
     )
 
 
-equal: Elementwise = _comparison("equal", "eq", commutative=True)
-not_equal: Elementwise = _comparison("not_equal", "ne", commutative=True)
+equal: Elementwise = _comparison("equal", "eq")
+not_equal: Elementwise = _comparison("not_equal", "ne")
 less: Elementwise = _comparison("less", "lt")
 less_equal: Elementwise = _comparison("less_equal", "le")
 greater: Elementwise = _comparison("greater", "gt")
 greater_equal: Elementwise = _comparison("greater_equal", "ge")
 
-logical_and: Elementwise = Elementwise(
-    "logical_and", lambda L, x, y: x & y, (None, None), accepts=_is_bool, commutative=True
-)
-logical_or: Elementwise = Elementwise(
-    "logical_or", lambda L, x, y: x | y, (None, None), accepts=_is_bool, commutative=True
-)
-bitwise_and: Elementwise = Elementwise(
-    "bitwise_and", lambda L, x, y: x & y, (None, None), accepts=is_integral, commutative=True
-)
-bitwise_or: Elementwise = Elementwise(
-    "bitwise_or", lambda L, x, y: x | y, (None, None), accepts=is_integral, commutative=True
-)
-bitwise_xor: Elementwise = Elementwise(
-    "bitwise_xor", lambda L, x, y: x ^ y, (None, None), accepts=is_integral, commutative=True
-)
+logical_and: Elementwise = Elementwise("logical_and", lambda L, x, y: x & y, (None, None), accepts=_is_bool)
+logical_or: Elementwise = Elementwise("logical_or", lambda L, x, y: x | y, (None, None), accepts=_is_bool)
+bitwise_and: Elementwise = Elementwise("bitwise_and", lambda L, x, y: x & y, (None, None), accepts=is_integral)
+bitwise_or: Elementwise = Elementwise("bitwise_or", lambda L, x, y: x | y, (None, None), accepts=is_integral)
+bitwise_xor: Elementwise = Elementwise("bitwise_xor", lambda L, x, y: x ^ y, (None, None), accepts=is_integral)
 
 
 def _shift(name: str, shift: Any) -> Elementwise:
@@ -170,4 +159,5 @@ select: Select = Select(
         lambda t, out, condition, x, y: p.select(condition, t, p.zeros_like(t)),
         lambda t, out, condition, x, y: p.select(condition, p.zeros_like(t), t),
     ),
+    exact=True,
 )

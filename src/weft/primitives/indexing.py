@@ -129,24 +129,37 @@ class Gather(Indexed, Linear):
     """Slices of ``x`` at computed places.
 
     ``indices[i]`` holds places along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes``
-    (one per axis of ``x``). Negative places count from the end, and places outside are moved to the nearest one inside.
+    (one per axis of ``x``). Negative places count from the end. A place ``outside`` is the "nearest" one inside, or
+    "nowhere": then zeros are read.
     """
 
     def __init__(self) -> None:
-        Linear.__init__(self, "gather", ("axes", "slice_sizes"), _infer_gather, _transpose_gather, _batch_gather)
+        parameters = ("axes", "slice_sizes", "outside")
+        Linear.__init__(self, "gather", parameters, _infer_gather, _transpose_gather, _batch_gather)
+
+    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+        return super().__call__(*operands, stream=stream, **{"outside": "nearest", **params})
 
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
-        axes, slice_sizes = node.params
+        axes, slice_sizes, outside = node.params
         x, *indices = node.inputs
         at, within = index[: indices[0].ndim], list(index[indices[0].ndim :])
+        valid = None
         for position, axis in enumerate(axes):
-            found = k.read_place(position + 1, at, x.shape[axis] - slice_sizes[axis] + 1, x.shape[axis])
+            found, inside = k.read_place(position + 1, at, x.shape[axis] - slice_sizes[axis] + 1, x.shape[axis])
             within[axis] = k.plus(found, within[axis]) if slice_sizes[axis] != 1 else found
-        return k.read(0, within)
+            if inside is not None:
+                valid = inside if valid is None else k.apply(p.logical_and, valid, inside)
+        if outside == "nearest" or valid is None:
+            return k.read(0, within)
+        value = k.read(0, within, where=valid)
+        return k.apply(p.select, valid, value, k.zero(node.dtype))
 
 
-def _infer_gather(x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape) -> tuple[Shape, Dtype]:
+def _infer_gather(
+    x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape, outside: str
+) -> tuple[Shape, Dtype]:
     for index in indices:
         if not index.dtype.is_integer or not same_extents(index.shape, indices[0].shape):
             raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
@@ -156,12 +169,19 @@ def _infer_gather(x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Sha
     return (*indices[0].shape, *slice_sizes), x.dtype
 
 
-def _transpose_gather(ct: Array, x: Array, *indices: Array, axes: Sequence[int], slice_sizes: Shape) -> Array:
-    return scatter(p.zeros_like(x), *indices, ct, axes=axes, mode="add")
+def _transpose_gather(
+    ct: Array, x: Array, *indices: Array, axes: Sequence[int], slice_sizes: Shape, outside: str
+) -> Array:
+    return scatter(p.zeros_like(x), *indices, ct, axes=axes, mode="add", outside=outside)
 
 
 def _batch_gather(
-    inputs: Sequence[Array], batch_axes: Sequence[int | None], *, axes: Sequence[int], slice_sizes: Shape
+    inputs: Sequence[Array],
+    batch_axes: Sequence[int | None],
+    *,
+    axes: Sequence[int],
+    slice_sizes: Shape,
+    outside: str,
 ) -> tuple[Array, int]:
     x, *indices = inputs
     x_axis, *index_axes = batch_axes
@@ -170,14 +190,14 @@ def _batch_gather(
     if mapped:
         indices = [with_batch(i, axis, 0, size) for i, axis in zip(indices, index_axes, strict=True)]
     if x_axis is None:
-        return gather(x, *indices, axes=axes, slice_sizes=slice_sizes), 0
+        return gather(x, *indices, axes=axes, slice_sizes=slice_sizes, outside=outside), 0
     x = move_axis(x, x_axis, 0)
     moved = tuple([axis + 1 for axis in axes])
     if not mapped:
-        out = gather(x, *indices, axes=moved, slice_sizes=(size, *slice_sizes))
+        out = gather(x, *indices, axes=moved, slice_sizes=(size, *slice_sizes), outside=outside)
         return out, indices[0].node.ndim
     rows = iota(shape=indices[0].node.shape, axis=0, dtype=indices[0].node.dtype)
-    out = gather(x, rows, *indices, axes=(0, *moved), slice_sizes=(1, *slice_sizes))
+    out = gather(x, rows, *indices, axes=(0, *moved), slice_sizes=(1, *slice_sizes), outside=outside)
     return p.squeeze(out, axes=(indices[0].node.ndim,)), 0
 
 
@@ -282,11 +302,14 @@ class Scatter(Update):
 
     Arguments are ``x, *indices, updates``; ``updates`` has the indices' shape, then a slice's shape, with one axis
     per axis of ``x``. Updates of the same place are applied in row-major order of the indices. ``mode`` is a key of
-    `COMBINE`.
+    `COMBINE`. Updates of a place ``outside`` go to the "nearest" one inside, or "nowhere".
     """
 
     name = "scatter"
-    parameters = ("axes", "mode")
+    parameters = ("axes", "mode", "outside")
+
+    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+        return super().__call__(*operands, stream=stream, **{"outside": "nowhere", **params})
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, *indices, updates = inputs
@@ -300,7 +323,7 @@ class Scatter(Update):
                 f"scatter: updates {describe(updates.shape, updates.dtype)} do not fit {describe(x.shape, x.dtype)} "
                 f"at indices of shape {indices[0].shape}"
             )
-        p.gather.infer(x, *indices, axes=params["axes"], slice_sizes=slices)
+        p.gather.infer(x, *indices, axes=params["axes"], slice_sizes=slices, outside=params["outside"])
         return x.shape, x.dtype
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
@@ -310,44 +333,51 @@ class Scatter(Update):
             return None
         t = p.zeros_like(x) if t is None else t
         u = p.zeros_like(updates) if u is None else u
-        mode, axes = params["mode"], params["axes"]
+        mode = params["mode"]
         if mode in ("set", "add"):
             return self(t, *indices, u, **params)
         of_x, of_updates = self._factors(inputs, output, **params)
-        return self(t * of_x, *indices, u * of_updates, axes=axes, mode="add")
+        return self(t * of_x, *indices, u * of_updates, **{**params, "mode": "add"})
 
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         _, *indices, updates = inputs
-        axes, mode = params["axes"], params["mode"]
+        mode = params["mode"]
         none = [None] * len(indices)
-        slices = updates.node.shape[indices[0].node.ndim :]
-        taken = p.gather(cotangent, *indices, axes=axes, slice_sizes=slices) if wanted[-1] else None
+        taken = _taken(cotangent, inputs, **params) if wanted[-1] else None
         if mode == "add":
             return [cotangent, *none, taken]
         if mode == "set":
-            kept = self(cotangent, *indices, p.zeros_like(updates), axes=axes, mode="set") if wanted[0] else None
+            kept = self(cotangent, *indices, p.zeros_like(updates), **params) if wanted[0] else None
+            if taken is not None:
+                taken = p.select(_is_last(inputs, **params), taken, p.zeros_like(taken))
             return [kept, *none, taken]
         of_x, of_updates = self._factors(inputs, output, **params)
         return [cotangent * of_x, *none, None if taken is None else taken * of_updates]
 
-    def _factors(self, inputs: Sequence[Array], output: Array, axes: Sequence[int], mode: str) -> tuple[Array, Array]:
+    def _factors(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
         """What changes of ``x`` and of the updates are multiplied with."""
+        x, *_, updates = inputs
+        if params["mode"] == "multiply":
+            return self._products(inputs, output, **params)
+        dtype = x.node.dtype
+        reached = _taken(output, inputs, **params)
+        chosen = p.logical_and(p.equal(updates, reached), p.not_equal(_taken(x, inputs, **params), reached))
+        return p.cast(p.equal(x, output), dtype=dtype), p.cast(chosen, dtype=dtype)
+
+    def _products(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
+        """The product of all updates of a place, and for each update that of ``x`` and all others there."""
         x, *indices, updates = inputs
-        slices = updates.node.shape[indices[0].node.ndim :]
-
-        def at(array: Array) -> Array:
-            return p.gather(array, *indices, axes=axes, slice_sizes=slices)
-
-        if mode == "multiply":
-            ones = p.ones_like(x)
-            of_x = scatter(ones, *indices, updates, axes=axes, mode="multiply")
-            others = at(output) / p.select(p.equal(updates, 0), p.ones_like(updates), updates)
-            return of_x, p.select(p.equal(updates, 0), at(x), others)
-        of_x = p.cast(p.equal(x, output), dtype=x.node.dtype)
-        chosen = p.logical_and(p.equal(updates, at(output)), p.not_equal(at(x), at(output)))
-        return of_x, p.cast(chosen, dtype=x.node.dtype)
+        one, zero = p.ones_like(updates), p.zeros_like(updates)
+        is_zero = p.equal(updates, zero)
+        nonzero = p.select(is_zero, one, updates)
+        zeros = scatter(p.zeros_like(x), *indices, p.select(is_zero, one, zero), **{**params, "mode": "add"})
+        count = _taken(zeros, inputs, **params)
+        rest = _taken(scatter(x, *indices, nonzero, **params), inputs, **params)
+        alone = p.equal(count, p.select(is_zero, one, zero))
+        others = p.select(alone, rest / nonzero, zero)
+        return scatter(p.ones_like(x), *indices, updates, **params), others
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         x, *indices, updates = p.batch_first(inputs, axes)
@@ -355,7 +385,26 @@ class Scatter(Update):
         slice_axis = indices[0].node.ndim
         moved = tuple([axis + 1 for axis in params["axes"]])
         updates = p.expand(updates, axes=(slice_axis,))
-        return self(x, rows, *indices, updates, axes=(0, *moved), mode=params["mode"]), 0
+        return self(x, rows, *indices, updates, **{**params, "axes": (0, *moved)}), 0
+
+
+def _taken(array: Array, inputs: Sequence[Array], *, axes: Sequence[int], mode: str, outside: str) -> Array:
+    """The elements of an array like a scatter's result that belong to the scatter's updates."""
+    _, *indices, updates = inputs
+    slices = updates.node.shape[indices[0].node.ndim :]
+    return p.gather(array, *indices, axes=axes, slice_sizes=slices, outside=outside)
+
+
+def _is_last(inputs: Sequence[Array], **params: Any) -> Array:
+    """Whether an update is the last one of its place."""
+    x, *indices, updates = inputs
+    shape = updates.node.shape
+    steps = [iota(shape=shape, axis=axis, dtype=dtypes.int32) for axis in range(indices[0].node.ndim)]
+    number = p.zeros(shape, dtypes.int32)
+    for axis, step in enumerate(steps):
+        number = number * shape[axis] + step
+    latest = scatter(p.full(x.node.shape, -1, dtypes.int32), *indices, number, **params)
+    return p.equal(_taken(latest, inputs, **params), number)
 
 
 scatter = Scatter()

@@ -44,9 +44,11 @@ def _absolute_lanes(L: Any, x: Any) -> Any:
     return L.absolute(x)
 
 
-copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,))
-absolute: Elementwise = Elementwise("abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False)
-negative: Elementwise = Elementwise("negative", lambda L, x: -x, (-1,), accepts=is_number)
+copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,), exact=True)
+absolute: Elementwise = Elementwise(
+    "abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False, exact=True
+)
+negative: Elementwise = Elementwise("negative", lambda L, x: -x, (-1,), accepts=is_number, exact=True)
 
 
 def _sign_partial(t: Array, out: Array, x: Array) -> Array | None:
@@ -203,4 +205,4 @@ def _cast_partial(t: Array, out: Array, x: Array, dtype: Dtype) -> Array | None:
     return p.cast(t, dtype=dtype if forwards else source)
 
 
-cast: Cast = Cast("astype", lambda L, x, dtype: L.convert(x, dtype), (_cast_partial,), holomorphic=False)
+cast: Cast = Cast("astype", lambda L, x, dtype: L.convert(x, dtype), (_cast_partial,), holomorphic=False, exact=True)

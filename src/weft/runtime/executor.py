@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
+
+from weft.runtime.forking import fork_safe_lock
 
 POOL_BYTES = 512
 
@@ -49,8 +50,10 @@ class Executor:
         self._stop(self._pool)
 
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _current: Executor | None = None
+# A worker that ends still leaves its mutex after the pool was told that it is gone: the memory of pools is kept.
+_retired: list[Executor] = []
 _functions: Functions | None = None
 _threads: int | None = None
 
@@ -81,11 +84,13 @@ def set_thread_count(count: int) -> None:
         if _current is not None and _functions is not None:
             before, _current = _current, Executor(_functions(), count)
             before.stop()
+            _retired.append(before)
 
 
 def _after_fork() -> None:
-    global _current, _lock
-    _lock = threading.Lock()
+    global _current
+    if _current is not None:
+        _retired.append(_current)
     _current = None
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from typing import final
+
+from weft.runtime.forking import fork_safe_lock
 
 _ALIGNMENT = 64
 _SMALLEST = 64
@@ -41,7 +42,7 @@ class Allocator:
     """Hands out blocks and keeps what comes back, with the statistics that users may ask for. Sizes are in bytes."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock()
         self._free_blocks: dict[int, list[int]] = {}
         self.active = self.peak = self.cached = 0
         self.memory_limit = sys.maxsize

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
 from collections.abc import Callable
 
 from weft.runtime.devices import Stream
+from weft.runtime.forking import fork_safe_lock
 
 
 class Event:
     """Something that will have happened, or failed: then waiting raises its error."""
 
-    __slots__ = ("_done", "error")
+    __slots__ = ("_cancel", "_done", "error")
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: Callable[[], None] | None = None) -> None:
         self._done = threading.Event()
+        self._cancel = cancel
         self.error: BaseException | None = None
 
     def finish(self, error: BaseException | None = None) -> None:
@@ -28,8 +31,14 @@ class Event:
         return self._done.is_set()
 
     def wait(self) -> None:
-        """Block until it has happened; an interrupt from the keyboard ends the waiting, not the work."""
-        self._done.wait()
+        """Block until it has happened; an interrupt from the keyboard ends the work at its next step."""
+        try:
+            self._done.wait()
+        except KeyboardInterrupt:
+            if self._cancel is not None:
+                self._cancel()
+                self._done.wait()
+            raise
         if self.error is not None:
             raise self.error
 
@@ -49,9 +58,9 @@ class Worker:
     def idle(self) -> bool:
         return self._unfinished == 0
 
-    def submit(self, task: Callable[[], None]) -> Event:
-        """Queue ``task``; the event tells when it is done."""
-        event = Event()
+    def submit(self, task: Callable[[], None], cancel: Callable[[], None] | None = None) -> Event:
+        """Queue ``task``; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
+        event = Event(cancel)
         with self._lock:
             self._unfinished += 1
 
@@ -78,7 +87,7 @@ def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
         del task
 
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _used: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
@@ -90,6 +99,17 @@ def worker_of(stream: Stream) -> Worker:
             _used.add(stream)
         worker: Worker = stream.worker
         return worker
+
+
+def _after_fork() -> None:
+    """Threads do not come along into a child: streams start anew there."""
+    for stream in list(_used):
+        stream.worker = None
+    _used.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_idle(stream: Stream) -> bool:

@@ -16,6 +16,7 @@ from weft.graph.dims import input_shape
 from weft.graph.node import Handle, Node, Placeholder, describe, wrap
 from weft.graph.tracing import is_tracing, name_of, trace, traced_placeholder
 from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.forking import fork_safe_lock
 from weft.transforms.containers import containers_of, fill, restored
 from weft.transforms.replay import Recording
 
@@ -40,7 +41,7 @@ def enable_compile() -> None:
 
 
 _shared: dict[int, tuple[Any, _Cache]] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class _Cache:

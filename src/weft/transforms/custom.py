@@ -87,57 +87,66 @@ class custom_function:  # a decorator, named as one
         fun = functools.partial(self._fun, **kwargs) if kwargs else self._fun
         return _call_marked(fun, args, "custom_function", self._rules)
 
-    def _checked(self, cotangents: list[Any], primals: Sequence[Array]) -> list[Any]:
-        """Raise unless every cotangent is an array of its primal's shape, or None."""
-        for position, (cotangent, primal) in enumerate(zip(cotangents, primals, strict=True)):
-            if cotangent is None:
-                continue
-            if not isinstance(cotangent, Handle) or cotangent.node.shape != primal.node.shape:
-                got = f"shape {tuple(cotangent.node.shape)}" if isinstance(cotangent, Handle) else repr(cotangent)
-                raise ValueError(
-                    f"[custom_function] The vjp rule of {name_of(self._fun)} returned {got} for argument "
-                    f"{position}, which has "
-                    f"shape {tuple(primal.node.shape)}."
-                )
-        return cotangents
-
     def _rules(self, arguments: tree.Structure, result: tree.Structure) -> Rules:
-        def bare(leaves: Sequence[Any]) -> Any:
-            args = arguments.unflatten(leaves)
-            return args[0] if len(args) == 1 else args
-
-        def flat(values: Any, structure: tree.Structure, rule: str, single: bool) -> list[Any]:
-            leaves, given = tree.flatten((values,) if single else tuple(values))
-            if len(leaves) != structure.num_leaves:
-                raise ValueError(
-                    f"[custom_function] The {rule} rule of {name_of(self._fun)} returned {given}; expected {structure}."
-                )
-            return leaves
-
-        def backwards(primals: Sequence[Array], cotangents: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
-            assert self._vjp is not None
-            found = self._vjp(bare(primals), result.unflatten(cotangents), result.unflatten(outputs))
-            single = len(arguments.unflatten(list(primals))) == 1 and not (
-                isinstance(found, (tuple, list)) and len(found) == 1 and isinstance(bare(primals), Handle)
-            )
-            return self._checked(flat(found, arguments, "vjp", single), primals)
-
-        def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
-            assert self._jvp is not None
-            leaves, _ = tree.flatten(self._jvp(bare(primals), bare(tangents)))
-            return leaves
-
-        def batched(inputs: Sequence[Array], axes: Sequence[int | None]) -> list[tuple[Array, int | None]]:
-            assert self._vmap is not None
-            value, places = self._vmap(bare(inputs), bare(list(axes)))
-            outputs, structure = tree.flatten(value)
-            return list(zip(outputs, tree.broadcast_prefix(places, structure, "vmap rule: axes"), strict=True))
-
         return Rules(
-            vjp=backwards if self._vjp else None,
-            jvp=forwards if self._jvp else None,
-            vmap=batched if self._vmap else None,
+            vjp=_vjp_rule(self._vjp, name_of(self._fun), arguments, result) if self._vjp else None,
+            jvp=_jvp_rule(self._jvp, arguments) if self._jvp else None,
+            vmap=_vmap_rule(self._vmap, arguments) if self._vmap else None,
         )
+
+
+# The rules below hold the user's rules, not the `custom_function`: what is compiled holds them, and must not keep
+# the function alive that it was compiled for.
+
+
+def _bare(arguments: tree.Structure, leaves: Sequence[Any]) -> Any:
+    """Arguments as a rule gets them: a single one alone, several as a tuple."""
+    args = arguments.unflatten(leaves)
+    return args[0] if len(args) == 1 else args
+
+
+def _vjp_rule(
+    rule: Callable[..., Any], name: str, arguments: tree.Structure, result: tree.Structure
+) -> Callable[..., list[Any]]:
+    def backwards(primals: Sequence[Array], cotangents: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
+        bare = _bare(arguments, primals)
+        found = rule(bare, result.unflatten(cotangents), result.unflatten(outputs))
+        wrapped = isinstance(bare, Handle) and isinstance(found, (tuple, list)) and len(found) == 1
+        single = len(arguments.unflatten(list(primals))) == 1 and not wrapped
+        leaves, given = tree.flatten((found,) if single else tuple(found))
+        if len(leaves) != arguments.num_leaves:
+            raise ValueError(f"[custom_function] The vjp rule of {name} returned {given}; expected {arguments}.")
+        for position, (cotangent, primal) in enumerate(zip(leaves, primals, strict=True)):
+            _require_shape(name, position, cotangent, primal)
+        return leaves
+
+    return backwards
+
+
+def _require_shape(name: str, position: int, cotangent: Any, primal: Array) -> None:
+    if cotangent is None or (isinstance(cotangent, Handle) and cotangent.node.shape == primal.node.shape):
+        return
+    got = f"shape {tuple(cotangent.node.shape)}" if isinstance(cotangent, Handle) else repr(cotangent)
+    raise ValueError(
+        f"[custom_function] The vjp rule of {name} returned {got} for argument {position}, which has "
+        f"shape {tuple(primal.node.shape)}."
+    )
+
+
+def _jvp_rule(rule: Callable[..., Any], arguments: tree.Structure) -> Callable[..., list[Any]]:
+    def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
+        return tree.flatten(rule(_bare(arguments, primals), _bare(arguments, tangents)))[0]
+
+    return forwards
+
+
+def _vmap_rule(rule: Callable[..., Any], arguments: tree.Structure) -> Callable[..., list[Any]]:
+    def batched(inputs: Sequence[Array], axes: Sequence[int | None]) -> list[tuple[Array, int | None]]:
+        value, places = rule(_bare(arguments, inputs), _bare(arguments, list(axes)))
+        outputs, structure = tree.flatten(value)
+        return list(zip(outputs, tree.broadcast_prefix(places, structure, "vmap rule: axes"), strict=True))
+
+    return batched
 
 
 def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,6 @@ from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Lev
 VIRTUAL_LANES = 16
 LANE_CHUNK = 4096
 SWEEP_CHUNK = 256
-_EXACT = {"where", "astype", "abs", "negative", "maximum", "minimum", "copy"}
 
 
 def generate(kernel: Kernel, name: str) -> str:
@@ -349,7 +348,7 @@ class _Generator:
         L = self.lanes_of(instruction)
         inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
         result = instruction.primitive.lanes(L, *inputs, **instruction.params)
-        if instruction.dtype in HALVES and instruction.primitive.name not in _EXACT:
+        if instruction.dtype in HALVES and not instruction.primitive.exact:
             return L.round_to(result, instruction.dtype)
         if isinstance(result, Value) and result.dtype is not instruction.dtype:
             return Value(L, result.name, instruction.dtype)

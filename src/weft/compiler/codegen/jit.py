@@ -6,13 +6,14 @@ the two that could be used too early.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
 
-_lock = threading.Lock()
+from weft.runtime.forking import fork_safe_lock
+
+_lock = fork_safe_lock()
 
 
 @dataclass(frozen=True)

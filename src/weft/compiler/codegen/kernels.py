@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from weft.compiler.codegen import cpu, jit
 from weft.compiler.kernel import Kernel
+from weft.runtime.forking import fork_safe_lock
 
 _addresses: dict[str, int] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 generated = 0
 
 

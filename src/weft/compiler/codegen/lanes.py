@@ -38,6 +38,8 @@ REGISTER_TYPES: dict[Dtype, str] = {
 INTRINSIC_SUFFIXES = {"float": "f32", "double": "f64", "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
 HALVES = (dtypes.float16, dtypes.bfloat16)
 
+_REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__", "div": "__rtruediv__"}
+
 Number = bool | int | float
 
 
@@ -157,6 +159,13 @@ class Complex:
             return Complex(self.real / other, self.imag / other)
         return self.lanes.complex_divide(self, other)
 
+    def __rtruediv__(self, other: Any) -> Complex:
+        real, imag = self._parts(other)
+        lanes = self.lanes
+        return lanes.complex_divide(
+            Complex(lanes.coerce(real, self.real.dtype), lanes.coerce(imag, self.real.dtype)), self
+        )
+
     def __neg__(self) -> Complex:
         return Complex(-self.real, -self.imag)
 
@@ -196,7 +205,7 @@ class Lanes:
 
     def arithmetic(self, operation: str, left: Value | Number | Complex, right: Value | Number | Complex) -> Any:
         if isinstance(right, Complex):
-            return getattr(right, f"__r{operation}__")(left)
+            return getattr(right, _REFLECTED[operation])(left)
         left, right = self._pair(left, right)  # type: ignore[arg-type]  # complex is handled above
         prefix = "f" if left.dtype.is_floating else ""
         return self._two(f"{prefix}{operation}", left, right)

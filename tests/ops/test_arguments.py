@@ -1,0 +1,148 @@
+"""What the public functions accept, how they promote and broadcast, and what they say to the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+
+A = mx.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+I = mx.array([1, 2, 3])  # noqa: E741 - integers
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "dtype"),
+    [
+        (mx.array([1], mx.int8), 2, mx.int8),
+        (mx.array([1], mx.int8), 2.5, mx.float32),
+        (mx.array([1], mx.float16), 2.5, mx.float16),
+        (mx.array([1.0]), np.float64(2), mx.float32),
+        (mx.array([1]), np.int64(2), mx.int32),
+        (mx.array([1]), 1j, mx.complex64),
+        (mx.array([True]), 1, mx.int32),
+        (mx.array([True]), True, mx.bool_),
+        (mx.array([1], mx.int8), mx.array([1], mx.uint8), mx.int16),
+        (mx.array([1]), np.array([0.5, 1.5]), mx.float32),
+        (2, 3, mx.int32),
+        (2, 0.5, mx.float32),
+    ],
+)
+def test_promotion(a: Any, b: Any, dtype: mx.Dtype) -> None:
+    assert mx.add(a, b).dtype == dtype
+    assert mx.add(b, a).dtype == dtype
+
+
+def test_scalars_on_either_side() -> None:
+    assert mx.subtract(1.0, A).tolist()[0] == [0.0, -1.0, -2.0]
+    assert mx.subtract(A, 1.0).tolist()[0] == [0.0, 1.0, 2.0]
+    assert mx.power(2, I).tolist() == [2, 4, 8]
+    assert mx.less(2.5, I).tolist() == [False, False, True]
+
+
+def test_a_result_is_a_handle_of_its_own() -> None:
+    """Changing what a function returned leaves the argument alone, also where nothing had to be computed."""
+    calls: list[Callable[[Any], Any]] = [
+        mx.positive,
+        mx.contiguous,
+        mx.real,
+        mx.conjugate,
+        lambda x: mx.astype(x, mx.float32),
+        lambda x: mx.reshape(x, (3,)),
+        lambda x: mx.broadcast_to(x, (3,)),
+        lambda x: mx.squeeze(x),
+        lambda x: mx.transpose(x),
+        lambda x: mx.flatten(x),
+        lambda x: mx.roll(x, 0),
+        lambda x: mx.tile(x, ()),
+        lambda x: mx.diff(x, 0),
+        lambda x: mx.pad(x, 0),
+        lambda x: mx.concatenate([x]),
+        lambda x: mx.broadcast_arrays(x)[0],
+        lambda x: mx.atleast_1d(x),
+    ]
+    for call in calls:
+        x = mx.array([1.0, 2.0, 3.0])
+        y = call(x)
+        y[0] = 9.0
+        assert x.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_shapes_and_dtypes() -> None:
+    assert mx.broadcast_shapes((3, 1), (2, 1, 4), ()) == (2, 3, 4)
+    assert mx.result_type(mx.array([1]), mx.float16) == mx.float16
+    assert mx.can_cast(mx.array([1]), mx.float32)
+    assert not mx.can_cast(mx.float32, mx.int32)
+
+
+ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: mx.add(A, mx.zeros((4,))), ValueError, r"\[add\] Shapes \(2, 3\) and \(4,\) cannot be broadcast"),
+    (lambda: mx.where(A > 1, A, mx.zeros(2)), ValueError, r"\[where\].*\(2, 3\).*\(2,\)"),
+    (lambda: mx.add(A, [1, 2, 3]), TypeError, r"\[add\] b must be an array.*list.*mx\.array"),
+    (lambda: mx.sin("x"), TypeError, r"\[sin\] a must be an array.*'x' of type str"),
+    (lambda: mx.add(A, None), TypeError, r"\[add\] b must be"),
+    (lambda: mx.add(mx.array([1], mx.uint8), 300), ValueError, "300 does not fit uint8"),
+    (lambda: mx.floor(mx.array([1j])), TypeError, r"\[floor\] does not support complex64"),
+    (lambda: mx.bitwise_and(A, A), TypeError, r"\[bitwise_and\] does not support float32"),
+    (lambda: mx.clip(A, None, None), ValueError, "at least one limit"),
+    (lambda: mx.sum(A, axis=2), IndexError, "Axis 2 is out of range for an array with 2 dimensions"),
+    (lambda: mx.sum(A, axis=(0, -2)), ValueError, "named twice"),
+    (lambda: mx.sum(A, axis=1.0), TypeError, "An axis must be an int"),  # type: ignore[arg-type]
+    (lambda: mx.max(mx.zeros((0, 3)), axis=0), ValueError, r"\[max\].*no elements"),
+    (lambda: mx.argmax(mx.zeros((0,))), ValueError, r"\[argmax\].*no elements"),
+    (lambda: mx.reshape(A, (4, -1)), ValueError, r"\(2, 3\) with 6 elements into shape \(4, -1\)"),
+    (lambda: mx.reshape(A, (-1, -1)), ValueError, "Only one extent can be -1"),
+    (lambda: mx.reshape(mx.zeros((0, 3)), (0, -1)), ValueError, "there are no elements"),
+    (lambda: mx.reshape(A, (2.0, 3)), TypeError, "must be an int"),  # type: ignore[arg-type]
+    (lambda: mx.transpose(A, (0, 0)), ValueError, "named twice"),
+    (lambda: mx.transpose(A, (0,)), ValueError, "1 axes are given for an array with 2 dimensions"),
+    (lambda: mx.squeeze(A, 0), ValueError, "Cannot squeeze"),
+    (lambda: mx.expand_dims(A, 3), IndexError, "out of range"),
+    (lambda: mx.broadcast_to(A, (3, 3)), ValueError, r"\(2, 3\).*\(3, 3\)"),
+    (lambda: mx.flatten(A, 1, 0), ValueError, "behind"),
+    (lambda: mx.concatenate([]), ValueError, "empty"),
+    (lambda: mx.concatenate([A, I]), ValueError, r"\(2, 3\), \(3,\)"),
+    (lambda: mx.stack([A, I]), ValueError, r"\(2, 3\), \(3,\)"),
+    (lambda: mx.concatenate(3), TypeError, "takes a list of arrays"),  # type: ignore[arg-type]
+    (lambda: mx.split(I, 2), ValueError, "does not divide into 2 equal parts"),
+    (lambda: mx.split(I, 0), ValueError, "must be positive"),
+    (lambda: mx.repeat(I, -1), ValueError, "cannot be negative"),
+    (lambda: mx.tile(I, -1), ValueError, "cannot be negative"),
+    (lambda: mx.roll(I, (1, 2), (0, 0, 0)), ValueError, "2 shifts are given for 3 axes"),
+    (lambda: mx.pad(I, -1), ValueError, "cannot be negative"),
+    (lambda: mx.pad(A, ((1, 1), (1, 1), (1, 1))), ValueError, "3 pairs of widths"),
+    (lambda: mx.pad(I, 1, "wrap"), ValueError, "'wrap'"),  # type: ignore[arg-type]
+    (lambda: mx.pad(mx.zeros((0,)), 1, "edge"), ValueError, "no elements"),
+    (lambda: mx.matmul(A, A), ValueError, r"\(2, 3\) and \(2, 3\) do not fit"),
+    (lambda: mx.matmul(I, I), ValueError, "int32.*astype"),
+    (lambda: mx.matmul(mx.array(1.0), A), ValueError, "at least one dimension"),
+    (lambda: mx.addmm(mx.zeros((3,)), A, A.T), ValueError, r"\[addmm\]"),
+    (lambda: mx.tensordot(A, A, 1), ValueError, "differ in the axes"),
+    (lambda: mx.tensordot(A, A, 3), ValueError, "3 axes"),
+    (lambda: mx.einsum("ij,jk", A), ValueError, "describes 2 operands; 1 are given"),
+    (lambda: mx.einsum("ijk", A), ValueError, "does not fit an operand with 2 dimensions"),
+    (lambda: mx.einsum("ij->k", A), ValueError, "must name letters of the operands"),
+    (lambda: mx.einsum("ij,ij->", A, A.T), ValueError, "has extents"),
+    (lambda: mx.arange(0, 1, 0), ValueError, "must not be zero"),
+    (lambda: mx.arange(float("inf")), ValueError, "no finite number"),
+    (lambda: mx.arange("x"), TypeError, "must be an int or a float"),  # type: ignore[arg-type]
+    (lambda: mx.linspace(0, 1, -1), ValueError, "cannot be negative"),
+    (lambda: mx.zeros((-1,)), ValueError, "cannot be negative"),
+    (lambda: mx.zeros("x"), TypeError, "an int or a sequence of ints"),
+    (lambda: mx.full((2,), I), ValueError, r"\(3,\) and \(2,\)"),
+    (lambda: mx.eye(-1), ValueError, "cannot be negative"),
+    (lambda: mx.tril(I), ValueError, "at least 2 dimensions"),
+    (lambda: mx.diagonal(A, 0, 1, 1), ValueError, "different axes"),
+    (lambda: mx.diag(mx.zeros((2, 2, 2))), ValueError, "3 dimensions"),
+    (lambda: mx.astype(A, "float32"), TypeError, "mx.float32"),  # type: ignore[arg-type]
+    (lambda: mx.add(A, A, stream=mx.gpu), ValueError, "not available"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), ERRORS, ids=[str(n) for n in range(len(ERRORS))])
+def test_errors(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call()

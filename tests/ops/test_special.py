@@ -1,0 +1,93 @@
+"""Special values where no oracle says the same as the specification, one by one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    ("a", "b", "quotient"),
+    [
+        (math.inf, 3.0, math.inf),
+        (-math.inf, 3.0, -math.inf),
+        (5.0, 0.0, math.inf),
+        (-5.0, 0.0, -math.inf),
+        (0.0, 0.0, math.nan),
+        (math.nan, 1.0, math.nan),
+        (1.0, math.nan, math.nan),
+        (-7.0, 2.0, -4.0),
+    ],
+)
+def test_floor_divide(dtype: mx.Dtype, a: float, b: float, quotient: float) -> None:
+    result = mx.floor_divide(mx.array(a, dtype), mx.array(b, dtype)).item()
+    np.testing.assert_equal(result, quotient)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "wanted"),
+    [
+        ([1.9, -1.9, 0.0], mx.int32, [1, -1, 0]),
+        ([0.0, -0.0, 0.5, math.nan, math.inf], mx.bool_, [False, False, True, True, True]),
+        ([65519.0, 65520.0, -1e9], mx.float16, [65504.0, math.inf, -math.inf]),
+        ([math.nan, math.inf, -math.inf], mx.float16, [math.nan, math.inf, -math.inf]),
+        ([math.nan, math.inf, 3.4e38], mx.bfloat16, [math.nan, math.inf, math.inf]),
+    ],
+)
+def test_conversions(values: list[float], dtype: mx.Dtype, wanted: list[float]) -> None:
+    np.testing.assert_equal(mx.array(values).astype(dtype).tolist(), wanted)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
+def test_nan_wins_extremes(name: str) -> None:
+    result = getattr(mx, name)(mx.array([2.0, math.nan, 3.0])).item()
+    assert result == 1 if name.startswith("arg") else math.isnan(result)
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_logsumexp_of_infinities(axis: int | None) -> None:
+    assert mx.logsumexp(mx.array([-math.inf, -math.inf]), axis=axis).item() == -math.inf
+    assert mx.logsumexp(mx.array([math.inf, 0.0]), axis=axis).item() == math.inf
+    assert math.isnan(mx.logsumexp(mx.array([math.nan, 0.0]), axis=axis).item())
+    assert mx.logsumexp(mx.zeros((0,)), axis=axis).item() == -math.inf
+
+
+def test_softmax_does_not_overflow() -> None:
+    np.testing.assert_allclose(np.array(mx.softmax(mx.array([1000.0, 1000.0, -1000.0]))), [0.5, 0.5, 0.0])
+
+
+def test_means_of_halves_do_not_overflow() -> None:
+    assert mx.mean(mx.full((70000,), 1.0, mx.float16)).item() == 1.0
+    assert mx.std(mx.array([300.0, -300.0], mx.float16)).item() == 300.0
+
+
+def test_rounding_of_integers_stays_in_the_dtype() -> None:
+    assert mx.round(mx.array([-128, 127, 50, -50], mx.int8), -2).tolist() == [-100, 100, 0, 0]
+    assert mx.round(mx.array([200], mx.uint8), -3).tolist() == [0]
+
+
+def test_powers_at_zero() -> None:
+    x, y = mx.array([0.0, 0.0, 2.0]), mx.array([0.0, 2.0, 0.0])
+    assert mx.power(x, y).tolist() == [1.0, 0.0, 1.0]
+    slope = mx.grad(lambda x: mx.sum(mx.power(x, y)))(x)
+    assert slope.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_stop_gradient_is_constant_in_every_order() -> None:
+    f = lambda x: mx.stop_gradient(x) * x * x  # noqa: E731 - a formula
+    x = mx.array(3.0)
+    assert mx.grad(f)(x).item() == 18.0
+    assert mx.grad(mx.grad(f))(x).item() == 6.0
+    assert mx.jvp(mx.stop_gradient, [x], [mx.array(1.0)])[1][0].item() == 0.0
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_gradient_of_a_tie_goes_to_one_side(name: str) -> None:
+    function = getattr(mx, name)
+    left, right = mx.grad(lambda a, b: function(a, b), argnums=(0, 1))(mx.array(2.0), mx.array(2.0))
+    assert left.item() + right.item() == 1.0
