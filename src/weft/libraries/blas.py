@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
 from functools import cache
 from typing import Any
 
 from weft import dtypes
 from weft.dtypes import Dtype
 
+_NAME = "scipy.linalg.cython_blas"
 GEMM = {dtypes.float32: "sgemm", dtypes.float64: "dgemm", dtypes.complex64: "cgemm"}
+
+
+def _load() -> Any:
+    """``scipy.linalg.cython_blas``, without all of ``scipy.linalg``: that would take 300 ms of the first matrix
+    product."""
+    package = importlib.util.find_spec("scipy")
+    if package is not None and package.submodule_search_locations:
+        folder = os.path.join(package.submodule_search_locations[0], "linalg")
+        details = (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
+        found = importlib.machinery.FileFinder(folder, details).find_spec("cython_blas")
+        if found is not None and found.origin is not None and _NAME not in sys.modules:
+            spec = importlib.util.spec_from_file_location(_NAME, found.origin)
+            if spec is not None and spec.loader is not None:
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+                return module
+    return importlib.import_module(_NAME)
 
 
 @cache
@@ -20,7 +42,7 @@ def _module() -> Any:
     Weft's own threads share a product. Two pools that wait for work by spinning would take the processors from each
     other: on a busy machine that made a small training step take 80 ms instead of 0.7.
     """
-    module = importlib.import_module("scipy.linalg.cython_blas")  # 60 ms that programs without products do not pay
+    module = _load()
     library = ctypes.CDLL(module.__file__)
     for name in ("scipy_openblas_set_num_threads", "openblas_set_num_threads"):
         set_threads = getattr(library, name, None)
