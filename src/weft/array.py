@@ -15,6 +15,7 @@ from weft import ops
 from weft.compiler.evaluate import evaluate
 from weft.dtypes import Dtype, bfloat16
 from weft.formatting import format_array
+from weft.graph.dims import shown_extent, shown_shape
 from weft.graph.node import Handle, describe, leaf, wrap
 from weft.graph.tracing import no_value, traced_placeholder
 from weft.ops.array_at import ArrayAt
@@ -66,7 +67,7 @@ class array(Handle):
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents of the axes."""
-        return tuple(map(int, self.node.shape))
+        return shown_shape(self.node.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -81,7 +82,7 @@ class array(Handle):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(self.node.size)
+        return shown_extent(self.node.size)
 
     @property
     def itemsize(self) -> int:
@@ -91,7 +92,7 @@ class array(Handle):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return int(self.node.size) * self.node.dtype.size
+        return shown_extent(self.node.size) * self.node.dtype.size
 
     @property
     def T(self) -> array:
@@ -270,7 +271,7 @@ class array(Handle):
     def __len__(self) -> int:
         if not self.node.shape:
             raise TypeError("len() of a 0-d array.")
-        return int(self.node.shape[0])
+        return shown_extent(self.node.shape[0])
 
     def __iter__(self) -> Iterator[array]:
         if not self.node.shape:

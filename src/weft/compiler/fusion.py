@@ -88,6 +88,7 @@ class Fusion:
     def __init__(self, order: Sequence[Node], outputs: Iterable[Node], inputs: dict[Node, Shape]) -> None:
         self.inputs = inputs
         self.copies: dict[Any, Node] = {}
+        self._layouts: dict[Node, Layout | None] = {}
         self.uses: dict[Node, list[Use]] = {}
         self.stored: dict[Node, list[Unit]] = {}
         self._units: list[Unit] = []
@@ -157,9 +158,10 @@ class Fusion:
 
     def _place_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         opaque = behind_view(node, (ZERO,) * node.ndim) is None
-        if (in_memory or opaque) and self.layout(node) is None:
+        if (in_memory and self.layout(node) is None) or (opaque and not self._is_viewable(node)):
             source = node.inputs[0]
             self.copies[node] = copy = copy_of(source)
+            self._layouts.pop(node, None)
             self._store_in_new_cluster(copy, [(unit, None) for unit, _ in uses])
         elif in_memory and self._computes_nothing(node):
             self._store_in_new_cluster(node, uses)
@@ -174,32 +176,34 @@ class Fusion:
             elif source is not self.copies.get(node):
                 self._use(source, unit, None)
 
+    def _is_viewable(self, node: Node) -> bool:
+        """Whether strides over something in memory can show a view."""
+        return self.layout(node) is not None and not self._computes_nothing(node)
+
     def _computes_nothing(self, node: Node) -> bool:
         """Whether a view shows a constant: nothing that would be in memory by itself."""
-        while is_view(node) and node not in self.stored:
-            node = self.copies.get(node, node.inputs[0])
-        return p.is_constant(node)
+        layout = self.layout(node)
+        return layout is not None and p.is_constant(layout.base) and layout.base not in self.stored
 
     def layout(self, node: Node) -> Layout | None:
         """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""
-        chain = []
-        while node not in self.stored and node not in self.inputs and is_view(node):
+        chain: list[Node] = []
+        while not self._has_memory(node) and node not in self._layouts:
             chain.append(node)
             node = self.copies.get(node, node.inputs[0])
-        strides, offset = self.inputs.get(node) or contiguous_strides(node.shape), 0
-        shape, base = node.shape, node
+        if self._has_memory(node):
+            strides = self.inputs[node] if node in self.inputs else contiguous_strides(node.shape)
+            found: Layout | None = Layout(node, strides, 0)
+        else:
+            found = self._layouts[node]
         for view in reversed(chain):
-            if view.primitive is p.reshape:
-                reshaped = reshaped_strides(shape, strides, view.shape)
-                if reshaped is None:
-                    return None
-                strides = reshaped
-            elif view.primitive is not p.barrier:
-                places = view.primitive.places(shape, **view.keywords)
-                offset += sum(place.start * stride for place, stride in zip(places, strides, strict=True))
-                strides = _view_strides(places, strides, len(view.shape))
-            shape = view.shape
-        return Layout(base, strides, offset)
+            source = self.copies.get(view, view.inputs[0])
+            found = None if found is None else _seen_through(view, source.shape, found)
+            self._layouts[view] = found
+        return found
+
+    def _has_memory(self, node: Node) -> bool:
+        return node in self.stored or node in self.inputs or not is_view(node)
 
     def _store_in_new_cluster(self, node: Node, uses: list[Use]) -> Cluster:
         cluster, terms = self._new_cluster(node.shape, node.serial)
@@ -230,8 +234,6 @@ class Fusion:
             step = behind_view(node, terms)
             if step is not None:
                 self._use(step[0], cluster, step[1])
-            elif primitive is p.reshape:
-                self._use(node.inputs[0], cluster, None)
 
     def _place_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         places = set(uses)
@@ -484,6 +486,18 @@ class _Recorder:
 def is_view(node: Node) -> bool:
     """Whether a node only shows its first input in another way."""
     return isinstance(node.primitive, p.View) or node.primitive in (p.reshape, p.barrier)
+
+
+def _seen_through(view: Node, shape: Shape, source: Layout) -> Layout | None:
+    """The layout of a view of something of ``shape`` with a layout."""
+    if view.primitive is p.barrier:
+        return source
+    if view.primitive is p.reshape:
+        strides = reshaped_strides(shape, source.strides, view.shape)
+        return None if strides is None else Layout(source.base, strides, source.offset)
+    places = view.primitive.places(shape, **view.keywords)
+    offset = sum(place.start * stride for place, stride in zip(places, source.strides, strict=True))
+    return Layout(source.base, _view_strides(places, source.strides, len(view.shape)), source.offset + offset)
 
 
 def copy_of(node: Node) -> Node:

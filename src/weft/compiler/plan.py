@@ -112,7 +112,8 @@ class _Planner:
             term, where = self._scatter_term(draft, root, strides)
             combine = p.COMBINE[root.part.mode]
         value = draft.value(root.node, root.terms)
-        axes = cluster.axes if root.part is not None else [axis for at in root.terms for axis, _ in at.axes]
+        scattered = isinstance(root.part, ScatterPart)
+        axes = cluster.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
         draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
 
     def _scatter_term(self, draft: Draft, root: Root, strides: Sequence[int]) -> tuple[Term, int | None]:

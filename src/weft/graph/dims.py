@@ -7,10 +7,20 @@ tracing. Users see plain integers: what they compute from a shape is fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from weft.graph.location import user_location
 
 Binding = dict[tuple[int, int], int]
+
+
+class Fixed(NamedTuple):
+    """An extent that the user's function read while it was traced, so that it must be the same in every call."""
+
+    rule: Callable[[Binding], int]
+    value: int
+    where: str
 
 
 class Dim(int):
@@ -22,11 +32,17 @@ class Dim(int):
 
     key: object
     rule: Callable[[Binding], int]
+    fixed: list[Fixed]
 
-    def __new__(cls, value: int, key: object, rule: Callable[[Binding], int]) -> Dim:
+    def __new__(cls, value: int, key: object, rule: Callable[[Binding], int], fixed: list[Fixed]) -> Dim:
         dim = super().__new__(cls, value)
-        dim.key, dim.rule = key, rule
+        dim.key, dim.rule, dim.fixed = key, rule, fixed
         return dim
+
+    def observe(self, where: str) -> int:
+        """The plain integer, given away to the user's function at ``where``: from now on it is fixed."""
+        self.fixed.append(Fixed(self.rule, int(self), where))
+        return int(self)
 
     def __eq__(self, other: object) -> bool:
         return self.key == other.key if type(other) is Dim else int.__eq__(self, other) is True
@@ -75,7 +91,7 @@ class Dim(int):
     def map(self, function: Callable[[int], int]) -> Dim:
         """A `Dim` that is a function of this one."""
         rule = self.rule
-        return Dim(function(int(self)), (function, self.key), lambda binding: function(rule(binding)))
+        return Dim(function(int(self)), (function, self.key), lambda binding: function(rule(binding)), self.fixed)
 
 
 def _key(value: int) -> object:
@@ -85,10 +101,12 @@ def _key(value: int) -> object:
 def _combined(operation: Callable[[int, int], int], left: int, right: int) -> int:
     if not isinstance(left, int) or not isinstance(right, int):
         return NotImplemented
+    fixed = left.fixed if isinstance(left, Dim) else right.fixed  # type: ignore[attr-defined]  # one is a Dim
     return Dim(
         operation(int(left), int(right)),
         (operation, _key(left), _key(right)),
         lambda binding: operation(resolved(left, binding), resolved(right, binding)),
+        fixed,
     )
 
 
@@ -120,13 +138,60 @@ def same_extents(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
     return left == right or tuple(map(int, left)) == tuple(map(int, right))
 
 
-def input_shape(number: int, shape: tuple[int, ...]) -> tuple[Dim, ...]:
-    """The shape of input ``number`` as `Dim`s."""
+def input_shape(number: int, shape: tuple[int, ...], fixed: list[Fixed]) -> tuple[Dim, ...]:
+    """The shape of input ``number`` as `Dim`s; what the user's function reads of them is noted in ``fixed``."""
 
     def rule(axis: int) -> Callable[[Binding], int]:
         return lambda binding: binding[number, axis]
 
-    return tuple([Dim(extent, ("input", number, axis), rule(axis)) for axis, extent in enumerate(shape)])
+    return tuple([Dim(extent, ("input", number, axis), rule(axis), fixed) for axis, extent in enumerate(shape)])
+
+
+class ObservedShape(tuple[int, ...]):
+    """A shape in the hands of the user: extents that are read from it are fixed."""
+
+    __slots__ = ()
+
+    def _seen(self, extents: Iterable[int]) -> tuple[int, ...]:
+        where = user_location()
+        return tuple([extent.observe(where) if type(extent) is Dim else extent for extent in extents])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._seen(tuple.__iter__(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return ObservedShape(found) if isinstance(index, slice) else self._seen((found,))[0]
+
+    def __eq__(self, other: object) -> bool:
+        return self._seen(tuple.__iter__(self)) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __add__(self, other: Any) -> Any:
+        return self._seen(tuple.__iter__(self)) + tuple(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return tuple(other) + self._seen(tuple.__iter__(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(map(int, tuple.__iter__(self))))
+
+    __hash__ = tuple.__hash__
+
+
+def shown_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A node's shape as its user sees it."""
+    for extent in shape:
+        if type(extent) is Dim:
+            return ObservedShape(shape)
+    return shape
+
+
+def shown_extent(extent: int) -> int:
+    """A node's extent as its user sees it."""
+    return extent.observe(user_location()) if type(extent) is Dim else extent
 
 
 def resolved(value: Any, binding: Binding) -> Any:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weft.errors import TraceError
+from weft.graph.location import user_location
 from weft.graph.node import Node, Placeholder, describe, reachable
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Trace:
@@ -76,14 +73,6 @@ def release(nodes: list[Node]) -> None:
         node.inputs = ()
         node.primitive = None
         node.params = ()
-
-
-def user_location() -> str:
-    """``file:line`` of the innermost frame outside Weft, and the name of the function there."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f'{frame.f_code.co_filename}:{frame.f_lineno}, in "{frame.f_code.co_name}"'
 
 
 def traced_placeholder(node: Node) -> Placeholder | None:

@@ -46,8 +46,8 @@ def pad(
 
     >>> mx.pad(mx.array([1, 2, 3]), (1, 2))
     array([0, 1, 2, 3, 0, 0], dtype=int32)
-    >>> mx.pad(mx.array([1, 2, 3]), 2, mode="reflect")
-    array([3, 2, 1, 2, 3, 2, 1], dtype=int32)
+    >>> mx.pad(mx.array([1, 2, 3]), (2, 1), mode="reflect")
+    array([3, 2, 1, 2, 3, 2], dtype=int32)
     """
     x = array_argument("pad", a)
     place = as_stream(stream)

@@ -1,9 +1,9 @@
 """Reductions over axes.
 
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
-threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element of a chunk of 4096; over
-other axes: one element after the other in chunks of 256. Chunks are summed in the dtype (float32 for halves), their
-sums in float64, which is rounded once at the end.
+threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
+end; over other axes: one element after the other. Sums and products of real numbers are accumulated in float64 and
+rounded once: that costs no more than float32, as two short chains of additions overlap where one would wait.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Accumulator = tuple[Any, ...]
 class Reducer:
     """The scalar code of a reduction, as a monoid on tuples of values.
 
-    ``identity(dtype)`` gives the dtypes and first values of the accumulator of a chunk, ``total(dtype)`` the dtypes
-    that chunk results are collected in, ``lift(L, x, index)`` makes a tuple of an element (``index`` is its place
-    along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a, dtype)`` gives the result.
+    ``identity(dtype)`` gives the dtypes and first values of the accumulators, ``lift(L, x, index)`` makes a tuple of an
+    element (``index`` is its place along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
+    dtype)`` gives the result.
     """
 
     def __init__(
@@ -36,14 +36,12 @@ class Reducer:
         lift: Callable[..., Accumulator],
         merge: Callable[..., Accumulator],
         finish: Callable[..., Any],
-        total: Callable[[Dtype], Sequence[Dtype]] | None = None,
         needs_index: bool = False,
     ) -> None:
         self.identity = identity
         self.lift = lift
         self.merge = merge
         self.finish = finish
-        self.total = total or (lambda dtype: [accumulator for accumulator, _ in identity(dtype)])
         self.needs_index = needs_index
 
 
@@ -60,6 +58,7 @@ class Reduction(Primitive):
         transpose: Callable[..., Array] | None = None,
         result: Callable[[Dtype], Dtype] = lambda dtype: dtype,
         needs_elements: bool = False,
+        accepts: Callable[[Dtype], bool] = lambda dtype: True,
     ) -> None:
         self.name = name
         self.reducer = reducer
@@ -67,6 +66,7 @@ class Reduction(Primitive):
         self.transpose = transpose
         self.result = result
         self.needs_elements = needs_elements
+        self.accepts = accepts
         self.of_one = Elementwise(f"{name}_of_one", self._of_one, (None,), result=result)
 
     def _of_one(self, L: Any, x: Any) -> Any:
@@ -83,6 +83,8 @@ class Reduction(Primitive):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, axes = inputs[0], params["axes"]
+        if not self.accepts(x.dtype):
+            raise TypeError(f"[{self.name}] does not support {x.dtype.name}.")
         if self.needs_elements and any(x.shape[axis] == 0 for axis in axes):
             raise ValueError(f"[{self.name}] Cannot reduce axes {axes} of shape {x.shape}: there are no elements.")
         return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), self.result(x.dtype)
@@ -112,13 +114,13 @@ def spread(reduced: Array, like: Array, axes: Sequence[int]) -> Array:
     return p.broadcast(p.expand(reduced, axes=tuple(axes)), shape=like.node.shape)
 
 
-def accumulator_dtype(dtype: Dtype) -> Dtype:
-    """The dtype that elements are accumulated in within a chunk."""
+def register_dtype(dtype: Dtype) -> Dtype:
+    """The dtype that elements are compared in."""
     return dtypes.float32 if dtype in (dtypes.float16, dtypes.bfloat16) else dtype
 
 
-def total_dtype(dtype: Dtype) -> Dtype:
-    """The dtype that the results of chunks are accumulated in."""
+def accumulator_dtype(dtype: Dtype) -> Dtype:
+    """The dtype that elements are accumulated in."""
     return dtypes.float64 if dtype.is_floating else dtype
 
 
@@ -129,7 +131,6 @@ def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
         lift=lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)),),
         merge=lambda L, a, b: (join(a[0], b[0]),),
         finish=lambda L, a, dtype: L.convert(a[0], dtype),
-        total=lambda dtype: [total_dtype(dtype)],
     )
 
 
@@ -204,6 +205,8 @@ def _extreme_share(out: Array, x: Array, axes: Sequence[int]) -> Array:
 
 def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
     """The number that no element is below (or above)."""
+    if dtype.is_bool:
+        return not lowest
     if dtype.is_floating:
         return -math.inf if lowest else math.inf
     return dtype.lowest if lowest else dtype.highest
@@ -211,7 +214,7 @@ def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
 
 def _extreme(name: str, lowest_first: bool) -> Reduction:
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
-        register = accumulator_dtype(dtype)
+        register = register_dtype(dtype)
         return [(register, _extreme_value(dtype, lowest_first))]
 
     def join(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
@@ -221,13 +224,14 @@ def _extreme(name: str, lowest_first: bool) -> Reduction:
         name,
         Reducer(
             identity,
-            lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)),),
+            lambda L, x, index: (L.convert(x, register_dtype(x.dtype)),),
             join,
             lambda L, a, dtype: L.convert(a[0], dtype),
         ),
         lambda t, out, x, axes: sum_(t * _extreme_share(out, x, axes), axes=axes),
         lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),
         needs_elements=True,
+        accepts=lambda dtype: not dtype.is_complex,
     )
 
 
@@ -257,7 +261,7 @@ def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
     """The place of the first extreme element along one axis; NaN is more extreme than any number."""
 
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
-        register = accumulator_dtype(dtype)
+        register = register_dtype(dtype)
         return [(register, _extreme_value(dtype, lowest_first)), (dtypes.int64, 2**63 - 1)]
 
     def merge(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
@@ -275,7 +279,7 @@ def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
         name,
         Reducer(
             identity,
-            lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)), index),
+            lambda L, x, index: (L.convert(x, register_dtype(x.dtype)), index),
             merge,
             lambda L, a, dtype: L.convert(a[1], dtypes.uint32),
             needs_index=True,
@@ -283,6 +287,7 @@ def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
         None,
         result=lambda dtype: dtypes.uint32,
         needs_elements=True,
+        accepts=lambda dtype: not dtype.is_complex,
     )
 
 

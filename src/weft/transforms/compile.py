@@ -12,9 +12,9 @@ from typing import Any
 
 from weft import tree
 from weft.compiler.evaluate import Prepared, evaluate
-from weft.graph.dims import input_shape
+from weft.graph.dims import Fixed, input_shape
 from weft.graph.node import Handle, Node, Placeholder, describe, wrap
-from weft.graph.tracing import is_tracing, name_of, trace, traced_placeholder
+from weft.graph.tracing import is_tracing, name_of, no_value, trace, traced_placeholder
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
 from weft.transforms.containers import containers_of, fill, restored
@@ -137,6 +137,7 @@ class _Compiled:
     def _trace(self, args: Any, kwargs: Any, leaves: list[Any], count: int) -> _Traced:
         """Run the function on placeholders."""
         stream = current_stream()
+        fixed: list[Fixed] = []
         with trace("compile", self._fun) as record, restored(self._inputs, self._outputs, args, kwargs):
             placeholders: list[Placeholder] = []
             replaced = list(leaves)
@@ -144,7 +145,7 @@ class _Compiled:
                 if isinstance(leaf, Handle):
                     shape = tuple(map(int, leaf.node.shape))
                     if self._shapeless:
-                        shape = input_shape(len(placeholders), shape)
+                        shape = input_shape(len(placeholders), shape, fixed)
                     placeholder = Placeholder(record, shape, leaf.node.dtype)
                     placeholders.append(placeholder)
                     replaced[position] = wrap(placeholder)
@@ -158,9 +159,29 @@ class _Compiled:
                 set_current_stream(stream)
             results, result_structure = tree.flatten(value)
             state, state_structure = ([], None) if self._outputs is None else tree.flatten(self._outputs)
+        _require_outputs(self._fun, results, result_structure)
         return _Traced(
-            name_of(self._fun), placeholders, results, result_structure, state, state_structure, self._shapeless
+            name_of(self._fun),
+            placeholders,
+            results,
+            result_structure,
+            state,
+            state_structure,
+            fixed if self._shapeless else None,
         )
+
+
+def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure: tree.Structure) -> None:
+    """Raise unless results are arrays and constants: anything else could hide arrays, which have no value."""
+    for position, result in enumerate(results):
+        if not isinstance(result, (Handle, bool, int, float, complex, str, bytes, type(None))):
+            path = structure.paths()[position]
+            place = f" at {path}" if path else ""
+            raise ValueError(
+                f"[compile] {name_of(fun)} returned a {type(result).__name__}{place}; results are arrays and "
+                "constants in "
+                "nested lists, tuples and dicts."
+            )
 
 
 def _replaced_arguments(args: Any, kwargs: Any, leaves: Sequence[Any]) -> tuple[Any, Any]:
@@ -197,17 +218,24 @@ def _constant_key(leaf: Any) -> Any:
         return float, leaf.hex()
     if isinstance(leaf, complex):
         return complex, leaf.real.hex(), leaf.imag.hex()
-    try:
-        hash(leaf)
-    except TypeError:
-        leaf = None
-    if leaf is None or type(leaf).__module__ == "numpy" or type(leaf) is object:
+    if type(leaf).__hash__ is None or type(leaf).__module__ == "numpy" or type(leaf) is object:
         raise ValueError(
             "[compile] Arguments must be arrays, constants (int, float, str, None, ...), or nested lists, "
             "tuples and dicts of them; "
             f"got a {type(leaf).__name__}. Convert data with mx.array first."
         )
     return type(leaf), leaf
+
+
+def _captures_traced(nodes: Sequence[Node]) -> bool:
+    """Whether arrays from outside belong to a trace around this one. Those of a trace that is over cannot be used."""
+    found = False
+    for node in nodes:
+        placeholder = traced_placeholder(node)
+        if placeholder is not None and not placeholder.trace.active:
+            raise no_value(node, placeholder, "use")
+        found = found or placeholder is not None
+    return found
 
 
 class _Traced:
@@ -221,9 +249,10 @@ class _Traced:
         result_structure: tree.Structure,
         state: list[Any],
         state_structure: tree.Structure | None,
-        shapeless: bool,
+        fixed: list[Fixed] | None,
     ) -> None:
         self._name = name
+        self._fixed = fixed or []
         self._placeholders = placeholders
         self._structure, self._state_structure = result_structure, state_structure
         self._leaves = [*results, *state]
@@ -233,11 +262,11 @@ class _Traced:
         self._outputs = outputs
         self._recording = Recording(placeholders, outputs)
         self._shapes = tuple([tuple(map(int, placeholder.shape)) for placeholder in placeholders])
-        self._shapeless = shapeless
+        self._shapeless = fixed is not None
         self._prepared: dict[Any, Prepared] = {}
         own = set(placeholders)
         captured = [node for node in self._recording.outside if node not in own]
-        self.cacheable = all(traced_placeholder(node) is None for node in captured)
+        self.cacheable = not _captures_traced(captured)
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recording.has_streams
@@ -268,6 +297,16 @@ class _Traced:
         binding = {
             (number, axis): extent for number, node in enumerate(inputs) for axis, extent in enumerate(node.shape)
         }
+        for rule, value, where in self._fixed:
+            if rule(binding) != value:
+                shapes = ", ".join(describe(node.shape, node.dtype) for node in inputs)
+                raise ValueError(
+                    f"[compile] {self._name} reads an extent of a shape ({where}), which is fixed by the first "
+                    "call of a "
+                    f"function compiled with shapeless=True: it was {value}, and is {rule(binding)} for {shapes}.\n"
+                    "Use flatten, unflatten, -1 or an axis argument instead of x.shape, or compile without "
+                    "shapeless=True."
+                )
         try:
             return self._recording.reshaped(inputs, binding)
         except (ValueError, TypeError) as error:

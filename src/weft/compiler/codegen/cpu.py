@@ -19,8 +19,6 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load,
 from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Level, number_layout
 
 VIRTUAL_LANES = 16
-LANE_CHUNK = 4096
-SWEEP_CHUNK = 256
 
 
 def generate(kernel: Kernel, name: str) -> str:
@@ -271,23 +269,15 @@ class _Generator:
         """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these are reduced too."""
         if depth > self.kernel.sweeps:
             if self.kernel.lane == "reduced":
-                self._chunks("0", self.number("lane"), LANE_CHUNK, reductions, self._reduced_lanes(needed, reductions))
+                self._lanes("0", self.number("lane"), lambda: self._accumulate(needed, reductions))
             return
         last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
-        extent = self.number("sweep", depth - 1)
-
-        def iterate(start: str, stop: str) -> None:
-            with self.e.loop(start, stop) as index, self._scope():
-                self._advance("sweep", depth - 1, index, needed)
-                self._emit_needed(needed, depth)
-                self._open_sweep(depth + 1, needed, reductions)
-                if last:
-                    self._accumulate(needed, reductions)
-
-        if last:
-            self._chunks("0", extent, SWEEP_CHUNK, reductions, iterate)
-        else:
-            iterate("0", extent)
+        with self.e.loop("0", self.number("sweep", depth - 1)) as index, self._scope():
+            self._advance("sweep", depth - 1, index, needed)
+            self._emit_needed(needed, depth)
+            self._open_sweep(depth + 1, needed, reductions)
+            if last:
+                self._accumulate(needed, reductions)
 
     def _emit_needed(self, needed: list[int], depth: int) -> None:
         """Values that are known once ``depth`` sweep loops are open."""
@@ -310,21 +300,6 @@ class _Generator:
                 reductions[position].step()
             elif position not in self.values:
                 self.values[position] = self._instruction(position, instruction)
-
-    def _reduced_lanes(self, needed: list[int], reductions: dict[int, _Accumulator]) -> Any:
-        return lambda start, stop: self._lanes(start, stop, lambda: self._accumulate(needed, reductions))
-
-    def _chunks(self, start: str, stop: str, size: int, reductions: dict[int, _Accumulator], iterate: Any) -> None:
-        """Run ``iterate`` over a range, in chunks if some reduction collects chunks in another dtype."""
-        if not any(accumulator.chunked for accumulator in reductions.values()):
-            iterate(start, stop)
-            return
-        with self.e.loop(start, stop, size) as chunk:
-            for accumulator in reductions.values():
-                accumulator.begin_chunk()
-            iterate(chunk, self._smaller(self.e.assign(f"add i64 {chunk}, {size}"), stop))
-            for accumulator in reductions.values():
-                accumulator.end_chunk()
 
     def lanes_of(self, instruction: Instruction) -> Lanes:
         return self.vector if instruction.varying else self.scalar
@@ -443,18 +418,12 @@ class _Accumulator:
         self.g = generator
         self.instruction = instruction
         self.reducer = instruction.primitive.reducer
-        source = generator.kernel.instructions[instruction.inputs[0]].dtype
-        self.identity = list(self.reducer.identity(source))
-        self.total_dtypes = list(self.reducer.total(source))
-        self.chunked = self.total_dtypes != [dtype for dtype, _ in self.identity]
+        identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
+        self.dtypes = [dtype for dtype, _ in identity]
         lanes_reduced = generator.kernel.lane == "reduced"
         self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
-        self.totals = [self._slots(dtype) for dtype in self.total_dtypes]
-        self.partials = [self._slots(dtype) for dtype, _ in self.identity] if self.chunked else self.totals
-        self._write(
-            self.totals,
-            [self._constant(value, dtype) for dtype, (_, value) in zip(self.total_dtypes, self.identity, strict=True)],
-        )
+        self.slots = [self._slots(dtype) for dtype in self.dtypes]
+        self._write([self._constant(value, dtype) for dtype, value in identity])
 
     def _slots(self, dtype: Any) -> list[str]:
         part = dtypes.float32 if dtype.is_complex else dtype
@@ -465,48 +434,35 @@ class _Accumulator:
             return Complex(self.L.constant(value, dtypes.float32), self.L.constant(0.0, dtypes.float32))
         return self.L.constant(value, dtype)
 
-    def _write(self, slots: list[list[str]], values: Sequence[Any]) -> None:
-        for places, value in zip(slots, values, strict=True):
+    def _write(self, values: Sequence[Any]) -> None:
+        for places, value in zip(self.slots, values, strict=True):
             parts = [value.real, value.imag] if isinstance(value, Complex) else [value]
             for place, part in zip(places, parts, strict=True):
                 self.g.e.store(self.L.type_of(part.dtype), part.name, place)
 
-    def _read(self, slots: list[list[str]], kinds: Sequence[Any]) -> tuple[Any, ...]:
+    def _read(self) -> tuple[Any, ...]:
         values: list[Any] = []
-        for places, dtype in zip(slots, kinds, strict=True):
+        for places, dtype in zip(self.slots, self.dtypes, strict=True):
             part = dtypes.float32 if dtype.is_complex else dtype
             parts = [Value(self.L, self.g.e.load(self.L.type_of(part), place), part) for place in places]
             values.append(Complex(*parts) if dtype.is_complex else parts[0])
         return tuple(values)
-
-    def begin_chunk(self) -> None:
-        if self.chunked:
-            self._write(self.partials, [self._constant(value, dtype) for dtype, value in self.identity])
 
     def step(self) -> None:
         """Fold the current element (of each lane) in."""
         g, L = self.g, self.L
         inputs = [g.fitted(g.values[value], L) for value in self.instruction.inputs]
         index = inputs[1] if len(inputs) > 1 else None
-        kinds = [dtype for dtype, _ in self.identity]
-        before = self._read(self.partials, kinds)
+        before = self._read()
         after = self.reducer.merge(L, before, self.reducer.lift(L, inputs[0], index))
         if g.mask is not None and g.kernel.lane == "reduced":
             mask = Value(L, g.mask, dtypes.bool_)
             after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
-        self._write(self.partials, after)
-
-    def end_chunk(self) -> None:
-        if not self.chunked:
-            return
-        partial = self._read(self.partials, [dtype for dtype, _ in self.identity])
-        widened = tuple([self.L.convert(v, dtype) for v, dtype in zip(partial, self.total_dtypes, strict=True)])
-        total = self._read(self.totals, self.total_dtypes)
-        self._write(self.totals, self.reducer.merge(self.L, total, widened))
+        self._write(after)
 
     def result(self) -> Any:
         """The finished value: lanes are folded in halves if they are reduced."""
-        values, L = self._read(self.totals, self.total_dtypes), self.L
+        values, L = self._read(), self.L
         if self.g.kernel.lane == "reduced":
             while L.width > 1:
                 low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]

@@ -437,6 +437,8 @@ class Lanes:
             real = self.convert(x, dtypes.float32)
             return Complex(real, self.constant(0.0, dtypes.float32))
         if isinstance(x, Complex):
+            if dtype.is_bool:
+                return self.not_equal(x.real, 0) | self.not_equal(x.imag, 0)
             return self.convert(x.real, dtype)
         if dtype.is_bool:
             return self.not_equal(x, 0)
