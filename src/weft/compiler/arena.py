@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 _ALIGNMENT = 64
@@ -16,26 +18,66 @@ class Interval(NamedTuple):
     last: int
 
 
+class _Space:
+    """Blocks of an arena that can be taken and given back; neighbours that are free become one."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._by_size: list[tuple[int, int]] = []
+        self._size_at: dict[int, int] = {}
+        self._start_before: dict[int, int] = {}
+
+    def take(self, size: int) -> int:
+        """The start of a block: the smallest free one that is large enough, or new space at the end."""
+        place = bisect_left(self._by_size, (size, -1))
+        if place < len(self._by_size):
+            found, start = self._by_size[place]
+            self._remove(start, found)
+            if found > size:
+                self._insert(start + size, found - size)
+            return start
+        start = self._start_before.get(self.total, self.total)
+        if start < self.total:
+            self._remove(start, self.total - start)
+        self.total = start + size
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        before = self._start_before.get(start)
+        if before is not None:
+            self._remove(before, start - before)
+            start, size = before, size + start - before
+        after = self._size_at.get(start + size)
+        if after is not None:
+            self._remove(start + size, after)
+            size += after
+        self._insert(start, size)
+
+    def _insert(self, start: int, size: int) -> None:
+        insort(self._by_size, (size, start))
+        self._size_at[start] = size
+        self._start_before[start + size] = start
+
+    def _remove(self, start: int, size: int) -> None:
+        self._by_size.pop(bisect_left(self._by_size, (size, start)))
+        del self._size_at[start]
+        del self._start_before[start + size]
+
+
 def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     """An offset for each interval such that those alive together do not overlap, and the size of the whole.
 
-    Large ones are placed first, each at the lowest free offset.
+    Intervals are placed in the order in which they begin, each in the smallest free block that holds it.
     """
     offsets = [0] * len(intervals)
-    total = 0
-    placed: list[tuple[int, int, int, int]] = []
-    for number in sorted(range(len(intervals)), key=lambda i: (-intervals[i].size, i)):
+    space = _Space()
+    alive: list[tuple[int, int, int]] = []
+    for number in sorted(range(len(intervals)), key=lambda i: (intervals[i].first, -intervals[i].size)):
         interval = intervals[number]
         size = max(-(-interval.size // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
-        taken = sorted(
-            (start, end) for start, end, first, last in placed if first <= interval.last and interval.first <= last
-        )
-        offset = 0
-        for start, end in taken:
-            if start - offset >= size:
-                break
-            offset = max(offset, end)
-        offsets[number] = offset
-        placed.append((offset, offset + size, interval.first, interval.last))
-        total = max(total, offset + size)
-    return offsets, total
+        while alive and alive[0][0] < interval.first:
+            _, start, freed = heappop(alive)
+            space.give(start, freed)
+        offsets[number] = space.take(size)
+        heappush(alive, (interval.last, offsets[number], size))
+    return offsets, space.total

@@ -138,7 +138,6 @@ class _Planner:
         slots, arena = self._slots()
         steps = StepTable()
         descriptions: list[str] = []
-        kernels.prepare([launch.kernel for _, launch in self.drafts if launch is not None])
         work = 0
         for unit, launch in self.drafts:
             if isinstance(unit, CallUnit):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from weft.compiler.codegen import cpu, jit
 from weft.compiler.kernel import Kernel
 from weft.runtime.forking import fork_safe_lock
@@ -23,12 +21,6 @@ def address(kernel: Kernel) -> int:
             if found is None:
                 found = _addresses[key] = _generate(kernel)
     return found
-
-
-def prepare(kernels: Iterable[Kernel]) -> None:
-    """Make the code of several kernels."""
-    for kernel in kernels:
-        address(kernel)
 
 
 def _generate(kernel: Kernel) -> int:
