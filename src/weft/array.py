@@ -15,7 +15,7 @@ from weft import ops
 from weft.compiler.evaluate import evaluate
 from weft.dtypes import Dtype, bfloat16
 from weft.formatting import format_array
-from weft.graph.dims import shown_extent, shown_shape
+from weft.graph.extents import shown_extent, shown_shape
 from weft.graph.node import Handle, describe, leaf, wrap
 from weft.graph.tracing import no_value, traced_placeholder
 from weft.ops.array_at import ArrayAt
@@ -82,7 +82,8 @@ class array(Handle):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return shown_extent(self.node.size)
+        size: int = shown_extent(self.node.size)
+        return size
 
     @property
     def itemsize(self) -> int:
@@ -92,7 +93,8 @@ class array(Handle):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return shown_extent(self.node.size) * self.node.dtype.size
+        size: int = shown_extent(self.node.size) * self.node.dtype.size
+        return size
 
     @property
     def T(self) -> array:
@@ -271,7 +273,7 @@ class array(Handle):
     def __len__(self) -> int:
         if not self.node.shape:
             raise TypeError("len() of a 0-d array.")
-        return shown_extent(self.node.shape[0])
+        return int(shown_extent(self.node.shape[0]))
 
     def __iter__(self) -> Iterator[array]:
         if not self.node.shape:

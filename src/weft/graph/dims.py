@@ -7,10 +7,8 @@ tracing. Users see plain integers: what they compute from a shape is fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-from weft.graph.location import user_location
 
 Binding = dict[tuple[int, int], int]
 
@@ -145,53 +143,6 @@ def input_shape(number: int, shape: tuple[int, ...], fixed: list[Fixed]) -> tupl
         return lambda binding: binding[number, axis]
 
     return tuple([Dim(extent, ("input", number, axis), rule(axis), fixed) for axis, extent in enumerate(shape)])
-
-
-class ObservedShape(tuple[int, ...]):
-    """A shape in the hands of the user: extents that are read from it are fixed."""
-
-    __slots__ = ()
-
-    def _seen(self, extents: Iterable[int]) -> tuple[int, ...]:
-        where = user_location()
-        return tuple([extent.observe(where) if type(extent) is Dim else extent for extent in extents])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._seen(tuple.__iter__(self)))
-
-    def __getitem__(self, index: Any) -> Any:
-        found = tuple.__getitem__(self, index)
-        return ObservedShape(found) if isinstance(index, slice) else self._seen((found,))[0]
-
-    def __eq__(self, other: object) -> bool:
-        return self._seen(tuple.__iter__(self)) == other
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __add__(self, other: Any) -> Any:
-        return self._seen(tuple.__iter__(self)) + tuple(other)
-
-    def __radd__(self, other: Any) -> Any:
-        return tuple(other) + self._seen(tuple.__iter__(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(map(int, tuple.__iter__(self))))
-
-    __hash__ = tuple.__hash__
-
-
-def shown_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A node's shape as its user sees it."""
-    for extent in shape:
-        if type(extent) is Dim:
-            return ObservedShape(shape)
-    return shape
-
-
-def shown_extent(extent: int) -> int:
-    """A node's extent as its user sees it."""
-    return extent.observe(user_location()) if type(extent) is Dim else extent
 
 
 def resolved(value: Any, binding: Binding) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.extents import Extent
 from weft.graph.node import Handle, leaf, wrap
 from weft.runtime import interchange
 from weft.runtime.devices import Stream
@@ -84,4 +85,6 @@ def python_scalar(value: Any) -> Any:
     """``value`` as a Python number if it is a number, also one of NumPy's; else None."""
     if isinstance(value, _PYTHON_SCALARS):
         return value
+    if isinstance(value, Extent):
+        return int(value)
     return value.item() if isinstance(value, np.generic) else None

@@ -13,7 +13,7 @@ from typing import Any
 from weft import tree
 from weft.compiler.evaluate import Prepared, evaluate
 from weft.graph.dims import Fixed, input_shape
-from weft.graph.node import Handle, Node, Placeholder, describe, wrap
+from weft.graph.node import Handle, Node, Placeholder, wrap
 from weft.graph.tracing import is_tracing, name_of, no_value, trace, traced_placeholder
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
@@ -238,6 +238,12 @@ def _captures_traced(nodes: Sequence[Node]) -> bool:
     return found
 
 
+_FIXED_SHAPE = (
+    "A shape that the function reads (x.shape) or writes out, as for reshape, is fixed by the first call. Use flatten, "
+    "unflatten, -1 or an axis argument instead, or compile without shapeless=True."
+)
+
+
 class _Traced:
     """The graph of one trace, and what has been planned for it."""
 
@@ -299,25 +305,19 @@ class _Traced:
         }
         for rule, value, where in self._fixed:
             if rule(binding) != value:
-                shapes = ", ".join(describe(node.shape, node.dtype) for node in inputs)
                 raise ValueError(
-                    f"[compile] {self._name} reads an extent of a shape ({where}), which is fixed by the first "
-                    "call of a "
-                    f"function compiled with shapeless=True: it was {value}, and is {rule(binding)} for {shapes}.\n"
-                    "Use flatten, unflatten, -1 or an axis argument instead of x.shape, or compile without "
-                    "shapeless=True."
+                    f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
+                    f"shapeless=True, and what it computed from a shape ({where}) is fixed: {value}, which would be "
+                    f"{rule(binding)} for {', '.join(str(node.shape) for node in inputs)}.\n{_FIXED_SHAPE}"
                 )
         try:
             return self._recording.reshaped(inputs, binding)
         except (ValueError, TypeError) as error:
-            shapes = ", ".join(describe(node.shape, node.dtype) for node in inputs)
             raise ValueError(
                 f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
-                "shapeless=True, and "
-                f"something in it does not fit {shapes}: {error}\n"
-                "A shape that the function reads (x.shape) or writes out is fixed by the first call. Use "
-                "flatten, unflatten or "
-                "-1 instead, or compile without shapeless=True."
+                "shapeless=True, "
+                f"and something in it does not fit {', '.join(str(node.shape) for node in inputs)}: "
+                f"{error}\n{_FIXED_SHAPE}"
             ) from error
 
     def _run(self, inputs: list[Node]) -> list[Node]:
