@@ -2,8 +2,8 @@
 
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
 threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
-end; over other axes: one element after the other. Sums and products of real numbers are accumulated in float64 and
-rounded once: that costs no more than float32, as two short chains of additions overlap where one would wait.
+end; over other axes: one element after the other. Sums and products are accumulated in float64 and rounded once: that
+costs no more than float32, as two short chains of additions overlap where one would wait.
 """
 
 from __future__ import annotations
@@ -125,13 +125,29 @@ def accumulator_dtype(dtype: Dtype) -> Dtype:
 
 
 def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
-    """A sum or product."""
-    return Reducer(
-        identity=lambda dtype: [(accumulator_dtype(dtype), start)],
-        lift=lambda L, x, index: (L.convert(x, accumulator_dtype(x.dtype)),),
-        merge=lambda L, a, b: (join(a[0], b[0]),),
-        finish=lambda L, a, dtype: L.convert(a[0], dtype),
-    )
+    """A sum or product; that of complex numbers is accumulated as two real numbers."""
+
+    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
+        if dtype.is_complex:
+            return [(dtypes.float64, start), (dtypes.float64, 0)]
+        return [(accumulator_dtype(dtype), start)]
+
+    def lift(L: Any, x: Any, index: Any) -> Accumulator:
+        if x.dtype.is_complex:
+            return L.convert(x.real, dtypes.float64), L.convert(x.imag, dtypes.float64)
+        return (L.convert(x, accumulator_dtype(x.dtype)),)
+
+    def merge(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
+        if len(a) == 1:
+            return (join(a[0], b[0]),)
+        joined = join(L.complex(*a), L.complex(*b))
+        return joined.real, joined.imag
+
+    def finish(L: Any, a: Accumulator, dtype: Dtype) -> Any:
+        parts = [L.convert(part, dtypes.float32 if dtype.is_complex else dtype) for part in a]
+        return L.complex(*parts) if dtype.is_complex else parts[0]
+
+    return Reducer(identity, lift, merge, finish)
 
 
 sum_: Reduction = Reduction(

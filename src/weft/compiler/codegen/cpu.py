@@ -13,7 +13,7 @@ from typing import Any
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import HALVES, Complex, Lanes, Value
+from weft.compiler.codegen.lanes import HALVES, Lanes, Value
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, load_tile_row, load_transposed, store
 from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Level, number_layout
@@ -422,31 +422,16 @@ class _Accumulator:
         self.dtypes = [dtype for dtype, _ in identity]
         lanes_reduced = generator.kernel.lane == "reduced"
         self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
-        self.slots = [self._slots(dtype) for dtype in self.dtypes]
-        self._write([self._constant(value, dtype) for dtype, value in identity])
+        self.slots = [generator.e.slot(self.L.type_of(dtype)) for dtype in self.dtypes]
+        self._write([self.L.constant(value, dtype) for dtype, value in identity])
 
-    def _slots(self, dtype: Any) -> list[str]:
-        part = dtypes.float32 if dtype.is_complex else dtype
-        return [self.g.e.slot(self.L.type_of(part)) for _ in range(2 if dtype.is_complex else 1)]
+    def _write(self, values: Sequence[Value]) -> None:
+        for slot, value in zip(self.slots, values, strict=True):
+            self.g.e.store(self.L.type_of(value.dtype), value.name, slot)
 
-    def _constant(self, value: Any, dtype: Any) -> Any:
-        if dtype.is_complex:
-            return Complex(self.L.constant(value, dtypes.float32), self.L.constant(0.0, dtypes.float32))
-        return self.L.constant(value, dtype)
-
-    def _write(self, values: Sequence[Any]) -> None:
-        for places, value in zip(self.slots, values, strict=True):
-            parts = [value.real, value.imag] if isinstance(value, Complex) else [value]
-            for place, part in zip(places, parts, strict=True):
-                self.g.e.store(self.L.type_of(part.dtype), part.name, place)
-
-    def _read(self) -> tuple[Any, ...]:
-        values: list[Any] = []
-        for places, dtype in zip(self.slots, self.dtypes, strict=True):
-            part = dtypes.float32 if dtype.is_complex else dtype
-            parts = [Value(self.L, self.g.e.load(self.L.type_of(part), place), part) for place in places]
-            values.append(Complex(*parts) if dtype.is_complex else parts[0])
-        return tuple(values)
+    def _read(self) -> tuple[Value, ...]:
+        pairs = zip(self.slots, self.dtypes, strict=True)
+        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), slot), dtype) for slot, dtype in pairs])
 
     def step(self) -> None:
         """Fold the current element (of each lane) in."""
@@ -462,21 +447,20 @@ class _Accumulator:
 
     def result(self) -> Any:
         """The finished value: lanes are folded in halves if they are reduced."""
-        values, L = self._read(), self.L
+        values: tuple[Any, ...] = self._read()
+        L: Lanes = self.L
         if self.g.kernel.lane == "reduced":
             while L.width > 1:
                 low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]
                 L = low[0].lanes
                 values = self.reducer.merge(L, tuple(low), tuple(high))
             L = self.g.scalar
-            values = tuple([_relaned(v, L) for v in values])
+            values = tuple([Value(L, v.name, v.dtype) for v in values])
         return self.reducer.finish(L, values, self.instruction.dtype)
 
 
-def _half(L: Lanes, value: Any, which: int) -> Any:
+def _half(L: Lanes, value: Value, which: int) -> Value:
     """The lower or upper half of the lanes."""
-    if isinstance(value, Complex):
-        return Complex(_half(L, value.real, which), _half(L, value.imag, which))
     width = L.width // 2
     narrow = MathLanes(L.emitter, width)
     type_ = L.type_of(value.dtype)
@@ -485,9 +469,3 @@ def _half(L: Lanes, value: Any, which: int) -> Any:
     lanes = ", ".join(f"i32 {which * width + lane}" for lane in range(width))
     text = f"shufflevector {type_} {value.name}, {type_} poison, <{width} x i32> <{lanes}>"
     return Value(narrow, L.emitter.assign(text), value.dtype)
-
-
-def _relaned(value: Any, L: Lanes) -> Any:
-    if isinstance(value, Complex):
-        return Complex(_relaned(value.real, L), _relaned(value.imag, L))
-    return Value(L, value.name, value.dtype)

@@ -370,6 +370,9 @@ class Lanes:
             result = self.fma(result, x, coefficient)
         return result
 
+    def complex(self, real: Value, imag: Value) -> Complex:
+        return Complex(real, imag)
+
     def complex_divide(self, left: Complex, right: Complex) -> Complex:
         """The quotient of complex numbers; `MathLanes` has the formula."""
         raise NotImplementedError
