@@ -16,7 +16,7 @@ import weft.core as mx
 from weft.compiler.codegen import jit
 from weft.runtime.executor import thread_count_from_environment
 
-DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "safetensors", "platformdirs")
+DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "safetensors")
 DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
 
 
