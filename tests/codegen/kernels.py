@@ -13,8 +13,9 @@ import scipy.special
 from weft import dtypes
 from weft.compiler.codegen import jit
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import REGISTER_TYPES, Complex, Value
+from weft.compiler.codegen.lanes import REGISTER_TYPES
 from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.values import Complex, Value
 from weft.dtypes import Dtype
 
 Array = np.ndarray[Any, Any]

@@ -20,7 +20,7 @@ from tests.codegen.kernels import (
     worst,
 )
 from weft import dtypes
-from weft.compiler.codegen.lanes import Value
+from weft.compiler.codegen.values import Value
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -11,10 +11,11 @@ from weft.compiler import library
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of, row_major
 from weft.compiler.codegen import kernels
-from weft.compiler.fusion import CallUnit, Cluster, Fusion, RegionPart, Root, ScatterPart, Unit
+from weft.compiler.fusion import Fusion
 from weft.compiler.index import Term, added, scaled, shifted, weighted
 from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.program import Entry, rebuilt
+from weft.compiler.units import CallUnit, Cluster, RegionPart, Root, ScatterPart, Unit
 from weft.graph.node import Node, Shape, reachable
 from weft.runtime.steps import StepTable
 

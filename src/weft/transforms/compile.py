@@ -179,8 +179,7 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
             place = f" at {path}" if path else ""
             raise ValueError(
                 f"[compile] {name_of(fun)} returned a {type(result).__name__}{place}; results are arrays and "
-                "constants in "
-                "nested lists, tuples and dicts."
+                "constants in nested lists, tuples and dicts."
             )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import HALVES, Lanes, Value
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, load_tile_row, load_transposed, store
+from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Level, number_layout
 
 VIRTUAL_LANES = 16

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Complex, Lanes, Value
+from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
+from weft.compiler.codegen.values import Complex, Value
 from weft.dtypes import Dtype
 
 MEMORY_TYPES = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.codegen.lanes import Complex, Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import (
     complex,
     error,
@@ -21,6 +21,7 @@ from weft.compiler.codegen.math import (
     trigonometric,
 )
 from weft.compiler.codegen.math.parts import working
+from weft.compiler.codegen.values import Complex, Value
 
 __all__ = ["MathLanes"]
 

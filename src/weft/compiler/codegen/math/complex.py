@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import Complex, Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import exponential, hyperbolic, logarithm, trigonometric
 from weft.compiler.codegen.math.inverse_trigonometric import arctan2
 from weft.compiler.codegen.math.parts import (
@@ -23,6 +23,7 @@ from weft.compiler.codegen.math.parts import (
     two_product,
     two_sum,
 )
+from weft.compiler.codegen.values import Complex, Value
 
 Function = Callable[[Lanes, Complex], Complex]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.logarithm import log
 from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, INFINITY, Table, at_most, fast_two_sum, format_of
+from weft.compiler.codegen.values import Value
 
 SPLIT = {FLOAT32: 1.0, FLOAT64: 1.125}
 # erf(x) = x + x P(x^2) below the split (tools/fit.py erf_small erf_small64)

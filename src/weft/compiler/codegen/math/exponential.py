@@ -6,7 +6,7 @@ the coefficients of Q are a minimax fit (``tools/fit.py exp exp2``).
 
 from __future__ import annotations
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.parts import (
     FLOAT32,
     FLOAT64,
@@ -18,6 +18,7 @@ from weft.compiler.codegen.math.parts import (
     fast_two_sum,
     format_of,
 )
+from weft.compiler.codegen.values import Value
 
 LOG2_E = 1.4426950408889634
 LN2: Table = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.exponential import exp_of_negative, half_exp
 from weft.compiler.codegen.math.logarithm import log1p_pair
 from weft.compiler.codegen.math.parts import (
@@ -16,6 +16,7 @@ from weft.compiler.codegen.math.parts import (
     format_of,
     two_sum,
 )
+from weft.compiler.codegen.values import Value
 
 # tanh(x) = x + x s P(s), s = x^2, for abs(x) <= 0.8 (tools/fit.py tanh)
 TANH: Table = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
 
 
 def _quotient(L: Lanes, x: Value, y: Value) -> Value:

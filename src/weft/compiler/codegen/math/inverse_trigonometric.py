@@ -6,8 +6,9 @@ Each is a polynomial on a part of its domain and a symmetry for the rest. The co
 
 from __future__ import annotations
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, Table, flip_sign, format_of, sign_of
+from weft.compiler.codegen.values import Value
 
 # pi / 2 and what rounding it loses
 HALF_PI: Table = {

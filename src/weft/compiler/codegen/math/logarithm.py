@@ -6,9 +6,10 @@ coefficients of P are a minimax fit (``tools/fit.py log``).
 
 from __future__ import annotations
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import exponential
 from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, INFINITY, NAN, Pair, Table, format_of, two_sum
+from weft.compiler.codegen.values import Value
 
 LN2, LN2_LOST = 0.6931471805599453, 2.3190468138462996e-17
 P: Table = {

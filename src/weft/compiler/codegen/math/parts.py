@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import Lanes, Number, Value
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Number, Value
 from weft.dtypes import Dtype
 
 

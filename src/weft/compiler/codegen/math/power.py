@@ -10,7 +10,7 @@ where everything but P is computed in pairs. The coefficients are a minimax fit 
 
 from __future__ import annotations
 
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import exponential, logarithm
 from weft.compiler.codegen.math.parts import (
     FLOAT32,
@@ -27,6 +27,7 @@ from weft.compiler.codegen.math.parts import (
     sign_of,
 )
 from weft.compiler.codegen.math.scalars import REMAINDER, call_each_lane, replace_lanes
+from weft.compiler.codegen.values import Value
 
 # 2 / ln 2 and 2 / (3 ln 2), each as a pair
 FIRST: Table = {

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
 
 
 @dataclass(frozen=True)

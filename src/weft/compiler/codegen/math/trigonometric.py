@@ -10,7 +10,7 @@ minimax fits (``tools/fit.py sin tan``).
 from __future__ import annotations
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import Lanes, Value
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.parts import (
     FLOAT32,
     FLOAT64,
@@ -24,6 +24,7 @@ from weft.compiler.codegen.math.parts import (
     two_product,
 )
 from weft.compiler.codegen.math.scalars import WRAP_ANGLE, call_each_lane, replace_lanes
+from weft.compiler.codegen.values import Value
 
 # pi, each part rounded down, so that all are positive and a zero keeps its sign
 PI: Table = {

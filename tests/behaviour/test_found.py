@@ -1,0 +1,151 @@
+"""Programs that once went wrong."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+
+
+def test_a_sum_over_nothing_is_written_into_its_part() -> None:
+    ones = mx.ones((3,))
+    nothing = mx.sum(mx.zeros((3, 0)), axis=1)
+    assert mx.concatenate([nothing, ones]).tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    ones[0] = mx.sum(mx.zeros((0,)))
+    assert ones.tolist() == [0.0, 1.0, 1.0]
+    assert mx.stack([nothing, nothing]).tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 40])
+@pytest.mark.parametrize("value", [True, False])
+def test_extremes_of_equal_bools(size: int, value: bool) -> None:
+    x = mx.array([value] * size)
+    assert (mx.min(x).item(), mx.max(x).item()) == (value, value)
+    assert (mx.argmin(x).item(), mx.argmax(x).item()) == (0, 0)
+
+
+def test_the_variance_of_large_numbers() -> None:
+    assert mx.var(mx.array([1e6, 1e6 + 1, 1e6 + 2] * 1000)).item() == pytest.approx(2 / 3, rel=1e-5)
+
+
+def test_a_part_of_an_array_is_not_stored_as_the_whole() -> None:
+    def f(x: mx.array) -> mx.array:
+        return mx.stack([x[0] * x[1], x.sum()])
+
+    x, v = mx.array([1.0, 2.0, 0.0]), mx.array([[0.0, 1.0]])
+    rows = mx.stack([mx.vjp(f, [x], [w])[1][0] for w in [v[0], v[0] + 1]])
+    assert rows.tolist() == [[1.0, 1.0, 1.0], [4.0, 3.0, 2.0]]
+
+
+def test_reshaping_what_is_only_a_constant() -> None:
+    assert mx.pad(mx.repeat(mx.broadcast_to(mx.array(1.0), (3,)), 2).reshape(3, 2), 1).sum().item() == 6.0
+    assert mx.zeros((2, 6)).reshape(3, 4).reshape(4, 3).T.sum().item() == 0.0
+
+
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
+def test_complex_numbers_have_no_extremes(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"\[{name}\] does not support complex64"):
+        getattr(mx, name)(mx.array([1 + 2j, 3]))
+
+
+def test_what_a_compiled_function_may_take_and_return() -> None:
+    with pytest.raises(ValueError, match="ndarray"):
+        mx.compile(lambda x: x)(np.ones(3))
+    with pytest.raises(ValueError, match="returned a set"):
+        mx.compile(lambda x: {x})(mx.ones(3))
+
+
+def test_a_leaked_array_cannot_be_captured_by_another_trace() -> None:
+    leaked: list[mx.array] = []
+
+    def leak(x: mx.array) -> mx.array:
+        leaked.append(x + 1)
+        return x
+
+    mx.compile(leak)(mx.ones(3))
+    with pytest.raises(ValueError, match="compile"):
+        mx.compile(lambda x: x + leaked[0])(mx.ones(3))
+
+
+def test_long_chains_of_views_take_time_in_proportion() -> None:
+    def seconds(length: int) -> float:
+        start = time.perf_counter()
+        y = mx.ones((4, 4))
+        for step in range(length):
+            y = y.T if step % 2 else y[::-1]
+        assert y.sum().item() == 16.0
+        return time.perf_counter() - start
+
+    seconds(100)
+    assert seconds(8000) < 100 * max(seconds(800), 0.01)
+
+
+def test_threads_that_evaluate_the_same_lazy_array() -> None:
+    errors: list[BaseException] = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            shared = mx.exp(mx.sin(mx.ones((8,))) + 1) * 2
+
+            def read(shared: mx.array = shared) -> None:
+                try:
+                    mx.eval(shared)
+                except BaseException as error:  # all are reported
+                    errors.append(error)
+
+            threads = [threading.Thread(target=read) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not errors
+
+
+FORKING = """
+import os, sys, weft.core as mx
+a = mx.ones((1 << 20,)); mx.eval(a * 2); mx.async_eval(a * 3)
+child = os.fork()
+if child == 0:
+    b = mx.sin(mx.ones((1 << 21,))); mx.async_eval(b); print(mx.sum(b).item()); sys.stdout.flush(); os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_computes() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False)
+    total, status = map(float, done.stdout.split())
+    assert total == pytest.approx(float(np.sin(1.0)) * (1 << 21), rel=1e-6), done.stderr
+    assert status == 0
+
+
+def test_a_compiled_custom_function_is_freed() -> None:
+
+    @mx.custom_function
+    def f(x: mx.array) -> mx.array:
+        return x * 2
+
+    @f.vjp
+    def rule(primals: Any, cotangent: Any, output: Any) -> Any:
+        return cotangent
+
+    compiled = mx.compile(f)
+    compiled(mx.ones(2))
+    mx.vjp(compiled, [mx.ones(2)], [mx.ones(2)])
+    gone = weakref.ref(f)
+    del f, compiled
+    gc.collect()
+    assert gone() is None
