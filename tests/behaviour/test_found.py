@@ -149,3 +149,33 @@ def test_a_compiled_custom_function_is_freed() -> None:
     del f, compiled
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("exponent", [3, 3.0, -1, 0.5, 0.0])
+def test_the_gradient_of_a_power_with_a_number_as_exponent(exponent: float) -> None:
+    x = mx.array([1.0, 2.0])
+    expected = [exponent * value ** (exponent - 1) for value in (1.0, 2.0)]
+    for function in (lambda z: z**exponent, mx.vmap(lambda z: z**exponent)):
+        assert mx.grad(lambda z, f=function: f(z).sum())(x).tolist() == pytest.approx(expected)
+        assert mx.jvp(function, [x], [mx.ones(2)])[1][0].tolist() == pytest.approx(expected)
+    assert mx.grad(lambda z: (2.0**z).sum())(x).tolist() == pytest.approx([2 * np.log(2), 4 * np.log(2)])
+
+
+def test_checkpoint_of_what_is_captured_and_an_argument_too() -> None:
+    assert mx.grad(lambda y: mx.checkpoint(lambda z: z * y)(y))(mx.array(3.0)).item() == 6.0
+    assert mx.grad(lambda y: mx.checkpoint(lambda z: z * 1.0 + y)(y))(mx.array(3.0)).item() == 2.0
+    assert mx.grad(lambda w: mx.checkpoint(lambda x: w)(mx.array(1.0)))(mx.array(2.0)).item() == 1.0
+
+
+def test_an_empty_ellipsis_parts_indices() -> None:
+    x = np.arange(4.0).reshape(1, 1, 2, 2)
+    index = mx.array([[0], [0]])
+    assert mx.array(x)[:, None, 0, ..., 0, index].shape == x[:, None, 0, ..., 0, np.array([[0], [0]])].shape
+
+
+def test_shapeless_vmap_and_split() -> None:
+    product = mx.compile(mx.vmap(lambda x, y: x * y), shapeless=True)
+    halves = mx.compile(lambda x: mx.split(x, 2), shapeless=True)
+    for size in (4, 6):
+        assert product(mx.ones((size, 2)), mx.ones((size, 2))).shape == (size, 2)
+        assert [half.size for half in halves(mx.ones((size,)))] == [size // 2] * 2

@@ -143,7 +143,7 @@ def split(
         if sections <= 0:
             raise ValueError(f"[split] The number of parts must be positive; got {sections}.")
         size = extent // sections
-        if size * sections != extent:
+        if int(size * sections) != int(extent):
             raise ValueError(
                 f"[split] Axis {along} of shape {shape_text(x.node.shape)} does not divide into {sections} equal parts."
             )

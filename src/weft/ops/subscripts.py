@@ -27,6 +27,7 @@ __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
 _NAMED = -1
+_APART = -2  # an ellipsis, which parts what stands around it even where it is no axis
 """Stands for axes that ints and arrays name."""
 
 
@@ -109,8 +110,8 @@ class Subscript:
             int | None
         ] = []  # the entries as the result shows them: axes, None, and _NAMED for those of arrays
         for entry in entries:
-            if entry is None:
-                places.append(None)
+            if entry is None or entry is Ellipsis:
+                places.append(None if entry is None else _APART)
                 continue
             axis = len(strided)
             strided.append(_strided(entry, shape[axis], axis, shape))
@@ -143,7 +144,8 @@ class Subscript:
         first = named[0] if named else 0
         if not self.arrays or named[-1] - first + 1 != len(named):
             first = 0
-        shown = [place for place in places if place != _NAMED]
+        first -= places[:first].count(_APART)
+        shown = [place for place in places if place not in (_NAMED, _APART)]
         self.before = sum(place is not None for place in shown[:first])
         shown[first:first] = [_NAMED] * dimensions
         self.new_axes = tuple([position for position, place in enumerate(shown) if place is None])
@@ -229,7 +231,7 @@ def broadcast_update(new: Array, shape: Shape) -> Array:
 
 
 def _entries(shape: Shape, index: Any) -> list[Any]:
-    """An int, a slice or an array of ints for each axis, and None for new ones."""
+    """An int, a slice or an array of ints for each axis, None for new ones, and Ellipsis where one stood."""
     items = index if isinstance(index, tuple) else (index,)
     entries = [_entry(item) for item in items]
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
@@ -242,7 +244,7 @@ def _entries(shape: Shape, index: Any) -> list[Any]:
     if not ellipses:
         return entries + fill
     position = ellipses[0]
-    return [*entries[:position], *fill, *entries[position + 1 :]]
+    return [*entries[:position], *fill, *entries[position:]]
 
 
 def _entry(item: Any) -> Any:

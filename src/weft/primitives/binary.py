@@ -48,16 +48,16 @@ remainder: Elementwise = Elementwise(
 
 def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
     """t y x^(y - 1), and zero where the exponent is zero, whatever the base."""
+    if p.is_constant(y.node):
+        y = p.fill(y, x.node.shape)
     slope = y * p.power(x, y - 1)
-    return (
-        t * p.select(p.equal(y, 0), slope * 0, slope)
-        if x.node.dtype.is_complex
-        else t * p.select(p.equal(y, 0), p.zeros_like(slope), slope)
-    )
+    return t * p.select(p.equal(y, 0), p.zeros_like(slope), slope)
 
 
 def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
     """t x^y log x, and zero where the base is zero: there the power does not move for positive exponents."""
+    if p.is_constant(x.node):
+        x = p.fill(x, y.node.shape)
     safe = p.select(p.equal(x, 0), p.ones_like(x), x)
     return t * (out * p.log(safe))
 

@@ -184,15 +184,14 @@ def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
     """Arrays from outside that the graph between ``inputs`` and ``outputs`` uses: they have derivatives too."""
     first = min((node.serial for node in inputs), default=-1)
     inside = reachable([output.node for output in outputs], first - 1) if inputs else []
-    known = set(inside)
+    known, own = set(inside), set(inputs)
+    used = [source for node in inside if node not in own for source in node.inputs]
     found = dict.fromkeys(
         source
-        for node in inside
-        for source in node.inputs
+        for source in [*used, *(output.node for output in outputs)]
         if source not in known and source.dtype.is_inexact and not p.is_constant(source)
     )
-    own = {source for node in inputs for source in node.inputs}
-    return [wrap(node) for node in found if node not in own]
+    return [wrap(node) for node in found]
 
 
 def _recomputing(outputs: Sequence[Array], inputs: Sequence[Node], captured: Sequence[Array]) -> Rules:

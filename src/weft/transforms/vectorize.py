@@ -99,7 +99,7 @@ def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
     sizes = [leaf.node.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
     if not sizes:
         raise ValueError("[vmap] At least one argument must be mapped: every in_axes is None.")
-    if any(size != sizes[0] for size in sizes):
+    if any(int(size) != int(sizes[0]) for size in sizes):
         parts = [
             f"axis {axis} of {describe(leaf.node.shape, leaf.node.dtype)}"
             for leaf, axis in zip(leaves, axes, strict=True)
