@@ -53,10 +53,7 @@ def trace(transformation: str, function: object) -> Iterator[Trace]:
         record.active = False
         _local.open.pop()
         if not _local.open:
-            for node in _local.evaluated:
-                node.inputs = ()
-                node.primitive = None
-                node.params = ()
+            _forget(_local.evaluated)
             _local.evaluated.clear()
 
 
@@ -69,6 +66,10 @@ def release(nodes: list[Node]) -> None:
     if _local.open:
         _local.evaluated.extend(nodes)
         return
+    _forget(nodes)
+
+
+def _forget(nodes: list[Node]) -> None:
     for node in nodes:
         node.inputs = ()
         node.primitive = None

@@ -52,7 +52,8 @@ class StopGradient(Identity):
 
 
 class Barrier(Identity):
-    """The same value, computed after the other inputs and never shared with an equal computation outside.
+    """The same value, never shared with an equal computation outside; steps behind it run where it was made in the
+    program.
 
     ``mark`` makes each use unique. `checkpoint` recomputes behind barriers: without them the recomputation would be
     recognised as common work and the memory kept after all.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft.graph.node import Handle, Node, describe, reachable, wrap
+from weft.graph.node import Handle, Node, reachable, wrap
 from weft.primitives.base import Array, Tangent, plus
 from weft.runtime.devices import current_stream, set_current_stream
 
@@ -126,17 +126,6 @@ def _push_through_marked(node: Node, known: dict[Node, Any]) -> list[Tangent]:
     tangents = [known.get(x.node) for x in primals]
     result: list[Tangent] = list(rules.jvp(primals, tangents))
     return result
-
-
-def require_floating(name: str, what: str, array: Array) -> None:
-    """Raise unless an array can have a derivative."""
-    node = array.node
-    if not node.dtype.is_inexact:
-        raise ValueError(
-            f"[{name}] {what} is {describe(node.shape, node.dtype)}: only arrays of floating-point numbers have "
-            "derivatives. "
-            "Convert it with .astype(mx.float32)."
-        )
 
 
 def require_arrays(name: str, leaves: Sequence[Any], paths: Callable[[], Sequence[str]]) -> None:

@@ -39,7 +39,6 @@ class _Generator:
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
-        self.sweep_indices: list[str] = []
         self.lane_index = "0"
         self.mask: str | None = None
         self.numbers: dict[int, str] = {}
