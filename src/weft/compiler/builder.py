@@ -8,9 +8,13 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.index import ZERO, Term, Terms, added, shifted, through_view, weighted
-from weft.compiler.kernel import Access, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.passes import SHORT_ROW, passes_of
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
+
+# Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
+STREAM_BYTES = 1 << 24
 
 Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
@@ -266,7 +270,11 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
         for instruction in draft.instructions:
             if _is_transposed(instruction) and instruction.access is not None:
                 kernel.tiled = instruction.access.transposed = True
+    for instruction in draft.instructions:
+        _stream(instruction)
     lane_extent = 1 if lane is None else nest.extents[lane]
+    kernel.short = mode == "reduced" and not sweeps and lane_extent <= SHORT_ROW
+    kernel.short = kernel.short and any(current.recalled for current in passes_of(kernel))
     return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
 
 
@@ -284,6 +292,18 @@ def _is_transposed(instruction: Instruction) -> bool:
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
     return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
+
+
+def _stream(instruction: Instruction) -> None:
+    """Let a store go past the caches if they could not hold all of it: memory then need not be read first."""
+    access = instruction.access
+    if instruction.operation != "store" or access is None or access.computed:
+        return
+    if instruction.where is not None or instruction.combine is not None or not instruction.varying:
+        return
+    aligned = all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
+    large = access.operand.size * access.dtype.size >= STREAM_BYTES
+    access.streamed = large and aligned and access.lane_stride is LaneStride.ONE
 
 
 class _Nest:

@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.dtypes import Dtype
 
+VIRTUAL_LANES = 16
 TILE_ROWS = 16
 
 
@@ -36,7 +37,8 @@ class Level(enum.IntEnum):
 class Access:
     """A strided place in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
 
-    A ``transposed`` load of a tiled kernel is contiguous along the last row axis.
+    A ``transposed`` load of a tiled kernel is contiguous along the last row axis. A ``streamed`` store goes past the
+    caches.
     """
 
     dtype: Dtype
@@ -47,6 +49,7 @@ class Access:
     computed: tuple[tuple[int, int], ...]
     operand: Any
     transposed: bool = False
+    streamed: bool = False
 
     @property
     def lane_stride(self) -> LaneStride:
@@ -58,7 +61,7 @@ class Access:
         computed = "".join(f" +%{value}" for value, _ in self.computed)
         rows = "".join("*" if stride else "." for stride in self.rows)
         sweeps = "".join("*" if stride else "." for stride in self.sweeps)
-        lane = "transposed" if self.transposed else self.lane_stride.value
+        lane = "transposed" if self.transposed else "streamed" if self.streamed else self.lane_stride.value
         return f"{self.dtype.name}[{rows}|{sweeps}|{lane}{computed}]"
 
 
@@ -84,6 +87,16 @@ class Instruction:
     sweep: int = 0
     varying: bool = False
     stage: int = 0
+
+    @property
+    def sources(self) -> list[int]:
+        """All values that it needs: inputs, condition, computed places."""
+        values = list(self.inputs)
+        if self.where is not None:
+            values.append(self.where)
+        if self.access is not None:
+            values.extend(value for value, _ in self.access.computed)
+        return values
 
     def text(self) -> str:
         parts = [self.operation]
@@ -111,7 +124,7 @@ class Kernel:
 
     ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane). A
     ``tiled`` kernel walks over blocks of rows for each vector of lanes, because some operand is contiguous along the
-    last row axis.
+    last row axis. A ``short`` one has rows of which some values are kept from pass to pass.
     """
 
     rows: int
@@ -119,22 +132,18 @@ class Kernel:
     lane: str
     instructions: list[Instruction]
     tiled: bool = False
+    short: bool = False
 
     def __str__(self) -> str:
-        tiled = " tiled" if self.tiled else ""
-        lines = [f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{tiled}"]
+        kind = " tiled" if self.tiled else " short" if self.short else ""
+        lines = [f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{kind}"]
         lines.extend(f"  %{position} = {i.text()}" for position, i in enumerate(self.instructions))
         return "\n".join(lines)
 
     def check(self) -> None:
         """Raise if the description contradicts itself."""
         for position, instruction in enumerate(self.instructions):
-            needed = [*instruction.inputs]
-            if instruction.where is not None:
-                needed.append(instruction.where)
-            if instruction.access is not None:
-                needed.extend(value for value, _ in instruction.access.computed)
-            for value in needed:
+            for value in instruction.sources:
                 if not 0 <= value < position:
                     raise AssertionError(f"%{position} uses %{value} before it exists in\n{self}")
                 source = self.instructions[value]

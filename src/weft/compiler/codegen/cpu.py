@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, load_tile_row, load_transposed, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import TILE_ROWS, Instruction, Kernel, LaneStride, Level, number_layout
-
-VIRTUAL_LANES = 16
+from weft.compiler.kernel import TILE_ROWS, VIRTUAL_LANES, Instruction, Kernel, LaneStride, Level, number_layout
+from weft.compiler.passes import SHORT_ROW, Pass, passes_of
 
 
 def generate(kernel: Kernel, name: str) -> str:
@@ -35,10 +35,11 @@ class _Generator:
         self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
         self.width = self.vector.width
         self.layout = number_layout(kernel)
-        self.stages = 1 + max((i.stage for i in kernel.instructions), default=0)
+        self.passes = passes_of(kernel)
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
+        self.kept: dict[int, str] = {}
         self.lane_index = "0"
         self.mask: str | None = None
         self.numbers: dict[int, str] = {}
@@ -56,6 +57,8 @@ class _Generator:
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
         with self.e.loop("%begin", "%end") as unit:
             self._unit(unit)
+        if any(i.access is not None and i.access.streamed for i in self.kernel.instructions):
+            self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
         return self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
 
     def _prepare(self, position: int, instruction: Instruction) -> None:
@@ -211,9 +214,9 @@ class _Generator:
 
     def _body(self) -> None:
         """All stages of a row (or of some lanes of a row)."""
-        for stage in range(self.stages):
+        for stage, current in enumerate(self.passes):
             self._emit_where(lambda i, stage=stage: self._is_between(i, stage))
-            self._sweep(stage)
+            self._sweep(current)
 
     def _is_between(self, instruction: Instruction, stage: int) -> bool:
         """Whether a value or store belongs before the sweep of a stage."""
@@ -226,58 +229,42 @@ class _Generator:
             if position not in self.values and chosen(instruction):
                 self.values[position] = self._instruction(position, instruction)
 
-    def _sweep(self, stage: int) -> None:
-        """One pass over the swept axes: the reductions and stores of a stage."""
-        instructions = self.kernel.instructions
-        roots = [
-            position
-            for position, i in enumerate(instructions)
-            if i.stage == stage and (i.operation == "reduce" or (i.operation == "store" and i.level is Level.SWEEP))
-        ]
-        if not roots:
+    def _sweep(self, current: Pass) -> None:
+        """One pass over the swept axes."""
+        if not current.roots:
             return
         reductions = {
-            position: _Accumulator(self, instructions[position])
-            for position in roots
-            if instructions[position].operation == "reduce"
+            position: Accumulator(self, self.kernel.instructions[position])
+            for position in current.roots
+            if self.kernel.instructions[position].operation == "reduce"
         }
-        needed = self._needed(roots)
+        for position in current.kept:
+            lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
+            self.kept[position] = self.e.slot(f"[{SHORT_ROW // self.width} x {lanes}]")
         with self._scope():
-            self._open_sweep(1, needed, reductions)
+            self._open_sweep(1, current, reductions)
         for position, accumulator in reductions.items():
             self.values[position] = accumulator.result()
 
-    def _needed(self, roots: Sequence[int]) -> list[int]:
-        """The sweep-level instructions that some roots depend on, and the stores among the roots, in order."""
-        needed: set[int] = set()
-        pending = list(roots)
-        while pending:
-            position = pending.pop()
-            if position in needed:
-                continue
-            instruction = self.kernel.instructions[position]
-            if position in roots or instruction.level is Level.SWEEP:
-                needed.add(position)
-                pending.extend(instruction.inputs)
-                if instruction.where is not None:
-                    pending.append(instruction.where)
-                if instruction.access is not None:
-                    pending.extend(value for value, _ in instruction.access.computed)
-        return sorted(needed)
+    def _kept_place(self, position: int) -> tuple[str, str]:
+        """Type and address of what is kept of a value for the current lanes."""
+        lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
+        number = self.e.assign(f"udiv i64 {self.lane_index}, {self.width}")
+        return lanes, self.e.assign(f"getelementptr {lanes}, ptr {self.kept[position]}, i64 {number}")
 
-    def _open_sweep(self, depth: int, needed: list[int], reductions: dict[int, _Accumulator]) -> None:
+    def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator]) -> None:
         """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these are reduced too."""
         if depth > self.kernel.sweeps:
             if self.kernel.lane == "reduced":
-                self._lanes("0", self.number("lane"), lambda: self._accumulate(needed, reductions))
+                self._lanes("0", self.number("lane"), lambda: self._accumulate(current, reductions))
             return
         last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
         with self.e.loop("0", self.number("sweep", depth - 1)) as index, self._scope():
-            self._advance("sweep", depth - 1, index, needed)
-            self._emit_needed(needed, depth)
-            self._open_sweep(depth + 1, needed, reductions)
+            self._advance("sweep", depth - 1, index, current.needed)
+            self._emit_needed(current.needed, depth)
+            self._open_sweep(depth + 1, current, reductions)
             if last:
-                self._accumulate(needed, reductions)
+                self._accumulate(current, reductions)
 
     def _emit_needed(self, needed: list[int], depth: int) -> None:
         """Values that are known once ``depth`` sweep loops are open."""
@@ -293,13 +280,19 @@ class _Generator:
     def _ready(self, instruction: Instruction) -> bool:
         return all(value in self.values for value in instruction.inputs)
 
-    def _accumulate(self, needed: list[int], reductions: dict[int, _Accumulator]) -> None:
-        for position in needed:
+    def _accumulate(self, current: Pass, reductions: dict[int, Accumulator]) -> None:
+        for position in current.needed:
             instruction = self.kernel.instructions[position]
             if position in reductions:
                 reductions[position].step()
+            elif position in current.recalled:
+                type_, pointer = self._kept_place(position)
+                self.values[position] = Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
             elif position not in self.values:
                 self.values[position] = self._instruction(position, instruction)
+            if position in current.kept:
+                type_, pointer = self._kept_place(position)
+                self.e.store(type_, self.values[position].name, pointer)
 
     def lanes_of(self, instruction: Instruction) -> Lanes:
         return self.vector if instruction.varying else self.scalar
@@ -388,7 +381,7 @@ class _Generator:
             value = instruction.combine.lanes(L, old, value)
             if access.dtype in HALVES:
                 value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, place, mask)
+        store(L, value, access.dtype, place, mask, access.streamed)
 
     def _scalar(self, position: int, instruction: Instruction) -> Any:
         pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")
@@ -409,63 +402,3 @@ class _Generator:
         if self.width == 1:
             return index + self._lane_steps(position, access.lane_stride)
         return self.fitted(index, self.vector) + self._lane_steps(position, access.lane_stride)
-
-
-class _Accumulator:
-    """The running state of one reduction, in stack slots that LLVM turns into registers."""
-
-    def __init__(self, generator: _Generator, instruction: Instruction) -> None:
-        self.g = generator
-        self.instruction = instruction
-        self.reducer = instruction.primitive.reducer
-        identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
-        self.dtypes = [dtype for dtype, _ in identity]
-        lanes_reduced = generator.kernel.lane == "reduced"
-        self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
-        self.slots = [generator.e.slot(self.L.type_of(dtype)) for dtype in self.dtypes]
-        self._write([self.L.constant(value, dtype) for dtype, value in identity])
-
-    def _write(self, values: Sequence[Value]) -> None:
-        for slot, value in zip(self.slots, values, strict=True):
-            self.g.e.store(self.L.type_of(value.dtype), value.name, slot)
-
-    def _read(self) -> tuple[Value, ...]:
-        pairs = zip(self.slots, self.dtypes, strict=True)
-        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), slot), dtype) for slot, dtype in pairs])
-
-    def step(self) -> None:
-        """Fold the current element (of each lane) in."""
-        g, L = self.g, self.L
-        inputs = [g.fitted(g.values[value], L) for value in self.instruction.inputs]
-        index = inputs[1] if len(inputs) > 1 else None
-        before = self._read()
-        after = self.reducer.merge(L, before, self.reducer.lift(L, inputs[0], index))
-        if g.mask is not None and g.kernel.lane == "reduced":
-            mask = Value(L, g.mask, dtypes.bool_)
-            after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
-        self._write(after)
-
-    def result(self) -> Any:
-        """The finished value: lanes are folded in halves if they are reduced."""
-        values: tuple[Any, ...] = self._read()
-        L: Lanes = self.L
-        if self.g.kernel.lane == "reduced":
-            while L.width > 1:
-                low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]
-                L = low[0].lanes
-                values = self.reducer.merge(L, tuple(low), tuple(high))
-            L = self.g.scalar
-            values = tuple([Value(L, v.name, v.dtype) for v in values])
-        return self.reducer.finish(L, values, self.instruction.dtype)
-
-
-def _half(L: Lanes, value: Value, which: int) -> Value:
-    """The lower or upper half of the lanes."""
-    width = L.width // 2
-    narrow = MathLanes(L.emitter, width)
-    type_ = L.type_of(value.dtype)
-    if width == 1:
-        return Value(narrow, L.emitter.assign(f"extractelement {type_} {value.name}, i64 {which}"), value.dtype)
-    lanes = ", ".join(f"i32 {which * width + lane}" for lane in range(width))
-    text = f"shufflevector {type_} {value.name}, {type_} poison, <{width} x i32> <{lanes}>"
-    return Value(narrow, L.emitter.assign(text), value.dtype)

@@ -38,6 +38,8 @@ REGISTER_TYPES: dict[Dtype, str] = {
 }
 INTRINSIC_SUFFIXES = {"float": "f32", "double": "f64", "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
 HALVES = (dtypes.float16, dtypes.bfloat16)
+LONG_POLYNOMIAL = 12
+LOW_POWERS = 4
 
 _REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__", "div": "__rtruediv__"}
 
@@ -236,9 +238,19 @@ class Lanes:
         return self.intrinsic("fma", x, self.coerce(y, x.dtype), self.coerce(z, x.dtype))
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's scheme with fused multiply-add; the highest power comes first."""
+        """Horner's scheme with fused multiply-add; the highest power comes first.
+
+        The high powers of a long one are done in two chains, even and odd: one chain of operations that wait for each
+        other would leave a processor idle. The low powers, which decide how the result is rounded, are not.
+        """
         result = self.constant(coefficients[0], x.dtype)
-        for coefficient in coefficients[1:]:
+        rest = coefficients[1:]
+        if len(coefficients) >= LONG_POLYNOMIAL:
+            high, rest = coefficients[:-LOW_POWERS], coefficients[-LOW_POWERS:]
+            square, last = x * x, len(high) - 1
+            even, odd = high[last % 2 :: 2], high[1 - last % 2 :: 2]
+            result = self.fma(self.polynomial(square, odd), x, self.polynomial(square, even))
+        for coefficient in rest:
             result = self.fma(result, x, coefficient)
         return result
 

@@ -17,6 +17,7 @@ MEMORY_TYPES = {
     dtypes.bfloat16: "i16",
     dtypes.complex64: "i64",
 }
+STREAM_ALIGNMENT = 64
 SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
 
 
@@ -54,8 +55,8 @@ def load(L: Lanes, dtype: Dtype, place: Place, mask: str | None) -> Any:
     return from_memory(L, raw, dtype)
 
 
-def store(L: Lanes, value: Any, dtype: Dtype, place: Place, mask: str | None) -> None:
-    """Write ``value`` to a place, in the lanes of ``mask``."""
+def store(L: Lanes, value: Any, dtype: Dtype, place: Place, mask: str | None, streamed: bool = False) -> None:
+    """Write ``value`` to a place, in the lanes of ``mask``; ``streamed``, past the caches."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     raw = to_memory(L, value, dtype)
@@ -77,6 +78,9 @@ def store(L: Lanes, value: Any, dtype: Dtype, place: Place, mask: str | None) ->
         L.emitter.emit(
             f"call void @{function}({type_} {raw}, {pointers} {pointer}, i32 {align}, {masks} {mask or all_lanes(L)})"
         )
+    elif mask is None and streamed:
+        align = min(L.width * dtype.size, STREAM_ALIGNMENT)
+        L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}, !nontemporal !0")
     elif mask is None:
         L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}")
     else:

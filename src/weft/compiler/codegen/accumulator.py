@@ -1,0 +1,72 @@
+"""The running state of a reduction in generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.kernel import Instruction
+
+
+class Accumulator:
+    """The running state of one reduction, in stack slots that LLVM turns into registers."""
+
+    def __init__(self, generator: Any, instruction: Instruction) -> None:
+        self.g = generator
+        self.instruction = instruction
+        self.reducer = instruction.primitive.reducer
+        identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
+        self.dtypes = [dtype for dtype, _ in identity]
+        lanes_reduced = generator.kernel.lane == "reduced"
+        self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
+        self.slots = [generator.e.slot(self.L.type_of(dtype)) for dtype in self.dtypes]
+        self._write([self.L.constant(value, dtype) for dtype, value in identity])
+
+    def _write(self, values: Sequence[Value]) -> None:
+        for slot, value in zip(self.slots, values, strict=True):
+            self.g.e.store(self.L.type_of(value.dtype), value.name, slot)
+
+    def _read(self) -> tuple[Value, ...]:
+        pairs = zip(self.slots, self.dtypes, strict=True)
+        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), slot), dtype) for slot, dtype in pairs])
+
+    def step(self) -> None:
+        """Fold the current element (of each lane) in."""
+        g, L = self.g, self.L
+        inputs = [g.fitted(g.values[value], L) for value in self.instruction.inputs]
+        index = inputs[1] if len(inputs) > 1 else None
+        before = self._read()
+        after = self.reducer.merge(L, before, self.reducer.lift(L, inputs[0], index))
+        if g.mask is not None and g.kernel.lane == "reduced":
+            mask = Value(L, g.mask, dtypes.bool_)
+            after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
+        self._write(after)
+
+    def result(self) -> Any:
+        """The finished value: lanes are folded in halves if they are reduced."""
+        values: tuple[Any, ...] = self._read()
+        L: Lanes = self.L
+        if self.g.kernel.lane == "reduced":
+            while L.width > 1:
+                low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]
+                L = low[0].lanes
+                values = self.reducer.merge(L, tuple(low), tuple(high))
+            L = self.g.scalar
+            values = tuple([Value(L, v.name, v.dtype) for v in values])
+        return self.reducer.finish(L, values, self.instruction.dtype)
+
+
+def _half(L: Lanes, value: Value, which: int) -> Value:
+    """The lower or upper half of the lanes."""
+    width = L.width // 2
+    narrow = MathLanes(L.emitter, width)
+    type_ = L.type_of(value.dtype)
+    if width == 1:
+        return Value(narrow, L.emitter.assign(f"extractelement {type_} {value.name}, i64 {which}"), value.dtype)
+    lanes = ", ".join(f"i32 {which * width + lane}" for lane in range(width))
+    text = f"shufflevector {type_} {value.name}, {type_} poison, <{width} x i32> <{lanes}>"
+    return Value(narrow, L.emitter.assign(text), value.dtype)
