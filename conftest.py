@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from typing import Any
 
 import hypothesis
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
+# Code is really generated; tests of the disk cache switch it on in processes of their own, never in the user's folder.
+os.environ["WEFT_DISK_CACHE"] = "0"
+os.environ["WEFT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "weft-tests")
 
 import weft.core as mx
 import weft.nn as nn

@@ -1,4 +1,4 @@
-"""Measures Weft beside its peers and prints one table; times are medians."""
+"""Measures Weft beside its peers and prints two tables: medians, and which budgets they keep."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import argparse
 import json
 import os
 import sys
+import time
+from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 from . import report
 from .peers import PEERS
 from .session import Session, find_peers
-from .tasks import TASKS
+from .tasks import TASKS, Task
 
 BUSY_LOAD = 0.7  # processes that run or want to
 
@@ -23,16 +26,30 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def matching_tasks(pattern: str) -> list[Task]:
+    """The tasks whose name fits a shell pattern."""
+    found = [task for task in TASKS if fnmatchcase(task.name, pattern)]
+    if not found:
+        raise argparse.ArgumentTypeError(f"there is no task {pattern}; --help lists them")
+    return found
+
+
 def parse() -> argparse.Namespace:
     """The options of the command line."""
-    names = [task.name for task in TASKS]
+    names = ", ".join(task.name for task in TASKS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--tasks", nargs="+", choices=names, default=names, metavar="TASK", help=", ".join(names))
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        type=matching_tasks,
+        metavar="TASK",
+        help=f"names, or patterns such as 'compile-*', of these: {names}",
+    )
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="PEER")
     parser.add_argument("--threads", type=int, default=available_cores(), help="threads of each peer")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each peer in each task")
-    parser.add_argument("--budget", type=float, default=0.3, help="seconds of one turn")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--budget", type=float, default=0.2, help="seconds of one turn")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--json", type=Path, help="write all medians to this file")
     return parser.parse_args()
 
@@ -41,27 +58,50 @@ def main() -> int:
     """Runs what the command line asks for; 1 if Weft itself gave no time for something."""
     options = parse()
     busy = os.getloadavg()[0] > BUSY_LOAD
-    tasks = [task for task in TASKS if task.name in options.tasks]
+    tasks = [task for task in TASKS if options.tasks is None or task in chain(*options.tasks)]
     peers = find_peers(options.peers, options.threads)
     names = [peer.name for peer in peers if not peer.missing]
-    session = Session(
-        names, options.threads, options.rounds, options.budget, lambda line: print(f"... {line}", file=sys.stderr)
-    )
+    start = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(f"{time.monotonic() - start:4.0f} s: {line}", file=sys.stderr, flush=True)
+
+    session = Session(names, options.threads, options.rounds, options.budget, tell)
     results = session.run(tasks)
 
     machine = report.describe_machine(peers, options.threads)
-    rows = report.table(tasks, results, names)
-    print(f"\n{machine}\n" if not options.markdown else f"{machine}:\n")
-    print(report.as_markdown(rows) if options.markdown else report.as_text(rows))
+    verdicts = [report.verdict(task, limit, results[task.name]) for task in tasks for limit in task.budget]
+    shown = report.as_markdown if options.markdown else report.as_text
+    print(f"{machine}:" if options.markdown else f"\n{machine}")
+    print(f"\n{shown(report.table(tasks, results, names))}")
+    if verdicts:
+        print(f"\n{shown(report.budgets_table(verdicts))}")
+    print()
     if busy:
-        print("- other work ran on this machine when the run began: do not publish these times")
+        print("- other work ran on this machine when the run began: do not publish these figures")
     for remark in report.remarks(tasks, results, peers):
         print(f"- {remark}")
     if options.json:
-        medians = {t.name: {n: results[t.name][n].seconds(t) for n in names} for t in tasks}
-        options.json.write_text(json.dumps({"machine": machine, "seconds": medians}, indent=2) + "\n")
+        options.json.write_text(json.dumps(as_json(machine, tasks, results, verdicts), indent=2) + "\n")
     failed = any(results[t.name]["weft"].reason not in ("", "-") for t in tasks) if "weft" in names else True
     return int(failed and "weft" in options.peers)
+
+
+def as_json(
+    machine: str, tasks: list[Task], results: report.Results, verdicts: list[report.Verdict]
+) -> dict[str, object]:
+    """The medians and the budgets for other programs; a limit and its measure are in seconds, or ratios to a peer."""
+    return {
+        "machine": machine,
+        "medians": {
+            task.name: {"unit": task.unit} | {name: result.median(task) for name, result in results[task.name].items()}
+            for task in tasks
+        },
+        "budgets": [
+            {"task": v.task.name, "most": v.limit.most, "peer": v.limit.peer, "measured": v.measured, "kept": v.reached}
+            for v in verdicts
+        ],
+    }
 
 
 if __name__ == "__main__":

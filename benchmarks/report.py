@@ -1,18 +1,20 @@
-"""The table that a session ends with."""
+"""The tables that a session ends with."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from .peers import PEERS
 from .session import Measured, Peer
-from .tasks import Task
+from .tasks import Limit, Task
 
 REFERENCE = "weft"
 LARGEST_DIFFERENCE = 1e-3  # relative, between the results of two peers
+MEBIBYTE = 2**20
 
 Results = dict[str, dict[str, Measured]]
 
@@ -45,22 +47,64 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def show_amount(amount: float, task: Task) -> str:
+    """A median in the unit of its task."""
+    return show_seconds(amount) if task.unit == "seconds" else f"{amount / MEBIBYTE:.3g} MiB"
+
+
 def cell(task: Task, results: dict[str, Measured], name: str) -> str:
-    """A peer's time, and how many times the reference's that is."""
+    """A peer's median, and how many times the reference's that is."""
     result = results.get(name)
-    seconds = result.seconds(task) if result else None
-    if result is None or seconds is None:
+    amount = result.median(task) if result else None
+    if result is None or amount is None:
         return "-" if result is None or result.reason == "-" else "failed"
-    reference = results[REFERENCE].seconds(task) if REFERENCE in results else None
+    reference = results[REFERENCE].median(task) if REFERENCE in results else None
     if name == REFERENCE or reference is None:
-        return show_seconds(seconds)
-    return f"{show_seconds(seconds)} ({seconds / reference:.2g}x)"
+        return show_amount(amount, task)
+    return f"{show_amount(amount, task)} ({amount / reference:.2g}x)"
 
 
 def table(tasks: list[Task], results: Results, names: list[str]) -> list[list[str]]:
     """Header and rows as text."""
     header = ["", *names]
     return [header, *([task.title, *(cell(task, results[task.name], name) for name in names)] for task in tasks)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A limit of a task and what became of it.
+
+    Attributes:
+        measured: What the reference took, in the terms of the limit; None if that or the peer's is not known.
+        reached: Whether the limit is kept; None if it cannot be said.
+    """
+
+    task: Task
+    limit: Limit
+    measured: float | None
+    reached: bool | None
+
+    def show(self, amount: float | None) -> str:
+        """The limit or what was measured, in words."""
+        if amount is None:
+            return "-" if self.reached is None else "failed"
+        return f"{amount:.3g} x {self.limit.peer}" if self.limit.peer else show_amount(amount, self.task)
+
+
+def verdict(task: Task, limit: Limit, results: dict[str, Measured]) -> Verdict:
+    """What became of a limit; a task at which the reference failed has reached none."""
+    amounts = {name: result.median(task) for name, result in results.items()}
+    amount, compared = amounts.get(REFERENCE), amounts.get(limit.peer) if limit.peer else 1.0
+    if amount is None or compared is None:
+        return Verdict(task, limit, None, False if REFERENCE in amounts and amount is None else None)
+    return Verdict(task, limit, amount / compared, amount <= limit.most * compared)
+
+
+def budgets_table(verdicts: list[Verdict]) -> list[list[str]]:
+    """Header and rows as text."""
+    words = {True: "yes", False: "no", None: "unknown"}
+    header = ["budget", "at most", "measured", "reached"]
+    return [header, *([v.task.title, v.show(v.limit.most), v.show(v.measured), words[v.reached]] for v in verdicts)]
 
 
 def as_text(rows: list[list[str]]) -> str:
@@ -84,7 +128,7 @@ def remarks(tasks: list[Task], results: Results, peers: list[Peer]) -> list[str]
     for task in tasks:
         for name, result in results[task.name].items():
             if result.reason not in ("", "-"):
-                lines.append(f"{task.title}: {name} gave no time: {result.reason}")
+                lines.append(f"{task.title}: {name} failed: {result.reason}")
         lines += differences(task, results[task.name])
     return lines
 

@@ -22,10 +22,13 @@ from .tasks import Kind, Task
 ROOT = Path(__file__).resolve().parent.parent
 PAUSE = 0.05  # seconds between peers, in which the thread pool of the last one falls asleep
 LONGEST_ANSWER = 300.0  # seconds
+LONGEST_END = 10.0  # seconds
 FRESH_SAMPLES = 3
-PATIENCE = 5.0  # seconds of first calls after which a peer is not asked for another
+PATIENCE = 5.0  # seconds of one task after which a peer is not asked for another sample
 # Where the peers look for a folder that outlives the process. (MLX keeps what it compiled below TMPDIR.)
 CACHE_VARIABLES = ("HOME", "XDG_CACHE_HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
+# Peers compile, and Python keeps the byte code of what is imported, as for a package that pip has installed.
+UNWANTED_VARIABLES = ("WEFT_DISABLE_COMPILE", "PYTHONDONTWRITEBYTECODE")
 # Arrays of a task's size that a peer may hold at once: input, output, and what eager code leaves between.
 ARRAYS_HELD = 4
 IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
@@ -33,15 +36,31 @@ IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_c
 
 @dataclass
 class Measured:
-    """What a peer gave for a task: times, or the reason why there are none."""
+    """What a peer gave for a task: samples (in the task's unit), or the reason why there are none."""
 
-    times: list[float] = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)
     reason: str = ""
     fingerprint: float | None = None
+    spent: float = 0.0  # seconds that the samples took altogether, with what is around them
 
-    def seconds(self, task: Task) -> float | None:
-        """The median time of what the task's title says."""
-        return median(self.times) / task.repeats if self.times else None
+    def median(self, task: Task) -> float | None:
+        """The median of what the task's title says."""
+        return median(self.samples) / task.repeats if self.samples else None
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether another sample is possible, and not too expensive."""
+        return not self.reason and self.spent <= PATIENCE
+
+    def collect(self, answer: dict[str, Any]) -> None:
+        """Adds a worker's samples, or says why there are none."""
+        if answer.get("missing"):
+            self.reason = "-"
+        elif "error" in answer:
+            self.reason, self.samples = answer["error"], []
+        self.samples += answer.get("samples", [])
+        self.spent += answer.get("spent", 0.0)
+        self.fingerprint = answer.get("fingerprint", self.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,7 @@ class Peer:
 
 def environment(name: str, threads: int, cache: Path | None = None) -> dict[str, str]:
     """The variables of a peer's process: the same number of threads for all, and its caches on disk."""
-    variables = {key: value for key, value in os.environ.items() if key != "WEFT_DISABLE_COMPILE"}
+    variables = {key: value for key, value in os.environ.items() if key not in UNWANTED_VARIABLES}
     for variable in ("WEFT", "OMP", "OPENBLAS", "MKL"):
         variables[f"{variable}_NUM_THREADS"] = str(threads)
     variables["JAX_PLATFORMS"] = "cpu"
@@ -92,16 +111,28 @@ class Connection:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request; a process that died or takes too long gives a reason."""
-        if self.process.poll() is not None or self.process.stdin is None:
+        if self.ended or self.process.stdin is None:
             return {"error": "its process has ended"}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return self._read()
+        start = time.perf_counter()
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return {"error": "its process has ended"}
+        return self._read() | {"spent": time.perf_counter() - start}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self.process.poll() is not None
 
     def close(self) -> None:
-        """Ends the process."""
-        self.process.kill()
-        self.process.communicate()
+        """Ends the process; it may finish what it does at its end, such as filling caches."""
+        try:
+            self.process.communicate(timeout=LONGEST_END)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
         self.log.close()
 
     def _read(self) -> dict[str, Any]:
@@ -166,7 +197,7 @@ class Session:
         self.peers, self.threads, self.rounds, self.budget, self.tell = peers, threads, rounds, budget, tell
 
     def run(self, tasks: list[Task]) -> dict[str, dict[str, Measured]]:
-        """Medians by task and peer; tasks in warm processes first, because these share their processes."""
+        """Samples by task and peer; tasks in warm processes first, because these share their processes."""
         results: dict[str, dict[str, Measured]] = {}
         steady = [task for task in tasks if not task.fresh]
         if steady:
@@ -176,7 +207,9 @@ class Session:
             finally:
                 for worker in workers.values():
                     worker.close()
-        results |= {task.name: self._fresh(task) for task in tasks if task.fresh}
+        with tempfile.TemporaryDirectory() as folder:
+            caches = Caches(Path(folder))
+            results |= {task.name: self._fresh(task, caches) for task in tasks if task.fresh}
         return results
 
     def _steady(self, task: Task, workers: dict[str, Connection]) -> dict[str, Measured]:
@@ -185,67 +218,89 @@ class Session:
         if free is not None and needed > free:
             reason = f"needs {needed / 2**30:.0f} GiB for all peers at once, {free / 2**30:.0f} are free"
             return {name: Measured(reason=reason) for name in workers}
+        for name, worker in workers.items():
+            if worker.ended:
+                worker.close()
+                workers[name] = Connection(name, self.threads)
         results = {name: self._prepare(task, worker) for name, worker in workers.items()}
         for _ in range(self.rounds):
             for name, result in results.items():
-                if not result.reason:
+                if result.wants_more:
                     time.sleep(PAUSE)
-                    collect(workers[name].ask({"do": "sample", "budget": self.budget}), result)
+                    result.collect(workers[name].ask({"do": "sample", "budget": self.budget}))
         for worker in workers.values():
             worker.ask({"do": "release"})
         return results
 
     def _prepare(self, task: Task, worker: Connection) -> Measured:
-        answer = worker.ask({"do": "prepare", "method": task.method, "arguments": task.arguments})
-        result = Measured(fingerprint=answer.get("fingerprint"))
-        collect(answer, result)
+        result = Measured()
+        result.collect(worker.ask({"do": "prepare", **work_of(task)}))
+        result.spent = 0.0
         return result
 
-    def _fresh(self, task: Task) -> dict[str, Measured]:
+    def _fresh(self, task: Task, caches: Caches) -> dict[str, Measured]:
         self.tell(task.title)
         results = {name: Measured() for name in self.peers}
-        with tempfile.TemporaryDirectory() as filled:
-            for turn in range(min(self.rounds, FRESH_SAMPLES) + (task.kind is Kind.SECOND_PROCESS)):
-                for name, result in results.items():
-                    if result.reason or sum(result.times) > PATIENCE:
-                        continue
-                    answer = self._fresh_sample(task, name, Path(filled) / name)
-                    if turn == 0 and task.kind is Kind.SECOND_PROCESS:
-                        answer.pop("seconds", None)  # This was the first process.
-                    collect(answer, result)
+        for _ in range(min(self.rounds, FRESH_SAMPLES)):
+            for name, result in results.items():
+                if result.wants_more:
+                    result.collect(self._fresh_sample(task, name, caches))
         return results
 
-    def _fresh_sample(self, task: Task, name: str, filled: Path) -> dict[str, Any]:
+    def _fresh_sample(self, task: Task, name: str, caches: Caches) -> dict[str, Any]:
         if task.kind is Kind.IMPORT:
-            return self._import_sample(name)
-        with tempfile.TemporaryDirectory() as empty:
-            cache = filled if task.kind is Kind.SECOND_PROCESS else Path(empty)
-            cache.mkdir(exist_ok=True)
-            with connection(name, self.threads, cache) as worker:
-                if "error" in worker.hello:
-                    return worker.hello
-                return worker.ask({"do": "first", "method": task.method, "arguments": task.arguments})
+            return import_sample(name, self.threads)
+        first = {"do": "first", **work_of(task)}
+        if task.kind is Kind.FIRST_CALL:
+            return self._ask_fresh(name, first, caches.fresh(task, name))
+        filled = caches.filled(task, name)
+        if filled is None:
+            filled = caches.fresh(task, name)
+            answer = self._ask_fresh(name, first, filled)
+            if "samples" not in answer:
+                return answer
+        return self._ask_fresh(name, first if task.kind is Kind.SECOND_PROCESS else first | {"do": "memory"}, filled)
 
-    def _import_sample(self, name: str) -> dict[str, Any]:
-        module = PEERS[name].imports
-        if not module:
-            return {"missing": True}
-        finished = subprocess.run(
-            [interpreter(name), "-c", IMPORT.format(module)],
-            env=environment(name, self.threads),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if finished.returncode:
-            return {"error": finished.stderr.strip().splitlines()[-1]}
-        return {"seconds": [float(finished.stdout)]}
+    def _ask_fresh(self, name: str, request: dict[str, Any], cache: Path) -> dict[str, Any]:
+        with connection(name, self.threads, cache) as worker:
+            return worker.hello if "error" in worker.hello else worker.ask(request)
 
 
-def collect(answer: dict[str, Any], result: Measured) -> None:
-    """Adds an answer's times to a result, or says why there are none."""
-    if answer.get("missing"):
-        result.reason = "-"
-    elif "error" in answer:
-        result.reason, result.times = answer["error"], []
-    result.times += answer.get("seconds", [])
+class Caches:
+    """Folders in which peers keep what they have compiled, by peer and work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.latest: dict[tuple[str, str], Path] = {}
+
+    def fresh(self, task: Task, name: str) -> Path:
+        """An empty folder, which will be the filled one of this work."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        self.latest[name, json.dumps(work_of(task))] = folder
+        return folder
+
+    def filled(self, task: Task, name: str) -> Path | None:
+        """The folder that an earlier process with this work has filled."""
+        return self.latest.get((name, json.dumps(work_of(task))))
+
+
+def work_of(task: Task) -> dict[str, Any]:
+    """How a worker is told which work it is."""
+    return {"method": task.method, "arguments": task.arguments}
+
+
+def import_sample(name: str, threads: int) -> dict[str, Any]:
+    """The time that importing a peer takes in a process of its own."""
+    module = PEERS[name].imports
+    if not module:
+        return {"missing": True}
+    finished = subprocess.run(
+        [interpreter(name), "-c", IMPORT.format(module)],
+        env=environment(name, threads),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if finished.returncode:
+        return {"error": finished.stderr.strip().splitlines()[-1]}
+    return {"samples": [float(finished.stdout)]}

@@ -1,4 +1,4 @@
-"""What is measured, in no framework's terms."""
+"""What is measured, in no framework's terms, and what Weft may take for it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ class Kind(Enum):
     FIRST_CALL = "the first call in a fresh process, with empty caches on disk"
     SECOND_PROCESS = "the first call in a fresh process, after another process has filled the caches on disk"
     IMPORT = "importing the framework in a fresh process"
+    MEMORY = "the most resident memory that data and warm calls add to a process in which something was compiled before"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What Weft may take at most: seconds, or as many times what a peer takes in the same run."""
+
+    most: float = 1.0
+    peer: str = ""
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class Task:
         kind: What one sample is.
         repeats: How many times one call of the work does what the title says.
         memory: Bytes of the largest array, for tasks that not every machine can hold.
+        budget: All the limits that Weft has to keep.
     """
 
     name: str
@@ -40,39 +50,97 @@ class Task:
     kind: Kind = Kind.STEADY
     repeats: int = 1
     memory: int = 0
+    budget: tuple[Limit, ...] = ()
 
     @property
     def fresh(self) -> bool:
         """Whether each sample needs a process of its own."""
         return self.kind is not Kind.STEADY
 
+    @property
+    def unit(self) -> str:
+        """What a sample counts."""
+        return "bytes" if self.kind is Kind.MEMORY else "seconds"
 
-def by_rows(name: str, title: str, method: str, shape: tuple[int, ...]) -> Task:
+
+def on_array(name: str, title: str, method: str, shape: tuple[int, ...], *budget: Limit) -> Task:
     """A task on one large array of that shape."""
     title = f"{title}, {'x'.join(map(str, shape))}"
-    return Task(name, title, method, {"shape": shape}, memory=prod(shape) * FLOAT32_BYTES)
+    return Task(name, title, method, {"shape": shape}, memory=prod(shape) * FLOAT32_BYTES, budget=budget)
 
 
+def seconds(most: float | None) -> tuple[Limit, ...]:
+    """A budget of that many seconds, or none."""
+    return () if most is None else (Limit(most),)
+
+
+def first_calls(
+    name: str, title: str, method: str, arguments: dict[str, Any], cold: float | None = None, again: float | None = None
+) -> tuple[Task, Task]:
+    """The first call with empty caches on disk, and in a second process, each with its budget in seconds."""
+    return (
+        Task(name, f"{title}, cold", method, arguments, Kind.FIRST_CALL, budget=seconds(cold)),
+        Task(
+            f"{name}-again",
+            f"{title}, second process",
+            method,
+            arguments,
+            Kind.SECOND_PROCESS,
+            budget=seconds(again),
+        ),
+    )
+
+
+CUBE = (32, 1000, 1024)
+LARGE_CUBE = (32, 1000, 4096)
+ROWS = (32000, 1024)
 BUILDS = 100  # operations built in one call of that task
-ROWS, COLUMNS = 4096, 100
+PAIRS, PAIR_COLUMNS = 4096, 100
+POINTS, DIMENSIONS = 2000, 16
+TINY = {"shape": (16,)}
+MLP = {"batch": 64}
+LARGE_MLP = {"batch": 1024}
+GPT = {"layers": 4, "width": 256, "heads": 4, "context": 128, "batch": 8}
+
+NEAR_COPY = Limit(1.5, "copy")
+FASTEST = (Limit(peer="jax"), Limit(peer="torch"), Limit(peer="mlx"))
+FRUGAL = (Limit(peer="jax"),)
 
 TASKS = (
-    by_rows("gelu-1024", "gelu", "gelu", (32, 1000, 1024)),
-    by_rows("gelu-4096", "gelu", "gelu", (32, 1000, 4096)),
-    by_rows("softmax", "softmax of rows", "softmax", (32, 1000, 1024)),
-    by_rows("layer-norm", "layer norm of rows", "layer_norm", (32, 1000, 1024)),
-    by_rows("logsumexp", "log-sum-exp of rows", "logsumexp", (32, 1000, 1024)),
+    on_array("gelu-1024", "gelu", "gelu", CUBE),
+    on_array("gelu-4096", "gelu", "gelu", LARGE_CUBE, Limit(1.2, "copy"), Limit(peer="jax"), Limit(peer="torch")),
+    on_array("softmax", "softmax of rows", "softmax", CUBE, NEAR_COPY),
+    on_array("layer-norm", "layer norm of rows", "layer_norm", CUBE, NEAR_COPY),
+    on_array("logsumexp", "log-sum-exp of rows", "logsumexp", CUBE, NEAR_COPY),
+    on_array("variance", "variance of rows", "variance", CUBE),
+    on_array("rms-norm", "RMS norm of rows", "rms_norm", CUBE),
+    on_array("cross-entropy", "cross entropy of rows", "cross_entropy", ROWS),
+    on_array("softmax-gradient", "gradient of softmax of rows", "softmax_gradient", CUBE),
+    on_array("layer-norm-gradient", "gradient of layer norm of rows", "layer_norm_gradient", CUBE),
+    on_array("sum", "sum", "sum_all", CUBE),
+    on_array("sum-columns", "sum over axis 0", "sum_first_axis", ROWS),
+    on_array("sum-slices", "sum over axis 0", "sum_first_axis", CUBE),
+    Task(
+        "distances",
+        f"squared distances of all pairs, {POINTS}x{POINTS}x{DIMENSIONS}",
+        "distances",
+        {"count": POINTS, "dimensions": DIMENSIONS},
+        memory=POINTS**2 * DIMENSIONS * FLOAT32_BYTES,
+    ),
     Task("matmul", "matmul, 1024x1024", "matmul", {"size": 1024}),
-    Task("call", "compiled call, gelu of 16 elements", "gelu", {"shape": (16,)}),
-    Task("build", "building an operation", "build", {"count": BUILDS}, repeats=BUILDS),
-    Task("small", "evaluating x + x, 16 elements", "add", {"shape": (16,)}),
-    Task("vmap", f"vmap of an addition, {ROWS} rows", "vmap_add", {"rows": ROWS, "columns": COLUMNS}),
-    Task("loop", f"the same in a Python loop, {ROWS} rows", "loop_add", {"rows": ROWS, "columns": COLUMNS}),
-    Task("step-64", "training step of an MLP, batch 64", "train", {"batch": 64}),
-    Task("step-1024", "training step of an MLP, batch 1024", "train", {"batch": 1024}),
-    Task("compile-gelu", "first call of compiled gelu, cold", "gelu", {"shape": (16,)}, Kind.FIRST_CALL),
-    Task("compile-gelu-again", "the same in a second process", "gelu", {"shape": (16,)}, Kind.SECOND_PROCESS),
-    Task("compile-step", "first call of that training step, cold", "train", {"batch": 64}, Kind.FIRST_CALL),
-    Task("compile-step-again", "the same in a second process", "train", {"batch": 64}, Kind.SECOND_PROCESS),
-    Task("import", "import", kind=Kind.IMPORT),
+    Task("call", "compiled call, gelu of 16 elements", "gelu", TINY, budget=(Limit(5e-6), Limit(peer="jax"))),
+    Task("build", "building an operation", "build", {"count": BUILDS}, repeats=BUILDS, budget=seconds(1.5e-6)),
+    Task("small", "evaluating x + x, 16 elements", "add", TINY, budget=seconds(12e-6)),
+    Task("vmap", f"vmap of an addition, {PAIRS} rows", "vmap_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
+    Task("loop", f"the same in a Python loop, {PAIRS} rows", "loop_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
+    Task("step-64", "training step of an MLP, batch 64", "train", MLP, budget=FASTEST),
+    Task("step-1024", "training step of an MLP, batch 1024", "train", LARGE_MLP, budget=FASTEST),
+    Task("gpt", "training step of a small GPT", "train_gpt", GPT, budget=FASTEST),
+    *first_calls("compile-kernel", "code generation of the kernel of gelu", "generate_kernel", TINY, 12e-3, 0.5e-3),
+    *first_calls("compile-gelu", "first call of compiled gelu", "gelu", TINY),
+    *first_calls("compile-step", "first call of the MLP's step", "train", MLP, 0.3, 0.1),
+    *first_calls("compile-gpt", "first call of the GPT's step", "train_gpt", GPT, 1.5, 0.5),
+    Task("memory-step", "memory of training the MLP, batch 1024", "train", LARGE_MLP, Kind.MEMORY, budget=FRUGAL),
+    Task("memory-gpt", "memory of training the GPT", "train_gpt", GPT, Kind.MEMORY, budget=FRUGAL),
+    Task("import", "import", kind=Kind.IMPORT, budget=seconds(0.25)),
 )

@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from . import memory
 from .peers import PEERS, Work, make_peer
 
 WARM_UP_CALLS = 3
 SHORTEST_SAMPLE = 2e-3  # seconds; faster work is called several times per sample
 COMPARED = 1000  # elements of the result
+SMALL = (16,)  # a shape for which only the compiler takes memory
+MEMORY_CALLS = 2
 
 
 def set_affinity(threads: int) -> None:
@@ -41,6 +44,8 @@ def seconds(work: Work, calls: int = 1) -> float:
 
 def fingerprint(result: Any) -> float:
     """A number by which the results of different peers are compared."""
+    if isinstance(result, (tuple, list)):
+        return sum(map(fingerprint, result))
     return float(np.abs(np.asarray(result, dtype=np.float64).reshape(-1)[:COMPARED]).sum())
 
 
@@ -66,9 +71,10 @@ class Worker:
         self.work = prepared
         for _ in range(WARM_UP_CALLS - 1):
             prepared()
-        result = fingerprint(prepared()) if self.entry.computes else None
-        self.calls = math.ceil(SHORTEST_SAMPLE / max(seconds(prepared), 1e-9))
-        return {"fingerprint": result}
+        start = time.perf_counter()
+        result = prepared()
+        self.calls = math.ceil(SHORTEST_SAMPLE / max(time.perf_counter() - start, 1e-9))
+        return {"fingerprint": self._fingerprint(result)}
 
     def sample(self, budget: float) -> dict[str, Any]:
         """Times of calls, as many as fit into `budget` seconds, and at least one."""
@@ -80,18 +86,44 @@ class Worker:
             times.append(seconds(self.work, self.calls))
         gc.enable()
         gc.collect()
-        return {"seconds": times}
+        return {"samples": times}
 
     def first(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The time of the first call; what comes before it (imports, data) does not count."""
         work = self._make(method, arguments)
-        return {"missing": True} if work is None else {"seconds": [seconds(work)]}
+        if work is None:
+            return {"missing": True}
+        start = time.perf_counter()
+        result = work()
+        return {"samples": [time.perf_counter() - start], "fingerprint": self._fingerprint(result)}
+
+    def memory(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The most memory that data and warm calls add, once the peer's compiler is loaded.
+
+        The data belong to it, because some peers make them when they are used first.
+        """
+        if not hasattr(self.peer, method):
+            return {"missing": True}
+        self.peer.gelu(SMALL)()
+        before = memory.resident()
+        work = self._make(method, arguments)
+        assert work is not None, "a method that exists gave no work"
+        for _ in range(WARM_UP_CALLS):
+            work()
+        gc.collect()
+        memory.forget_peak()
+        for _ in range(MEMORY_CALLS):
+            result = work()
+        return {"samples": [memory.peak() - before], "fingerprint": self._fingerprint(result)}
 
     def release(self) -> dict[str, Any]:
         """Lets go of the work and its data."""
         self.work = None
         gc.collect()
         return {}
+
+    def _fingerprint(self, result: Any) -> float | None:
+        return fingerprint(result) if self.entry.computes else None
 
     def _make(self, method: str, arguments: dict[str, Any]) -> Work | None:
         maker = getattr(self.peer, method, None)
@@ -103,8 +135,14 @@ def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
     try:
         reply: dict[str, Any] = getattr(worker, request.pop("do"))(**request)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": brief(error)}
     return reply
+
+
+def brief(error: Exception) -> str:
+    """An error in one line."""
+    first, *_ = str(error).splitlines() or ["no message"]
+    return f"{type(error).__name__}: {first}"
 
 
 def main() -> None:
@@ -117,7 +155,7 @@ def main() -> None:
     try:
         worker = Worker(name, threads)
     except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
+        print(json.dumps({"error": brief(error)}), file=answers, flush=True)
         return
     print(json.dumps(worker.describe()), file=answers, flush=True)
     for line in sys.stdin:

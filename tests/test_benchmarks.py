@@ -3,30 +3,61 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import report
-from benchmarks.peers import LAYERS, floats, make_peer, row_pairs
-from benchmarks.session import Measured, Peer, Session
-from benchmarks.tasks import TASKS, Kind, Task
+from benchmarks import memory, report
+from benchmarks.peers import LAYERS, NORM_EPSILON, classes, floats, gpt, make_peer, row_pairs
+from benchmarks.session import Caches, Measured, Peer, Session
+from benchmarks.tasks import TASKS, Kind, Limit, Task
+from weft.compiler.codegen import kernels
 
 SHAPE = (3, 5, 7)
+reads_proc = pytest.mark.skipif(not memory.STATUS.exists(), reason="the resident memory is read from /proc")
+TINY_GPT = {"layers": 2, "width": 16, "heads": 4, "context": 12, "batch": 3}
+
+
+def normal(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + NORM_EPSILON)
+
+
+def softmax(x):
+    exponentials = np.exp(x - x.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def gelu(x):
+    return x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2
 
 
 def layer_norm(x):
     """With the scale and shift that the peers use."""
-    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    return normal * floats(x.shape[-1], seed=1) + floats(x.shape[-1], seed=2)
+    return normal(x) * floats(x.shape[-1], seed=1) + floats(x.shape[-1], seed=2)
 
 
-ELEMENTWISE = {
-    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2,
-    "softmax": lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
+def rms_norm(x):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + NORM_EPSILON) * floats(x.shape[-1], seed=1)
+
+
+def softmax_gradient(x):
+    weighted = softmax(x) * floats(*x.shape, seed=1)
+    return weighted - softmax(x) * weighted.sum(-1, keepdims=True)
+
+
+OF_ONE_ARRAY: dict[str, Callable[..., Any]] = {
+    "gelu": gelu,
+    "softmax": softmax,
     "logsumexp": lambda x: np.log(np.exp(x).sum(-1)),
+    "variance": lambda x: x.var(-1),
+    "rms_norm": rms_norm,
     "layer_norm": layer_norm,
+    "softmax_gradient": softmax_gradient,
+    "sum_all": np.sum,
+    "sum_first_axis": lambda x: x.sum(0),
     "add": lambda x: x + x,
 }
 
@@ -36,10 +67,33 @@ def weft_peer():
     return make_peer("weft", threads=1)
 
 
-@pytest.mark.parametrize("method", ELEMENTWISE)
+@pytest.mark.parametrize("method", OF_ONE_ARRAY)
 def test_the_work_computes_what_its_name_says(weft_peer, method):
     work = getattr(weft_peer, method)(SHAPE)
-    np.testing.assert_allclose(np.array(work()), ELEMENTWISE[method](floats(*SHAPE)), rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(np.array(work()), OF_ONE_ARRAY[method](floats(*SHAPE)), rtol=2e-5, atol=2e-6)
+
+
+def test_cross_entropy_of_rows(weft_peer):
+    x, labels = floats(6, 9), classes(6, 9)
+    expected = -np.log(softmax(x)[np.arange(6), labels])
+    np.testing.assert_allclose(np.array(weft_peer.cross_entropy((6, 9))()), expected, rtol=1e-5)
+
+
+def test_the_gradient_of_layer_norm_is_that_of_all_its_arguments(weft_peer):
+    x, scale, cotangent = floats(*SHAPE), floats(SHAPE[-1], seed=1), floats(*SHAPE, seed=3)
+    scaled = scale * cotangent
+    centered = scaled - scaled.mean(-1, keepdims=True)
+    along = normal(x) * (normal(x) * scaled).mean(-1, keepdims=True)
+    in_x = (centered - along) / np.sqrt(x.var(-1, keepdims=True) + NORM_EPSILON)
+    expected = in_x, (normal(x) * cotangent).sum((0, 1)), cotangent.sum((0, 1))
+    for gradient, right in zip(weft_peer.layer_norm_gradient(SHAPE)(), expected, strict=True):
+        np.testing.assert_allclose(np.array(gradient), right, rtol=1e-4, atol=1e-5)
+
+
+def test_distances_of_all_pairs(weft_peer):
+    x, y = floats(4, 3), floats(4, 3, seed=1)
+    expected = np.linalg.norm(x[:, None] - y[None], axis=-1) ** 2
+    np.testing.assert_allclose(np.array(weft_peer.distances(4, 3)()), expected, rtol=1e-5)
 
 
 def test_vmap_and_loop_and_matmul(weft_peer):
@@ -57,6 +111,53 @@ def test_the_training_step_learns(weft_peer):
     assert losses[-1] < losses[0] / 2
 
 
+def mean_loss_of_gpt(sizes: gpt.Sizes) -> float:
+    """The loss at the initial values, in NumPy."""
+    values = gpt.initial_values(sizes)
+    tokens, following = gpt.windows(sizes)
+
+    def linear(layer, x):
+        return x @ layer["weight"].T + layer.get("bias", 0)
+
+    def attention(mixed):
+        by_head = mixed.reshape(sizes.batch, sizes.context, 3, sizes.heads, -1)
+        queries, keys, values = by_head.transpose(2, 0, 3, 1, 4)
+        scores = queries @ keys.swapaxes(-1, -2) / math.sqrt(queries.shape[-1])
+        later = np.triu(np.ones((sizes.context, sizes.context), dtype=bool), 1)
+        weights = softmax(np.where(later, -np.inf, scores))
+        return (weights @ values).swapaxes(1, 2).reshape(sizes.batch, sizes.context, -1)
+
+    x = values["tokens"]["weight"][tokens] + values["positions"]
+    for block in values["blocks"]:  # scales are one and shifts zero at the beginning
+        x = x + linear(block["attended"], attention(linear(block["mixed"], normal(x))))
+        x = x + linear(block["narrowed"], gelu(linear(block["widened"], normal(x))))
+    likely = softmax(linear(values["head"], normal(x)))
+    return -np.log(np.take_along_axis(likely, following[..., None], -1)).mean()
+
+
+def test_the_gpt_computes_what_it_should_and_learns(weft_peer):
+    step = weft_peer.train_gpt(**TINY_GPT)
+    losses = [step().item() for _ in range(40)]
+    assert losses[0] == pytest.approx(mean_loss_of_gpt(gpt.Sizes(**TINY_GPT)), rel=1e-5)
+    assert losses[-1] < losses[0] - 1
+
+
+@pytest.mark.parametrize(("method", "arguments"), [("train", {"batch": 8}), ("train_gpt", TINY_GPT)])
+def test_training_in_mlx_gives_the_same_losses(weft_peer, method, arguments):
+    pytest.importorskip("mlx.core")
+    steps = [getattr(peer, method)(**arguments) for peer in (weft_peer, make_peer("mlx", threads=1))]
+    for _ in range(3):
+        ours, theirs = (step().item() for step in steps)
+        assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_code_generation_is_that_of_the_kernel_of_gelu(weft_peer):
+    assert weft_peer.generate_kernel((16,))() != 0
+    before = kernels.generated
+    weft_peer.gelu((16,))()
+    assert kernels.generated == before
+
+
 def test_every_task_is_one_that_weft_has(weft_peer):
     assert len({task.name for task in TASKS}) == len(TASKS)
     assert [task.name for task in TASKS if task.kind is not Kind.IMPORT and not hasattr(weft_peer, task.method)] == []
@@ -69,11 +170,45 @@ def test_a_session_measures_in_processes_of_their_own_and_says_what_is_missing()
     cold = Task("cold", "cold", "add", {"shape": (16,)}, Kind.FIRST_CALL)
     said: list[str] = []
     results = Session(["numpy"], threads=1, rounds=2, budget=0.01, tell=said.append).run([task, unknown, wrong, cold])
-    assert len(results["small"]["numpy"].times) >= 2
-    assert len(results["cold"]["numpy"].times) == 2
+    assert len(results["small"]["numpy"].samples) >= 2
+    assert len(results["cold"]["numpy"].samples) == 2
     assert results["unknown"]["numpy"].reason == "-"
     assert results["wrong"]["numpy"].reason.startswith("ValueError")
     assert said == ["small", "unknown", "wrong", "cold"]
+
+
+@reads_proc
+def test_memory_is_measured_in_a_process_that_finds_filled_caches():
+    task = Task("memory", "memory", "train", {"batch": 8}, Kind.MEMORY)
+    (result,) = (
+        Session(["weft"], threads=1, rounds=1, budget=0.01, tell=lambda line: None).run([task])["memory"].values()
+    )
+    assert result.reason == ""
+    assert result.samples[0] > 2**20
+
+
+@reads_proc
+def test_the_peak_of_the_resident_memory_is_seen_and_forgotten():
+    size = 2**26
+    memory.forget_peak()
+    before = memory.resident()
+    np.ones(size, dtype=np.uint8)
+    assert memory.peak() - before > 0.9 * size
+    memory.forget_peak()
+    assert memory.peak() - before < 0.1 * size
+
+
+def test_a_second_process_gets_the_folder_that_a_first_one_with_the_same_work_has_filled(tmp_path):
+    cold, again = (
+        Task("name", "title", "add", {"shape": (1,)}, kind) for kind in (Kind.FIRST_CALL, Kind.SECOND_PROCESS)
+    )
+    caches = Caches(tmp_path)
+    assert caches.filled(again, "jax") is None
+    folders = [caches.fresh(cold, "jax") for _ in range(2)]
+    assert folders[0] != folders[1]
+    assert caches.filled(again, "jax") == folders[1]
+    assert caches.filled(again, "torch") is None
+    assert caches.filled(Task("name", "title", "add", {"shape": (2,)}), "jax") is None
 
 
 def test_the_table_gives_times_and_ratios():
@@ -88,6 +223,39 @@ def test_the_table_gives_times_and_ratios():
     assert report.as_text(rows).splitlines()[1] == "work  2 ms  4 ms (2x)      -"
 
 
+def test_memory_is_shown_in_mebibytes():
+    task = Task("a", "memory", "train", kind=Kind.MEMORY)
+    results = {"a": {"weft": Measured([2.0**21, 2.0**22, 2.0**22]), "jax": Measured([2.0**23])}}
+    assert report.table([task], results, ["weft", "jax"])[1] == ["memory", "4 MiB", "8 MiB (2x)"]
+
+
+def test_budgets_are_judged_by_the_same_run():
+    absolute, relative = Limit(2e-3), Limit(1.5, "copy")
+    task = Task("a", "work", "add", budget=(absolute, relative))
+    measured = {"weft": Measured([3e-3]), "copy": Measured([2e-3])}
+    verdicts = [report.verdict(task, limit, measured) for limit in task.budget]
+    assert report.budgets_table(verdicts) == [
+        ["budget", "at most", "measured", "reached"],
+        ["work", "2 ms", "3 ms", "no"],
+        ["work", "1.5 x copy", "1.5 x copy", "yes"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "shown"),
+    [
+        ({"weft": Measured([1.0]), "jax": Measured(reason="no")}, ["-", "unknown"]),
+        ({"weft": Measured([1.0])}, ["-", "unknown"]),
+        ({"jax": Measured([1.0])}, ["-", "unknown"]),
+        ({"weft": Measured(reason="no"), "jax": Measured([1.0])}, ["failed", "no"]),
+    ],
+)
+def test_a_budget_without_figures_is_unknown_and_one_at_which_weft_failed_is_not_reached(measured, shown):
+    task = Task("a", "work", "add", budget=(Limit(peer="jax"),))
+    table = report.budgets_table([report.verdict(task, task.budget[0], measured)])
+    assert table[1] == ["work", "1 x jax", *shown]
+
+
 def test_remarks_name_missing_peers_failures_and_results_that_differ():
     task = Task("a", "work", "add")
     peers = [Peer("mlx", python=Path("python"), missing="not installed")]
@@ -99,6 +267,6 @@ def test_remarks_name_missing_peers_failures_and_results_that_differ():
     }
     assert report.remarks([task], {"a": measured}, peers) == [
         "mlx is missing: not installed",
-        "work: numpy gave no time: ValueError: no",
+        "work: numpy failed: ValueError: no",
         "work: torch computes something else than weft (nan instead of 10)",
     ]

@@ -10,6 +10,7 @@ import weft.core as mx
 from weft.__main__ import main
 from weft.demo import __main__ as demo
 from weft.demo import comparison, digits, picture
+from weft.runtime import disk_cache
 
 
 def test_info_names_versions_and_the_processor(capsys):
@@ -21,7 +22,24 @@ def test_info_names_versions_and_the_processor(capsys):
     assert "missing" not in printed
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["info", "--fast"]])
+def test_the_disk_cache_can_be_looked_at_and_emptied(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WEFT_DISK_CACHE", "1")
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "base"))
+    disk_cache.from_environment().put(bytes(32), b"payload")
+    for arguments, count in ((["cache"], 1), (["cache", "--clear"], 0), (["cache"], 0)):
+        assert main(arguments) == 0
+        assert capsys.readouterr().out.startswith(f"{tmp_path / 'base' / 'kernels'} ({count} entries")
+
+
+def test_without_a_disk_cache_there_is_a_reason(monkeypatch, capsys):
+    monkeypatch.setenv("WEFT_DISK_CACHE", "0")
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == "none: WEFT_DISK_CACHE is 0\n"
+    assert main(["cache", "--clear"]) == 1
+    assert "WEFT_DISK_CACHE is 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["info", "--fast"], ["cache", "--fast"]])
 def test_an_unknown_command_is_an_error_with_a_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)

@@ -24,7 +24,7 @@ LAYERS = (64, 256, 256, 10)
 LEARNING_RATE = 1e-3
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
-LAYER_NORM_EPSILON = 1e-5
+NORM_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PeerEntry:
 
 
 PEERS = {
-    "weft": PeerEntry("benchmarks.peers.mlx_style", "WeftPeer", "weft.core"),
+    "weft": PeerEntry("benchmarks.peers.weft_peer", "WeftPeer", "weft.core"),
     "mlx": PeerEntry("benchmarks.peers.mlx_style", "MlxPeer", "mlx.core"),
     "jax": PeerEntry("benchmarks.peers.jax_peer", "JaxPeer", "jax.numpy"),
     "torch": PeerEntry("benchmarks.peers.torch_peer", "TorchPeer", "torch"),
@@ -58,11 +58,15 @@ def floats(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).random(shape, dtype=np.float32) * np.float32(8) - np.float32(4)
 
 
+def classes(count: int, end: int) -> npt.NDArray[np.int32]:
+    """As many classes, below `end`."""
+    return np.random.default_rng(2).integers(end, size=count, dtype=np.int32)
+
+
 def training_data(batch: int) -> tuple[Floats, npt.NDArray[np.int32]]:
     """A batch of images (between 0 and 1) and labels."""
     images = np.random.default_rng(1).random((batch, LAYERS[0]), dtype=np.float32)
-    labels = np.random.default_rng(2).integers(LAYERS[-1], size=batch, dtype=np.int32)
-    return images, labels
+    return images, classes(batch, LAYERS[-1])
 
 
 def initial_parameters() -> list[tuple[Floats, Floats]]:

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
-    LAYER_NORM_EPSILON,
     LEARNING_RATE,
+    NORM_EPSILON,
     Work,
+    classes,
     floats,
+    gpt,
     initial_parameters,
     row_pairs,
     training_data,
@@ -39,13 +41,46 @@ class JaxPeer:
     def logsumexp(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: jax.nn.logsumexp(x, axis=-1), floats(*shape))
 
-    def layer_norm(self, shape: tuple[int, ...]) -> Work:
-        def normalize(x: Any, scale: Any, shift: Any) -> Any:
-            centered = x - jnp.mean(x, axis=-1, keepdims=True)
-            variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-            return centered * jax.lax.rsqrt(variance + LAYER_NORM_EPSILON) * scale + shift
+    def variance(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: jnp.var(x, axis=-1), floats(*shape))
 
+    def sum_all(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(jnp.sum, floats(*shape))
+
+    def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: jnp.sum(x, axis=0), floats(*shape))
+
+    def rms_norm(self, shape: tuple[int, ...]) -> Work:
+        def normalize(x: Any, scale: Any) -> Any:
+            return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + NORM_EPSILON) * scale
+
+        return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1))
+
+    def cross_entropy(self, shape: tuple[int, int]) -> Work:
+        return self._compiled(losses, floats(*shape), classes(*shape))
+
+    def softmax_gradient(self, shape: tuple[int, ...]) -> Work:
+        def gradient(x: Any, cotangent: Any) -> Any:
+            return jax.vjp(lambda x: jax.nn.softmax(x, axis=-1), x)[1](cotangent)[0]
+
+        return self._compiled(gradient, floats(*shape), floats(*shape, seed=1))
+
+    def layer_norm(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1), floats(shape[-1], seed=2))
+
+    def layer_norm_gradient(self, shape: tuple[int, ...]) -> Work:
+        def gradients(x: Any, scale: Any, shift: Any, cotangent: Any) -> Any:
+            return jax.vjp(normalize, x, scale, shift)[1](cotangent)
+
+        last = shape[-1]
+        arrays = (floats(*shape), floats(last, seed=1), floats(last, seed=2), floats(*shape, seed=3))
+        inputs = [jnp.asarray(array) for array in arrays]
+        compiled = jax.jit(gradients)
+        return lambda: jax.block_until_ready(compiled(*inputs))
+
+    def distances(self, count: int, dimensions: int) -> Work:
+        points = floats(count, dimensions), floats(count, dimensions, seed=1)
+        return self._compiled(lambda x, y: jnp.sum((x[:, None] - y[None]) ** 2, axis=-1), *points)
 
     def matmul(self, size: int) -> Work:
         return self._compiled(jnp.matmul, floats(size, size), floats(size, size, seed=1))
@@ -62,39 +97,97 @@ class JaxPeer:
         return lambda: jax.block_until_ready([x[row] + y[:, row] for row in range(rows)])
 
     def train(self, batch: int) -> Work:
-        images, labels = map(jnp.asarray, training_data(batch))
-        parameters = jax.tree.map(jnp.asarray, initial_parameters())
-        zeros = jax.tree.map(jnp.zeros_like, parameters)
-        state = (parameters, zeros, jax.tree.map(jnp.copy, zeros), jnp.zeros((), jnp.int32))
-        first_decay, second_decay = ADAM_BETAS
-
-        def mean_loss(parameters: Any) -> Any:
+        def mean_loss(parameters: Any, images: Any, labels: Any) -> Any:
             x = images
             for weight, bias in parameters[:-1]:
                 x = jax.nn.relu(x @ weight.T + bias)
             weight, bias = parameters[-1]
-            scores = x @ weight.T + bias
-            chosen = jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-            return jnp.mean(jax.nn.logsumexp(scores, axis=1) - chosen)
+            return jnp.mean(losses(x @ weight.T + bias, labels))
 
-        def step(state: Any) -> Any:
-            parameters, first, second, count = state
-            loss, gradients = jax.value_and_grad(mean_loss)(parameters)
-            count = count + 1
-            first = jax.tree.map(lambda m, g: first_decay * m + (1 - first_decay) * g, first, gradients)
-            second = jax.tree.map(lambda v, g: second_decay * v + (1 - second_decay) * g * g, second, gradients)
-            rate = LEARNING_RATE / (1 - first_decay**count)
-            correction = jax.lax.rsqrt(1 - jnp.float32(second_decay) ** count)
-            parameters = jax.tree.map(
-                lambda p, m, v: p - rate * m / (jnp.sqrt(v) * correction + ADAM_EPSILON), parameters, first, second
-            )
-            return loss, (parameters, first, second, count)
+        return training(mean_loss, initial_parameters(), 0.0, *training_data(batch))
 
-        compiled = jax.jit(step, donate_argnums=0)
+    def train_gpt(self, **sizes: int) -> Work:
+        chosen = gpt.Sizes(**sizes)
 
-        def work() -> Any:
-            nonlocal state
-            loss, state = jax.block_until_ready(compiled(state))
-            return loss
+        def mean_loss(parameters: Any, tokens: Any, following: Any) -> Any:
+            return jnp.mean(losses(gpt_scores(parameters, tokens, chosen.heads), following))
 
-        return work
+        return training(mean_loss, gpt.initial_values(chosen), gpt.WEIGHT_DECAY, *gpt.windows(chosen))
+
+
+def normalize(x: Any, scale: Any, shift: Any) -> Any:
+    """Layer norm of the last axis."""
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+    return centered * jax.lax.rsqrt(variance + NORM_EPSILON) * scale + shift
+
+
+def losses(scores: Any, labels: Any) -> Any:
+    """The cross entropy of each row."""
+    chosen = jnp.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(scores, axis=-1) - chosen
+
+
+def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) -> Work:
+    """Steps of AdamW; the memory of the state is given to the next state."""
+    arrays = [jnp.asarray(array) for array in batch]
+    parameters = jax.tree.map(jnp.asarray, parameters)
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    state = jax.block_until_ready((parameters, zeros, jax.tree.map(jnp.copy, zeros), jnp.zeros((), jnp.int32)))
+    first_decay, second_decay = ADAM_BETAS
+
+    def step(state: Any, *arrays: Any) -> Any:
+        parameters, first, second, count = state
+        loss, gradients = jax.value_and_grad(mean_loss)(parameters, *arrays)
+        count = count + 1
+        first = jax.tree.map(lambda m, g: first_decay * m + (1 - first_decay) * g, first, gradients)
+        second = jax.tree.map(lambda v, g: second_decay * v + (1 - second_decay) * g * g, second, gradients)
+        rate = LEARNING_RATE / (1 - first_decay**count)
+        correction = jax.lax.rsqrt(1 - jnp.float32(second_decay) ** count)
+        kept = 1 - LEARNING_RATE * weight_decay
+        parameters = jax.tree.map(
+            lambda p, m, v: kept * p - rate * m / (jnp.sqrt(v) * correction + ADAM_EPSILON), parameters, first, second
+        )
+        return loss, (parameters, first, second, count)
+
+    compiled = jax.jit(step, donate_argnums=0)
+
+    def work() -> Any:
+        nonlocal state
+        loss, state = jax.block_until_ready(compiled(state, *arrays))
+        return loss
+
+    return work
+
+
+def gpt_scores(parameters: Any, tokens: Any, heads: int) -> Any:
+    """The model of `gpt`: scores of the byte that follows each byte."""
+    place = jnp.arange(tokens.shape[1])
+    causal = place[:, None] >= place
+    x = parameters["tokens"]["weight"][tokens] + parameters["positions"]
+    for block in parameters["blocks"]:
+        mixed = linear(block["mixed"], normalize_with(block["attention_norm"], x))
+        x = x + linear(block["attended"], attention(mixed, causal, heads))
+        widened = linear(block["widened"], normalize_with(block["mlp_norm"], x))
+        x = x + linear(block["narrowed"], jax.nn.gelu(widened, approximate=False))
+    return normalize_with(parameters["norm"], x) @ parameters["head"]["weight"].T
+
+
+def normalize_with(norm: Any, x: Any) -> Any:
+    """Layer norm with its parameters."""
+    return normalize(x, norm["weight"], norm["bias"])
+
+
+def linear(layer: Any, x: Any) -> Any:
+    """A linear layer with its parameters."""
+    return x @ layer["weight"].T + layer["bias"]
+
+
+def attention(mixed: Any, causal: Any, heads: int) -> Any:
+    """Attention of several heads over queries, keys and values that stand one behind the other."""
+    batch, length, _ = mixed.shape
+    parts = jnp.split(mixed, 3, axis=-1)
+    queries, keys, values = (part.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3) for part in parts)
+    scores = queries @ keys.transpose(0, 1, 3, 2) * queries.shape[-1] ** -0.5
+    weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
+    return (weights @ values).transpose(0, 2, 1, 3).reshape(batch, length, -1)

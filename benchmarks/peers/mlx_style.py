@@ -10,11 +10,13 @@ from typing import Any
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
-    LAYER_NORM_EPSILON,
     LAYERS,
     LEARNING_RATE,
+    NORM_EPSILON,
     Work,
+    classes,
     floats,
+    gpt,
     initial_parameters,
     row_pairs,
     training_data,
@@ -56,15 +58,60 @@ class MlxStylePeer:
         mx = self.mx
         return self._compiled(lambda x: mx.logsumexp(x, axis=-1), floats(*shape))
 
-    def layer_norm(self, shape: tuple[int, ...]) -> Work:
+    def variance(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.var(x, axis=-1), floats(*shape))
+
+    def sum_all(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(self.mx.sum, floats(*shape))
+
+    def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.sum(x, axis=0), floats(*shape))
+
+    def rms_norm(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx
 
-        def normalize(x: Any, scale: Any, shift: Any) -> Any:
-            centered = x - mx.mean(x, axis=-1, keepdims=True)
-            variance = mx.mean(mx.square(centered), axis=-1, keepdims=True)
-            return centered * mx.rsqrt(variance + LAYER_NORM_EPSILON) * scale + shift
+        def normalize(x: Any, scale: Any) -> Any:
+            return x * mx.rsqrt(mx.mean(mx.square(x), axis=-1, keepdims=True) + NORM_EPSILON) * scale
 
-        return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1), floats(shape[-1], seed=2))
+        return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1))
+
+    def cross_entropy(self, shape: tuple[int, int]) -> Work:
+        losses = import_module(f"{self.package}.nn").losses
+        return self._compiled(losses.cross_entropy, floats(*shape), classes(*shape))
+
+    def softmax_gradient(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+
+        def gradient(x: Any, cotangent: Any) -> Any:
+            return mx.vjp(lambda x: mx.softmax(x, axis=-1), [x], [cotangent])[1][0]
+
+        return self._compiled(gradient, floats(*shape), floats(*shape, seed=1))
+
+    def layer_norm(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(self._normalize, floats(*shape), floats(shape[-1], seed=1), floats(shape[-1], seed=2))
+
+    def layer_norm_gradient(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+
+        def gradients(x: Any, scale: Any, shift: Any, cotangent: Any) -> Any:
+            return mx.vjp(self._normalize, [x, scale, shift], [cotangent])[1]
+
+        last = shape[-1]
+        arrays = (floats(*shape), floats(last, seed=1), floats(last, seed=2), floats(*shape, seed=3))
+        return self._compiled(gradients, *arrays)
+
+    def _normalize(self, x: Any, scale: Any, shift: Any) -> Any:
+        mx = self.mx
+        centered = x - mx.mean(x, axis=-1, keepdims=True)
+        variance = mx.mean(mx.square(centered), axis=-1, keepdims=True)
+        return centered * mx.rsqrt(variance + NORM_EPSILON) * scale + shift
+
+    def distances(self, count: int, dimensions: int) -> Work:
+        mx = self.mx
+        points = floats(count, dimensions), floats(count, dimensions, seed=1)
+        return self._compiled(lambda x, y: mx.sum((x[:, None] - y[None]) ** 2, axis=-1), *points)
 
     def matmul(self, size: int) -> Work:
         mx = self.mx
@@ -132,35 +179,97 @@ class MlxStylePeer:
             linear.weight, linear.bias = mx.array(weight), mx.array(bias)
             layers += [linear, nn.ReLU()]
         model = nn.Sequential(*layers[:-1])
-        images, labels = map(mx.array, training_data(batch))
         optimizer = optimizers.Adam(LEARNING_RATE, list(ADAM_BETAS), ADAM_EPSILON, bias_correction=True)
+
+        def mean_loss(images: Any, labels: Any) -> Any:
+            return nn.losses.cross_entropy(model(images), labels, reduction="mean")
+
+        return self._training(model, optimizer, mean_loss, *training_data(batch))
+
+    def train_gpt(self, **sizes: int) -> Work:
+        mx = self.mx
+        nn = import_module(f"{self.package}.nn")
+        optimizers = import_module(f"{self.package}.optimizers")
+        chosen = gpt.Sizes(**sizes)
+        model = make_gpt(mx, nn, chosen)
+        model.update(gpt.map_leaves(mx.array, gpt.initial_values(chosen)))
+        betas = list(ADAM_BETAS)
+        optimizer = optimizers.AdamW(LEARNING_RATE, betas, ADAM_EPSILON, gpt.WEIGHT_DECAY, bias_correction=True)
+
+        def mean_loss(tokens: Any, following: Any) -> Any:
+            return nn.losses.cross_entropy(model(tokens), following, reduction="mean")
+
+        return self._training(model, optimizer, mean_loss, *gpt.windows(chosen))
+
+    def _training(self, model: Any, optimizer: Any, mean_loss: Any, *batch: Any) -> Work:
+        mx = self.mx
+        arrays = [mx.array(array) for array in batch]
         optimizer.init(model.trainable_parameters())
         state = [model.state, optimizer.state]
-        mx.eval(state, images, labels)
+        mx.eval(state, arrays)
+        loss_and_gradients = import_module(f"{self.package}.nn").value_and_grad(model, mean_loss)
 
-        def mean_loss(x: Any, y: Any) -> Any:
-            return nn.losses.cross_entropy(model(x), y, reduction="mean")
-
-        loss_and_gradients = nn.value_and_grad(model, mean_loss)
-
-        def step(x: Any, y: Any) -> Any:
-            loss, gradients = loss_and_gradients(x, y)
+        def step(*arrays: Any) -> Any:
+            loss, gradients = loss_and_gradients(*arrays)
             optimizer.update(model, gradients)
             return loss
 
         compiled = mx.compile(step, inputs=state, outputs=state)
 
         def work() -> Any:
-            loss = compiled(images, labels)
+            loss = compiled(*arrays)
             mx.eval(loss, state)
             return loss
 
         return work
 
 
-class WeftPeer(MlxStylePeer):
-    package = "weft"
-
-
 class MlxPeer(MlxStylePeer):
     package = "mlx"
+
+
+def make_gpt(mx: Any, nn: Any, sizes: gpt.Sizes) -> Any:
+    """The model of `gpt` as a module; its parameters have the same names."""
+    width, heads = sizes.width, sizes.heads
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention_norm = nn.LayerNorm(width, NORM_EPSILON)
+            self.mixed = nn.Linear(width, 3 * width)
+            self.attended = nn.Linear(width, width)
+            self.mlp_norm = nn.LayerNorm(width, NORM_EPSILON)
+            self.widened = nn.Linear(width, gpt.MLP_WIDENING * width)
+            self.narrowed = nn.Linear(gpt.MLP_WIDENING * width, width)
+
+        def __call__(self, x: Any, causal: Any) -> Any:
+            x = x + self.attended(self.attention(self.mixed(self.attention_norm(x)), causal))
+            return x + self.narrowed(nn.gelu(self.widened(self.mlp_norm(x))))
+
+        def attention(self, mixed: Any, causal: Any) -> Any:
+            batch, length, _ = mixed.shape
+            by_head = (batch, length, heads, width // heads)
+            parts = mx.split(mixed, 3, axis=-1)
+            queries, keys, values = (part.reshape(by_head).transpose(0, 2, 1, 3) for part in parts)
+            scores = queries @ keys.transpose(0, 1, 3, 2) * (width // heads) ** -0.5
+            weights = mx.softmax(mx.where(causal, scores, -mx.inf), axis=-1)
+            return (weights @ values).transpose(0, 2, 1, 3).reshape(batch, length, width)
+
+    class Gpt(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(gpt.VOCABULARY, width)
+            self.positions = mx.zeros((sizes.context, width))
+            self.blocks = [Block() for _ in range(sizes.layers)]
+            self.norm = nn.LayerNorm(width, NORM_EPSILON)
+            self.head = nn.Linear(width, gpt.VOCABULARY, bias=False)
+
+        def __call__(self, tokens: Any) -> Any:
+            place = mx.arange(sizes.context)
+            causal = place[:, None] >= place
+            x = self.tokens(tokens) + self.positions
+            for block in self.blocks:
+                x = block(x, causal)
+            return self.head(self.norm(x))
+
+    return Gpt()

@@ -20,6 +20,22 @@ class NumpyPeer:
         a, b = floats(size, size), floats(size, size, seed=1)
         return lambda: a @ b
 
+    def variance(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: x.var(axis=-1)
+
+    def sum_all(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: x.sum()
+
+    def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: x.sum(axis=0)
+
+    def distances(self, count: int, dimensions: int) -> Work:
+        x, y = floats(count, dimensions), floats(count, dimensions, seed=1)
+        return lambda: ((x[:, None] - y[None]) ** 2).sum(axis=-1)
+
     def add(self, shape: tuple[int, ...]) -> Work:
         x = floats(*shape)
         return lambda: x + x
@@ -50,4 +66,5 @@ class CopyPeer:
         return work
 
     # All of these read one array; the measure for each of them is writing another of that size.
-    softmax = layer_norm = logsumexp = gelu
+    softmax = layer_norm = logsumexp = variance = rms_norm = cross_entropy = gelu
+    softmax_gradient = layer_norm_gradient = sum_all = sum_first_axis = gelu

@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
-    LAYER_NORM_EPSILON,
     LAYERS,
     LEARNING_RATE,
+    NORM_EPSILON,
     Work,
+    classes,
     floats,
+    gpt,
     initial_parameters,
     row_pairs,
     training_data,
@@ -29,7 +31,8 @@ class TorchPeer:
 
     def _compiled(self, function: Any, *arrays: Any) -> Work:
         inputs = [torch.from_numpy(array) for array in arrays]
-        compiled = torch.compile(function)
+        # Without it, code for a second shape would be made for all shapes, which is slower.
+        compiled = torch.compile(function, dynamic=False)
         return lambda: compiled(*inputs)
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
@@ -41,11 +44,45 @@ class TorchPeer:
     def logsumexp(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.logsumexp(x, dim=-1), floats(*shape))
 
-    def layer_norm(self, shape: tuple[int, ...]) -> Work:
-        def normalize(x: Any, scale: Any, shift: Any) -> Any:
-            return F.layer_norm(x, shape[-1:], scale, shift, LAYER_NORM_EPSILON)
+    def variance(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.var(x, dim=-1, correction=0), floats(*shape))
 
+    def sum_all(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.sum(x), floats(*shape))
+
+    def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.sum(x, dim=0), floats(*shape))
+
+    def rms_norm(self, shape: tuple[int, ...]) -> Work:
+        def normalize(x: Any, scale: Any) -> Any:
+            return F.rms_norm(x, shape[-1:], scale, NORM_EPSILON)
+
+        return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1))
+
+    def cross_entropy(self, shape: tuple[int, int]) -> Work:
+        labels = torch.from_numpy(classes(*shape)).long()
+        return self._compiled(lambda x: F.cross_entropy(x, labels, reduction="none"), floats(*shape))
+
+    def softmax_gradient(self, shape: tuple[int, ...]) -> Work:
+        def gradient(x: Any, cotangent: Any) -> Any:
+            return torch.func.vjp(lambda x: torch.softmax(x, dim=-1), x)[1](cotangent)[0]
+
+        return self._compiled(gradient, floats(*shape), floats(*shape, seed=1))
+
+    def layer_norm(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1), floats(shape[-1], seed=2))
+
+    def layer_norm_gradient(self, shape: tuple[int, ...]) -> Work:
+        def gradients(x: Any, scale: Any, shift: Any, cotangent: Any) -> Any:
+            return torch.func.vjp(normalize, x, scale, shift)[1](cotangent)
+
+        last = shape[-1]
+        arrays = (floats(*shape), floats(last, seed=1), floats(last, seed=2), floats(*shape, seed=3))
+        return self._compiled(gradients, *arrays)
+
+    def distances(self, count: int, dimensions: int) -> Work:
+        points = floats(count, dimensions), floats(count, dimensions, seed=1)
+        return self._compiled(lambda x, y: torch.sum((x[:, None] - y[None]) ** 2, dim=-1), *points)
 
     def matmul(self, size: int) -> Work:
         a, b = torch.from_numpy(floats(size, size)), torch.from_numpy(floats(size, size, seed=1))
@@ -72,13 +109,94 @@ class TorchPeer:
             layers += [linear, torch.nn.ReLU()]
         model = torch.nn.Sequential(*layers[:-1])
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
-        mean_loss = torch.compile(lambda x, y: F.cross_entropy(model(x), y))
+        return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images, labels)
 
-        def work() -> Any:
-            optimizer.zero_grad()
-            loss = mean_loss(images, labels)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
+    def train_gpt(self, **sizes: int) -> Work:
+        chosen = gpt.Sizes(**sizes)
+        model = Gpt(chosen)
+        model.load_state_dict(named("", gpt.map_leaves(torch.from_numpy, gpt.initial_values(chosen))))
+        tokens, following = map(torch.from_numpy, gpt.windows(chosen))
+        optimizer = torch.optim.AdamW(
+            model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, gpt.WEIGHT_DECAY, fused=True
+        )
 
-        return work
+        def mean_loss(tokens: Any, following: Any) -> Any:
+            return F.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
+
+        return training(optimizer, mean_loss, tokens, following.long())
+
+
+def normalize(x: Any, scale: Any, shift: Any) -> Any:
+    """Layer norm of the last axis."""
+    return F.layer_norm(x, x.shape[-1:], scale, shift, NORM_EPSILON)
+
+
+def training(optimizer: Any, mean_loss: Any, *batch: Any) -> Work:
+    """Steps of an optimizer; forward and backward pass are compiled, the optimizer is a fused kernel of PyTorch's."""
+    compiled = torch.compile(mean_loss, dynamic=False)
+
+    def work() -> Any:
+        optimizer.zero_grad()
+        loss = compiled(*batch)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return work
+
+
+def named(path: str, values: Any) -> dict[str, Any]:
+    """Leaves of nested dicts and lists by their dotted paths, as PyTorch's modules name parameters."""
+    if isinstance(values, torch.Tensor):
+        return {path: values}
+    items = values.items() if isinstance(values, dict) else enumerate(values)
+    return {
+        name: leaf for key, value in items for name, leaf in named(f"{path}.{key}" if path else str(key), value).items()
+    }
+
+
+class Block(torch.nn.Module):
+    """A block of the model of `gpt`."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = torch.nn.LayerNorm(width, NORM_EPSILON)
+        self.mixed = torch.nn.Linear(width, 3 * width)
+        self.attended = torch.nn.Linear(width, width)
+        self.mlp_norm = torch.nn.LayerNorm(width, NORM_EPSILON)
+        self.widened = torch.nn.Linear(width, gpt.MLP_WIDENING * width)
+        self.narrowed = torch.nn.Linear(gpt.MLP_WIDENING * width, width)
+
+    def forward(self, x: Any, causal: Any) -> Any:
+        x = x + self.attended(self.attention(self.mixed(self.attention_norm(x)), causal))
+        return x + self.narrowed(F.gelu(self.widened(self.mlp_norm(x))))
+
+    def attention(self, mixed: Any, causal: Any) -> Any:
+        """Attention of several heads over queries, keys and values that stand one behind the other."""
+        batch, length, _ = mixed.shape
+        parts = mixed.chunk(3, dim=-1)
+        queries, keys, values = (part.reshape(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
+        scores = queries @ keys.transpose(2, 3) * queries.shape[-1] ** -0.5
+        weights = torch.softmax(torch.where(causal, scores, -math.inf), dim=-1)
+        return (weights @ values).transpose(1, 2).reshape(batch, length, -1)
+
+
+class Gpt(torch.nn.Module):
+    """The model of `gpt`; its parameters have the same names."""
+
+    def __init__(self, sizes: gpt.Sizes) -> None:
+        super().__init__()
+        self.tokens = torch.nn.Embedding(gpt.VOCABULARY, sizes.width)
+        self.positions = torch.nn.Parameter(torch.zeros(sizes.context, sizes.width))
+        self.blocks = torch.nn.ModuleList(Block(sizes.width, sizes.heads) for _ in range(sizes.layers))
+        self.norm = torch.nn.LayerNorm(sizes.width, NORM_EPSILON)
+        self.head = torch.nn.Linear(sizes.width, gpt.VOCABULARY, bias=False)
+
+    def forward(self, tokens: Any) -> Any:
+        place = torch.arange(tokens.shape[1])
+        causal = place[:, None] >= place
+        x = self.tokens(tokens) + self.positions
+        for block in self.blocks:
+            x = block(x, causal)
+        return self.head(self.norm(x))

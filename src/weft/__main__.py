@@ -1,4 +1,4 @@
-"""The command line: `python -m weft info` and `python -m weft demo`."""
+"""The command line: `python -m weft info`, `python -m weft cache` and `python -m weft demo`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from importlib.util import find_spec
 import weft
 import weft.core as mx
 from weft.compiler.codegen import jit
+from weft.runtime import disk_cache
 from weft.runtime.executor import thread_count_from_environment
 
-DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "safetensors")
+DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "platformdirs", "safetensors")
 DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
 
 
@@ -40,8 +41,31 @@ def facts() -> list[tuple[str, str]]:
         ("memory", f"{int(device['memory_size']) / 2**30:.1f} GiB"),
         ("threads", str(thread_count_from_environment())),
         ("device", str(mx.default_device())),
+        ("cache", cached()),
         *((package, installed(package)) for package in DEPENDENCIES),
     ]
+
+
+def cached() -> str:
+    """Where machine code is kept for other processes, and how much; or why it is not."""
+    try:
+        cache = disk_cache.from_environment()
+    except disk_cache.Unusable as reason:
+        return f"none: {reason}"
+    entries, size = cache.usage()
+    return f"{cache.folder} ({entries} entries, {size / 2**20:.1f} of {cache.limit / 2**20:.0f} MiB)"
+
+
+def cache(clear: bool) -> int:
+    """Prints the state of the disk cache, after removing what is in it if asked to."""
+    if clear:
+        try:
+            disk_cache.from_environment().clear()
+        except disk_cache.Unusable as reason:
+            print(f"There is nothing to clear: {reason}", file=sys.stderr)
+            return 1
+    print(cached())
+    return 0
 
 
 def info() -> int:
@@ -69,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m weft", description=weft.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="what Weft found on this machine")
+    caching = commands.add_parser("cache", help="where machine code is kept between processes, and how much of it")
+    caching.add_argument("--clear", action="store_true", help="remove it")
     commands.add_parser(
         "demo", help="train a classifier of handwritten digits (python -m weft demo --help)", add_help=False
     )
@@ -77,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return demo(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    return info()
+    return cache(options.clear) if options.command == "cache" else info()
 
 
 if __name__ == "__main__":

@@ -1,28 +1,24 @@
-"""From LLVM IR text to callable machine code of this process.
+"""From LLVM IR text to machine code of this process.
 
-A module under construction is text; a loaded kernel is a `Function` with an address. There is nothing between
-the two that could be used too early.
+A module under construction is text; a made one is `Image`, or object code where that has to be linked by LLVM; a loaded
+one is addresses of functions. There is nothing between them that could be used too early. Importing this module loads
+LLVM, which takes 40 ms: `weft.compiler.codegen.loading` does it when something has to be made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 
 import llvmlite.binding as llvm
 
+from weft.compiler.codegen.elf import image_of
+from weft.compiler.codegen.host import Host
+from weft.runtime import machine_code
 from weft.runtime.forking import fork_safe_lock
+from weft.runtime.machine_code import Image
 
 _lock = fork_safe_lock()
-
-
-@dataclass(frozen=True)
-class Host:
-    """The processor that code is generated for."""
-
-    triple: str
-    name: str
-    features: str
 
 
 class CodeGenerationError(RuntimeError):
@@ -30,23 +26,28 @@ class CodeGenerationError(RuntimeError):
 
 
 class Engine:
-    """Optimises, emits and links modules for one host."""
+    """Optimises and emits modules for one host, and links what is not an `Image`."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         features = llvm.get_host_cpu_features()
-        self.host = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), _preferred(features))
+        version = ".".join(map(str, llvm.llvm_version_info))
+        self.host = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), _preferred(features), version)
         target = llvm.Target.from_triple(self.host.triple)
         self.machine = target.create_target_machine(
             cpu=self.host.name, features=self.host.features, opt=2, reloc="pic", codemodel="default"
         )
-        self._jit = llvm.create_lljit_compiler(self.machine)
         self._builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(2))
+        self._linker: llvm.LLJIT | None = None
         self._libraries: list[llvm.ResourceTracker] = []
 
     def object_code(self, text: str) -> bytes:
-        """Relocatable object code of a module."""
+        """Relocatable object code of a module.
+
+        The one pass is what stack slots need to become registers. Others were measured: LLVM's instruction combining
+        takes as long as writing the IR, and the code is slower more often than faster.
+        """
         try:
             module = llvm.parse_assembly(text)
             module.verify()
@@ -56,19 +57,21 @@ class Engine:
         module.data_layout = str(self.machine.target_data)
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
-        passes.add_instruction_combine_pass()
-        passes.add_simplify_cfg_pass()
         passes.run(module, self._builder)
         return bytes(self.machine.emit_object(module))
 
-    def link(self, image: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
-        """Load object code into the process and return the addresses of ``symbols``."""
-        builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
-        for symbol in symbols:
-            builder = builder.export_symbol(symbol)
-        library = builder.link(self._jit, f"weft{len(self._libraries)}")
+    def link(self, object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
+        """Load object code into the process and return the addresses of ``functions``."""
+        if self._linker is None:
+            self._linker = llvm.create_lljit_compiler(self.machine)
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for name, address in provided.items():
+            builder = builder.import_symbol(name, address)
+        for name in functions:
+            builder = builder.export_symbol(name)
+        library = builder.link(self._linker, f"weft{len(self._libraries)}")
         self._libraries.append(library)
-        return {symbol: library[symbol] for symbol in symbols}
+        return {name: library[name] for name in functions}
 
 
 def _preferred(features: llvm.FeatureMap) -> str:
@@ -88,8 +91,20 @@ def host() -> Host:
         return _engine().host
 
 
-def load(text: str, *symbols: str) -> dict[str, int]:
-    """Compile a module and return the addresses of its functions."""
+def make(text: str, functions: tuple[str, ...]) -> Image | bytes:
+    """The machine code of a module that defines ``functions``."""
     with _lock:
-        engine = _engine()
-        return engine.link(engine.object_code(text), symbols)
+        object_code = _engine().object_code(text)
+    return image_of(object_code, functions) or object_code
+
+
+def link(object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
+    """Load object code; returns the addresses of ``functions``. It may call what is ``provided`` by address."""
+    with _lock:
+        return _engine().link(object_code, functions, provided)
+
+
+def load(text: str, *functions: str) -> dict[str, int]:
+    """Make a module and return the addresses of its functions."""
+    made = make(text, functions)
+    return machine_code.load(made, {}) if isinstance(made, Image) else link(made, functions, {})

@@ -7,10 +7,11 @@ shared with the workers of the pool, unless another thread is using it: then the
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 from weft import dtypes
-from weft.compiler.codegen import jit
+from weft.compiler.codegen import loading
 from weft.dtypes import Dtype
 
 _PAUSES = {
@@ -283,6 +284,8 @@ out:
 # Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order. A unit is one
 # tile of the result of one product of the batch.
 _GEMM = """
+declare void @weft_gemm(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
+
 define internal ptr @operand(ptr %numbers, ptr %table, i64 %which, i64 %batch) {
 entry:
   %sp = getelementptr i64, ptr %numbers, i64 %which
@@ -382,7 +385,7 @@ body:
   store i64 %m_here, ptr %m
   %n_here = call i64 @extent(i64 %columns, i64 %tile_columns, i64 %across)
   store i64 %n_here, ptr %n
-  call void inttoptr (i64 ADDRESS to ptr)(ptr %tb, ptr %ta, ptr %n, ptr %m, ptr %k,
+  call void @weft_gemm(ptr %tb, ptr %ta, ptr %n, ptr %m, ptr %k,
       ptr %one, ptr %b, ptr %ldb, ptr %a, ptr %lda, ptr %zero, ptr %c, ptr %ldc)
   %i1 = add i64 %i, 1
   br label %loop
@@ -395,10 +398,9 @@ out:
 @cache
 def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
-    architecture = jit.host().triple.split("-")[0]
-    declaration, pause = _PAUSES.get(architecture, ("", "; no pause instruction"))
+    declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
-    return jit.load(text, "weft_pool_init", "weft_pool_stop", "weft_run")
+    return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run"))
 
 
 @cache
@@ -406,5 +408,5 @@ def gemm_step(dtype: Dtype, routine: int) -> int:
     """The address of a step that multiplies matrices with a BLAS routine."""
     element = "double" if dtype is dtypes.float64 else "float"
     name = f"gemm_{dtype.name}"
-    text = _GEMM.replace("NAME", name).replace("ELEMENT", element).replace("ADDRESS", str(routine))
-    return jit.load(text, name)[name]
+    text = _GEMM.replace("NAME", name).replace("ELEMENT", element)
+    return loading.load(text, lambda: text, (name,), {"weft_gemm": routine})[name]

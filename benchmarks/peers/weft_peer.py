@@ -1,0 +1,42 @@
+"""Weft: the tasks of `mlx_style`, and a part of its inside that has a budget of its own."""
+
+from __future__ import annotations
+
+import math
+from unittest import mock
+
+import weft.core as mx
+from weft.compiler.codegen import kernels
+from weft.compiler.kernel import Kernel
+from weft.compiler.plan import make_plan
+from weft.compiler.program import Program
+
+from . import Work, floats
+from .mlx_style import MlxStylePeer
+
+
+class WeftPeer(MlxStylePeer):
+    package = "weft"
+
+    def generate_kernel(self, shape: tuple[int, ...]) -> Work:
+        """Machine code for the kernel of gelu, neither planning before it nor LLVM's own first use."""
+        x = mx.array(floats(*shape))
+        kernel = only_kernel(x * (1 + mx.erf(x / math.sqrt(2))) / 2)
+        mx.eval(x + x)
+        return lambda: kernels.address(kernel)
+
+
+def only_kernel(result: mx.array) -> Kernel:
+    """The kernel that computes an array, planned but not generated."""
+    program = Program()
+    program.add([result.node], lambda node: None if node.value is None else node.value.strides)
+    planned: list[Kernel] = []
+
+    def note(kernel: Kernel) -> int:
+        planned.append(kernel)
+        return 0
+
+    with mock.patch.object(kernels, "address", note):
+        make_plan(program.entries, [program.position(result.node)])
+    (kernel,) = planned
+    return kernel

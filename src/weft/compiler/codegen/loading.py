@@ -1,0 +1,108 @@
+"""Functions of generated code: found in the disk cache, or else made now and kept there.
+
+What was found needs neither LLVM nor the modules that write its IR; those are imported when something has to be made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import llvmlite
+
+import weft
+from weft.compiler.codegen import host
+from weft.runtime import machine_code
+from weft.runtime.disk_cache import process_cache
+from weft.runtime.machine_code import Image
+
+_PACKAGE = os.path.dirname(weft.__file__)
+# What the machine code of a given source depends on besides the processor and LLVM.
+_FOLDERS = ("compiler/codegen", "compiler/codegen/math", "primitives")
+_FILES = ("compiler/kernel.py", "dtypes.py")
+_IMAGE, _OBJECT = b"I", b"O"
+
+
+def _fingerprint() -> bytes | None:
+    """The digest of names, sizes and times of the files that make code; None where there are no files."""
+    facts = []
+    try:
+        for folder in _FOLDERS:
+            with os.scandir(os.path.join(_PACKAGE, folder)) as entries:
+                facts += [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py")]
+        facts += [(path, os.stat(path)) for path in [os.path.join(_PACKAGE, name) for name in _FILES]]
+    except OSError:
+        return None
+    text = "\n".join(sorted([f"{path} {status.st_size} {status.st_mtime_ns}" for path, status in facts]))
+    return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
+
+
+# Taken early: once modules are imported, files may change without changing the code that runs.
+_sources = _fingerprint()
+
+
+def load(
+    source: str,
+    generate: Callable[[], str],
+    functions: tuple[str, ...],
+    provided: Mapping[str, int] | None = None,
+    lasting: bool = True,
+) -> dict[str, int]:
+    """The addresses of ``functions`` in the module that ``generate`` writes.
+
+    ``source`` says in full what the module is made of; the IR is asked for only if the disk cache does not know that.
+    What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not kept on disk.
+    """
+    disk = process_cache() if lasting and _sources is not None else None
+    key = _key(source) if disk is not None else b""
+    stored = disk.get(key) if disk is not None else None
+    if stored is not None:
+        return _loaded(_from_bytes(stored), functions, provided or {})
+    from weft.compiler.codegen import jit  # loads LLVM
+
+    made = jit.make(generate(), functions)
+    if disk is not None and _made_as_said():
+        disk.put(key, _to_bytes(made))
+    return _loaded(made, functions, provided or {})
+
+
+def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
+    if isinstance(made, Image):
+        return machine_code.load(made, provided)
+    from weft.compiler.codegen import jit  # loads LLVM
+
+    return jit.link(made, functions, provided)
+
+
+def _to_bytes(made: Image | bytes) -> bytes:
+    return _IMAGE + made.to_bytes() if isinstance(made, Image) else _OBJECT + made
+
+
+def _from_bytes(stored: bytes) -> Image | bytes:
+    return Image.from_bytes(stored[1:]) if stored.startswith(_IMAGE) else stored[1:]
+
+
+def _key(source: str) -> bytes:
+    """The key of a module: whatever makes a difference to its machine code makes another key."""
+    digest = _common().copy()
+    digest.update(source.encode())
+    return digest.digest()
+
+
+@cache
+def _common() -> hashlib._Hash:
+    """The digest of what all keys have in common."""
+    facts = f"{weft.__version__} {llvmlite.__version__} {host.current()}\n"
+    return hashlib.sha256((_sources or b"") + facts.encode())
+
+
+def _made_as_said() -> bool:
+    """Whether the processor and the files are those that keys were made with."""
+    from weft.compiler.codegen import jit  # loaded already
+
+    if jit.host() != host.current():
+        host.forget()
+        return False
+    return _fingerprint() == _sources

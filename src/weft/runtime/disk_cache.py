@@ -1,0 +1,269 @@
+"""A folder of checked files that other processes of the same user find again: bytes by the digest of their key.
+
+What comes out of it is executed, so a file counts only if nobody else could have written it: the folder is ours and
+private, no stranger can rename what lies above it, the file is ours, regular and whole. Anything else is a miss. No
+failure of the file system reaches the caller; after a first failure to write, this process only reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import time
+from contextlib import suppress
+from functools import cache
+
+import platformdirs
+
+LIMIT = 256 << 20
+_LARGEST = 64 << 20
+# Magic and version of the format, digest of the key, length of the payload, digest of the payload.
+_HEADER = struct.Struct("<8s32sQ32s")
+_MAGIC = b"weft\x00\x00\x00\x01"
+_DAY = 86400.0
+_HOUR = 3600.0
+_TEMPORARY = ".new"
+_KEY_DIGITS = 64
+# A write looks through the folder with a chance of its size over this: about once per so many bytes, by whichever
+# process it falls to, and without anything that processes would have to share.
+_BYTES_PER_LOOK = 4 << 20
+_OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
+_REMEDY = "WEFT_CACHE_DIR=<a folder of your own> keeps it there; WEFT_DISK_CACHE=0 does without, and says nothing."
+
+
+class Unusable(Exception):
+    """Why there is no cache; ``strange`` if somebody should look into it."""
+
+    def __init__(self, reason: str, strange: bool = True) -> None:
+        super().__init__(reason)
+        self.strange = strange
+
+
+class DiskCache:
+    """Payloads by 32-byte keys in one folder, which holds nothing else."""
+
+    def __init__(self, folder: str, limit: int = LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.writes = True
+
+    def get(self, key: bytes) -> bytes | None:
+        """The payload that was put under ``key``; None if there is none, or if it is not to be trusted."""
+        path = self._path(key)
+        try:
+            # Opening a FIFO would wait for whoever writes into it.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _OPEN)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            self._remove(path)
+            return None
+        try:
+            payload = _checked(descriptor, key)
+        finally:
+            os.close(descriptor)
+        if payload is None:
+            self._remove(path)
+        return payload
+
+    def put(self, key: bytes, payload: bytes) -> None:
+        """Keep ``payload`` under ``key``, if the disk allows it."""
+        if not self.writes or len(payload) > _LARGEST:
+            return
+        content = _HEADER.pack(_MAGIC, key, len(payload), hashlib.sha256(payload).digest()) + payload
+        temporary = os.path.join(self.folder, f"{os.getpid()}-{os.urandom(8).hex()}{_TEMPORARY}")
+        try:
+            try:
+                _write(temporary, content)
+                os.replace(temporary, self._path(key))
+            except OSError:
+                self._remove(temporary)
+                raise
+            if int.from_bytes(key[:8], "little") / 2**64 < len(content) / _BYTES_PER_LOOK:
+                self.prune()
+        except OSError as error:
+            self.writes = False
+            _log(False, f"nothing more is written to {self.folder!r}: {error}")
+
+    def drop(self, key: bytes) -> None:
+        """Forget what was put under ``key``."""
+        self._remove(self._path(key))
+
+    def prune(self) -> None:
+        """Bring the folder back under its limit, least recently used entries first, and remove what writers that
+        were killed have left."""
+        now = time.time()
+        found = []
+        for path, status in self._files():
+            if path.endswith(_TEMPORARY):
+                if now - status.st_mtime > _HOUR:
+                    self._remove(path)
+            else:
+                found.append((status.st_mtime, _room(status), path))
+        total = sum(size for _, size, _ in found)
+        if total <= self.limit:
+            return
+        for _, size, path in sorted(found):
+            self._remove(path)
+            total -= size
+            if total <= self.limit * 3 // 4:
+                break
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        for path, _ in self._files():
+            self._remove(path)
+
+    def usage(self) -> tuple[int, int]:
+        """How many entries there are, and the bytes that they take."""
+        sizes = [_room(status) for path, status in self._files() if not path.endswith(_TEMPORARY)]
+        return len(sizes), sum(sizes)
+
+    def _path(self, key: bytes) -> str:
+        return os.path.join(self.folder, key.hex())
+
+    def _files(self) -> list[tuple[str, os.stat_result]]:
+        """What bears the name of an entry or of a file that becomes one; another process may be removing it."""
+        files = []
+        with suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_TEMPORARY) or len(entry.name) == _KEY_DIGITS:
+                    with suppress(OSError):
+                        files.append((entry.path, entry.stat(follow_symlinks=False)))
+        return files
+
+    def _remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except OSError:
+            with suppress(OSError):
+                os.rmdir(path)
+
+
+def _checked(descriptor: int, key: bytes) -> bytes | None:
+    """The payload of an open entry; None unless it is ours, private, whole and meant for ``key``."""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not _HEADER.size <= status.st_size <= _LARGEST + _HEADER.size:
+            return None
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return None
+        content = _read(descriptor, status.st_size)
+    except OSError:
+        return None
+    if len(content) < _HEADER.size:
+        return None
+    magic, written_key, length, digest = _HEADER.unpack_from(content)
+    payload = content[_HEADER.size :]
+    if (magic, written_key, length) != (_MAGIC, key, len(payload)) or hashlib.sha256(payload).digest() != digest:
+        return None
+    if time.time() - status.st_mtime > _DAY:
+        with suppress(OSError):
+            os.utime(descriptor)
+    return payload
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    """At most ``size`` bytes from the start of a file."""
+    pieces = []
+    while size > 0:
+        piece = os.read(descriptor, size)
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _write(path: str, content: bytes) -> None:
+    """A new private file. It is not synchronised: what a power cut leaves of it does not pass the check."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
+
+
+def _room(status: os.stat_result) -> int:
+    """The bytes that a file takes, in blocks of a usual file system."""
+    return -(-status.st_size // 4096) * 4096
+
+
+@cache
+def process_cache() -> DiskCache | None:
+    """The cache of this process, as the environment asks for it; None if there is none."""
+    try:
+        return from_environment()
+    except Unusable as reason:
+        _log(reason.strange, f"machine code is not kept on disk: {reason}. {_REMEDY}")
+        return None
+
+
+def from_environment() -> DiskCache:
+    """A cache in the user's cache folder, or in the one that ``WEFT_CACHE_DIR`` names; raises `Unusable`.
+
+    ``WEFT_DISK_CACHE=0`` switches it off.
+    """
+    if os.environ.get("WEFT_DISK_CACHE", "") == "0":
+        raise Unusable("WEFT_DISK_CACHE is 0", strange=False)
+    chosen = os.environ.get("WEFT_CACHE_DIR", "")
+    try:
+        return DiskCache(_private_folder(chosen or platformdirs.user_cache_dir("weft", appauthor=False)))
+    except (OSError, ValueError) as error:
+        raise Unusable(str(error), strange=bool(chosen)) from error
+
+
+def _private_folder(base: str) -> str:
+    """The folder for entries under ``base``, made if it is missing. Only if nobody else can have a hand in it."""
+    expanded = os.path.expanduser(base)
+    if expanded.startswith("~"):
+        raise Unusable(f"there is no home folder for {base!r}", strange=False)
+    folder = os.path.join(os.path.realpath(expanded), "kernels")
+    _make(folder)
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode):
+        raise Unusable(f"{folder!r} is not a folder")
+    if status.st_uid != os.geteuid():
+        raise Unusable(f"{folder!r} belongs to user {status.st_uid}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Unusable(f"others may write to {folder!r}")
+    above = os.path.dirname(folder)
+    while True:
+        _check_above(above)
+        if above == os.path.dirname(above):
+            return folder
+        above = os.path.dirname(above)
+
+
+def _check_above(folder: str) -> None:
+    """Raise if somebody else may rename what lies in a folder."""
+    status = os.lstat(folder)
+    if status.st_uid not in (0, os.geteuid()):
+        raise Unusable(f"{folder!r} belongs to user {status.st_uid}")
+    if status.st_mode & stat.S_ISVTX:
+        return
+    # By convention a group with the number of its user has no other member.
+    shared_group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.geteuid())
+    if status.st_mode & stat.S_IWOTH or shared_group:
+        raise Unusable(f"others may write to {folder!r}, which is above the cache")
+
+
+def _make(folder: str) -> None:
+    """Make a folder and what is missing above it, open to nobody else."""
+    missing = []
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for name in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700)
+
+
+def _log(warn: bool, message: str) -> None:
+    import logging  # takes 2 ms, and most processes have nothing to say
+
+    logging.getLogger("weft.cache").log(logging.WARNING if warn else logging.DEBUG, "%s", message)

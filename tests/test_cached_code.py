@@ -1,0 +1,241 @@
+"""Machine code that one process leaves on disk for the next, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft
+
+# Of every kind of generated function: kernels with and without reductions, the pool, calls of BLAS.
+WORK = """
+import json, sys
+import weft.core as mx
+
+PRELUDE
+x = mx.arange(300.0).reshape(20, 15) / 100
+z = x.astype(mx.complex64)
+results = [mx.softmax(x, axis=-1), mx.sum(mx.sin(x), axis=0), mx.power(x, 2.5), x @ x.T, z @ z.T]
+mx.eval(results)
+print(json.dumps({
+    "results": [str(array.tolist()) for array in results],
+    "generated": sys.modules["weft.compiler.codegen.kernels"].generated,
+    "llvm": "llvmlite.binding" in sys.modules,
+}))
+"""
+PACKAGE = Path(weft.__file__).parent
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return tmp_path / "base"
+
+
+def environment(base: Path, **variables: str) -> dict[str, str]:
+    return os.environ | {"WEFT_CACHE_DIR": str(base), "WEFT_DISK_CACHE": "", "WEFT_NUM_THREADS": "2"} | variables
+
+
+def start(base: Path, prelude: str = "", **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WORK.replace("PRELUDE", prelude)],
+        env=environment(base, **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    printed, complaints = process.communicate(timeout=120)
+    assert process.returncode == 0, complaints
+    return json.loads(printed) | {"complaints": complaints}
+
+
+def run(base: Path, prelude: str = "", **variables: str) -> dict[str, Any]:
+    """The results of the work, how many kernels were generated for it, and whether LLVM was loaded."""
+    return finish(start(base, prelude, **variables))
+
+
+def entries(base: Path) -> list[Path]:
+    return sorted((base / "kernels").iterdir())
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    """The results without a cache."""
+    return run(Path("/nowhere"), WEFT_DISK_CACHE="0")["results"]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, expected: list[str]) -> Path:
+    """A cache that the work has filled; tests change copies of it."""
+    base = tmp_path_factory.mktemp("filled")
+    first = run(base)
+    assert first["results"] == expected
+    assert first["llvm"]
+    return base
+
+
+@pytest.fixture
+def copy(filled: Path, base: Path) -> Iterator[Path]:
+    shutil.copytree(filled, base)
+    yield base
+    shutil.rmtree(base)
+
+
+def test_a_second_process_runs_no_llvm(filled, expected):
+    second = run(filled)
+    assert second["results"] == expected
+    assert (second["generated"], second["llvm"]) == (0, False)
+    assert second["complaints"] == ""
+
+
+def test_the_folder_and_its_files_are_private(filled):
+    assert stat.S_IMODE((filled / "kernels").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in entries(filled)} == {0o600}
+
+
+def test_damaged_entries_are_made_again(copy, expected):
+    before = {path: path.read_bytes() for path in entries(copy)}
+    for number, (path, content) in enumerate(before.items()):
+        damaged = bytearray(content)
+        damaged[-1 - number] ^= 1
+        path.write_bytes(content[: len(content) // 2] if number % 2 else bytes(damaged))
+    assert run(copy)["results"] == expected
+    assert {path: path.read_bytes() for path in entries(copy)} == before
+    assert not run(copy)["llvm"]
+
+
+def test_eight_processes_with_one_empty_cache(base, expected):
+    answers = [finish(process) for process in [start(base) for _ in range(8)]]
+    assert all(answer["results"] == expected for answer in answers)
+    assert {len(path.name) for path in entries(base)} == {64}
+    assert not run(base)["llvm"]
+
+
+def test_switched_off_it_leaves_no_trace(base, expected):
+    answer = run(base, WEFT_DISK_CACHE="0")
+    assert answer["llvm"]
+    assert not base.exists()
+
+
+def test_a_full_disk_changes_nothing_but_the_next_start(base, expected):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))"
+    answer = run(base, limit)
+    assert answer["results"] == expected
+    assert answer["complaints"] == ""
+    assert entries(base) == []
+
+
+@pytest.mark.parametrize("variable", ["WEFT_CACHE_DIR", "HOME", "XDG_CACHE_HOME"])
+def test_a_folder_that_cannot_be_made_changes_nothing(expected, variable):
+    answer = run(Path(""), **{"WEFT_CACHE_DIR": "", "XDG_CACHE_HOME": "", variable: "/dev/null/nowhere"})
+    assert answer["results"] == expected
+    assert answer["generated"] > 0
+
+
+def test_an_unset_home_is_no_obstacle(base, expected):
+    prelude = "import os; os.environ.pop('HOME', None); os.environ.pop('XDG_CACHE_HOME', None)"
+    assert run(base, prelude)["results"] == expected
+    assert not run(base, prelude)["llvm"]
+
+
+def test_a_folder_that_others_may_write_is_not_used(copy, expected):
+    (copy / "kernels").chmod(0o777)
+    before = entries(copy)
+    answer = run(copy)
+    assert answer["results"] == expected
+    assert answer["generated"] > 0
+    assert answer["complaints"].count("others may write") == 1
+    assert entries(copy) == before
+
+
+def test_a_folder_of_somebody_else_is_not_used(copy, expected):
+    prelude = "import os; user = os.geteuid() + 1; os.geteuid = lambda: user"
+    answer = run(copy, prelude)
+    assert answer["results"] == expected
+    assert answer["generated"] > 0
+    assert answer["complaints"].count("belongs to user") == 1
+
+
+@pytest.fixture
+def own_package(tmp_path: Path) -> Path:
+    """A copy of the package, whose files a test may change."""
+    shutil.copytree(PACKAGE, tmp_path / "source" / "weft", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "source"
+
+
+@pytest.mark.parametrize("name", ["primitives/unary.py", "compiler/codegen/math/exponential.py", "compiler/kernel.py"])
+def test_another_source_file_means_other_entries(base, own_package, name):
+    assert run(base, PYTHONPATH=str(own_package))["generated"] > 0
+    assert run(base, PYTHONPATH=str(own_package))["generated"] == 0
+    os.utime(own_package / "weft" / name)
+    assert run(base, PYTHONPATH=str(own_package))["generated"] > 0
+
+
+def test_what_ran_before_a_file_was_changed_is_not_kept(base, own_package):
+    change = "import os; os.utime(sys.modules['weft.primitives.unary'].__file__)"
+    assert run(base, change, PYTHONPATH=str(own_package))["generated"] > 0
+    assert run(base, PYTHONPATH=str(own_package))["generated"] > 0
+
+
+def test_code_of_primitives_that_are_not_wefts_is_not_kept(base):
+    prelude = """
+from weft.primitives.base import Elementwise
+twice = Elementwise("twice", lambda L, x: x + x, (1,))
+mx.eval(twice(mx.array([1.0])))
+"""
+    run(base, prelude)
+    again = run(base, prelude.replace("x + x", "x + x + x"))
+    assert again["generated"] == 1
+
+
+def test_what_only_llvm_can_link_is_kept_as_well(base, expected):
+    prelude = "from weft.compiler.codegen import jit; jit.image_of = lambda *arguments: None"
+    first = run(base, prelude)
+    second = run(base)
+    assert (first["results"], second["results"]) == (expected, expected)
+    assert first["generated"] > 0
+    assert (second["generated"], second["llvm"]) == (0, True)
+
+
+def test_a_processor_that_llvm_sees_otherwise_is_asked_for_again(base, expected):
+    lie = """
+from weft.compiler.codegen import host, jit
+real = jit.host()
+jit.host = lambda: host.Host(real.triple, "another", "", real.llvm)
+host.current()
+jit.host = lambda: real
+"""
+    assert run(base, lie)["results"] == expected
+    assert len(entries(base)) == 0
+    assert run(base)["generated"] > 0
+    assert not run(base)["llvm"]
+
+
+def test_forked_children_and_threads_share_it(base, expected):
+    prelude = """
+import os, threading
+mx.eval(mx.exp(mx.array([1.0])))
+threads = [threading.Thread(target=lambda f=f: mx.eval(f(mx.array([0.5])))) for f in (mx.sin, mx.cos, mx.tanh, mx.log)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+child = os.fork()
+if child == 0:
+    mx.eval(mx.erf(mx.array([0.5])), mx.sin(mx.array([0.5])))
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    assert run(base, prelude)["results"] == expected
+    assert run(base, prelude + "\nmx.eval(mx.erf(mx.array([0.5])))")["generated"] == 0
