@@ -12,7 +12,7 @@ import scipy.special
 
 from weft import dtypes
 from weft.compiler.codegen import jit
-from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import REGISTER_TYPES
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.values import Complex, Value
@@ -46,7 +46,8 @@ def kernel(function: Callable[..., Any], dtype: Dtype, arguments: int = 1, width
             emitter.emit(f"store {type_} {value.name}, ptr {place}, align {part.size}")
     name = next(_names)
     parameters = ", ".join(f"ptr {pointer}" for pointer in [*inputs, *outputs])
-    address = jit.load(emitter.function(name, f"{parameters}, i64 %n"), name)[name]
+    text = module([emitter], [emitter.function(name, f"{parameters}, i64 %n")])
+    address = jit.load(text, name)[name]
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(inputs) + 2), ctypes.c_int64)(address)
     is_complex = isinstance(result, Complex)
 

@@ -38,6 +38,7 @@ INTERNAL = {
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "project": "An output of such a call.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
+    "split_axis": "Cuts long reductions into parts when they are planned.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import weft.primitives as p
@@ -15,6 +16,7 @@ from weft.graph.node import Node, Shape
 
 # Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
 STREAM_BYTES = 1 << 24
+WOVEN_SWEEPS = 8
 
 Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
@@ -275,7 +277,21 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     lane_extent = 1 if lane is None else nest.extents[lane]
     kernel.short = mode == "reduced" and not sweeps and lane_extent <= SHORT_ROW
     kernel.short = kernel.short and any(current.recalled for current in passes_of(kernel))
+    folded = prod(nest.extents[axis] for axis in sweeps)
+    large = lane_extent > VIRTUAL_LANES and folded >= WOVEN_SWEEPS
+    kernel.woven = mode == "kept" and bool(sweeps) and large and _folds_rows_of_memory(kernel)
     return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
+
+
+def _folds_rows_of_memory(kernel: Kernel) -> bool:
+    """Whether a kernel folds whole rows of memory, one after the other, in one pass."""
+    for instruction in kernel.instructions:
+        if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
+            return False
+        if instruction.operation == "store" and instruction.level is Level.SWEEP:
+            return False
+    reads = [i.access for i in kernel.instructions if i.operation == "load" and i.level is Level.SWEEP]
+    return any(access is not None and access.lane_stride is LaneStride.ONE for access in reads)
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:

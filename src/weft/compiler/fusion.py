@@ -423,6 +423,8 @@ def _view_strides(places: Sequence[p.AxisTerm], strides: Shape, rank: int) -> Sh
     for place, stride in zip(places, strides, strict=True):
         if place.axis is not None:
             result[place.axis] += place.step * stride
+        if place.inner is not None:
+            result[place.inner] += stride
     return tuple(result)
 
 

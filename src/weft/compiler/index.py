@@ -71,7 +71,7 @@ def through_view(terms: Terms, places: Sequence[AxisTerm]) -> Terms:
     result = []
     for place in places:
         term = Term(place.start) if place.axis is None else shifted(scaled(terms[place.axis], place.step), place.start)
-        result.append(term)
+        result.append(term if place.inner is None else added(term, terms[place.inner]))
     return tuple(result)
 
 

@@ -15,6 +15,8 @@ from weft.dtypes import Dtype
 
 VIRTUAL_LANES = 16
 TILE_ROWS = 16
+# So many lanes are accumulated side by side in memory.
+WOVEN_LANES = 1024
 
 
 class LaneStride(enum.Enum):
@@ -124,7 +126,8 @@ class Kernel:
 
     ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane). A
     ``tiled`` kernel walks over blocks of rows for each vector of lanes, because some operand is contiguous along the
-    last row axis. A ``short`` one has rows of which some values are kept from pass to pass.
+    last row axis. A ``short`` one has rows of which some values are kept from pass to pass. A ``woven`` one walks over
+    the sweeps outside and over lanes inside, so that it reads memory in order.
     """
 
     rows: int
@@ -133,9 +136,10 @@ class Kernel:
     instructions: list[Instruction]
     tiled: bool = False
     short: bool = False
+    woven: bool = False
 
     def __str__(self) -> str:
-        kind = " tiled" if self.tiled else " short" if self.short else ""
+        kind = " tiled" if self.tiled else " short" if self.short else " woven" if self.woven else ""
         lines = [f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{kind}"]
         lines.extend(f"  %{position} = {i.text()}" for position, i in enumerate(self.instructions))
         return "\n".join(lines)

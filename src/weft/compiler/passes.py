@@ -52,7 +52,8 @@ def _collect(kernel: Kernel, current: Pass, available: set[int]) -> set[int]:
     while pending:
         number = pending.pop()
         instruction = kernel.instructions[number]
-        if number in needed or not (number in current.roots or instruction.level is Level.SWEEP):
+        inside = instruction.level is Level.SWEEP or (kernel.woven and instruction.varying)
+        if number in needed or not (number in current.roots or inside):
             continue
         needed.add(number)
         if number in available:

@@ -13,7 +13,7 @@ from weft.compiler.builder import Draft, launch_of, row_major
 from weft.compiler.codegen import kernels
 from weft.compiler.fusion import Fusion
 from weft.compiler.index import Term, added, scaled, shifted, weighted
-from weft.compiler.kernel import Launch, numbers_of
+from weft.compiler.kernel import WOVEN_LANES, Launch, numbers_of
 from weft.compiler.program import Entry, rebuilt
 from weft.compiler.units import CallUnit, Cluster, RegionPart, Root, ScatterPart, Unit
 from weft.graph.node import Node, Shape, reachable
@@ -219,7 +219,8 @@ class _Planner:
             for position, instruction in enumerate(kernel.instructions)
             if instruction.operation == "scalar"
         }
-        block = min(LANE_BLOCK, max(16, -(-launch.lane_extent // 16) * 16)) if kernel.lane == "kept" else 0
+        most = WOVEN_LANES if kernel.woven else LANE_BLOCK
+        block = min(most, max(16, -(-launch.lane_extent // 16) * 16)) if kernel.lane == "kept" else 0
         blocks = -(-launch.lane_extent // block) if block else 1
         units = launch.row_units * blocks
         if units:

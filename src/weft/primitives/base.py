@@ -267,17 +267,18 @@ class Linear(Primitive):
 
 
 class AxisTerm:
-    """Where an input's index along one axis comes from: ``start + step * index[axis]``, or ``start`` if axis is
-    None."""
+    """Where an input's index along one axis comes from: ``start + step * index[axis] + index[inner]``; without the part
+    of an axis that is None."""
 
-    __slots__ = ("axis", "start", "step")
+    __slots__ = ("axis", "inner", "start", "step")
 
-    def __init__(self, axis: int | None, step: int = 1, start: int = 0) -> None:
-        self.axis, self.step, self.start = axis, step, start
+    def __init__(self, axis: int | None, step: int = 1, start: int = 0, inner: int | None = None) -> None:
+        self.axis, self.step, self.start, self.inner = axis, step, start, inner
 
 
 class View(Linear):
-    """A linear operation that only renames places: each input axis reads one axis of the output, or a fixed index.
+    """A linear operation that only renames places: each input axis reads an axis of the output (two, if it is split),
+    or a fixed index.
 
     ``places(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides;
     inside a fused kernel it is another index.

@@ -2,8 +2,9 @@
 
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
 threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
-end; over other axes: one element after the other. Sums and products are accumulated in float64 and rounded once: that
-costs no more than float32, as two short chains of additions overlap where one would wait.
+end; over other axes: one element after the other; many elements with few results: in equal parts. Sums and products are
+accumulated in float64 and rounded once: that costs no more than float32, as two short chains of additions overlap where
+one would wait.
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import move_axis
 
 Accumulator = tuple[Any, ...]
+
+# A reduction of so many elements to fewer results than there should be rows is done in parts.
+PARTED_SIZE = 1 << 18
+ENOUGH_ROWS = 16
+LANES_TOGETHER = 1024
+PARTS = 32
+
+
+def part_count(extent: int) -> int | None:
+    """The divisor of an extent that is a good number of parts; None if there is none."""
+    counts = [count for count in range(PARTS // 4, 2 * PARTS + 1) if extent % count == 0]
+    return min(counts, key=lambda count: abs(count - PARTS), default=None)
 
 
 class Reducer:
@@ -59,6 +72,7 @@ class Reduction(Primitive):
         result: Callable[[Dtype], Dtype] = lambda dtype: dtype,
         needs_elements: bool = False,
         accepts: Callable[[Dtype], bool] = lambda dtype: True,
+        partial: Callable[[Dtype], Dtype | None] = lambda dtype: None,
     ) -> None:
         self.name = name
         self.reducer = reducer
@@ -67,6 +81,7 @@ class Reduction(Primitive):
         self.result = result
         self.needs_elements = needs_elements
         self.accepts = accepts
+        self.partial = partial
         self.of_one = Elementwise(f"{name}_of_one", self._of_one, (None,), result=result)
 
     def _of_one(self, L: Any, x: Any) -> Any:
@@ -74,12 +89,46 @@ class Reduction(Primitive):
         return self.reducer.finish(L, self.reducer.lift(L, x, index), self.result(x.dtype))
 
     def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
-        """Where no axis has more or fewer elements than one, nothing is folded."""
+        """Where no axis has more or fewer elements than one, nothing is folded; few long sums are cut into parts."""
         x, axes = inputs[0], params[0]
         if any(x.shape[axis] != 1 for axis in axes):
-            return super().lowered(inputs, params, shape, dtype)
+            parts = self._parts(x, axes)
+            if parts is None:
+                return super().lowered(inputs, params, shape, dtype)
+            return self._of_parts(x, axes, shape, dtype, *parts)
         result = Node(self.of_one, (x,), (), x.shape, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
+
+    def _parts(self, x: Node, axes: Sequence[int]) -> tuple[int, int] | None:
+        """The axis to cut and the number of parts, if the result has too few elements for many threads."""
+        if self.partial(x.dtype) is None or x.size < PARTED_SIZE:
+            return None
+        together = LANES_TOGETHER if x.ndim - 1 not in axes else 1
+        results = x.size
+        for axis in axes:
+            results //= x.shape[axis]
+        if results >= ENOUGH_ROWS * together:
+            return None
+        found = [(axis, count) for axis in axes if (count := part_count(x.shape[axis])) is not None]
+        return min(found, key=lambda part: abs(part[1] - PARTS), default=None)
+
+    def _of_parts(self, x: Node, axes: Sequence[int], shape: Shape, dtype: Dtype, axis: int, count: int) -> Node:
+        """The reduction of parts, and then of their results, which are not rounded before."""
+        wide = self.partial(x.dtype)
+        assert wide is not None
+        if wide is not x.dtype:
+            x = Node(p.cast, (x,), (wide,), x.shape, wide, None)
+        outer = axis
+        inner = [a for a in axes if a != axis]
+        if count != x.shape[axis]:
+            split, _ = p.split_axis.infer(x, axis=axis, count=count)
+            x = Node(p.split_axis, (x,), (axis, count), split, wide, None)
+            inner = sorted([axis + 1, *(a + (a > axis) for a in inner)])
+        outer -= sum(a < axis for a in inner)
+        parted = tuple([extent for a, extent in enumerate(x.shape) if a not in inner])
+        parts = Node(self, (x,), (tuple(inner),), parted, wide, None)
+        total = Node(self, (parts,), ((outer,),), shape, wide, None)
+        return total if wide is dtype else Node(p.cast, (total,), (dtype,), shape, dtype, None)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, axes = inputs[0], params["axes"]
@@ -150,11 +199,17 @@ def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
     return Reducer(identity, lift, merge, finish)
 
 
+def _wide(dtype: Dtype) -> Dtype | None:
+    """The dtype of a part of a sum or product; one of complex numbers has two accumulators and no dtype."""
+    return None if dtype.is_complex else accumulator_dtype(dtype)
+
+
 sum_: Reduction = Reduction(
     "sum",
     arithmetic(0, lambda a, b: a + b),
     lambda t, out, x, axes: sum_(t, axes=axes),
     lambda ct, out, x, axes: spread(ct, x, axes),
+    partial=_wide,
 )
 
 
@@ -210,7 +265,7 @@ def _prod_vjp(ct: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:
     return spread(ct, x, axes) * p.conjugate_of(_others_product(x, axes))
 
 
-prod: Reduction = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp, _prod_vjp)
+prod: Reduction = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp, _prod_vjp, partial=_wide)
 
 
 def _extreme_share(out: Array, x: Array, axes: Sequence[int]) -> Array:
@@ -248,6 +303,7 @@ def _extreme(name: str, lowest_first: bool) -> Reduction:
         lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),
         needs_elements=True,
         accepts=lambda dtype: not dtype.is_complex,
+        partial=lambda dtype: dtype,
     )
 
 
@@ -266,6 +322,7 @@ def _logical(name: str, start: bool, join: Callable[[Any, Any], Any]) -> Reducti
         ),
         None,
         result=lambda dtype: dtypes.bool_,
+        partial=lambda dtype: dtypes.bool_,
     )
 
 

@@ -211,6 +211,33 @@ slice_: View = View(
 )
 
 
+def _infer_split_axis(x: Node, *, axis: int, count: int) -> Aval:
+    extent = x.shape[axis]
+    if extent % count:
+        raise ValueError(f"split_axis: {extent} elements cannot be {count} equal parts")
+    return (*x.shape[:axis], count, extent // count, *x.shape[axis + 1 :]), x.dtype
+
+
+def _batch_split_axis(x: Array, batch: int, *, axis: int, count: int) -> tuple[Array, int]:
+    return split_axis(move_axis(x, batch, 0), axis=axis + 1, count=count), 0
+
+
+def _places_split_axis(source: Shape, axis: int, count: int) -> list[AxisTerm]:
+    before = [AxisTerm(place) for place in range(axis)]
+    behind = [AxisTerm(place + 1) for place in range(axis + 1, len(source))]
+    return [*before, AxisTerm(axis, source[axis] // count, inner=axis + 1), *behind]
+
+
+split_axis: View = View(
+    "split_axis",
+    ("axis", "count"),
+    _infer_split_axis,
+    lambda ct, x, axis, count: reshape(ct, shape=x.node.shape),
+    _batch_split_axis,
+    places=_places_split_axis,
+)
+
+
 def zeros(shape: Shape, dtype: Dtype) -> Array:
     return full(shape, 0, dtype)
 

@@ -13,26 +13,45 @@ from weft.compiler.kernel import Instruction
 
 
 class Accumulator:
-    """The running state of one reduction, in stack slots that LLVM turns into registers."""
+    """The running state of one reduction: in stack slots that LLVM turns into registers, or, if there are several
+    ``vectors`` of lanes side by side, in memory."""
 
-    def __init__(self, generator: Any, instruction: Instruction) -> None:
+    def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
         self.g = generator
         self.instruction = instruction
+        self.vectors = vectors
         self.reducer = instruction.primitive.reducer
-        identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
-        self.dtypes = [dtype for dtype, _ in identity]
+        self.identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
         lanes_reduced = generator.kernel.lane == "reduced"
         self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
-        self.slots = [generator.e.slot(self.L.type_of(dtype)) for dtype in self.dtypes]
-        self._write([self.L.constant(value, dtype) for dtype, value in identity])
+        types = [self.L.type_of(dtype) for dtype, _ in self.identity]
+        self.slots = [generator.e.slot(f"[{vectors} x {type_}]" if vectors else type_) for type_ in types]
+        if not vectors:
+            self.begin()
+
+    def begin(self) -> None:
+        """Nothing is folded yet."""
+        self._write([self.L.constant(value, dtype) for dtype, value in self.identity])
+
+    def _places(self) -> list[str]:
+        if not self.vectors:
+            return self.slots
+        e = self.g.e
+        lane = e.assign(f"sub i64 {self.g.lane_index}, {self.g.first_lane}")
+        number = e.assign(f"udiv i64 {lane}, {self.L.width}")
+        types = [self.L.type_of(dtype) for dtype, _ in self.identity]
+        return [
+            e.assign(f"getelementptr {type_}, ptr {slot}, i64 {number}")
+            for type_, slot in zip(types, self.slots, strict=True)
+        ]
 
     def _write(self, values: Sequence[Value]) -> None:
-        for slot, value in zip(self.slots, values, strict=True):
-            self.g.e.store(self.L.type_of(value.dtype), value.name, slot)
+        for place, value in zip(self._places(), values, strict=True):
+            self.g.e.store(self.L.type_of(value.dtype), value.name, place)
 
     def _read(self) -> tuple[Value, ...]:
-        pairs = zip(self.slots, self.dtypes, strict=True)
-        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), slot), dtype) for slot, dtype in pairs])
+        pairs = zip(self._places(), self.identity, strict=True)
+        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), place), dtype) for place, (dtype, _) in pairs])
 
     def step(self) -> None:
         """Fold the current element (of each lane) in."""

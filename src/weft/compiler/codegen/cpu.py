@@ -13,12 +13,21 @@ from typing import Any
 
 from weft import dtypes
 from weft.compiler.codegen.accumulator import Accumulator
-from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, load_tile_row, load_transposed, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import TILE_ROWS, VIRTUAL_LANES, Instruction, Kernel, LaneStride, Level, number_layout
+from weft.compiler.kernel import (
+    TILE_ROWS,
+    VIRTUAL_LANES,
+    WOVEN_LANES,
+    Instruction,
+    Kernel,
+    LaneStride,
+    Level,
+    number_layout,
+)
 from weft.compiler.passes import SHORT_ROW, Pass, passes_of
 
 
@@ -40,7 +49,7 @@ class _Generator:
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
         self.kept: dict[int, str] = {}
-        self.lane_index = "0"
+        self.lane_index = self.first_lane = self.last_lane = "0"
         self.mask: str | None = None
         self.numbers: dict[int, str] = {}
 
@@ -59,7 +68,7 @@ class _Generator:
             self._unit(unit)
         if any(i.access is not None and i.access.streamed for i in self.kernel.instructions):
             self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
-        return self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
+        return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
 
     def _prepare(self, position: int, instruction: Instruction) -> None:
         access = instruction.access
@@ -178,7 +187,10 @@ class _Generator:
         size, extent = self.number("block"), self.number("lane")
         start = self.e.assign(f"mul i64 {block}, {size}")
         stop = self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
-        self._lanes(start, stop, body)
+        if self.kernel.woven:
+            self._woven(start, stop)
+        else:
+            self._lanes(start, stop, body)
 
     def _smaller(self, left: str, right: str) -> str:
         less = self.e.assign(f"icmp slt i64 {left}, {right}")
@@ -252,13 +264,44 @@ class _Generator:
         number = self.e.assign(f"udiv i64 {self.lane_index}, {self.width}")
         return lanes, self.e.assign(f"getelementptr {lanes}, ptr {self.kept[position]}, i64 {number}")
 
+    def _woven(self, start: str, stop: str) -> None:
+        """Lanes ``start`` to ``stop`` of a woven kernel: their accumulators are in memory while the sweeps go on."""
+        current = self.passes[0]
+        vectors = WOVEN_LANES // self.width
+        reductions = {
+            position: Accumulator(self, self.kernel.instructions[position], vectors)
+            for position in current.roots
+            if self.kernel.instructions[position].operation == "reduce"
+        }
+        self.first_lane, self.last_lane = start, stop
+
+        def begin() -> None:
+            for accumulator in reductions.values():
+                accumulator.begin()
+
+        def finish() -> None:
+            self.values |= {position: accumulator.result() for position, accumulator in reductions.items()}
+            for stage in range(len(self.passes)):
+                self._emit_where(lambda i, stage=stage: self._is_between(i, stage))
+
+        self._lanes(start, stop, begin)
+        with self._scope():
+            self._open_sweep(1, current, reductions)
+        self._lanes(start, stop, finish)
+
+    @property
+    def _lanes_inside(self) -> bool:
+        """Whether there is a loop over lanes inside the sweeps."""
+        return self.kernel.lane == "reduced" or self.kernel.woven
+
     def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator]) -> None:
-        """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these are reduced too."""
+        """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
         if depth > self.kernel.sweeps:
-            if self.kernel.lane == "reduced":
-                self._lanes("0", self.number("lane"), lambda: self._accumulate(current, reductions))
+            if self._lanes_inside:
+                bounds = (self.first_lane, self.last_lane) if self.kernel.woven else ("0", self.number("lane"))
+                self._lanes(*bounds, lambda: self._accumulate(current, reductions))
             return
-        last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
+        last = depth == self.kernel.sweeps and not self._lanes_inside
         with self.e.loop("0", self.number("sweep", depth - 1)) as index, self._scope():
             self._advance("sweep", depth - 1, index, current.needed)
             self._emit_needed(current.needed, depth)
@@ -268,10 +311,10 @@ class _Generator:
 
     def _emit_needed(self, needed: list[int], depth: int) -> None:
         """Values that are known once ``depth`` sweep loops are open."""
-        last = depth == self.kernel.sweeps and self.kernel.lane != "reduced"
+        last = depth == self.kernel.sweeps and not self._lanes_inside
         for position in needed:
             instruction = self.kernel.instructions[position]
-            uniform = not (instruction.varying and self.kernel.lane == "reduced")
+            uniform = not (instruction.varying and self._lanes_inside)
             if position in self.values or instruction.operation in ("reduce", "store"):
                 continue
             if uniform and (instruction.sweep <= depth or last) and self._ready(instruction):

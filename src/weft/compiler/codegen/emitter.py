@@ -1,4 +1,4 @@
-"""Writes the LLVM IR text of one function: names, blocks, loops and stack slots.
+"""Writes the LLVM IR text of functions: names, blocks, loops and stack slots.
 
 Structure of the generated code shows as Python structure: a loop is a ``with`` block. Nobody outside
 this package knows a block label or a register name. The text is written directly because that takes a
@@ -7,7 +7,7 @@ tenth of the time of an object model, and code generation is on the path of a us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -97,8 +97,15 @@ class Emitter:
         yield
         self.begin_block(done)
 
-    def function(self, name: str, parameters: str) -> str:
-        """The finished module text: declarations and the one function ``name``."""
-        declarations = "\n".join(self.declarations.values())
+    def function(self, name: str, parameters: str, linkage: str = "") -> str:
+        """The finished text of the function."""
         body = "\n".join(["entry:", *self._slots, *self._lines, "  ret void"])
-        return f"{declarations}\n\ndefine void @{name}({parameters}) {{\n{body}\n}}\n\n!0 = !{{i32 1}}\n"
+        return f"define {linkage}void @{name}({parameters}) {{\n{body}\n}}\n"
+
+
+def module(emitters: Iterable[Emitter], functions: Iterable[str]) -> str:
+    """A module of finished functions, with the declarations that they need."""
+    declarations: dict[str, str] = {}
+    for emitter in emitters:
+        declarations |= emitter.declarations
+    return "\n".join([*declarations.values(), "", *functions, "!0 = !{i32 1}", ""])

@@ -151,17 +151,24 @@ def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, 
     """
     type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
     vectors = [_masked_load(L, dtype, type_, pointer, mask) for pointer in pointers]
+    for row, vector in enumerate(transposed(L, dtype, vectors)):
+        pointer = L.emitter.assign(f"getelementptr {type_}, ptr {tile}, i64 {row}")
+        L.emitter.emit(f"store {type_} {vector}, ptr {pointer}")
+
+
+def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str]) -> list[str]:
+    """As many vectors as they have lanes, with rows and columns exchanged."""
+    type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
+    result = list(vectors)
     distance = 1
     while distance < L.width:
         for first in range(L.width):
             if not first & distance:
-                pair = vectors[first], vectors[first + distance]
-                vectors[first] = _exchanged(L, type_, pair, distance, upper=False)
-                vectors[first + distance] = _exchanged(L, type_, pair, distance, upper=True)
+                pair = result[first], result[first + distance]
+                result[first] = _exchanged(L, type_, pair, distance, upper=False)
+                result[first + distance] = _exchanged(L, type_, pair, distance, upper=True)
         distance *= 2
-    for row, vector in enumerate(vectors):
-        pointer = L.emitter.assign(f"getelementptr {type_}, ptr {tile}, i64 {row}")
-        L.emitter.emit(f"store {type_} {vector}, ptr {pointer}")
+    return result
 
 
 def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper: bool) -> str:

@@ -1,0 +1,132 @@
+"""Kernels that are written in a special way for their shape compute what the plain ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from weft.compiler import builder, evaluate
+from weft.compiler.passes import SHORT_ROW
+from weft.primitives import reductions
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    values: np.ndarray = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return values
+
+
+def plan_of(function: Callable[[mx.array], mx.array], x: mx.array) -> str:
+    """What is planned for a function of one array."""
+    mx.eval(x)
+    evaluate._plans.clear()
+    mx.eval(function(x))
+    return "\n".join(map(str, evaluate._plans.values()))
+
+
+def softmax(x: mx.array) -> mx.array:
+    return mx.softmax(x, axis=-1)
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 1000, SHORT_ROW - 1, SHORT_ROW])
+@pytest.mark.parametrize("dtype", [mx.float16, mx.float32, mx.float64], ids=str)
+def test_keeping_values_changes_no_bit(columns: int, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = mx.array(normal(20, columns), dtype=dtype)
+    kept = np.array(softmax(x))
+    assert "short" in plan_of(softmax, x) or columns == 1
+    monkeypatch.setattr(builder, "SHORT_ROW", 0)
+    evaluate._plans.clear()
+    assert "short" not in plan_of(softmax, x)
+    np.testing.assert_array_equal(kept, np.array(softmax(x)))
+
+
+def test_long_rows_are_not_kept_on_the_stack() -> None:
+    x = mx.array(normal(20, SHORT_ROW + 1))
+    assert "short" not in plan_of(softmax, x)
+
+
+@pytest.mark.parametrize("dtype", [mx.bool_, mx.int8, mx.float16, mx.float32, mx.int64, mx.complex64], ids=str)
+@pytest.mark.parametrize("columns", [64, 61], ids=["aligned", "odd"])
+def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pieces(x: mx.array) -> mx.array:
+        return mx.concatenate([x + x, x * x, x.T.reshape(x.shape)], axis=1)
+
+    x = mx.array(normal(40, columns) * 3).astype(dtype)
+    plain = np.array(pieces(x).astype(mx.complex64))
+    monkeypatch.setattr(builder, "STREAM_BYTES", 0)
+    assert ("streamed" in plan_of(pieces, x)) == (columns == 64)
+    evaluate._plans.clear()
+    np.testing.assert_array_equal(plain, np.array(pieces(x).astype(mx.complex64)))
+
+
+def test_large_results_are_streamed() -> None:
+    x = mx.array(normal(1 << 12, 1 << 10))
+    assert "streamed" in plan_of(lambda x: x + 1, x)
+    assert "streamed" not in plan_of(lambda x: x[:100] + 1, x)
+    np.testing.assert_array_equal(np.array(x + 1), np.array(x) + 1)
+
+
+WOVEN: dict[str, Callable[[mx.array], mx.array]] = {
+    "sum": lambda x: x.sum(axis=0),
+    "maximum": lambda x: x.max(axis=0),
+    "argmin": lambda x: mx.argmin(x, axis=0),
+    "of an expression": lambda x: mx.exp(x * x[0] + 1).sum(axis=0) / 3,
+    "with what differs by lane and row": lambda x: (x - x[3] * x[:, :1]).sum(axis=0) * x[2] + x[1, 1],
+    "complex": lambda x: (x + 1j).sum(axis=0),
+    "middle axis": lambda x: x.reshape(5, -1, x.shape[1]).max(axis=1),
+}
+
+
+@pytest.mark.parametrize("columns", [16, 17, 40, 1024, 2500])
+@pytest.mark.parametrize("name", WOVEN)
+def test_weaving_changes_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, x = WOVEN[name], mx.array(normal(50, columns))
+    assert ("woven" in plan_of(function, x)) == (columns > 16)
+    woven = np.array(function(x))
+    monkeypatch.setattr(builder, "WOVEN_SWEEPS", 1 << 30)
+    assert "woven" not in plan_of(function, x)
+    np.testing.assert_array_equal(woven, np.array(function(x)))
+
+
+PARTED = [
+    ((1 << 18,), (0,)),
+    ((1000, 700), (0, 1)),
+    ((3, 300_000), (1,)),
+    ((300_000, 3), (0,)),
+    ((6, 320, 320), (1, 2)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axes"), PARTED, ids=str)
+def test_reductions_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    values = normal(*shape)
+    x = mx.array(values)
+    assert plan_of(lambda x: x.sum(axis=axes), x).count("reduce sum") == 2
+    exact = values.astype(np.longdouble)
+    np.testing.assert_allclose(
+        np.array(x.sum(axis=axes)), exact.sum(axis=axes).astype(np.float64), rtol=2e-6, atol=1e-7
+    )
+    np.testing.assert_array_equal(np.array(x.max(axis=axes)), values.max(axis=axes))
+    np.testing.assert_array_equal(np.array((x > 4).any(axis=axes)), (values > 4).any(axis=axes))
+    small = x.astype(mx.float16)
+    np.testing.assert_array_equal(
+        np.array(small.sum(axis=axes)), np.array(small.astype(mx.float64).sum(axis=axes).astype(mx.float16))
+    )
+    whole = (x * 1000).astype(mx.int32)
+    np.testing.assert_array_equal(np.array(whole.sum(axis=axes)), np.array(whole).sum(axis=axes, dtype=np.int32))
+
+
+def test_a_prime_number_of_elements_stays_whole() -> None:
+    x = mx.ones((1_000_003,))
+    assert reductions.part_count(1_000_003) is None
+    assert plan_of(mx.sum, x).count("reduce sum") == 1
+    assert mx.sum(x).item() == 1_000_003
+
+
+def test_parts_are_good_divisors() -> None:
+    for extent in range(1, 3000):
+        count = reductions.part_count(extent)
+        assert count is None or (extent % count == 0 and 8 <= count <= 64)
+        assert count is not None or all(extent % n for n in range(8, 65))

@@ -1,0 +1,111 @@
+"""Matrix products in generated code, on their own and through `matmul`."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import product as combinations
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from weft import dtypes
+from weft.compiler.codegen import jit, product
+
+NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64}
+SHAPES = [
+    (1, 1, 1),
+    (2, 3, 4),
+    (12, 16, 32),
+    (13, 17, 33),
+    (5, 300, 7),
+    (100, 513, 70),
+    (257, 260, 300),
+    (3, 0, 4),
+    (24, 256, 64),
+    (30, 31, 1),
+    (1, 31, 30),
+    (300, 5, 2),
+]
+
+
+def defined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product as the page on architecture defines it: blocks of terms, each summed in order, exactly rounded."""
+    result = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    for start in range(0, a.shape[1], product.DEPTH):
+        block = np.zeros_like(result)
+        for term in range(start, min(start + product.DEPTH, a.shape[1])):
+            exact = np.multiply.outer(a[:, term], b[term], dtype=np.longdouble) + block
+            block = exact.astype(a.dtype)
+        result = result + block
+    return result
+
+
+def packed(rng: np.random.Generator, shape: tuple[int, int], transposed: bool, dtype: type) -> np.ndarray:
+    values: np.ndarray = rng.normal(size=shape[::-1] if transposed else shape).astype(dtype)
+    return values.T if transposed else values
+
+
+@pytest.mark.parametrize("layout", list(combinations([False, True], repeat=2)), ids=str)
+@pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
+def test_every_bit_is_as_defined(dtype: mx.Dtype, layout: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(7)
+    for rows, inner, columns in SHAPES:
+        a = packed(rng, (rows, inner), layout[0], NUMPY[dtype])
+        b = packed(rng, (inner, columns), layout[1], NUMPY[dtype])
+        x, y = (
+            mx.array(np.ascontiguousarray(n.T if t else n), dtype=dtype) for n, t in ((a, layout[0]), (b, layout[1]))
+        )
+        found = np.array((x.T if layout[0] else x) @ (y.T if layout[1] else y))
+        if dtype is dtypes.float32:
+            np.testing.assert_array_equal(found, defined(a, b))
+        else:
+            np.testing.assert_allclose(found, a.astype(np.longdouble) @ b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
+@pytest.mark.parametrize("block", [(12, 2, 64), (4, 3, 32), (4, 2, 16)], ids=str)
+def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
+    name = "_".join(map(str, ("tested", dtype.name, *block)))
+    address = jit.load(product.generate(product.Block(dtype, *block), name), name)[name]
+    step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+    rng = np.random.default_rng(3)
+    for (rows, inner, columns), (left, right) in combinations(SHAPES, combinations([False, True], repeat=2)):
+        a = packed(rng, (rows, inner), left, NUMPY[dtype])
+        b = packed(rng, (inner, columns), right, NUMPY[dtype])
+        c = np.full((rows, columns), np.nan, NUMPY[dtype])
+        strides = [*((1, rows) if left else (inner, 1)), *((1, inner) if right else (columns, 1))]
+        tile = (2 * block[0], 2 * block[1] * block[2] // dtype.size)
+        numbers = product.step_numbers([(0, 0), (1, 0), (2, 0)], (rows, columns, inner), strides, tile, [])
+        units = -(-rows // tile[0]) * -(-columns // tile[1])
+        block_of_numbers = (ctypes.c_int64 * len(numbers))(*numbers)
+        table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a.T if left else a, b.T if right else b, c)])
+        step(block_of_numbers, table, 0, units)
+        x, y = mx.array(np.ascontiguousarray(a), dtype=dtype), mx.array(np.ascontiguousarray(b), dtype=dtype)
+        np.testing.assert_array_equal(c, np.array(x @ y))
+
+
+@pytest.mark.parametrize("extents", [(1, 1, 1), (1, 4096, 4096), (4096, 1, 7), (24, 32, 1 << 20), (3000, 3000, 0)])
+def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
+    for dtype in product.DTYPES:
+        rows, columns = product.tile_of(dtype, extents)
+        block = product.block_of(dtype)
+        assert rows % block.rows == columns % block.columns == 0
+        assert rows > 0
+        assert 0 < columns <= max(product.TILE_COLUMNS, block.columns)
+
+
+def test_infinities_stay_in_their_row_and_column() -> None:
+    a, b = np.ones((13, 20), np.float32), np.ones((20, 35), np.float32)
+    a[12, 3], b[5, 34] = np.inf, np.nan
+    found = np.array(mx.array(a) @ mx.array(b))
+    assert np.all(found[:12, :34] == 20)
+    assert np.all(np.isinf(found[12, :34]))
+    assert np.all(np.isnan(found[:, 34]))
+
+
+def test_batches_of_views() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(3, 1, 20, 50)).astype(np.float32), rng.normal(size=(4, 60, 50)).astype(np.float32)
+    found = np.array(mx.array(a)[:, :, ::2] @ mx.array(b).swapaxes(-1, -2))
+    np.testing.assert_allclose(found, a[:, :, ::2] @ b.swapaxes(-1, -2), rtol=1e-4, atol=1e-4)
