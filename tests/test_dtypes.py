@@ -196,7 +196,7 @@ def test_result_type_of_nothing():
 
 def test_result_type_names_what_it_refuses():
     with pytest.raises(TypeError, match=r"got 2\.0 of type float"):
-        result_type(float32, 2.0)  # type: ignore[arg-type]
+        result_type(float32, 2.0)  # type: ignore[arg-type]  # on purpose
 
 
 def test_can_cast_against_mlx(mlx):
@@ -273,7 +273,7 @@ def test_integer_beside_bool_keeps_its_value():
 
 def test_what_is_no_scalar():
     with pytest.raises(TypeError, match="expected a bool, int, float or complex, got str"):
-        scalar_dtype("3")  # type: ignore[arg-type]
+        scalar_dtype("3")  # type: ignore[arg-type]  # on purpose
 
 
 def test_families_against_mlx(mlx):
@@ -295,9 +295,9 @@ def test_families():
 
 def test_issubdtype_names_what_it_refuses():
     with pytest.raises(TypeError, match="first argument must be a dtype or a category"):
-        issubdtype(np.float32, dtypes.floating)  # type: ignore[arg-type]
+        issubdtype(np.float32, dtypes.floating)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(TypeError, match="second argument must be a dtype or a category"):
-        issubdtype(float32, "floating")  # type: ignore[arg-type]
+        issubdtype(float32, "floating")  # type: ignore[arg-type]  # on purpose
 
 
 KINDS: list[str | tuple[str, ...]] = [
@@ -325,7 +325,7 @@ def test_isdtype():
     with pytest.raises(ValueError, match="unknown kind 'float'; known kinds are 'bool'"):
         isdtype(int8, "float")
     with pytest.raises(TypeError, match="not list"):
-        isdtype(int8, ["bool"])  # type: ignore[arg-type]
+        isdtype(int8, ["bool"])  # type: ignore[arg-type]  # on purpose
 
 
 @pytest.mark.parametrize("dtype", [float16, float32, float64, complex64])
@@ -358,5 +358,5 @@ def test_limits_of_the_wrong_family():
     with pytest.raises(ValueError, match="bool is not one"):
         iinfo(bool_)
     with pytest.raises(TypeError, match="dtype must be one of"):
-        finfo("float32")  # type: ignore[arg-type]
+        finfo("float32")  # type: ignore[arg-type]  # on purpose
     assert finfo(bfloat16).max == float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)

@@ -118,7 +118,7 @@ def test_wrong_precision():
     with pytest.raises(ValueError, match="not -2"):
         printoptions(-2)
     with pytest.raises(TypeError):
-        set_printoptions(2.5)  # type: ignore[arg-type]
+        set_printoptions(2.5)  # type: ignore[arg-type]  # on purpose
     assert get_printoptions().precision == -1
 
 

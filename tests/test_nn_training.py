@@ -67,6 +67,37 @@ def test_cross_entropy_gradient_is_softmax_minus_target():
     np.testing.assert_allclose(np.array(gradient), np.array(nn.softmax(logits)) - np.eye(3)[CLASSES], atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "uint64"])
+@pytest.mark.parametrize("classes", [3, 300])
+def test_classes_that_there_are_not_give_nan(name, axis, dtype, classes):
+    loss = getattr(nn.losses, name)
+    low = np.iinfo(dtype).min < 0
+    targets = [0, 2, -1 if low else 1, classes if classes < 100 else 5, -classes - 1 if low and classes < 100 else 5]
+    there = np.array([-classes <= target < classes for target in targets])
+    scores = np.random.default_rng(0).normal(size=(5, classes)).astype(np.float32)
+
+    def value(x):
+        return loss(x.T if axis == 0 else x, mx.array(targets, getattr(mx, dtype)), axis=axis)
+
+    whole = np.array(loss(mx.array(scores), mx.array(np.clip(targets, -classes, classes - 1))))
+    for run in (value, mx.compile(value)):
+        losses = np.array(run(mx.array(scores)))
+        np.testing.assert_array_equal(np.isnan(losses), ~there)
+        np.testing.assert_array_equal(losses[there], whole[there])
+    gradient = np.array(mx.grad(lambda x: value(x).sum())(mx.array(scores)))
+    np.testing.assert_array_equal(np.isnan(gradient).any(axis=1), ~there)
+
+
+def test_losses_of_halves_stay_halves_and_those_of_integers_are_floats():
+    targets = mx.array([0, 5])
+    for dtype, result in ((mx.float16, mx.float16), (mx.bfloat16, mx.bfloat16), (mx.int32, mx.float32)):
+        loss = nn.losses.cross_entropy(mx.array([[1, 2], [3, 4]], dtype), targets)
+        assert loss.dtype == result
+        assert np.isnan(np.array(loss.astype(mx.float32))).tolist() == [False, True]
+
+
 @pytest.mark.parametrize(
     ("name", "arrays", "settings", "message"),
     [

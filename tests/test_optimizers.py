@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
 from weft.utils import tree_flatten, tree_map
+
+UNTYPED: Any = optim  # so that the type checker lets wrong arguments pass
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +103,59 @@ def test_sgd_by_hand():
     [
         (lambda: optim.SGD(0.1, nesterov=True), "needs a momentum above 0 and no dampening"),
         (lambda: optim.SGD(0.1, momentum=0.9, dampening=0.1, nesterov=True), r"dampening=0\.1"),
-        (lambda: optim.Adam(0.1, betas=(1.0, 0.9)), r"Adam: betas .* got \(1\.0, 0\.9\)"),
+        (lambda: optim.Adam(0.1, betas=(1.0, 0.9)), r"\[Adam\] betas .* got \(1\.0, 0\.9\)"),
         (lambda: optim.Adam(0.1, betas=(0.9,)), "two numbers"),
-        (lambda: optim.AdamW(0.1, betas=(0.9, -0.1)), "AdamW: betas"),
+        (lambda: optim.AdamW(0.1, betas=(0.9, -0.1)), r"\[AdamW\] betas"),
         (lambda: optim.Adam(0.1, eps=-1), "eps has to be at least 0, got -1"),
+        (lambda: optim.Adam(math.nan), r"\[Adam\] learning_rate .* got nan"),
+        (lambda: optim.SGD(mx.ones((2,))), r"\[SGD\] learning_rate has to be one number, .* \(2,\)"),
+        (lambda: optim.SGD(lambda step: mx.ones((2,))), r"\[SGD\] learning_rate has to be one number"),
+        (lambda: optim.SGD(0.1, momentum=-0.5), r"\[SGD\] momentum has to be at least 0, got -0\.5"),
+        (lambda: optim.AdamW(0.1, weight_decay=-1), r"\[AdamW\] weight_decay has to be at least 0"),
+        (lambda: optim.clip_grad_norm({}, -1.0), r"\[clip_grad_norm\] max_norm has to be at least 0, got -1"),
     ],
 )
 def test_settings_out_of_range(make, message):
     with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: UNTYPED.SGD("0.1"), r"\[SGD\] learning_rate has to be a number, got '0\.1' of type str"),
+        (lambda: UNTYPED.SGD(None), r"\[SGD\] learning_rate .* NoneType"),
+        (lambda: UNTYPED.SGD(0.1j), r"\[SGD\] learning_rate .* complex"),
+        (lambda: UNTYPED.AdamW([0.1, 0.2]), r"\[AdamW\] learning_rate .* list"),
+        (lambda: UNTYPED.SGD(lambda step: None), r"\[SGD\] learning_rate .* got None"),
+        (lambda: setattr(UNTYPED.SGD(0.1), "learning_rate", "0.1"), r"\[SGD\] learning_rate"),
+        (lambda: UNTYPED.SGD(0.1, momentum="0.9"), r"\[SGD\] momentum has to be a number, got '0\.9'"),
+        (lambda: UNTYPED.SGD(0.1, weight_decay=None), r"\[SGD\] weight_decay"),
+        (lambda: UNTYPED.SGD(0.1, dampening="x"), r"\[SGD\] dampening"),
+        (lambda: UNTYPED.Adam(0.1, betas=0.9), r"\[Adam\] betas have to be two numbers, got 0\.9"),
+        (lambda: UNTYPED.Adam(0.1, betas=("a", "b")), r"\[Adam\] each of betas .* 'a'"),
+        (lambda: UNTYPED.Adam(0.1, eps="x"), r"\[Adam\] eps"),
+        (lambda: UNTYPED.AdamW(0.1, weight_decay="x"), r"\[AdamW\] weight_decay"),
+        (lambda: UNTYPED.Optimizer({"rate": 0.1}), r"\[Optimizer\] the schedule of rate has to be a function"),
+        (lambda: UNTYPED.exponential_decay("a", 0.5), r"\[exponential_decay\] init"),
+        (lambda: UNTYPED.step_decay(0.1, None, 4), r"\[step_decay\] decay_rate"),
+        (lambda: UNTYPED.cosine_decay(0.1, "10"), r"\[cosine_decay\] decay_steps has to be a number, got '10'"),
+        (lambda: UNTYPED.linear_schedule(0.1, [1], 3), r"\[linear_schedule\] end"),
+        (lambda: UNTYPED.join_schedules([0.1], []), r"\[join_schedules\] schedules have to be functions .* 0\.1"),
+        (
+            lambda: UNTYPED.join_schedules(UNTYPED.cosine_decay(1.0, 5), []),
+            r"\[join_schedules\] schedules has to be a list",
+        ),
+        (
+            lambda: UNTYPED.join_schedules([UNTYPED.cosine_decay(1.0, 5)] * 2, ["3"]),
+            r"\[join_schedules\] .*boundaries .*'3'",
+        ),
+        (lambda: UNTYPED.clip_grad_norm({"a": mx.ones(2)}, "1"), r"\[clip_grad_norm\] max_norm"),
+        (lambda: UNTYPED.clip_grad_norm({"a": 1.0}, 1.0), r"\[clip_grad_norm\] gradients have to be arrays, .* float"),
+    ],
+)
+def test_settings_of_the_wrong_type(make, message):
+    with pytest.raises(TypeError, match=message):
         make()
 
 
@@ -202,6 +250,37 @@ def test_gradients_that_do_not_fit_change_nothing(given, message):
     assert all(new is old for (_, new), (_, old) in zip(tree_flatten(optimizer.state), before, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("gradient", "parameter", "message"),
+    [
+        (1.0, mx.ones((2,)), r"\[Adam\] the gradient of `layers\.0` has to be an array, .* float; .*mx\.array"),
+        (None, mx.ones((2,)), "gradient of .* NoneType"),
+        (np.ones(2, np.float32), mx.ones((2,)), "gradient of .* ndarray"),
+        (mx.ones((2,)), np.ones(2, np.float32), r"\[Adam\] the parameter of `layers\.0` .* ndarray"),
+        (mx.ones((2,)), "text", "parameter of .* str"),
+    ],
+)
+def test_leaves_that_are_no_arrays_change_nothing(gradient, parameter, message):
+    optimizer = optim.Adam(0.1)
+    before = dict(optimizer.state)
+    with pytest.raises(TypeError, match=message):
+        optimizer.apply_gradients({"layers": [gradient]}, {"layers": [parameter]})
+    assert optimizer.state == before
+
+
+def test_trees_of_the_wrong_kind():
+    optimizer = UNTYPED.SGD(0.1)
+    for parameters in (None, mx.ones((2,)), [mx.ones((2,))]):
+        with pytest.raises(ValueError, match=rf"\[SGD\] init takes a dict .* {type(parameters).__name__}"):
+            optimizer.init(parameters)
+    with pytest.raises(TypeError, match=r"\[SGD\] parameters have to be arrays, .* int"):
+        optimizer.init({"a": 3})
+    with pytest.raises(TypeError, match=r"\[SGD\] update takes the model first"):
+        optimizer.update({"bias": mx.ones((1,))}, nn.Linear(1, 1))
+    with pytest.raises(TypeError, match=r"\[SGD\] update takes the model first, .* a list and a dict"):
+        optimizer.update([nn.Linear(1, 1)], {})
+
+
 @pytest.mark.parametrize("name", ["step", "learning_rate"])
 def test_parameters_cannot_take_the_names_of_the_optimizer(name):
     with pytest.raises(ValueError, match=f"named '{name}'"):
@@ -235,6 +314,42 @@ def test_state_can_be_saved_and_restored():
     assert second.step.item() == 2
 
 
+@pytest.mark.parametrize(
+    ("state", "kind", "message"),
+    [
+        ({}, ValueError, r"\[SGD\] state needs an array 'step': .* keys \[\]\. To start again, make a new optimizer"),
+        ({"step": mx.array(0)}, ValueError, r"'learning_rate': .* keys \['step'\]"),
+        ({"step": 0, "learning_rate": 0.1}, ValueError, "needs an array 'step'"),
+        (None, TypeError, r"\[SGD\] state has to be a dict, .* NoneType"),
+    ],
+)
+def test_a_state_that_is_none(state, kind, message):
+    optimizer = optim.SGD(0.1)
+    before = optimizer.state
+    with pytest.raises(kind, match=message):
+        optimizer.state = state
+    assert optimizer.state is before
+
+
+def test_the_state_of_another_kind_of_optimizer():
+    one = {"layers": [{"a": mx.ones((1,))}]}
+    first, second = optim.SGD(0.1, momentum=0.5), optim.Adam(0.1)
+    first.apply_gradients(one, one)
+    second.state = first.state
+    with pytest.raises(ValueError, match=r"\[Adam\] The state of `layers\.0\.a` has no 'm': .* another kind"):
+        second.apply_gradients(one, one)
+
+
+def test_an_error_of_a_method_says_which_parameter():
+    class Failing(Recording):
+        def apply_single(self, gradient, parameter, state):
+            return {"other": parameter}["absent"]
+
+    with pytest.raises(KeyError, match="absent") as caught:
+        Failing().apply_gradients({"b": [mx.ones((2,))]}, {"b": [mx.ones((2,))]})
+    assert caught.value.__notes__ == ["This happened in the step of Failing for the parameter `b.0`."]
+
+
 # Schedules.
 
 SCHEDULES = [
@@ -266,7 +381,7 @@ def test_schedules_against_mlx(mlx, make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: optim.step_decay(0.1, 0.5, 0), "step_decay: step_size has to be at least 1, got 0"),
+        (lambda: optim.step_decay(0.1, 0.5, 0), r"\[step_decay\] step_size has to be at least 1, got 0"),
         (lambda: optim.cosine_decay(0.1, 0), "decay_steps"),
         (lambda: optim.linear_schedule(0.0, 1.0, -1), "steps has to be at least 1, got -1"),
         (lambda: optim.join_schedules([], []), "at least one schedule"),
@@ -306,3 +421,9 @@ def test_clip_grad_norm_at_the_edges():
     assert half["a"].dtype == mx.float16
     assert norm.item() == 500
     assert not math.isinf(half["a"][0].item())
+
+
+def test_a_negative_learning_rate_goes_uphill():
+    optimizer = optim.SGD(-0.5)
+    updated = optimizer.apply_gradients({"w": mx.array(2.0)}, {"w": mx.array(1.0)})
+    assert updated["w"].item() == 2.0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft.core as mx
@@ -99,6 +100,21 @@ TYPES: dict[str, Case] = {
     "a float as a shape": (lambda: mx.zeros((2.5,)), (TypeError, ValueError), ()),
     "length of a scalar": (lambda: len(mx.array(1)), TypeError, ("0",)),
     "iterating a scalar": (lambda: list(mx.array(1)), TypeError, ("0",)),
+    "a NumPy array as an axis": (lambda: mx.sum(ones(2), axis=wrong(np.ones((1, 1)))), TypeError, ("[sum]", "array(")),
+    "NumPy floats as a shape": (lambda: mx.zeros(wrong(np.ones(2))), TypeError, ("[zeros]", "1.0")),
+    "an array as a shape": (lambda: mx.zeros(wrong(mx.array([2]))), TypeError, ("[zeros]", "array([2]")),
+    "text as a tolerance": (lambda: mx.isclose(ones(2), ones(2), wrong("1")), TypeError, ("[isclose]", "rtol", "'1'")),
+    "none as a tolerance": (
+        lambda: mx.allclose(ones(2), 1.0, atol=wrong(None)),
+        TypeError,
+        ("[isclose]", "atol", "None"),
+    ),
+    "too large a tolerance": (
+        lambda: mx.isclose(ones(2), 1, wrong(ones(3, 2))),
+        ValueError,
+        ("[isclose]", "rtol", "(3,2)"),
+    ),
+    "text for nan": (lambda: mx.nan_to_num(ones(2), wrong("0")), TypeError, ("[nan_to_num]", "'0'")),
     "bitwise on floats": (lambda: ones(2) & ones(2), (TypeError, ValueError), ("float32",)),
 }
 

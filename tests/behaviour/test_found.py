@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 import os
 import subprocess
 import sys
@@ -179,3 +180,81 @@ def test_shapeless_vmap_and_split() -> None:
     for size in (4, 6):
         assert product(mx.ones((size, 2)), mx.ones((size, 2))).shape == (size, 2)
         assert [half.size for half in halves(mx.ones((size,)))] == [size // 2] * 2
+
+
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint64", "int64", "bool_"])
+@pytest.mark.parametrize("number", [-1, -129, 300, 2**64, -(2**63) - 1, 10**30])
+def test_integers_outside_a_dtype_are_compared_by_value(name: str, dtype: str, number: int) -> None:
+    relation, function = getattr(operator, name), getattr(mx, COMPARISONS[name])
+    x = mx.array([0, 1, 1], getattr(mx, dtype))
+    values = x.tolist()
+    assert relation(x, number).tolist() == [relation(value, number) for value in values]
+    assert relation(number, x).tolist() == [relation(number, value) for value in values]
+    assert function(x, number).dtype == function(number, x).dtype == mx.bool_
+
+
+def test_integers_outside_a_dtype_while_traced() -> None:
+    x = mx.array([[1, 2], [3, 4]], mx.uint8)
+    assert mx.vmap(lambda row: row < 300)(x).tolist() == [[True, True]] * 2
+    compiled = mx.compile(lambda y: y > -1, shapeless=True)
+    assert [compiled(part).tolist() for part in (x, x[:, :1])] == [[[True, True]] * 2, [[True]] * 2]
+
+
+def test_scalars_that_do_not_fit_name_the_function() -> None:
+    x = mx.array([1], mx.uint8)
+    for call, message in (
+        (lambda: x + 300, r"\[add\] b: the integer 300 does not fit uint8"),
+        (lambda: -1 * x, r"\[multiply\] a: the integer -1 does not fit uint8"),
+        (lambda: mx.where(x > 0, x, 300), r"\[where\] y: the integer 300"),
+        (lambda: mx.sin(2**70), r"\[sin\] a: the integer 1180591620717411303424 does not fit int64"),
+        (lambda: mx.less(2**70, 3), r"\[less\] a: .* int64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("value", [np.datetime64("2020"), np.str_("x"), np.timedelta64(1, "s"), np.void(b"12")])
+def test_numpy_scalars_that_are_no_numbers(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"\[add\] b must be an array, a number or NumPy data; got np\."):
+        mx.array([1.0]) + value
+
+
+def test_nothing_cannot_be_clipped() -> None:
+    with pytest.raises(TypeError, match=r"\[clip\] a must be an array.* None"):
+        mx.clip(None, 0, 1)
+
+
+def test_extremes_of_two_complex_numbers() -> None:
+    values = [1 + 2j, 1 - 2j, -3, complex(1, np.nan), complex(np.nan, 1), complex(np.inf, 0)]
+    left = mx.array([a for a in values for _ in values])
+    right = mx.array([b for _ in values for b in values])
+    for name in ("maximum", "minimum"):
+        got = np.array(getattr(mx, name)(left, right))
+        wanted = getattr(np, name)(np.array(left), np.array(right))
+        assert (np.isnan(got) == np.isnan(wanted)).all()
+        assert (got == wanted)[~np.isnan(wanted)].all()
+
+
+@pytest.mark.parametrize("several", [np.array([1, 2]), range(1, 3), [np.int64(1), np.int8(2)]])
+def test_shapes_and_axes_in_sequences_of_any_kind(several: Any) -> None:
+    assert mx.zeros(several).shape == (1, 2)
+    assert mx.reshape(mx.ones(2), several).shape == (1, 2)
+    assert mx.sum(mx.ones((3, 1, 2)), axis=several).shape == (3,)
+
+
+def test_tolerances_and_replacements_may_be_arrays() -> None:
+    x = mx.array([1.0, 2.0, mx.nan])
+    tolerances: Any = mx.array(0), mx.array([1.0, 0.1, 1.0]) * 1
+    assert mx.isclose(x, x + 0.5, *tolerances).tolist() == [True, False, False]
+    assert mx.nan_to_num(x, nan=mx.sum(mx.array([3, 4]))).tolist() == [1.0, 2.0, 7.0]

@@ -90,13 +90,13 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.clip(A, None, None), ValueError, "at least one limit"),
     (lambda: mx.sum(A, axis=2), IndexError, "Axis 2 is out of range for an array with 2 dimensions"),
     (lambda: mx.sum(A, axis=(0, -2)), ValueError, "named twice"),
-    (lambda: mx.sum(A, axis=1.0), TypeError, "An axis must be an int"),  # type: ignore[arg-type]
+    (lambda: mx.sum(A, axis=1.0), TypeError, "An axis must be an int"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.max(mx.zeros((0, 3)), axis=0), ValueError, r"\[max\].*no elements"),
     (lambda: mx.argmax(mx.zeros((0,))), ValueError, r"\[argmax\].*no elements"),
     (lambda: mx.reshape(A, (4, -1)), ValueError, r"\(2, 3\) with 6 elements into shape \(4, -1\)"),
     (lambda: mx.reshape(A, (-1, -1)), ValueError, "Only one extent can be -1"),
     (lambda: mx.reshape(mx.zeros((0, 3)), (0, -1)), ValueError, "there are no elements"),
-    (lambda: mx.reshape(A, (2.0, 3)), TypeError, "must be an int"),  # type: ignore[arg-type]
+    (lambda: mx.reshape(A, (2.0, 3)), TypeError, "must be an int"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.transpose(A, (0, 0)), ValueError, "named twice"),
     (lambda: mx.transpose(A, (0,)), ValueError, "1 axes are given for an array with 2 dimensions"),
     (lambda: mx.squeeze(A, 0), ValueError, "Cannot squeeze"),
@@ -106,7 +106,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.concatenate([]), ValueError, "empty"),
     (lambda: mx.concatenate([A, I]), ValueError, r"\(2, 3\), \(3,\)"),
     (lambda: mx.stack([A, I]), ValueError, r"\(2, 3\), \(3,\)"),
-    (lambda: mx.concatenate(3), TypeError, "takes a list of arrays"),  # type: ignore[arg-type]
+    (lambda: mx.concatenate(3), TypeError, "takes a list of arrays"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.split(I, 2), ValueError, "does not divide into 2 equal parts"),
     (lambda: mx.split(I, 0), ValueError, "must be positive"),
     (lambda: mx.repeat(I, -1), ValueError, "cannot be negative"),
@@ -114,7 +114,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.roll(I, (1, 2), (0, 0, 0)), ValueError, "2 shifts are given for 3 axes"),
     (lambda: mx.pad(I, -1), ValueError, "cannot be negative"),
     (lambda: mx.pad(A, ((1, 1), (1, 1), (1, 1))), ValueError, "3 pairs of widths"),
-    (lambda: mx.pad(I, 1, "wrap"), ValueError, "'wrap'"),  # type: ignore[arg-type]
+    (lambda: mx.pad(I, 1, "wrap"), ValueError, "'wrap'"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.pad(mx.zeros((0,)), 1, "edge"), ValueError, "no elements"),
     (lambda: mx.matmul(A, A), ValueError, r"\(2, 3\) and \(2, 3\) do not fit"),
     (lambda: mx.matmul(I, I), ValueError, "int32.*astype"),
@@ -128,7 +128,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.einsum("ij,ij->", A, A.T), ValueError, "has extents"),
     (lambda: mx.arange(0, 1, 0), ValueError, "must not be zero"),
     (lambda: mx.arange(float("inf")), ValueError, "no finite number"),
-    (lambda: mx.arange("x"), TypeError, "must be an int or a float"),  # type: ignore[arg-type]
+    (lambda: mx.arange("x"), TypeError, "must be an int or a float"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.linspace(0, 1, -1), ValueError, "cannot be negative"),
     (lambda: mx.zeros((-1,)), ValueError, "cannot be negative"),
     (lambda: mx.zeros("x"), TypeError, "an int or a sequence of ints"),
@@ -137,7 +137,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.tril(I), ValueError, "at least 2 dimensions"),
     (lambda: mx.diagonal(A, 0, 1, 1), ValueError, "different axes"),
     (lambda: mx.diag(mx.zeros((2, 2, 2))), ValueError, "3 dimensions"),
-    (lambda: mx.astype(A, "float32"), TypeError, "mx.float32"),  # type: ignore[arg-type]
+    (lambda: mx.astype(A, "float32"), TypeError, "mx.float32"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.add(A, A, stream=mx.gpu), ValueError, "not available"),
 ]
 

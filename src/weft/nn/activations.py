@@ -26,7 +26,7 @@ def leaky_relu(x: mx.array, negative_slope: float = 0.01) -> mx.array:
     >>> nn.leaky_relu(mx.array([-1.0, 2.0]), 0.5)
     array([-0.5, 2], dtype=float32)
     """
-    return mx.where(x > 0, x, negative_slope * x)
+    return mx.where(mx.greater(x, 0), x, mx.multiply(negative_slope, x))
 
 
 def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
@@ -38,7 +38,8 @@ def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
     array([-0.632121, 2], dtype=float32)
     """
     # Large values would overflow in the branch that is not taken, and make its derivative nan.
-    return mx.where(x > 0, x, alpha * mx.expm1(mx.minimum(x, 0)))
+    positive = mx.greater(x, 0)
+    return mx.where(positive, x, alpha * mx.expm1(mx.where(positive, 0, x)))
 
 
 def gelu(x: mx.array) -> mx.array:
@@ -49,7 +50,7 @@ def gelu(x: mx.array) -> mx.array:
     >>> nn.gelu(mx.array([-1.0, 2.0]))
     array([-0.158655, 1.9545], dtype=float32)
     """
-    return x * (1 + mx.erf(x / math.sqrt(2))) / 2
+    return x * (1 + mx.erf(mx.divide(x, math.sqrt(2)))) / 2
 
 
 def gelu_approx(x: mx.array) -> mx.array:
@@ -60,7 +61,7 @@ def gelu_approx(x: mx.array) -> mx.array:
     >>> nn.gelu_approx(mx.array([-1.0, 2.0]))
     array([-0.158808, 1.9546], dtype=float32)
     """
-    return 0.5 * x * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return mx.multiply(0.5, x) * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def gelu_fast_approx(x: mx.array) -> mx.array:
@@ -71,7 +72,7 @@ def gelu_fast_approx(x: mx.array) -> mx.array:
     >>> nn.gelu_fast_approx(mx.array([-1.0, 2.0]))
     array([-0.154204, 1.93566], dtype=float32)
     """
-    return x * mx.sigmoid(1.702 * x)
+    return x * mx.sigmoid(mx.multiply(1.702, x))
 
 
 def silu(x: mx.array) -> mx.array:
@@ -195,8 +196,8 @@ class GELU(Module):
 
     def __init__(self, approx: str = "none") -> None:
         super().__init__()
-        if approx not in _GELU_FUNCTIONS:
-            raise ValueError(f"GELU: approx has to be one of {list(_GELU_FUNCTIONS)}, got {approx!r}.")
+        if not isinstance(approx, str) or approx not in _GELU_FUNCTIONS:
+            raise ValueError(f"[GELU] approx has to be one of {list(_GELU_FUNCTIONS)}, got {approx!r}.")
         self._function = _GELU_FUNCTIONS[approx]
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -11,7 +11,7 @@ from weft.nn.module import Module
 class Sequential(Module):
     """Calls its modules (or plain functions) one after the other, each with the result of the one before.
 
-    modules: kept as the list `layers`.
+    modules: kept as the list `layers`; what cannot be called raises `TypeError`.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), mx.tanh, nn.Linear(3, 1))
     >>> model(mx.zeros((5, 2))).shape
@@ -20,6 +20,8 @@ class Sequential(Module):
 
     def __init__(self, *modules: Module | Callable[[Any], Any]) -> None:
         super().__init__()
+        for place, module in enumerate(modules):
+            _check_callable(place, module)
         self.layers: list[Any] = list(modules)
 
     def __call__(self, x: Any) -> Any:
@@ -40,3 +42,9 @@ class Identity(Module):
 
     def __call__(self, x: Any) -> Any:
         return x
+
+
+def _check_callable(place: int, module: Any) -> None:
+    if not callable(module):
+        remedy = " Pass them one by one: Sequential(*modules)." if isinstance(module, (list, tuple)) else ""
+        raise TypeError(f"[Sequential] module {place} cannot be called: {module!r}.{remedy}")

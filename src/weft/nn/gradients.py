@@ -28,9 +28,11 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
     array([1, 1], dtype=float32)
     """
     if not isinstance(model, Module):
-        raise TypeError(f"nn.value_and_grad: the first argument has to be a Module, got {type(model).__name__}.")
+        raise TypeError(f"[value_and_grad] the first argument has to be a Module, got {type(model).__name__}.")
+    if not callable(fn):
+        raise TypeError(f"[value_and_grad] the second argument has to be a function, got {type(fn).__name__}.")
 
-    def call_with(parameters: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def call_with(parameters: dict[str, Any], /, *args: Any, **kwargs: Any) -> Any:
         before = model.trainable_parameters()
         model.update(parameters)
         try:
@@ -39,6 +41,8 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
             # What the function itself has assigned (running statistics, say) stays.
             put_back(model, parameters, before)
 
+    # Errors about what the function returns name it, not this one.
+    call_with.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     value_and_gradients = mx.value_and_grad(call_with)
 
     @wraps(fn)

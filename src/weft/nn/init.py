@@ -31,7 +31,7 @@ def constant(value: float, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array],
     """
 
     def initializer(a: mx.array) -> mx.array:
-        return mx.full(a.shape, value, dtype=dtype)
+        return mx.full(_shape("constant", a), value, dtype=dtype)
 
     return initializer
 
@@ -44,7 +44,7 @@ def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) ->
     """
 
     def initializer(a: mx.array) -> mx.array:
-        return mx.random.normal(a.shape, dtype=dtype, loc=mean, scale=std)
+        return mx.random.normal(_shape("normal", a), dtype=dtype, loc=mean, scale=std)
 
     return initializer
 
@@ -57,7 +57,7 @@ def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -
     """
 
     def initializer(a: mx.array) -> mx.array:
-        return mx.random.uniform(low, high, a.shape, dtype=dtype)
+        return mx.random.uniform(low, high, _shape("uniform", a), dtype=dtype)
 
     return initializer
 
@@ -71,9 +71,10 @@ def identity(dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
     """
 
     def initializer(a: mx.array) -> mx.array:
-        if a.ndim != 2 or a.shape[0] != a.shape[1]:
-            raise ValueError(f"nn.init.identity: the array has to be a square matrix, got shape {a.shape}.")
-        return mx.eye(a.shape[0], dtype=dtype)
+        shape = _shape("identity", a)
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"[identity] The array has to be a square matrix, got shape {shape}.")
+        return mx.eye(shape[0], dtype=dtype)
 
     return initializer
 
@@ -89,7 +90,9 @@ def glorot_normal(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
     """
 
     def initializer(a: mx.array, gain: float = 1.0) -> mx.array:
-        return mx.random.normal(a.shape, dtype=dtype, scale=_glorot_deviation(a, gain))
+        return mx.random.normal(
+            _shape("glorot_normal", a), dtype=dtype, scale=_glorot_deviation("glorot_normal", a, gain)
+        )
 
     return initializer
 
@@ -105,7 +108,7 @@ def glorot_uniform(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
     """
 
     def initializer(a: mx.array, gain: float = 1.0) -> mx.array:
-        bound = math.sqrt(3) * _glorot_deviation(a, gain)
+        bound = math.sqrt(3) * _glorot_deviation("glorot_uniform", a, gain)
         return mx.random.uniform(-bound, bound, a.shape, dtype=dtype)
 
     return initializer
@@ -122,7 +125,7 @@ def he_normal(dtype: mx.Dtype = mx.float32) -> HeInitializer:
     """
 
     def initializer(a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array:
-        return mx.random.normal(a.shape, dtype=dtype, scale=_he_deviation(a, mode, gain))
+        return mx.random.normal(_shape("he_normal", a), dtype=dtype, scale=_he_deviation("he_normal", a, mode, gain))
 
     return initializer
 
@@ -138,26 +141,33 @@ def he_uniform(dtype: mx.Dtype = mx.float32) -> HeInitializer:
     """
 
     def initializer(a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array:
-        bound = math.sqrt(3) * _he_deviation(a, mode, gain)
+        bound = math.sqrt(3) * _he_deviation("he_uniform", a, mode, gain)
         return mx.random.uniform(-bound, bound, a.shape, dtype=dtype)
 
     return initializer
 
 
-def _fans(a: mx.array) -> dict[str, int]:
+def _shape(function: str, a: mx.array) -> tuple[int, ...]:
+    if not isinstance(a, mx.array):
+        raise TypeError(f"[{function}] takes an array, whose shape the result has, got {type(a).__name__}.")
+    return a.shape
+
+
+def _fans(function: str, a: mx.array) -> dict[str, int]:
     """How many values enter one output, and how many outputs one value enters."""
-    if a.ndim < 2:
-        raise ValueError(f"Glorot and He initialisation need at least two axes (out, ..., in), got shape {a.shape}.")
-    window = math.prod(a.shape[1:-1])
-    return {"fan_in": a.shape[-1] * window, "fan_out": a.shape[0] * window}
+    shape = _shape(function, a)
+    if len(shape) < 2:
+        raise ValueError(f"[{function}] At least two axes (out, ..., in) are needed, got shape {shape}.")
+    window = math.prod(shape[1:-1])
+    return {"fan_in": shape[-1] * window, "fan_out": shape[0] * window}
 
 
-def _glorot_deviation(a: mx.array, gain: float) -> float:
-    return gain * math.sqrt(2 / sum(_fans(a).values()))
+def _glorot_deviation(function: str, a: mx.array, gain: float) -> float:
+    return gain * math.sqrt(2 / sum(_fans(function, a).values()))
 
 
-def _he_deviation(a: mx.array, mode: str, gain: float) -> float:
-    fans = _fans(a)
+def _he_deviation(function: str, a: mx.array, mode: str, gain: float) -> float:
+    fans = _fans(function, a)
     if mode not in fans:
-        raise ValueError(f"He initialisation: mode has to be one of {list(fans)}, got {mode!r}.")
+        raise ValueError(f"[{function}] mode has to be one of {list(fans)}, got {mode!r}.")
     return gain / math.sqrt(fans[mode])

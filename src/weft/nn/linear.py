@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import weft.core as mx
+from weft.nn.checks import array_input, size_of
 from weft.nn.module import Module
 
 
@@ -27,8 +28,8 @@ class Linear(Module):
 
     def __init__(self, input_dims: int, output_dims: int, bias: bool = True) -> None:
         super().__init__()
-        if input_dims < 1 or output_dims < 0:
-            raise ValueError(f"Linear: cannot map {input_dims} features to {output_dims}.")
+        input_dims = size_of("Linear", "input_dims", input_dims, least=1)
+        output_dims = size_of("Linear", "output_dims", output_dims, least=0)
         bound = 1 / math.sqrt(input_dims)
         self.weight = mx.random.uniform(-bound, bound, (output_dims, input_dims))
         if bias:
@@ -40,8 +41,9 @@ class Linear(Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         weight: mx.array = self["weight"]
+        x = array_input(self, x)
         if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
-            raise ValueError(f"{self!r}: the last size of the input has to be {weight.shape[1]}, got shape {x.shape}.")
+            raise ValueError(f"[{self!r}] the last size of the input has to be {weight.shape[1]}, got shape {x.shape}.")
         if "bias" in self:
             return mx.addmm(self["bias"], x, weight.T)
         return x @ weight.T
@@ -64,8 +66,8 @@ class Embedding(Module):
 
     def __init__(self, num_embeddings: int, dims: int) -> None:
         super().__init__()
-        if num_embeddings < 0 or dims < 1:
-            raise ValueError(f"Embedding: cannot make {num_embeddings} rows of size {dims}.")
+        num_embeddings = size_of("Embedding", "num_embeddings", num_embeddings, least=0)
+        dims = size_of("Embedding", "dims", dims, least=1)
         self.weight = mx.random.normal((num_embeddings, dims), scale=1 / math.sqrt(dims))
 
     def _extra_repr(self) -> str:

@@ -29,12 +29,18 @@ def cross_entropy(
     label_smoothing: the share of the target, at least 0 and below 1, that is spread evenly over all classes.
     reduction: "none", "mean" or "sum".
 
+    Classes count as indices do, negative ones from the end. One that does not exist (the number of classes or more,
+    or below minus that number) gives nan, in the loss and in the gradient, for it cannot raise while the targets are
+    not computed. To leave examples out, give them any class that exists and the weight 0.
+
     Returns the losses (the shape of `logits` without `axis`), or their mean or sum. Raises `ValueError` where
     shapes do not fit or an argument is out of range.
 
     >>> logits = mx.array([[0.0, 0.0], [-50.0, 50.0]])
     >>> nn.losses.cross_entropy(logits, mx.array([0, 0]))
     array([0.693147, 100], dtype=float32)
+    >>> nn.losses.cross_entropy(logits, mx.array([-1, 2]))
+    array([0.693147, nan], dtype=float32)
     >>> nn.losses.cross_entropy(logits, mx.array([[0.5, 0.5], [0.25, 0.75]]), reduction="sum")
     array(25.6931, dtype=float32)
     """
@@ -92,7 +98,8 @@ def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Red
     axis: the axis of the classes.
     reduction: "none", "mean" or "sum".
 
-    Returns the losses (the shape of `targets`), or their mean or sum. Raises `ValueError` where shapes do not fit.
+    Returns the losses (the shape of `targets`), or their mean or sum; nan for a class that does not exist, as with
+    `cross_entropy`. Raises `ValueError` where shapes do not fit.
 
     >>> nn.losses.nll_loss(mx.array([[-0.5, -1.0], [-2.0, -0.25]]), mx.array([0, 1]))
     array([0.5, 0.25], dtype=float32)
@@ -169,7 +176,11 @@ def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axi
         )
     if not mx.issubdtype(targets.dtype, mx.integer):
         raise ValueError(f"{function}: targets that name classes have to be integers, got {targets.dtype}.")
-    return mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
+    score = mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
+    classes = scores.shape[axis]
+    known = mx.logical_and(targets >= -classes, targets < classes)
+    # A factor, not a choice between results, so that the gradient is nan as well.
+    return score * mx.where(known, mx.ones_like(score), mx.nan)
 
 
 def _clipped_log(probability: mx.array) -> mx.array:

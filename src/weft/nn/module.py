@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from reprlib import recursive_repr
+from typing import Any, NoReturn, Self
 
 import weft.core as mx
-from weft.nn.module_tree import join_path, map_container, named_leaves, replace_leaves
-from weft.nn.weights import check_weights
+from weft.nn.module_tree import join_path, map_container, named_leaves, path_of_cycle, replace_leaves
+from weft.nn.weights import check_weights, named_weights
 from weft.utils import tree_unflatten
 
 EntryFilter = Callable[["Module", str, Any], bool]
@@ -20,6 +21,10 @@ NOT_INITIALISED = (
 RESERVED_NAME = (
     "`{key}` is an attribute of every Module and cannot name a parameter or sub-module of `{name}`: "
     "`module.{key}` would never return it. Choose another name."
+)
+ENDLESS_TREE = (
+    "[{name}] `{path}` leads back to a module, list or dict that it is inside of: listing what is in the module would "
+    "never end. Keep such a reference behind a function: `self.parent = lambda: parent`."
 )
 
 
@@ -70,7 +75,7 @@ class Module(dict[str, Any]):
     def __getattr__(self, key: str) -> Any:
         if key in self:
             return self[key]
-        if key in ("_no_grad", "_training"):
+        if key in ("_no_grad", "_training", "training"):
             raise AttributeError(NOT_INITIALISED.format(name=type(self).__name__, key=key))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
 
@@ -90,6 +95,7 @@ class Module(dict[str, Any]):
         else:
             super().__delattr__(key)
 
+    @recursive_repr("...")
     def __repr__(self) -> str:
         own = f"{type(self).__name__}({self._extra_repr()}"
         children = named_leaves(self.children(), is_leaf=Module.is_module)
@@ -154,15 +160,25 @@ class Module(dict[str, Any]):
         is_leaf_fn: called like `filter_fn`; whether a value is a leaf. Left out, everything is but modules,
             dicts and lists.
 
-        Raises `RuntimeError` where `is_leaf_fn` says that something is not a leaf that cannot be entered.
+        Raises `RuntimeError` where `is_leaf_fn` says that something is not a leaf that cannot be entered, and
+        `ValueError` if a module is inside of itself.
 
         >>> nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter, lambda p: p.shape)
         {'weight': (3, 2), 'bias': (3,)}
         """
-        map_leaf = map_fn or _unchanged
-        is_leaf = is_leaf_fn or _is_no_container
+        try:
+            return self._map_entries(filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container)
+        except RecursionError:
+            path = path_of_cycle(self)
+            if path is None:
+                raise
+            raise ValueError(ENDLESS_TREE.format(path=path, name=type(self).__name__)) from None
+
+    def _map_entries(
+        self, filter_fn: EntryFilter, map_fn: Callable[[Any], Any], is_leaf_fn: EntryFilter
+    ) -> dict[str, Any]:
         return {
-            key: self._map_entry(key, value, filter_fn, map_leaf, is_leaf)
+            key: self._map_entry(key, value, filter_fn, map_fn, is_leaf_fn)
             for key, value in self.items()
             if filter_fn(self, key, value)
         }
@@ -173,10 +189,10 @@ class Module(dict[str, Any]):
         if is_leaf_fn(self, path, value):
             return map_fn(value)
         if isinstance(value, Module):
-            return value.filter_and_map(filter_fn, map_fn, is_leaf_fn)
+            return value._map_entries(filter_fn, map_fn, is_leaf_fn)
         if not isinstance(value, (dict, list)):
             raise RuntimeError(
-                f"filter_and_map: `{path}` of `{type(self).__name__}` is of type {type(value).__name__}, "
+                f"[filter_and_map] `{path}` of `{type(self).__name__}` is of type {type(value).__name__}, "
                 "which cannot be entered; `is_leaf_fn` has to call it a leaf, or `filter_fn` leave it out."
             )
 
@@ -229,12 +245,14 @@ class Module(dict[str, Any]):
         ['', 'layers.1', 'layers.0']
         """
         found: list[tuple[str, Module]] = []
-        waiting: list[tuple[str, Module]] = [("", self)]
+        waiting: list[tuple[str, Module, frozenset[int]]] = [("", self, frozenset())]
         while waiting:
-            path, module = waiting.pop()
+            path, module, above = waiting.pop()
+            if id(module) in above:
+                raise ValueError(ENDLESS_TREE.format(path=path, name=type(self).__name__))
             found.append((path, module))
             children = named_leaves(module.children(), is_leaf=Module.is_module)
-            waiting.extend((join_path(path, key), child) for key, child in children)
+            waiting.extend((join_path(path, key), child, above | {id(module)}) for key, child in children)
         return found
 
     def modules(self) -> list[Module]:
@@ -259,7 +277,7 @@ class Module(dict[str, Any]):
         array([5, 6], dtype=float32)
         """
         if not isinstance(parameters, dict):
-            raise ValueError(f"Module.update takes a dict of parameters, got {type(parameters).__name__}.")
+            raise ValueError(f"[update] takes a dict of parameters, got {type(parameters).__name__}.")
         replace_leaves(self, parameters, mx.array, "parameter", strict)
         return self
 
@@ -275,7 +293,7 @@ class Module(dict[str, Any]):
         [GELU(), Tanh()]
         """
         if not isinstance(modules, dict):
-            raise ValueError(f"Module.update_modules takes a dict of modules, got {type(modules).__name__}.")
+            raise ValueError(f"[update_modules] takes a dict of modules, got {type(modules).__name__}.")
         replace_leaves(self, modules, Module, "sub-module", strict)
         return self
 
@@ -326,6 +344,10 @@ class Module(dict[str, Any]):
         """Whether the module is in training mode; `train` and `eval` change it."""
         return self._training
 
+    @training.setter
+    def training(self, mode: bool) -> NoReturn:
+        raise AttributeError(f"[{type(self).__name__}] `training` cannot be assigned: use `train()` or `eval()`.")
+
     def train(self, mode: bool = True) -> Self:
         """Put this module and all below it into training mode (or, with `mode=False`, out of it).
 
@@ -362,7 +384,7 @@ class Module(dict[str, Any]):
         >>> nn.Linear(2, 3).freeze().trainable_parameters()
         {}
         """
-        names = self._entry_names(keys, recurse, strict)
+        names = self._entry_names("freeze", keys, recurse, strict)
         for module in self._itself_and_below(recurse):
             module._no_grad.update(module._own_parameter_paths() if names is None else names)
         return self
@@ -375,7 +397,7 @@ class Module(dict[str, Any]):
         >>> nn.LayerNorm(2).freeze().unfreeze(keys="bias").trainable_parameters()
         {'bias': array([0, 0], dtype=float32)}
         """
-        names = self._entry_names(keys, recurse, strict)
+        names = self._entry_names("unfreeze", keys, recurse, strict)
         for module in self._itself_and_below(recurse):
             module._no_grad.difference_update(list(module._no_grad) if names is None else names)
         return self
@@ -383,15 +405,21 @@ class Module(dict[str, Any]):
     def _itself_and_below(self, recurse: bool) -> list[Module]:
         return self.modules() if recurse else [self]
 
-    def _entry_names(self, keys: str | Iterable[str] | None, recurse: bool, strict: bool) -> list[str] | None:
+    def _entry_names(
+        self, method: str, keys: str | Iterable[str] | None, recurse: bool, strict: bool
+    ) -> list[str] | None:
         if keys is None:
             return None
-        names = [keys] if isinstance(keys, str) else list(keys)
+        names = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"[{method}] keys has to be a name of an entry or several, got {keys!r}.")
         if strict:
             known = {key for module in self._itself_and_below(recurse) for key in module}
             for name in names:
                 if name not in known:
-                    raise KeyError(f"{type(self).__name__} has no member {name!r}; its members: {sorted(known)}")
+                    raise KeyError(
+                        f"[{method}] {type(self).__name__} has no member {name!r}; its members: {sorted(known)}"
+                    )
         return names
 
     def _own_parameter_paths(self) -> list[str]:
@@ -413,14 +441,16 @@ class Module(dict[str, Any]):
         ...     nn.LayerNorm(2).save_weights(f"{folder}/norm.safetensors")
         ...     model = nn.LayerNorm(2).load_weights(f"{folder}/norm.safetensors")
         """
-        name = os.fspath(file)
+        name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
+        if not isinstance(name, str):
+            raise TypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
         weights = dict(named_leaves(self.parameters()))
         if name.endswith(".npz"):
             mx.savez(name, **weights)
         elif name.endswith(".safetensors"):
             mx.save_safetensors(name, weights)
         else:
-            raise ValueError(f"save_weights: {name!r} ends neither in .npz nor in .safetensors.")
+            raise ValueError(f"[save_weights] {name!r} ends neither in .npz nor in .safetensors.")
 
     def load_weights(
         self,
@@ -433,7 +463,7 @@ class Module(dict[str, Any]):
         strict: whether paths and shapes have to be exactly those of the module. Otherwise, missing parameters
             stay, unknown ones are skipped, and shapes may change.
 
-        Returns the module. Raises `ValueError` where strict is not met.
+        Returns the module. Raises `ValueError` where strict is not met or something is no array.
 
         >>> nn.LayerNorm(2).load_weights([("bias", mx.array([1.0, 2.0]))], strict=False).bias
         array([1, 2], dtype=float32)
@@ -441,13 +471,14 @@ class Module(dict[str, Any]):
         if isinstance(file_or_weights, (str, os.PathLike)):
             weights = mx.load(os.fspath(file_or_weights))
             if not isinstance(weights, dict):
-                raise ValueError(f"load_weights: {file_or_weights} holds a single array, no named parameters.")
+                raise ValueError(f"[load_weights] {file_or_weights} holds a single array, no named parameters.")
         else:
-            weights = dict(file_or_weights)
+            weights = named_weights(file_or_weights)
         if strict:
             check_weights(dict(named_leaves(self.parameters())), weights)
-        if weights:
-            self.update(tree_unflatten(list(weights.items())), strict=False)
+        # The path of a module itself is the empty one, and leads to no parameter.
+        if named := [(path, array) for path, array in weights.items() if path]:
+            self.update(tree_unflatten(named), strict=False)
         return self
 
 

@@ -45,6 +45,29 @@ def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> lis
     return [(".".join(map(str, keys)), leaf) for keys, leaf in zip(structure.key_paths(), leaves, strict=True)]
 
 
+def path_of_cycle(tree: dict[str, Any] | list[Any]) -> str | None:
+    """The path of a dict or list in a tree that is inside of itself, if there is one.
+
+    >>> tree = {"a": [1, 2]}
+    >>> tree["a"].append(tree)
+    >>> path_of_cycle(tree)
+    'a.2'
+    """
+    above = [("", tree, iter(entries(tree)))]
+    while above:
+        path, _, rest = above[-1]
+        found = next(((key, entry) for key, entry in rest if isinstance(entry, (dict, list))), None)
+        if found is None:
+            above.pop()
+            continue
+        key, entry = found
+        here = join_path(path, key)
+        if any(container is entry for _, container, _ in above):
+            return here
+        above.append((here, entry, iter(entries(entry))))
+    return None
+
+
 def map_container(value: Any, visit: Callable[[str | int, Any], Any]) -> Any:
     """A dict or list like `value`, with `visit(key, entry)` in place of each entry.
 
@@ -116,6 +139,7 @@ def _describe(value: Any) -> str:
 
 def _no_such_entry(destination: Any, path: str, noun: str) -> str:
     if isinstance(destination, list):
-        return f"The module has no {noun} `{path}`: the list there has {len(destination)} entries."
+        count = f"{len(destination)} entr{'y' if len(destination) == 1 else 'ies'}"
+        return f"The module has no {noun} `{path}`: the list there has {count}."
     names = ", ".join(str(name) for name in destination) if isinstance(destination, dict) else ""
     return f'The module has no {noun} named "{path}"; in that place it has: {names or "nothing"}.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weft.core as mx
+from weft.nn.checks import array_input, size_of
 from weft.nn.module import Module
 
 
@@ -22,6 +23,7 @@ class LayerNorm(Module):
 
     def __init__(self, dims: int, eps: float = 1e-5, affine: bool = True, bias: bool = True) -> None:
         super().__init__()
+        dims = size_of("LayerNorm", "dims", dims, least=0)
         if affine:
             self.weight = mx.ones((dims,))
             if bias:
@@ -33,12 +35,13 @@ class LayerNorm(Module):
         return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
 
     def __call__(self, x: mx.array) -> mx.array:
+        x = array_input(self, x)
         if "weight" in self:
             _check_last_size(self, x)
         wide = _widened(x)
         centred = wide - mx.mean(wide, axis=-1, keepdims=True)
         variance = mx.mean(mx.square(centred), axis=-1, keepdims=True)
-        y = (centred * mx.rsqrt(variance + self.eps)).astype(x.dtype)
+        y = _narrowed(centred * mx.rsqrt(variance + self.eps), x)
         if "weight" in self:
             y = y * self["weight"]
         return y + self["bias"] if "bias" in self else y
@@ -58,25 +61,31 @@ class RMSNorm(Module):
 
     def __init__(self, dims: int, eps: float = 1e-5) -> None:
         super().__init__()
-        self.weight = mx.ones((dims,))
+        self.weight = mx.ones((size_of("RMSNorm", "dims", dims, least=0),))
         self.eps = eps
 
     def _extra_repr(self) -> str:
         return f"{self['weight'].shape[0]}, eps={self.eps}"
 
     def __call__(self, x: mx.array) -> mx.array:
+        x = array_input(self, x)
         _check_last_size(self, x)
         wide = _widened(x)
         y = wide * mx.rsqrt(mx.mean(mx.square(wide), axis=-1, keepdims=True) + self.eps)
         weight: mx.array = self["weight"]
-        return y.astype(x.dtype) * weight
+        return _narrowed(y, x) * weight
 
 
 def _widened(x: mx.array) -> mx.array:
     return x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x
 
 
+def _narrowed(y: mx.array, x: mx.array) -> mx.array:
+    """The result for an input that was widened, in the dtype of the input; integers give float32."""
+    return y.astype(x.dtype) if mx.issubdtype(x.dtype, mx.inexact) else y
+
+
 def _check_last_size(layer: Module, x: mx.array) -> None:
     size = layer["weight"].shape[0]
     if x.ndim == 0 or x.shape[-1] != size:
-        raise ValueError(f"{layer!r}: the last size of the input has to be {size}, got shape {x.shape}.")
+        raise ValueError(f"[{layer!r}] the last size of the input has to be {size}, got shape {x.shape}.")

@@ -77,6 +77,21 @@ def _converted(name: str, argument: str, value: Any) -> Array:
         return as_array(value)
     except TypeError as error:
         raise wrong_type(name, argument, value) from error
+    except ValueError as error:
+        if isinstance(value, int):
+            raise _unfit(name, argument, value, error) from None
+        raise
+
+
+def _word(words: Sequence[str], place: int) -> str:
+    return words[place] if place < len(words) else f"argument {place + 1}"
+
+
+def _unfit(name: str, argument: str, value: Any, error: Exception) -> Exception:
+    """What to say of a scalar that is no number, or does not fit the dtype that it would take."""
+    if isinstance(error, TypeError):
+        return wrong_type(name, argument, value)
+    return ValueError(f"[{name}] {argument}: {error}.")
 
 
 def to_dtype(x: Array, dtype: Dtype, stream: Stream | None = None) -> Array:
@@ -169,7 +184,7 @@ def promoted(
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
     found = [
-        _converted(name, words[place] if place < len(words) else f"argument {place + 1}", value) if one is None else one
+        _converted(name, _word(words, place), value) if one is None else one
         for place, (one, value) in enumerate(zip(found, values, strict=True))
     ]
     common: Dtype | None = None
@@ -177,9 +192,12 @@ def promoted(
         if isinstance(one, Handle):
             common = one.node.dtype if common is None else dtypes.promote(common, one.node.dtype)
     dtype = common
-    for one in found:
+    for place, one in enumerate(found):
         if not isinstance(one, Handle):
-            weak = dtypes.scalar_dtype(one, common)
+            try:
+                weak = dtypes.scalar_dtype(one, common)
+            except (TypeError, ValueError) as error:
+                raise _unfit(name, _word(words, place), values[place], error) from None
             dtype = weak if dtype is None else dtypes.promote(dtype, weak)
     assert dtype is not None
     if widen is not None:
@@ -260,21 +278,34 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, (list, tuple)):
-        axes = sorted([axis_of(name, one, ndim) for one in axis])
-        if len(set(axes)) != len(axes):
-            raise ValueError(f"[{name}] An axis is named twice in {tuple(axis)} (of {ndim} dimensions).")
-        return tuple(axes)
-    return (axis_of(name, axis, ndim),)
+    several = _several(axis)
+    if several is None:
+        return (axis_of(name, axis, ndim),)
+    axes = sorted([axis_of(name, one, ndim) for one in several])
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"[{name}] An axis is named twice in {tuple(several)} (of {ndim} dimensions).")
+    return tuple(axes)
+
+
+def _several(value: Any) -> Sequence[Any] | None:
+    """``value`` as a sequence if it is one, also one of NumPy's or a range; else None."""
+    if isinstance(value, (list, tuple, range)):
+        return value
+    if isinstance(value, Handle) or getattr(value, "ndim", 0) != 1 or not hasattr(value, "tolist"):
+        return None
+    several: list[Any] = value.tolist()
+    return several
 
 
 def shape_of(name: str, shape: Any) -> Shape:
     """A shape from an int or a sequence of ints."""
-    extents = (shape,) if hasattr(shape, "__index__") and not isinstance(shape, Handle) else shape
-    if not isinstance(extents, (list, tuple)):
-        raise TypeError(
-            f"[{name}] A shape is an int or a sequence of ints; got {shape!r} of type {type(shape).__name__}."
-        )
+    extents = _several(shape)
+    if extents is None:
+        if isinstance(shape, Handle) or not hasattr(shape, "__index__"):
+            raise TypeError(
+                f"[{name}] A shape is an int or a sequence of ints; got {shape!r} of type {type(shape).__name__}."
+            )
+        extents = (shape,)
     return tuple([integer_of(name, "Each extent of a shape", extent) for extent in extents])
 
 
@@ -294,9 +325,12 @@ def integer_of(name: str, word: str, value: Any) -> int:
     """
     if isinstance(value, int):
         return value  # as it is: it may be symbolic
-    if isinstance(value, Handle) or not hasattr(value, "__index__"):
-        raise TypeError(f"[{name}] {word} must be an int; got {value!r} of type {type(value).__name__}.")
-    return operator.index(value)
+    try:
+        if not isinstance(value, Handle):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise TypeError(f"[{name}] {word} must be an int; got {value!r} of type {type(value).__name__}.")
 
 
 def checked_extents(name: str, shape: Shape) -> Shape:

@@ -155,7 +155,7 @@ def _of_booleans(
 
 
 def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """The larger of a and b; NaN if one of them is.
+    """The larger of a and b; NaN if one of them is. Complex numbers are compared by real, then by imaginary part.
 
     >>> mx.maximum(mx.array([1, 5]), 3)
     array([3, 5], dtype=int32)
@@ -164,7 +164,7 @@ def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def minimum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """The smaller of a and b; NaN if one of them is.
+    """The smaller of a and b; NaN if one of them is. Complex numbers are compared by real, then by imaginary part.
 
     >>> mx.minimum(mx.array([1, 5]), 3)
     array([1, 3], dtype=int32)
@@ -207,7 +207,7 @@ def clip(a: Array, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) 
     if a_min is None and a_max is None:
         raise ValueError("[clip] a_min and a_max are both None: give at least one limit.")
     place = as_stream(stream)
-    operands = [one for one in (a, a_min, a_max) if one is not None]
+    operands = [a, *[limit for limit in (a_min, a_max) if limit is not None]]
     x, *limits = broadcast_all("clip", promoted("clip", operands, place, words=("a", "a limit", "a_max")), place)
     if a_min is not None:
         x = p.maximum(x, limits[0], stream=place)

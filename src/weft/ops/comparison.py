@@ -1,8 +1,14 @@
-"""Comparisons, logic, choices between arrays, and questions about special values."""
+"""Comparisons, logic, choices between arrays, and questions about special values.
+
+Comparisons promote like arithmetic, with one exception: a Python integer that the dtype of the array cannot hold is
+compared by its value, as mathematics and NumPy have it. (MLX wraps such a number around, or refuses it.)
+"""
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import weft.primitives as p
@@ -13,10 +19,13 @@ from weft.ops.arguments import (
     Array,
     array_argument,
     binary,
+    broadcast,
     broadcast_all,
+    broadcasted_shape,
     fresh,
     inexact,
     promoted,
+    shape_text,
     to_dtype,
 )
 from weft.ops.convert import python_scalar
@@ -47,58 +56,97 @@ __all__ = [
 ]
 
 
+def _beside_the_dtype(relation: Callable[[int, int], bool], a: Any, b: Any, error: ValueError) -> Array:
+    """What a comparison gives that failed because the dtype of the array cannot hold the integer beside it.
+
+    Such an integer is above (or below) all that the array may hold, so nothing has to be computed.
+    """
+    number, x = (python_scalar(a), b) if isinstance(b, Handle) else (python_scalar(b), a)
+    if not isinstance(x, Handle) or not isinstance(number, int):
+        raise error
+    dtype = dtypes.scalar_dtype(0, x.node.dtype)
+    if not dtype.is_integer or dtype.lowest <= number <= dtype.highest:
+        raise error
+    outcome = relation(0, number) if x is a else relation(number, 0)
+    return p.full(x.node.shape, outcome, dtypes.bool_)
+
+
 def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Where a equals b, as booleans; NaN equals nothing.
 
+    A Python integer that the dtype of the array cannot hold equals nothing, either.
+
     >>> mx.equal(mx.array([1, 2]), 2)
     array([False, True], dtype=bool)
+    >>> mx.equal(mx.array([255, 2], mx.uint8), -1)
+    array([False, False], dtype=bool)
     """
-    return binary(p.equal, a, b, stream)
+    try:
+        return binary(p.equal, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(operator.eq, a, b, error)
 
 
 def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a differs from b, as booleans.
+    """Where a differs from b, as booleans; a Python integer outside the dtype of the array differs from all.
 
     >>> mx.not_equal(mx.array([1, 2]), 2)
     array([True, False], dtype=bool)
     """
-    return binary(p.not_equal, a, b, stream)
+    try:
+        return binary(p.not_equal, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(operator.ne, a, b, error)
 
 
 def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a < b, as booleans.
+    """Where a < b, as booleans; a Python integer outside the dtype of the array is compared by its value.
 
     >>> mx.less(mx.array([1, 2]), 2)
     array([True, False], dtype=bool)
     """
-    return binary(p.less, a, b, stream)
+    try:
+        return binary(p.less, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(operator.lt, a, b, error)
 
 
 def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a <= b, as booleans.
+    """Where a <= b, as booleans; a Python integer outside the dtype of the array is compared by its value.
 
     >>> mx.less_equal(mx.array([1, 2]), 1.5)
     array([True, False], dtype=bool)
     """
-    return binary(p.less_equal, a, b, stream)
+    try:
+        return binary(p.less_equal, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(operator.le, a, b, error)
 
 
 def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a > b, as booleans.
+    """Where a > b, as booleans; a Python integer outside the dtype of the array is compared by its value.
 
     >>> mx.greater(mx.array([1, 2]), 1)
     array([False, True], dtype=bool)
+    >>> mx.greater(mx.array(5, mx.uint64), -1)
+    array(True, dtype=bool)
     """
-    return binary(p.greater, a, b, stream)
+    try:
+        return binary(p.greater, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(operator.gt, a, b, error)
 
 
 def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a >= b, as booleans.
+    """Where a >= b, as booleans; a Python integer outside the dtype of the array is compared by its value.
 
     >>> mx.greater_equal(mx.array([1, 2]), 2)
     array([False, True], dtype=bool)
     """
-    return binary(p.greater_equal, a, b, stream)
+    try:
+        return binary(p.greater_equal, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(operator.ge, a, b, error)
 
 
 def _logical(primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice) -> Array:
@@ -246,7 +294,8 @@ def isclose(
     x, y = broadcast_all("isclose", promoted("isclose", (a, b), place, inexact), place)
     distance = p.absolute(p.subtract(x, y, stream=place), stream=place)
     size = p.absolute(y, stream=place)
-    allowed = p.add(p.multiply(size, rtol, stream=place), atol, stream=place)
+    relative, absolute = [_real_number("isclose", *one, size, place) for one in (("rtol", rtol), ("atol", atol))]
+    allowed = p.add(p.multiply(size, relative, stream=place), absolute, stream=place)
     near = p.less_equal(distance, allowed, stream=place)
     # Infinities: their distance is NaN or allowed is infinite, so only equality tells.
     near = p.logical_and(near, p.less(size, math.inf, stream=place), stream=place)
@@ -321,12 +370,21 @@ def nan_to_num(
         (p.equal(x, -math.inf, stream=place), -limit if neginf is None else neginf),
     )
     for place_of, value in replacements:
-        x = p.select(place_of, _replacement(value), x, stream=place)
+        x = p.select(place_of, _real_number("nan_to_num", "A replacement", value, x, place), x, stream=place)
     return x
 
 
-def _replacement(value: Any) -> complex:
-    number = value if isinstance(value, Handle) else python_scalar(value)
-    if number is None or isinstance(number, Handle):
-        raise TypeError(f"[nan_to_num] Replacements must be numbers; got {value!r} of type {type(value).__name__}.")
+def _real_number(name: str, argument: str, value: Any, like: Array, place: Stream | None) -> Any:
+    """A number, or an array that is repeated to the shape of ``like`` and has its dtype."""
+    if isinstance(value, Handle):
+        shape = like.node.shape
+        if broadcasted_shape(name, [shape, value.node.shape]) != shape:
+            raise ValueError(
+                f"[{name}] {argument} must be a number; its shape {shape_text(value.node.shape)} is larger than that "
+                f"of the result, {shape_text(shape)}."
+            )
+        return broadcast(to_dtype(value, like.node.dtype, place), shape, place)
+    number = python_scalar(value)
+    if not isinstance(number, (bool, int, float)):
+        raise TypeError(f"[{name}] {argument} must be a number; got {value!r} of type {type(value).__name__}.")
     return number

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.settings import check_learning_rate, check_number
 
 
 class Adam(Optimizer):
@@ -16,7 +17,7 @@ class Adam(Optimizer):
     parameter becomes `w - learning_rate * m / (sqrt(v) + eps)`. Kingma, Ba, arXiv:1412.6980, there always with
     the correction of the bias of m and v towards their start at zero, here if asked for.
 
-    learning_rate: a number, or a function of the step.
+    learning_rate: a number, at least 0, or a function of the step.
     betas: (beta1, beta2), each at least 0 and below 1; else `ValueError`.
     eps: added to the denominator, at least 0; else `ValueError`.
     bias_correction: whether to divide m and v by `1 - beta**step`.
@@ -33,12 +34,13 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         bias_correction: bool = False,
     ) -> None:
+        name = type(self).__name__
+        check_learning_rate(name, learning_rate)
+        for beta in _listed(name, betas):
+            check_number(name, "each of betas", beta)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(
-                f"{type(self).__name__}: betas have to be two numbers, at least 0 and below 1, got {betas}."
-            )
-        if eps < 0:
-            raise ValueError(f"{type(self).__name__}: eps has to be at least 0, got {eps}.")
+            raise ValueError(f"[{name}] betas have to be two numbers, at least 0 and below 1, got {betas}.")
+        check_number(name, "eps", eps, 0)
         super().__init__()
         self._maybe_schedule("learning_rate", learning_rate)
         self.betas = betas
@@ -86,6 +88,7 @@ class AdamW(Adam):
         weight_decay: float = 0.01,
         bias_correction: bool = False,
     ) -> None:
+        check_number(type(self).__name__, "weight_decay", weight_decay, 0)
         super().__init__(learning_rate, betas, eps, bias_correction)
         self.weight_decay = weight_decay
 
@@ -93,3 +96,9 @@ class AdamW(Adam):
         """One step for one parameter."""
         rate = self.learning_rate.astype(gradient.dtype)
         return super().apply_single(gradient, parameter * (1 - rate * self.weight_decay), state)
+
+
+def _listed(name: str, betas: Any) -> list[Any]:
+    if not isinstance(betas, (list, tuple)):
+        raise TypeError(f"[{name}] betas have to be two numbers, got {betas!r}.")
+    return list(betas)

@@ -8,15 +8,20 @@ from typing import Any
 
 import weft.core as mx
 from weft.nn import Module
+from weft.nn.module_tree import join_path
+from weft.optimizers.settings import check_learning_rate, scalar_setting
+from weft.optimizers.trees import check_gradients, check_model, check_state, entry_of
 
 Schedule = Callable[[mx.array], Any]
 
-NO_PARAMETER = "`{path}` has a gradient but no parameter; give a tree of gradients like that of the parameters."
 TAKEN_NAME = (
-    "The parameters have an entry named {key!r}, which the optimizer keeps for itself in its state; "
+    "[{name}] The parameters have an entry named {key!r}, which the optimizer keeps for itself in its state; "
     "rename it, or nest it one level deeper."
 )
-OTHER_SHAPE = "The gradient of `{path}` has shape {gradient}, the parameter {parameter}."
+NOT_IN_STATE = (
+    "[{name}] The state of `{path}` has no {key!r}: it is that of another kind of optimizer. "
+    "Assign a state that this kind had, or make a new optimizer."
+)
 
 
 class Optimizer:
@@ -40,25 +45,29 @@ class Optimizer:
 
     def __init__(self, schedulers: Mapping[str, Schedule] | None = None) -> None:
         self._schedulers: dict[str, Schedule] = dict(schedulers or {})
+        for name, schedule in self._schedulers.items():
+            if not callable(schedule):
+                raise TypeError(
+                    f"[{_name(self)}] the schedule of {name} has to be a function of the step, got {schedule!r}."
+                )
         self._state: dict[str, Any] = {"step": mx.array(0, mx.uint64)}
 
     # For subclasses.
 
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
         """Put into `state`, an empty dict, what the method keeps about one parameter."""
-        raise NotImplementedError(f"{type(self).__name__} has to define init_single(parameter, state).")
+        raise NotImplementedError(f"{_name(self)} has to define init_single(parameter, state).")
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
         """The new value of one parameter; `state` is what `init_single` filled, and may be changed."""
-        raise NotImplementedError(f"{type(self).__name__} has to define apply_single(gradient, parameter, state).")
+        raise NotImplementedError(f"{_name(self)} has to define apply_single(gradient, parameter, state).")
 
     def _maybe_schedule(self, name: str, param: float | mx.array | Schedule) -> None:
         """Make `state[name]` an array: a fixed one, or the value of a function of the step."""
         if callable(param):
             self._schedulers[name] = param
-            self._state[name] = _as_array(param(self.step))
-        else:
-            self._state[name] = _as_array(param)
+            param = param(self.step)
+        self._state[name] = scalar_setting(_name(self), name, param)
 
     # For users.
 
@@ -76,10 +85,12 @@ class Optimizer:
         >>> optimizer.state["w"]
         {'v': array([0, 0], dtype=float32)}
         """
+        if not isinstance(parameters, dict):
+            raise ValueError(f"[{_name(self)}] init takes a dict of parameters, got {type(parameters).__name__}.")
         for key, value in parameters.items():
             existing = self._state.get(key)
             if isinstance(existing, mx.array):
-                raise ValueError(TAKEN_NAME.format(key=key))
+                raise ValueError(TAKEN_NAME.format(name=_name(self), key=key))
             self._state[key] = self._fill(value, existing)
 
     def update(self, model: Module, gradients: dict[str, Any]) -> None:
@@ -95,6 +106,7 @@ class Optimizer:
         >>> model.bias
         array([-0.5, -1], dtype=float32)
         """
+        check_model(_name(self), model, gradients)
         model.update(self.apply_gradients(gradients, model))
 
     def apply_gradients(self, gradients: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
@@ -104,26 +116,27 @@ class Optimizer:
         parameters: a tree of arrays; a module, too.
 
         Returns a tree like `gradients`, with lists for tuples. Raises `ValueError` where the trees or shapes do not
-        fit, and then the state stays as it was.
+        fit and `TypeError` where something is no array, and then the state stays as it was.
 
         >>> optim.SGD(learning_rate=0.5).apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
         {'w': array([0], dtype=float32)}
         """
         if not isinstance(gradients, dict):
-            raise ValueError(f"An optimizer takes a dict of gradients, got {type(gradients).__name__}.")
-        _check_gradients(gradients, parameters, "")
+            raise ValueError(f"[{_name(self)}] takes a dict of gradients, got {type(gradients).__name__}.")
+        check_gradients(_name(self), gradients, parameters)
         self.init(gradients)
         for name, schedule in self._schedulers.items():
-            self._state[name] = _as_array(schedule(self.step))
+            self._state[name] = scalar_setting(_name(self), name, schedule(self.step))
         self._state["step"] = self.step + 1
-        updated: dict[str, Any] = self._apply(gradients, parameters, self._state)
+        updated: dict[str, Any] = self._apply(gradients, parameters, self._state, "")
         return updated
 
     @property
     def state(self) -> dict[str, Any]:
         """All arrays that change from step to step: give it to `mx.compile`, save it, restore it.
 
-        Assigning a dict (one that was the state of such an optimizer) makes it the state.
+        Assigning a dict (one that was the state of such an optimizer) makes it the state. One that lacks `step` or a
+        setting such as `learning_rate` raises `ValueError`: to start again, make a new optimizer.
 
         >>> optim.SGD(learning_rate=0.5).state
         {'step': array(0, dtype=uint64), 'learning_rate': array(0.5, dtype=float32)}
@@ -132,6 +145,8 @@ class Optimizer:
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
+        settings = [name for name, value in self._state.items() if isinstance(value, mx.array)]
+        check_state(_name(self), state, settings)
         self._state = state
 
     @property
@@ -142,7 +157,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> mx.array:
-        """The learning rate, a scalar array; assign a number or a scalar array to change it.
+        """The learning rate, a scalar array; assign a number, at least 0, or a scalar array to change it.
 
         What a schedule sets is set again by the schedule at the next step.
 
@@ -156,20 +171,33 @@ class Optimizer:
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: float | mx.array) -> None:
-        self._state["learning_rate"] = _as_array(learning_rate)
+        check_learning_rate(_name(self), learning_rate)
+        self._state["learning_rate"] = scalar_setting(_name(self), "learning_rate", learning_rate)
 
-    def _apply(self, gradients: Any, parameters: Any, state: Any) -> Any:
+    def _apply(self, gradients: Any, parameters: Any, state: Any, path: str) -> Any:
         if isinstance(gradients, dict):
             return {
-                key: self._apply(gradient, _entry(parameters, key), _entry(state, key))
+                key: self._apply(gradient, entry_of(parameters, key), entry_of(state, key), join_path(path, key))
                 for key, gradient in gradients.items()
             }
         if isinstance(gradients, (list, tuple)):
             return [
-                self._apply(gradient, _entry(parameters, index), _entry(state, index))
+                self._apply(gradient, entry_of(parameters, index), entry_of(state, index), join_path(path, index))
                 for index, gradient in enumerate(gradients)
             ]
-        return self.apply_single(gradients, parameters, state)
+        try:
+            return self.apply_single(gradients, parameters, state)
+        except Exception as error:
+            if isinstance(error, KeyError) and (missing := self._missing(parameters, state)):
+                raise ValueError(NOT_IN_STATE.format(name=_name(self), path=path, key=missing[0])) from error
+            error.add_note(f"This happened in the step of {_name(self)} for the parameter `{path}`.")
+            raise
+
+    def _missing(self, parameter: mx.array, state: dict[str, Any]) -> list[str]:
+        """What the state of a parameter lacks of that which `init_single` puts there."""
+        fresh: dict[str, Any] = {}
+        self.init_single(parameter, fresh)
+        return [key for key in fresh if key not in state]
 
     def _fill(self, parameters: Any, existing: Any) -> Any:
         """A tree of per-parameter dicts for a tree of parameters: `existing`, with what it lacks added in place."""
@@ -184,31 +212,14 @@ class Optimizer:
             return [*filled, *known[len(filled) :]]
         if existing:
             return existing
+        if not isinstance(parameters, mx.array):
+            raise TypeError(
+                f"[{_name(self)}] parameters have to be arrays, got a value of type {type(parameters).__name__}."
+            )
         state: dict[str, Any] = {}
         self.init_single(parameters, state)
         return state
 
 
-def _as_array(value: float | mx.array) -> mx.array:
-    return value if isinstance(value, mx.array) else mx.array(value, mx.float32)
-
-
-def _entry(container: Any, key: str | int) -> Any:
-    """The entry of a dict, list or tuple, or None."""
-    if isinstance(container, dict):
-        return container.get(key)
-    if isinstance(container, (list, tuple)) and isinstance(key, int) and key < len(container):
-        return container[key]
-    return None
-
-
-def _check_gradients(gradients: Any, parameters: Any, path: str) -> None:
-    """Raise `ValueError` unless each gradient belongs to a parameter of its shape."""
-    if isinstance(gradients, (dict, list, tuple)):
-        for key, gradient in gradients.items() if isinstance(gradients, dict) else enumerate(gradients):
-            _check_gradients(gradient, _entry(parameters, key), f"{path}.{key}" if path else str(key))
-        return
-    if not isinstance(parameters, mx.array):
-        raise ValueError(NO_PARAMETER.format(path=path))
-    if gradients.shape != parameters.shape:
-        raise ValueError(OTHER_SHAPE.format(path=path, gradient=gradients.shape, parameter=parameters.shape))
+def _name(optimizer: Optimizer) -> str:
+    return type(optimizer).__name__

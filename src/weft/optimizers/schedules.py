@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import weft.core as mx
+from weft.optimizers.settings import check_number
 
 Step = int | mx.array
 Schedule = Callable[[Step], mx.array]
@@ -20,6 +22,8 @@ def exponential_decay(init: float, decay_rate: float) -> Schedule:
     >>> optim.exponential_decay(0.5, 0.5)(mx.array(2))
     array(0.125, dtype=float32)
     """
+
+    _check_numbers("exponential_decay", init=init, decay_rate=decay_rate)
 
     def schedule(step: Step) -> mx.array:
         return mx.array(init) * mx.power(decay_rate, mx.array(step))
@@ -37,6 +41,7 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
     >>> optim.step_decay(0.5, 0.5, step_size=10)(mx.array(25))
     array(0.125, dtype=float32)
     """
+    _check_numbers("step_decay", init=init, decay_rate=decay_rate)
     _check_positive("step_decay", "step_size", step_size)
     decay = exponential_decay(init, decay_rate)
 
@@ -58,6 +63,7 @@ def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
     >>> optim.cosine_decay(0.5, decay_steps=10)(mx.array(5))
     array(0.25, dtype=float32)
     """
+    _check_numbers("cosine_decay", init=init, end=end)
     _check_positive("cosine_decay", "decay_steps", decay_steps)
 
     def schedule(step: Step) -> mx.array:
@@ -77,6 +83,7 @@ def linear_schedule(init: float, end: float, steps: int) -> Schedule:
     >>> optim.linear_schedule(0.0, 0.5, steps=4)(mx.array(2))
     array(0.25, dtype=float32)
     """
+    _check_numbers("linear_schedule", init=init, end=end)
     _check_positive("linear_schedule", "steps", steps)
 
     def schedule(step: Step) -> mx.array:
@@ -97,11 +104,17 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     >>> schedule(mx.array(2)), schedule(mx.array(4))
     (array(0.25, dtype=float32), array(0.5, dtype=float32))
     """
+    schedules, boundaries = _list("schedules", schedules), _list("boundaries", boundaries)
+    for one in schedules:
+        if not callable(one):
+            raise TypeError(f"[join_schedules] schedules have to be functions of the step, got {one!r}.")
+    for boundary in boundaries:
+        check_number("join_schedules", "each of boundaries", boundary)
     if not schedules:
-        raise ValueError("join_schedules: at least one schedule is needed.")
+        raise ValueError("[join_schedules] at least one schedule is needed.")
     if len(boundaries) != len(schedules) - 1:
         raise ValueError(
-            f"join_schedules: {len(schedules)} schedules need {len(schedules) - 1} boundaries, got {len(boundaries)}."
+            f"[join_schedules] {len(schedules)} schedules need {len(schedules) - 1} boundaries, got {len(boundaries)}."
         )
 
     def schedule(step: Step) -> mx.array:
@@ -115,6 +128,18 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     return schedule
 
 
+def _list(argument: str, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"[join_schedules] {argument} has to be a list, got {value!r} of type {type(value).__name__}.")
+    return list(value)
+
+
+def _check_numbers(function: str, **values: Any) -> None:
+    for argument, value in values.items():
+        check_number(function, argument, value)
+
+
 def _check_positive(function: str, argument: str, value: int) -> None:
+    check_number(function, argument, value)
     if value <= 0:
-        raise ValueError(f"{function}: {argument} has to be at least 1, got {value}.")
+        raise ValueError(f"[{function}] {argument} has to be at least 1, got {value}.")

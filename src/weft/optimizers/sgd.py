@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.settings import check_learning_rate, check_number
 
 
 class SGD(Optimizer):
@@ -15,7 +17,7 @@ class SGD(Optimizer):
     `v = momentum * v + (1 - dampening) * g` and `w = w - learning_rate * v`; with Nesterov's momentum
     `g + momentum * v` stands for v in the second formula.
 
-    learning_rate: a number, or a function of the step.
+    learning_rate: a number, at least 0, or a function of the step.
     momentum: the share of the last direction that is kept; 0 for none.
     weight_decay: the strength of the L2 penalty.
     dampening: lessens what the gradient adds to the momentum.
@@ -37,9 +39,16 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         nesterov: bool = False,
     ) -> None:
+        check_learning_rate("SGD", learning_rate)
+        for name, value, least in (
+            ("momentum", momentum, 0),
+            ("weight_decay", weight_decay, 0),
+            ("dampening", dampening, -math.inf),
+        ):
+            check_number("SGD", name, value, least)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(
-                f"SGD: Nesterov's momentum needs a momentum above 0 and no dampening, got {momentum=}, {dampening=}."
+                f"[SGD] Nesterov's momentum needs a momentum above 0 and no dampening, got {momentum=}, {dampening=}."
             )
         super().__init__()
         self._maybe_schedule("learning_rate", learning_rate)

@@ -1,0 +1,49 @@
+"""What optimizers and schedules ask of the numbers that they are given, in errors that name who asks."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import weft.core as mx
+
+
+def check_number(owner: str, name: str, value: Any, least: float = -math.inf) -> None:
+    """Raise unless `value` is a number that is not below `least`, or an array, whose value may not be known.
+
+    >>> check_number("SGD", "momentum", 0.9, least=0)
+    """
+    if not isinstance(value, Real):
+        if hasattr(value, "__array__"):
+            return
+        raise TypeError(f"[{owner}] {name} has to be a number, got {value!r} of type {type(value).__name__}.")
+    if not float(value) >= least:
+        bound = "a number" if least == -math.inf else f"at least {least}"
+        raise ValueError(f"[{owner}] {name} has to be {bound}, got {value}.")
+
+
+def check_learning_rate(owner: str, learning_rate: Any) -> None:
+    """Raise unless it is a function, an array or a number; a negative one goes uphill."""
+    if not callable(learning_rate):
+        check_number(owner, "learning_rate", learning_rate)
+
+
+def scalar_setting(owner: str, name: str, value: Any) -> mx.array:
+    """A setting as an array without axes; of numbers, in float32.
+
+    >>> scalar_setting("SGD", "learning_rate", 0.5)
+    array(0.5, dtype=float32)
+    """
+    if isinstance(value, Real):
+        return mx.array(float(value))
+    if not isinstance(value, mx.array):
+        if not hasattr(value, "__array__"):
+            raise TypeError(
+                f"[{owner}] {name} has to be a number or an array without axes, got {value!r} of type "
+                f"{type(value).__name__}."
+            )
+        value = mx.array(value)
+    if value.ndim:
+        raise ValueError(f"[{owner}] {name} has to be one number, got an array of shape {value.shape}.")
+    return value
