@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import Prepared, evaluate
+from weft.compiler.evaluate import evaluate
+from weft.compiler.prepared import Prepared
 from weft.graph.dims import Fixed, input_shape
 from weft.graph.node import Handle, Node, Placeholder, wrap
 from weft.graph.tracing import is_tracing, name_of, no_value, trace, traced_placeholder
