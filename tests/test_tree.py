@@ -407,7 +407,7 @@ def test_helpers_say_what_does_not_fit():
     with pytest.raises(ValueError, match="tree_map_with_path: tree number 2"):
         utils.tree_map_with_path(pair, {"a": 1}, 5)
     with pytest.raises(ValueError, match="destination must be a list, a dict or None, not int"):
-        utils.tree_flatten([1], destination=5)  # type: ignore[call-overload]
+        utils.tree_flatten([1], destination=5)  # type: ignore[call-overload]  # on purpose
     with pytest.raises(ValueError, match=r"position 'a\.b' is given 2 times"):
         utils.tree_unflatten([("a.b", 1), ("a.b", 2), ("a.c", 3)])
     with pytest.raises(ValueError, match="something at one position, a int and a float"):

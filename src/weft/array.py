@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, final
 
 import numpy as np
@@ -17,7 +17,7 @@ from weft.dtypes import Dtype, bfloat16
 from weft.formatting import format_array
 from weft.graph.extents import shown_extent, shown_shape
 from weft.graph.node import Handle, describe, leaf, wrap
-from weft.graph.tracing import no_value, traced_placeholder
+from weft.graph.tracing import no_value, note_assignment, traced_placeholder, watching
 from weft.ops.array_at import ArrayAt
 from weft.ops.construction import construct
 from weft.ops.subscripts import getitem, update
@@ -27,6 +27,22 @@ from weft.runtime.memory import View
 __all__ = ["ArrayAt", "array"]
 
 _COMPARABLE = (Handle, bool, int, float, complex, np.ndarray, np.generic)
+
+
+def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[array, Any], array]:
+    """The operator that points a handle at the result of an operation."""
+
+    def assign(self: array, other: Any) -> array:
+        node = operation(self, other).node
+        if watching:
+            note_assignment(self)
+        self.node = node
+        return self
+
+    return assign
+
+
+_divide_in_place = _in_place(ops.divide)
 
 
 @final
@@ -206,17 +222,18 @@ class array(Handle):
 
     # In place: the handle names another node, the old one stays what it is.
 
-    def __iadd__(self, other: Any) -> array:
-        self.node = ops.add(self, other).node
-        return self
-
-    def __isub__(self, other: Any) -> array:
-        self.node = ops.subtract(self, other).node
-        return self
-
-    def __imul__(self, other: Any) -> array:
-        self.node = ops.multiply(self, other).node
-        return self
+    __iadd__ = _in_place(ops.add)
+    __isub__ = _in_place(ops.subtract)
+    __imul__ = _in_place(ops.multiply)
+    __ifloordiv__ = _in_place(ops.floor_divide)
+    __imod__ = _in_place(ops.remainder)
+    __ipow__ = _in_place(ops.power)
+    __imatmul__ = _in_place(ops.matmul)
+    __iand__ = _in_place(ops.bitwise_and)
+    __ior__ = _in_place(ops.bitwise_or)
+    __ixor__ = _in_place(ops.bitwise_xor)
+    __ilshift__ = _in_place(ops.left_shift)
+    __irshift__ = _in_place(ops.right_shift)
 
     def __itruediv__(self, other: Any) -> array:
         if not self.node.dtype.is_inexact:
@@ -224,51 +241,17 @@ class array(Handle):
                 f"An array of {self.node.dtype.name} cannot hold its quotient: use a = a / b, a //= b, "
                 "or a floating dtype."
             )
-        self.node = ops.divide(self, other).node
-        return self
-
-    def __ifloordiv__(self, other: Any) -> array:
-        self.node = ops.floor_divide(self, other).node
-        return self
-
-    def __imod__(self, other: Any) -> array:
-        self.node = ops.remainder(self, other).node
-        return self
-
-    def __ipow__(self, other: Any) -> array:
-        self.node = ops.power(self, other).node
-        return self
-
-    def __imatmul__(self, other: Any) -> array:
-        self.node = ops.matmul(self, other).node
-        return self
-
-    def __iand__(self, other: Any) -> array:
-        self.node = ops.bitwise_and(self, other).node
-        return self
-
-    def __ior__(self, other: Any) -> array:
-        self.node = ops.bitwise_or(self, other).node
-        return self
-
-    def __ixor__(self, other: Any) -> array:
-        self.node = ops.bitwise_xor(self, other).node
-        return self
-
-    def __ilshift__(self, other: Any) -> array:
-        self.node = ops.left_shift(self, other).node
-        return self
-
-    def __irshift__(self, other: Any) -> array:
-        self.node = ops.right_shift(self, other).node
-        return self
+        return _divide_in_place(self, other)
 
     # Indexing
 
     __getitem__ = getitem
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.node = update(self, index, value, "set").node
+        node = update(self, index, value, "set").node
+        if watching:
+            note_assignment(self)
+        self.node = node
 
     def __len__(self) -> int:
         if not self.node.shape:

@@ -21,11 +21,15 @@ _CONTAINERS = (tuple, list, dict)
 
 
 class _Container(NamedTuple):
-    """How a container is rebuilt: its type, and how many children it has or, for a dict, its keys."""
+    """How a container is rebuilt: its type, and how many children it has or, for a dict, its keys.
+
+    ``key_kinds`` tells keys apart that Python calls equal (1, True and 1.0); None if all of them are strings.
+    """
 
     kind: type
     arity: int
     keys: tuple[Any, ...] | None
+    key_kinds: tuple[Any, ...] | None = None
 
 
 # A structure is a flat tuple of tokens in postorder: None stands for a leaf, a container follows its children.
@@ -65,6 +69,11 @@ class Structure:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Structure, (self._tokens, self.num_leaves)
+
+    @property
+    def num_containers(self) -> int:
+        """How many lists, tuples and dicts there are, the tree itself included."""
+        return len(self._tokens) - self.num_leaves
 
     def __repr__(self) -> str:
         parts: list[str] = []
@@ -212,10 +221,11 @@ _FLAT: dict[type, tuple[Structure, ...]] = {
 }
 
 
-def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
+def flatten(tree: Any, is_leaf: IsLeaf | None = None, objects: list[Any] | None = None) -> tuple[list[Any], Structure]:
     """Return the leaves of ``tree`` from left to right, and its structure.
 
-    ``is_leaf(node)`` may say of a container that it is to be a leaf.
+    ``is_leaf(node)`` may say of a container that it is to be a leaf. Containers of subclasses of dict and list, which
+    may have attributes besides their children, are added to ``objects``.
 
     Raises:
         ValueError: a container holds itself.
@@ -233,14 +243,14 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Struct
                     break
             else:
                 return list(tree), structures[len(tree)]
-    return _flatten_nested(tree, is_leaf)
+    return _flatten_nested(tree, is_leaf, objects)
 
 
 # A tree with as many containers is looked through for a cycle, once; a cycle always gets there.
 _SUSPICIOUS = 2000
 
 
-def _flatten_nested(tree: Any, is_leaf: IsLeaf | None) -> tuple[list[Any], Structure]:
+def _flatten_nested(tree: Any, is_leaf: IsLeaf | None, objects: list[Any] | None) -> tuple[list[Any], Structure]:
     leaves: list[Any] = []
     tokens: list[_Token] = []
     containers = 0
@@ -255,17 +265,34 @@ def _flatten_nested(tree: Any, is_leaf: IsLeaf | None) -> tuple[list[Any], Struc
         containers += 1
         if containers == _SUSPICIOUS:
             _refuse_cycles(tree, is_leaf)
+        kind = type(node)
         if isinstance(node, dict):
-            tokens.append(_Container(dict, len(node), tuple(node)))
+            keys = tuple(node)
+            key_kinds = None if _STRINGS.issuperset(map(type, keys)) else tuple([_kind_of_key(key) for key in keys])
+            tokens.append(_Container(dict, len(keys), keys, key_kinds))
+            if objects is not None and kind is not dict:
+                objects.append(node)
             pending.extend(node.values())
         else:
-            short = _SHORT_TOKENS.get(type(node))
+            short = _SHORT_TOKENS.get(kind)
             length = len(node)
-            tokens.append(short[length] if short and length < _SHORT else _Container(type(node), length, None))
+            tokens.append(short[length] if short and length < _SHORT else _Container(kind, length, None))
+            if objects is not None and short is None and isinstance(node, list):
+                objects.append(node)
             pending.extend(node)
     leaves.reverse()
     tokens.reverse()
     return leaves, Structure(tuple(tokens), len(leaves))
+
+
+_STRINGS = frozenset({str})
+
+
+def _kind_of_key(key: Any) -> Any:
+    """What tells a key of a dict from others that are equal to it."""
+    if isinstance(key, tuple):
+        return type(key), *[_kind_of_key(part) for part in key]
+    return (type(key), float.hex(key)) if isinstance(key, float) else type(key)
 
 
 def _refuse_cycles(tree: Any, is_leaf: IsLeaf | None) -> None:

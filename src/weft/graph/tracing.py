@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from weft.errors import TraceError
 from weft.graph.location import user_location
-from weft.graph.node import Node, Placeholder, describe, reachable
+from weft.graph.node import Handle, Node, Placeholder, describe, reachable
 
 
 class Trace:
@@ -33,6 +33,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.open: list[Trace] = []
         self.evaluated: list[Node] = []
+        self.assigned: list[dict[int, tuple[Handle, Node]]] = []
 
 
 _local = _Local()
@@ -55,6 +56,40 @@ def trace(transformation: str, function: object) -> Iterator[Trace]:
         if not _local.open:
             _forget(_local.evaluated)
             _local.evaluated.clear()
+
+
+# Not empty while some thread is inside `assignments_undone`: all that an assignment in place looks at otherwise.
+watching: list[None] = []
+
+
+@contextmanager
+def assignments_undone() -> Iterator[None]:
+    """Handles that this thread assigns to in place in this block name the nodes from before at its end.
+
+    A function that is traced with placeholders assigns nodes that have no value once the trace is over.
+    """
+    before: dict[int, tuple[Handle, Node]] = {}
+    _local.assigned.append(before)
+    watching.append(None)
+    try:
+        yield
+    finally:
+        watching.pop()
+        _local.assigned.pop()
+        for handle, node in before.values():
+            handle.node = node
+
+
+def note_assignment(handle: Handle) -> None:
+    """To be called before a handle names another node, if anybody is ``watching``."""
+    if _local.assigned:
+        _local.assigned[-1].setdefault(id(handle), (handle, handle.node))
+
+
+def assign(handle: Handle, node: Node) -> None:
+    """Point a handle at another node."""
+    note_assignment(handle)
+    handle.node = node
 
 
 def is_tracing() -> bool:

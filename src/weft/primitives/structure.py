@@ -73,8 +73,8 @@ class Barrier(Identity):
 class Rules:
     """The rules of a function that brings its own, on flat lists; None where the function has none.
 
-    ``vjp(primals, cotangents, outputs)``, ``jvp(primals, tangents)``, and ``vmap(inputs, axes)``, which gives pairs
-    of output and axis.
+    ``vjp(primals, cotangents, outputs)``, ``jvp(primals, tangents, outputs)``, and ``vmap(inputs, axes, outputs)``,
+    which gets the nodes of the outputs of one example, and gives pairs of output and axis.
     """
 
     vjp: Callable[..., Any] | None

@@ -120,11 +120,11 @@ def _push_through(node: Node, known: dict[Node, Any]) -> Any:
 
 def _push_through_marked(node: Node, known: dict[Node, Any]) -> list[Tangent]:
     rules, count = node.params
-    if rules.jvp is None:
-        return [known.get(source) for source in node.inputs[count:]]
-    primals = [wrap(x) for x in node.inputs[:count]]
-    tangents = [known.get(x.node) for x in primals]
-    result: list[Tangent] = list(rules.jvp(primals, tangents))
+    tangents = [known.get(source) for source in node.inputs]
+    if rules.jvp is None or all(tangent is None for tangent in tangents[:count]):
+        return tangents[count:]
+    inputs = [wrap(x) for x in node.inputs]
+    result: list[Tangent] = rules.jvp(inputs[:count], tangents[:count], inputs[count:])
     return result
 
 

@@ -5,23 +5,31 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 from weft import tree
 from weft.compiler.evaluate import evaluate
 from weft.compiler.prepared import Prepared
 from weft.graph.dims import Fixed, input_shape
-from weft.graph.node import Handle, Node, Placeholder, wrap
-from weft.graph.tracing import is_tracing, name_of, no_value, trace, traced_placeholder
+from weft.graph.node import Handle, Node, Placeholder, next_serial, reachable, wrap
+from weft.graph.tracing import assignments_undone, is_tracing, name_of, no_value, trace, traced_placeholder
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
-from weft.transforms.containers import containers_of, fill, restored
+from weft.transforms.calls import Call, no_constant
+from weft.transforms.constants import constant_key, object_keys
+from weft.transforms.containers import Moment, State, Update, fill, restored
 from weft.transforms.replay import Recording
+from weft.transforms.tracelog import History, emit
 
 __all__ = ["compile", "disable_compile", "enable_compile"]
+
+TRACE_LIMIT = 64
+"""How many traces are kept of a function, and how many layouts of its arguments of a trace."""
 
 _disabled = os.environ.get("WEFT_DISABLE_COMPILE", "") not in ("", "0")
 
@@ -46,17 +54,29 @@ _lock = fork_safe_lock()
 
 
 class _Cache:
-    """The traces of one function. While one thread traces it, others wait; tracing another function goes on."""
+    """The latest traces of one function. While one thread traces it, others wait; tracing another function goes on."""
 
-    __slots__ = ("lock", "traced")
+    __slots__ = ("history", "lock", "tick", "traced")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.traced: dict[Any, _Traced] = {}
+        self.tick = count().__next__
+        self.history = History()
+
+    def add(self, key: Any, traced: _Traced) -> None:
+        """Keep a trace; the one that was not used for longest makes room."""
+        if len(self.traced) >= TRACE_LIMIT:
+            del self.traced[min(self.traced, key=lambda key: self.traced[key].used)]
+        self.traced[key] = traced
 
 
 def _cache_of(fun: Callable[..., Any]) -> _Cache:
     """What is cached for a function; it goes when the function does."""
+    if isinstance(fun, types.MethodType):
+        # Every access makes another bound method. And what is cached may refer to the instance: it must not be held
+        # by anything but this.
+        return _Cache()
     key = id(fun)
     with _lock:
         found = _shared.get(key)
@@ -76,14 +96,15 @@ def compile(  # the name users know
     """A function that traces ``fun`` on its first call, and runs optimised machine code from then on.
 
     Results are the same bits as without it. Other shapes, dtypes, numbers of arguments or values of arguments that are
-    not arrays trace again; generated machine code is shared.
+    not arrays trace again; generated machine code is shared. ``WEFT_LOG=compile`` tells why.
 
     Args:
-        fun: a function of arrays in any nesting of list, tuple and dict, and of constants (int, float, str, ...).
+        fun: a function of arrays and constants in any nesting of list, tuple and dict, modules included. Constants
+            are numbers, strings, bytes, None, members of enums, dtypes, devices and streams.
         inputs: a container (nested lists and dicts, a module's or optimizer's ``state``) of arrays that ``fun`` reads
-        besides its
-            arguments. Arrays that are neither are constants.
-        outputs: a container that ``fun`` changes; it is updated after each call.
+            besides its arguments. Arrays that are neither are constants.
+        outputs: a container that ``fun`` changes; it is updated after each call. Other side effects of ``fun`` happen
+            while it is traced; what it assigns in place to arrays from outside is undone then.
         shapeless: trace once for all shapes with the same number of dimensions.
 
     Raises:
@@ -105,10 +126,9 @@ class _Compiled:
     def __init__(self, fun: Callable[..., Any], inputs: Any, outputs: Any, shapeless: bool) -> None:
         functools.update_wrapper(self, fun)
         self._fun = fun
-        self._inputs, self._outputs = inputs, outputs
+        self._state = None if inputs is None and outputs is None else State(inputs, outputs)
         self._shapeless = shapeless
-        self._stateful = inputs is not None or outputs is not None
-        self._cache = _Cache() if self._stateful else _cache_of(fun)
+        self._cache = _cache_of(fun) if self._state is None else _Cache()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -116,30 +136,68 @@ class _Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _disabled:
             return self._fun(*args, **kwargs)
-        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
-        count = len(leaves)
-        if self._inputs is not None:
-            state, state_structure = tree.flatten(self._inputs)
-            leaves += state
-            key = _key(leaves, (structure, state_structure, bool(kwargs)), self._shapeless)
-        else:
-            key = _key(leaves, (structure, bool(kwargs)), self._shapeless)
+        arguments = (args, kwargs) if kwargs else args
+        objects: list[Any] = []
+        leaves, structure = tree.flatten(arguments, objects=objects)
+        parts: list[Any] = [structure, bool(kwargs), self._shapeless]
+        moment = None
+        if self._state is not None:
+            moment = self._state.now(arguments, structure)
+            leaves += moment.inputs
+            parts.append(moment.key)
+        if objects:
+            parts.append(object_keys(objects))
+        for leaf in leaves:
+            if isinstance(leaf, Handle):
+                node = leaf.node
+                parts.append(len(node.shape) if self._shapeless else node.shape)
+                parts.append(node.dtype)
+            else:
+                constant = constant_key(leaf)
+                if constant is None:
+                    raise no_constant(leaf, self._fun, args, kwargs, self._state)
+                parts.append(constant)
+        key = tuple(parts)
         cache = self._cache
+        tick = cache.tick()
         traced = cache.traced.get(key)
-        if traced is None:
-            with cache.lock:
-                traced = cache.traced.get(key)
-                if traced is None:
-                    traced = self._trace(args, kwargs, leaves, count)
-                    if traced.cacheable:
-                        cache.traced[key] = traced
-        return traced.call([leaf for leaf in leaves if isinstance(leaf, Handle)], self._outputs)
+        if traced is None or (traced.captures and is_tracing()):
+            traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick)
+        traced.used = tick
+        arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
+        results, nodes = traced.call(arrays)
+        if traced.update is not None and self._state is not None and moment is not None:
+            traced.update.apply(self._state.outputs, moment.outputs, nodes)
+        return results
 
-    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], count: int) -> _Traced:
+    def _find_or_trace(
+        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
+    ) -> _Traced:
+        cache = self._cache
+        with cache.lock:
+            traced = cache.traced.get(key)
+            if traced is not None and not (traced.captures and is_tracing()):
+                return traced
+            call = Call(self._fun, args, kwargs, self._state, self._shapeless)
+            start = time.perf_counter()
+            traced = self._trace(args, kwargs, leaves, moment)
+            seconds = time.perf_counter() - start
+            earlier = [other.made_for for other in cache.traced.values()]
+            traced.made_for, traced.used = call, tick
+            if traced.cacheable:
+                cache.add(key, traced)
+            messages = cache.history.add(call, earlier, seconds, tick, traced.cacheable)
+        emit(messages)
+        return traced
+
+    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> _Traced:
         """Run the function on placeholders."""
+        inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         stream = current_stream()
         fixed: list[Fixed] = []
-        with trace("compile", self._fun) as record, restored(self._inputs, self._outputs, args, kwargs):
+        update = None
+        start = next_serial()
+        with trace("compile", self._fun) as record, assignments_undone(), restored(inputs, outputs, args, kwargs):
             placeholders: list[Placeholder] = []
             replaced = list(leaves)
             for position, leaf in enumerate(leaves):
@@ -150,24 +208,31 @@ class _Compiled:
                     placeholder = Placeholder(record, shape, leaf.node.dtype)
                     placeholders.append(placeholder)
                     replaced[position] = wrap(placeholder)
-            new_args, new_kwargs = _replaced_arguments(args, kwargs, replaced[:count])
-            if self._inputs is not None:
-                fill(self._inputs, tree.flatten(self._inputs)[1], replaced[count:])
+            own = len(leaves) - (0 if moment is None else len(moment.inputs))
+            in_place = moment is not None and moment.is_shared
+            args, kwargs = _replaced_arguments((args, kwargs), replaced[:own], in_place)
+            if inputs is not None:
+                fill(inputs, replaced[own:])
+            if outputs is not None:
+                update = Update(outputs)
             set_current_stream(None)
             try:
-                value = self._fun(*new_args, **new_kwargs)
+                value = self._fun(*args, **kwargs)
             finally:
                 set_current_stream(stream)
-            results, result_structure = tree.flatten(value)
-            state, state_structure = ([], None) if self._outputs is None else tree.flatten(self._outputs)
-        _require_outputs(self._fun, results, result_structure)
+            if update is not None:
+                update.finish(outputs)
+            results, structure = tree.flatten(value)
+            _require_outputs(self._fun, results, structure)
+            nodes = [result.node for result in results if isinstance(result, Handle)]
         return _Traced(
             name_of(self._fun),
+            start,
             placeholders,
             results,
-            result_structure,
-            state,
-            state_structure,
+            nodes,
+            structure,
+            update,
             fixed if self._shapeless else None,
         )
 
@@ -184,47 +249,13 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
             )
 
 
-def _replaced_arguments(args: Any, kwargs: Any, leaves: Sequence[Any]) -> tuple[Any, Any]:
-    """The arguments with other leaves. Containers that are more than plain ones (modules) are refilled in place."""
-    whole = (args, kwargs)
-    structure = tree.flatten(whole)[1]
-    if any(type(container) not in (dict, list) for container in containers_of(whole)):
-        structure.unflatten_into(whole, leaves)
-        return whole
-    new_args, new_kwargs = structure.unflatten(leaves)
-    return new_args, new_kwargs
-
-
-_CONSTANTS = (bool, int, str, bytes, type(None))
-
-
-def _key(leaves: Sequence[Any], structure: Any, shapeless: bool) -> Any:
-    """What another trace depends on."""
-    parts: list[Any] = [structure, shapeless]
-    for leaf in leaves:
-        if isinstance(leaf, Handle):
-            node = leaf.node
-            parts.append(len(node.shape) if shapeless else node.shape)
-            parts.append(node.dtype)
-        else:
-            parts.append(_constant_key(leaf))
-    return tuple(parts)
-
-
-def _constant_key(leaf: Any) -> Any:
-    if type(leaf) in _CONSTANTS:
-        return type(leaf), leaf
-    if isinstance(leaf, float):
-        return float, leaf.hex()
-    if isinstance(leaf, complex):
-        return complex, leaf.real.hex(), leaf.imag.hex()
-    if type(leaf).__hash__ is None or type(leaf).__module__ == "numpy" or type(leaf) is object:
-        raise ValueError(
-            "[compile] Arguments must be arrays, constants (int, float, str, None, ...), or nested lists, "
-            "tuples and dicts of them; "
-            f"got a {type(leaf).__name__}. Convert data with mx.array first."
-        )
-    return type(leaf), leaf
+def _replaced_arguments(arguments: Any, leaves: Sequence[Any], in_place: bool) -> Any:
+    """The arguments with other leaves. Modules, and containers that are the function's state as well, stay the same."""
+    objects: list[Any] = []
+    structure = tree.flatten(arguments, objects=objects)[1]
+    if in_place or objects:
+        return structure.unflatten_into(arguments, leaves)
+    return structure.unflatten(leaves)
 
 
 def _captures_traced(nodes: Sequence[Node]) -> bool:
@@ -247,49 +278,55 @@ _FIXED_SHAPE = (
 class _Traced:
     """The graph of one trace, and what has been planned for it."""
 
+    made_for: Call
+    used: int
+    """The number of the latest call that used it."""
+    captures: bool
+    """Whether it uses arrays from outside. While a transformation is tracing, these may be what it traces: such a trace
+    is made anew for each call then, and not kept."""
+
     def __init__(
         self,
         name: str,
+        start: int,
         placeholders: list[Placeholder],
         results: list[Any],
-        result_structure: tree.Structure,
-        state: list[Any],
-        state_structure: tree.Structure | None,
+        result_nodes: list[Node],
+        structure: tree.Structure,
+        update: Update | None,
         fixed: list[Fixed] | None,
     ) -> None:
         self._name = name
         self._fixed = fixed or []
         self._placeholders = placeholders
-        self._structure, self._state_structure = result_structure, state_structure
-        self._leaves = [*results, *state]
-        self._count = len(results)
-        self._places = [position for position, leaf in enumerate(self._leaves) if isinstance(leaf, Handle)]
-        outputs = [self._leaves[position].node for position in self._places]
-        self._outputs = outputs
+        self._structure = structure
+        self._places = [position for position, leaf in enumerate(results) if isinstance(leaf, Handle)]
+        self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
+        self.update = update
+        self._outputs = outputs = [*result_nodes, *([] if update is None else update.nodes)]
         self._recording = Recording(placeholders, outputs)
         self._shapes = tuple([tuple(map(int, placeholder.shape)) for placeholder in placeholders])
         self._shapeless = fixed is not None
         self._prepared: dict[Any, Prepared] = {}
         own = set(placeholders)
         captured = [node for node in self._recording.outside if node not in own]
-        self.cacheable = not _captures_traced(captured)
+        self.captures = any(node.serial < start for node in reachable(self._recording.others))
+        self.cacheable = not _captures_traced(captured) and not (self.captures and is_tracing())
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recording.has_streams
 
-    def call(self, arrays: Sequence[Handle], outputs: Any) -> Any:
-        """Results for other arrays, and the update of the container of outputs."""
+    def call(self, arrays: Sequence[Handle]) -> tuple[Any, list[Node]]:
+        """The results for other arrays, and the nodes of the update."""
         inputs = [array.node for array in arrays]
         if is_tracing() or self._own_streams or not self.cacheable or self._any_traced(inputs):
             nodes = self._replayed(inputs)
         else:
             nodes = self._run(inputs)
         leaves = list(self._leaves)
-        for position, node in zip(self._places, nodes, strict=True):
+        for position, node in zip(self._places, nodes, strict=False):  # behind them are those of the update
             leaves[position] = wrap(node)
-        if self._state_structure is not None:
-            fill(outputs, self._state_structure, leaves[self._count :])
-        return self._structure.unflatten(leaves[: self._count])
+        return self._structure.unflatten(leaves), nodes[len(self._places) :]
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
@@ -325,6 +362,9 @@ class _Traced:
         key = tuple([(node.shape, node.value.strides) for node in inputs])  # type: ignore[union-attr]  # evaluated
         prepared = self._prepared.get(key)
         if prepared is None:
+            if len(self._prepared) >= TRACE_LIMIT:
+                oldest, *_ = self._prepared
+                self._prepared.pop(oldest, None)
             prepared = self._prepared[key] = self._prepare(inputs)
         return prepared.run(inputs)
 

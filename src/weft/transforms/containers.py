@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft import tree
+from weft.graph.node import Handle, Node, wrap
+from weft.graph.tracing import assign
+from weft.transforms.constants import attribute_key, object_keys
 
 
 def containers_of(state: Any) -> list[Any]:
@@ -48,6 +51,112 @@ def restored(*states: Any) -> Iterator[None]:
             _refill(container, content)
 
 
-def fill(state: Any, structure: tree.Structure, leaves: Sequence[Any]) -> None:
-    """Make ``state`` hold ``leaves`` in ``structure``; existing containers stay the same objects."""
-    structure.unflatten_into(state, leaves)
+def fill(state: Any, leaves: Sequence[Any]) -> None:
+    """Put handles into the containers of ``state``; a tuple that is in none of them keeps its own, with their nodes."""
+    _put_into_tuples(state, tree.flatten(state)[1].unflatten_into(state, leaves))
+
+
+def _put_into_tuples(old: Any, new: Any) -> None:
+    if isinstance(old, Handle):
+        assign(old, new.node)
+    elif isinstance(old, tuple) and old is not new:
+        for old_part, new_part in zip(old, new, strict=True):
+            _put_into_tuples(old_part, new_part)
+
+
+def _repeats(leaves: Sequence[Any]) -> tuple[int, ...] | None:
+    """For each leaf where the same array comes first; None if none comes twice."""
+    places: dict[int, int] = {}
+    found = tuple(
+        [places.setdefault(id(leaf), place) if isinstance(leaf, Handle) else place for place, leaf in enumerate(leaves)]
+    )
+    return None if len(set(found)) == len(found) else found
+
+
+class Moment(NamedTuple):
+    """What the containers hold when a compiled function is called."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    is_shared: bool
+    """Whether an argument is, or contains, one of the containers."""
+    key: tuple[Any, ...]
+    """What another trace depends on, besides the inputs."""
+
+
+class State:
+    """The containers that a compiled function reads (``inputs``) and changes (``outputs``); None if it has none."""
+
+    def __init__(self, inputs: Any, outputs: Any) -> None:
+        self.inputs, self.outputs = inputs, outputs
+
+    def now(self, arguments: Any, structure: tree.Structure) -> Moment:
+        """The state as a call finds it that has these arguments."""
+        inputs: list[Any] = []
+        outputs: list[Any] = []
+        key: list[Any] = []
+        if self.inputs is not None:
+            objects: list[Any] = []
+            inputs, inner = tree.flatten(self.inputs, objects=objects)
+            key.append(inner)
+            if objects:
+                key.append(object_keys(objects))
+        if self.outputs is self.inputs:
+            outputs = inputs
+        elif self.outputs is not None:
+            outputs, inner = tree.flatten(self.outputs)
+            key.append(inner)
+            key.append(tuple([None if isinstance(leaf, Handle) else attribute_key(leaf) for leaf in outputs]))
+            key.append(_repeats(outputs))
+        shared = self._shared(arguments) if structure.num_containers > 1 else None
+        key.append(shared)
+        return Moment(inputs, outputs, shared is not None, tuple(key))
+
+    def _shared(self, arguments: Any) -> tuple[int | None, ...] | None:
+        """For each container in the arguments its place in the state; None if no container is in both."""
+        places = {id(container): place for place, container in enumerate(containers_of([self.inputs, self.outputs]))}
+        found = tuple([places.get(id(container)) for container in containers_of(arguments)])
+        return None if found.count(None) == len(found) else found
+
+
+class Update:
+    """What a traced call does to the containers of outputs.
+
+    Their leaves ``before`` and ``after`` are compared: an entry that the function left alone stays whatever it is, one
+    that it assigned to in place stays the same handle, all others are new. ``nodes`` are those that a call computes.
+    """
+
+    def __init__(self, outputs: Any) -> None:
+        self._before = tree.flatten(outputs)[0]
+        self._nodes_before = [leaf.node if isinstance(leaf, Handle) else None for leaf in self._before]
+        self.nodes: list[Node] = []
+        self._steps: list[tuple[int | None, int | None, Any]] = []
+
+    def finish(self, outputs: Any) -> None:
+        """Note what has become of the containers."""
+        places: dict[int, int] = {}
+        for place, leaf in enumerate(self._before):
+            places.setdefault(id(leaf), place)
+        after, self._structure = tree.flatten(outputs)
+        for leaf in after:
+            origin = places.get(id(leaf))
+            node = leaf.node if isinstance(leaf, Handle) else None
+            if node is None or (origin is not None and node is self._nodes_before[origin]):
+                self._steps.append((origin, None, None if origin is not None else leaf))
+            else:
+                self._steps.append((origin, len(self.nodes), None))
+                self.nodes.append(node)
+        del self._before, self._nodes_before
+
+    def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> None:
+        """Do the same to the containers, which hold ``current``, with other values for the nodes."""
+        leaves = []
+        for origin, place, constant in self._steps:
+            if origin is None:
+                leaves.append(constant if place is None else wrap(nodes[place]))
+                continue
+            leaf = current[origin]
+            if place is not None:
+                assign(leaf, nodes[place])
+            leaves.append(leaf)
+        self._structure.unflatten_into(outputs, leaves)

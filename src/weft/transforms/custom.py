@@ -14,6 +14,7 @@ from weft.graph.tracing import name_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.transforms.autodiff import fresh, pull_back, require_arrays
+from weft.transforms.custom_rules import jvp_rule, vjp_rule, vmap_rule
 from weft.transforms.replay import Recording
 
 __all__ = ["checkpoint", "custom_function"]
@@ -45,6 +46,8 @@ class custom_function:  # a decorator, named as one
     Rules are set by decorators. ``vjp(primals, cotangent, output)`` returns one cotangent per primal; ``jvp(primals,
     tangents)`` returns the tangent of the output; ``vmap(inputs, axes)`` returns the output and where its mapped axis
     is. For a single argument the rule gets it bare, for several a tuple of them. What has no rule is derived as usual.
+    Derivatives have the shape and dtype of what they belong to; None in a tuple stands for zeros. Rules may be called
+    when the call of the function is long over: all that they use of it has to be an argument.
 
     >>> @mx.custom_function
     ... def f(x):
@@ -88,65 +91,12 @@ class custom_function:  # a decorator, named as one
         return _call_marked(fun, args, "custom_function", self._rules)
 
     def _rules(self, arguments: tree.Structure, result: tree.Structure) -> Rules:
+        name = name_of(self._fun)
         return Rules(
-            vjp=_vjp_rule(self._vjp, name_of(self._fun), arguments, result) if self._vjp else None,
-            jvp=_jvp_rule(self._jvp, arguments) if self._jvp else None,
-            vmap=_vmap_rule(self._vmap, arguments) if self._vmap else None,
+            vjp=None if self._vjp is None else vjp_rule(self._vjp, name, arguments, result),
+            jvp=None if self._jvp is None else jvp_rule(self._jvp, name, arguments, result),
+            vmap=None if self._vmap is None else vmap_rule(self._vmap, name, arguments, result),
         )
-
-
-# The rules below hold the user's rules, not the `custom_function`: what is compiled holds them, and must not keep
-# the function alive that it was compiled for.
-
-
-def _bare(arguments: tree.Structure, leaves: Sequence[Any]) -> Any:
-    """Arguments as a rule gets them: a single one alone, several as a tuple."""
-    args = arguments.unflatten(leaves)
-    return args[0] if len(args) == 1 else args
-
-
-def _vjp_rule(
-    rule: Callable[..., Any], name: str, arguments: tree.Structure, result: tree.Structure
-) -> Callable[..., list[Any]]:
-    def backwards(primals: Sequence[Array], cotangents: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
-        bare = _bare(arguments, primals)
-        found = rule(bare, result.unflatten(cotangents), result.unflatten(outputs))
-        wrapped = isinstance(bare, Handle) and isinstance(found, (tuple, list)) and len(found) == 1
-        single = len(arguments.unflatten(list(primals))) == 1 and not wrapped
-        leaves, given = tree.flatten((found,) if single else tuple(found))
-        if len(leaves) != arguments.num_leaves:
-            raise ValueError(f"[custom_function] The vjp rule of {name} returned {given}; expected {arguments}.")
-        for position, (cotangent, primal) in enumerate(zip(leaves, primals, strict=True)):
-            _require_shape(name, position, cotangent, primal)
-        return leaves
-
-    return backwards
-
-
-def _require_shape(name: str, position: int, cotangent: Any, primal: Array) -> None:
-    if cotangent is None or (isinstance(cotangent, Handle) and cotangent.node.shape == primal.node.shape):
-        return
-    got = f"shape {tuple(cotangent.node.shape)}" if isinstance(cotangent, Handle) else repr(cotangent)
-    raise ValueError(
-        f"[custom_function] The vjp rule of {name} returned {got} for argument {position}, which has "
-        f"shape {tuple(primal.node.shape)}."
-    )
-
-
-def _jvp_rule(rule: Callable[..., Any], arguments: tree.Structure) -> Callable[..., list[Any]]:
-    def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
-        return tree.flatten(rule(_bare(arguments, primals), _bare(arguments, tangents)))[0]
-
-    return forwards
-
-
-def _vmap_rule(rule: Callable[..., Any], arguments: tree.Structure) -> Callable[..., list[Any]]:
-    def batched(inputs: Sequence[Array], axes: Sequence[int | None]) -> list[tuple[Array, int | None]]:
-        value, places = rule(_bare(arguments, inputs), _bare(arguments, list(axes)))
-        outputs, structure = tree.flatten(value)
-        return list(zip(outputs, tree.broadcast_prefix(places, structure, "vmap rule: axes"), strict=True))
-
-    return batched
 
 
 def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:

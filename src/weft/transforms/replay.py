@@ -17,8 +17,8 @@ Aval = tuple[Shape, Dtype]
 class Recording:
     """The part of a graph between inputs and outputs, in topological order.
 
-    It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``outside`` are the
-    nodes that are used without being part of it.
+    It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``others`` are the
+    nodes that are used without being part of it, ``outside`` those among them that are no constants.
     """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
@@ -33,7 +33,7 @@ class Recording:
         used = [source for node in inner for source in node.inputs]
         constants = dict.fromkeys(node for node in [*used, *outputs] if node not in places)
         places.update((node, -1 - place) for place, node in enumerate(constants))
-        self._others = list(constants)
+        self.others = list(constants)
         self.outside = [node for node in constants if not p.is_constant(node)]
         self.has_streams = any(node.stream is not None for node in inner)
         self._steps = [
@@ -45,7 +45,7 @@ class Recording:
     def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
         """New nodes for all steps; ``remake`` works out shape, dtype and parameters again."""
         nodes = [*inputs]
-        others = self._others
+        others = self.others
         stream = current_stream()
         for primitive, places, params, shape, dtype, own in self._steps:
             sources = tuple([nodes[place] if place >= 0 else others[-1 - place] for place in places])

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import tree
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
-from weft.graph.tracing import name_of, trace
+from weft.graph.tracing import assignments_undone, name_of, trace
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.runtime.devices import current_stream, set_current_stream
@@ -50,7 +50,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             _checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)
         ]
         size = _common_size(leaves, axes)
-        with trace("vmap", fun) as record:
+        with trace("vmap", fun) as record, assignments_undone():
             inputs = [
                 leaf if axis is None else _placeholder(record, leaf, axis)
                 for leaf, axis in zip(leaves, axes, strict=True)
@@ -60,8 +60,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             }
             value = fun(*structure.unflatten(inputs))
             results, result_structure = tree.flatten(value)
-            places = tree.broadcast_prefix(out_axes, result_structure, "vmap: out_axes")
-            arrays = _batched(results, known, fun)
+            nodes = _result_nodes(results, fun)
+        places = tree.broadcast_prefix(out_axes, result_structure, "vmap: out_axes")
+        arrays = _batched(nodes, known)
         outputs = [_placed(array, place, size) for array, place in zip(arrays, places, strict=True)]
         return result_structure.unflatten(outputs)
 
@@ -114,12 +115,15 @@ def _placeholder(record: Any, leaf: Array, axis: int) -> Array:
     return wrap(Placeholder(record, (*shape[:axis], *shape[axis + 1 :]), leaf.node.dtype))
 
 
-def _batched(results: Sequence[Any], known: dict[Node, Any], fun: Callable[..., Any]) -> list[Mapped]:
-    """The results with their mapped axis (None where they do not depend on a mapped input)."""
+def _result_nodes(results: Sequence[Any], fun: Callable[..., Any]) -> list[Node]:
     for result in results:
         if not isinstance(result, Handle):
             raise ValueError(f"[vmap] {name_of(fun)} should return arrays, not {type(result).__name__}.")
-    nodes = [result.node for result in results]
+    return [result.node for result in results]
+
+
+def _batched(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Mapped]:
+    """The results with their mapped axis (None where they do not depend on a mapped input)."""
     stream = current_stream()
     try:
         for node in reachable(nodes, min(node.serial for node in known) - 1):
@@ -128,7 +132,7 @@ def _batched(results: Sequence[Any], known: dict[Node, Any], fun: Callable[..., 
                 known[node] = _batch(node, known)
     finally:
         set_current_stream(stream)
-    return [known.get(result.node, (result, None)) for result in results]
+    return [known[node] if node in known else (wrap(node), None) for node in nodes]
 
 
 def _batch(node: Node, known: dict[Node, Any]) -> Any:
@@ -149,8 +153,8 @@ def _batch(node: Node, known: dict[Node, Any]) -> Any:
 def _batch_marked(node: Node, inputs: list[Array], axes: list[int | None]) -> list[Mapped]:
     """All outputs of a function with rules of its own, with their axes."""
     rules, count = node.params
-    if rules.vmap is not None:
-        return list(rules.vmap(inputs[:count], axes[:count]))
+    if rules.vmap is not None and any(axis is not None for axis in axes[:count]):
+        return list(rules.vmap(inputs[:count], axes[:count], node.inputs[count:]))
     outputs, out_axes = inputs[count:], axes[count:]
     marked = p.marked_call(*inputs, rules=_batched_rules(rules, axes[:count], out_axes), arguments=count)
     return [(_project(marked, position), axis) for position, axis in enumerate(out_axes) if outputs]
@@ -176,14 +180,15 @@ def _batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[
         results = rule(list(primals), list(cotangents), list(outputs))
         return [p.sum(g, axes=(0,)) if axis is None else g for g, axis in zip(results, axes, strict=True)]
 
-    def forwards(primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
-        def one(primal: list[Array], tangent: list[Array]) -> list[Array]:
+    def forwards(primals: Sequence[Array], tangents: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
+        def one(primal: list[Array], tangent: list[Array], output: list[Array]) -> list[Array]:
             assert one_jvp is not None
-            return list(one_jvp(primal, tangent))
+            found = one_jvp(primal, tangent, output)
+            return [p.zeros_like(x) if t is None else t for t, x in zip(found, output, strict=True)]
 
         filled = [p.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
-        rule = vmap(one, in_axes=(list(axes), list(axes)), out_axes=list(out_axes))
-        return list(rule(list(primals), filled))
+        rule = vmap(one, in_axes=(list(axes), list(axes), list(out_axes)), out_axes=list(out_axes))
+        return list(rule(list(primals), filled, list(outputs)))
 
     return Rules(vjp=None if rules.vjp is None else backwards, jvp=None if rules.jvp is None else forwards, vmap=None)
 

@@ -1,0 +1,84 @@
+"""What is not an array in a call of a compiled function: which values are constants, and what tells them apart."""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from weft.dtypes import Dtype
+from weft.runtime.devices import Device, Stream
+
+# Equal values of these types are the same in every respect; for floats, -0.0 == 0.0 and nan != nan.
+_BY_VALUE = frozenset({bool, int, str, bytes, type(None), Dtype, Device, Stream})
+_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (float, float.hex),
+    (complex, lambda number: (float.hex(number.real), float.hex(number.imag))),
+    (int, int.__int__),
+    (str, str.__str__),
+    (bytes, bytes.__bytes__),
+)
+
+
+def constant_key(value: Any) -> Any:
+    """What tells a constant from others, or None if the value is no constant.
+
+    >>> constant_key(0.0) == constant_key(0), constant_key(0.0) == constant_key(-0.0)
+    (False, False)
+    >>> constant_key(object()) is None
+    True
+    """
+    kind = type(value)
+    if kind in _BY_VALUE:
+        return kind, value
+    if isinstance(value, enum.Enum):
+        return kind, id(value)
+    for base, plain in _PLAIN:
+        # An object with attributes is more than its value, and they may change.
+        if isinstance(value, base) and not getattr(value, "__dict__", None):
+            return kind, plain(value)
+    return None
+
+
+@final
+class _Identity:
+    """Stands for an object that may change inside: equal to itself alone. It does not keep the object alive."""
+
+    __slots__ = ("_hash", "_object")
+
+    def __init__(self, value: Any) -> None:
+        self._hash = id(value)
+        try:
+            self._object: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._object = lambda: value
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Identity):
+            return NotImplemented
+        mine = self._object()
+        return mine is not None and mine is other._object()
+
+
+def attribute_key(value: Any) -> Any:
+    """What tells anything from others: constants and sets of them by their value, other objects by identity."""
+    if isinstance(value, (set, frozenset)):
+        members = frozenset([constant_key(member) for member in value])
+        return _Identity(value) if None in members else (type(value), members)
+    key = constant_key(value)
+    return _Identity(value) if key is None else key
+
+
+def object_keys(containers: Sequence[Any]) -> tuple[Any, ...]:
+    """What tells containers of subclasses of dict and list from others, besides what they contain."""
+    parts: list[Any] = []
+    for container in containers:
+        attributes = getattr(container, "__dict__", {})
+        parts.append(type(container))
+        parts += attributes
+        parts += [value if value is True or value is False else attribute_key(value) for value in attributes.values()]
+    return tuple(parts)
