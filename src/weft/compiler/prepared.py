@@ -40,6 +40,7 @@ class Prepared:
         self._blocks = [(first + number, size, size_class(size)) for number, size in enumerate(plan.sizes)]
         self._arena_place = first + len(plan.sizes)
         self._tables: list[Table] = []
+        self.can_replace = bool(plan.donations)
 
     def _new_table(self) -> Table:
         captured = [source for source in self._sources if not isinstance(source, int)]
