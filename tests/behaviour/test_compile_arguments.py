@@ -15,7 +15,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 from tests.behaviour.checks import Counted, assert_same_bits
-from weft.compiler.evaluate import Prepared
+from weft.compiler.prepared import Prepared
 
 
 class Colour(enum.Enum):

@@ -7,19 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft.compiler.codegen import native
-from weft.compiler.plan import Output, Plan, make_plan
+from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
+from weft.compiler.run import Run
 from weft.dtypes import float32
-from weft.errors import EvaluationError
 from weft.graph import tracing
 from weft.graph.node import Node, Placeholder, leaf
 from weft.runtime.devices import Stream, current_stream, default_stream
 from weft.runtime.devices import cpu as cpu_type
-from weft.runtime.executor import executor
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.memory import Buffer, View
-from weft.runtime.steps import integers
 from weft.runtime.streams import Event, is_idle, worker_of
 
 PLAN_LIMIT = 4096
@@ -63,9 +60,7 @@ def settle(node: Node) -> None:
     """Wait until the value of an evaluated node is there."""
     view = node.value
     if view is not None and view.event is not None:
-        event = view.event
-        assert isinstance(event, Event)
-        event.wait()
+        view.event.wait()
         view.event = None
 
 
@@ -131,7 +126,8 @@ def _segments(order: Sequence[Node], wanted: Sequence[Node]) -> list[tuple[Strea
     return [(stream, parts[depth, stream]) for depth, stream in sorted(parts, key=lambda part: part[0])]
 
 
-def _strides_of(node: Node) -> tuple[int, ...] | None:
+def strides_of_value(node: Node) -> tuple[int, ...] | None:
+    """The strides of a node that has a value, else None."""
     return None if node.value is None else node.value.strides
 
 
@@ -139,17 +135,18 @@ def _submit(nodes: Sequence[Node], stream: Stream, wait: bool) -> None:
     """Evaluate nodes that only need values and nodes of the same stream."""
     with _graph_lock:
         program = Program()
-        program.add(nodes, _strides_of)
+        program.add(nodes, strides_of_value)
         kept = _kept(program, nodes)
         places = [program.position(node) for node in kept]
-        views = [node.value for node in program.inputs]
+        views: list[Any] = [node.value for node in program.inputs]
     plan = plan_of(program, places)
-    run = Run(plan, views, program.constants)
     if wait and is_idle(stream) and plan.work < LONG_WORK:
+        ended = _ended(program, plan) if plan.donations else ()
+        run = Run(plan, views, program.constants, ended)
         run.now()
         _publish(kept, run.results(), None)
         return
-    _publish_later(kept, run, stream)
+    _publish_later(kept, Run(plan, views, program.constants).stoppable(), stream)
 
 
 def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
@@ -175,7 +172,7 @@ def _own_references() -> int:
     del source
     holder = [middle]
     program = Program()
-    program.add([last], _strides_of)
+    program.add([last], strides_of_value)
     del middle, holder
     for node in program.references:
         if node.inputs:
@@ -183,85 +180,38 @@ def _own_references() -> int:
     raise AssertionError("the probe has an inner node")
 
 
-class Run:
-    """One execution of a plan: its memory, and the table of addresses and constants."""
-
-    __slots__ = ("_arena", "_buffers", "_cancelled", "_inputs", "_plan", "_table")
-
-    def __init__(self, plan: Plan, inputs: Sequence[View | None], constants: Sequence[int]) -> None:
-        self._plan = plan
-        self._inputs = inputs
-        self._buffers = [Buffer(size) for size in plan.sizes]
-        self._arena = Buffer(plan.arena) if plan.arena else None
-        self._cancelled = integers([0])
-        addresses = [view.buffer.address + view.offset for view in inputs]  # type: ignore[union-attr]  # they have values
-        addresses += [buffer.address for buffer in self._buffers]
-        addresses.append(self._arena.address if self._arena is not None else 0)
-        addresses += constants
-        self._table = integers(addresses)
-
-    def now(self) -> None:
-        """Run on this thread, after what the inputs wait for."""
-        for view in self._inputs:
-            if view is not None and view.event is not None:
-                view.event.wait()  # type: ignore[attr-defined]  # an Event
-        steps = self._plan.steps
-        if steps.count:
-            done = executor(native.runtime_functions).run(steps.address, steps.count, self._table, self._cancelled)
-            if done != steps.count:
-                raise EvaluationError("the evaluation was cancelled")
-        self._arena = None
-
-    def cancel(self) -> None:
-        """Stop before the next step."""
-        self._cancelled[0] = 1
-
-    def results(self) -> list[View]:
-        """The outputs; their elements are there once the run is over."""
-        return [self._view(output) for output in self._plan.outputs]
-
-    def _view(self, output: Output) -> View:
-        if not output.from_input:
-            return View(self._buffers[output.number], output.offset, output.strides)
-        source = self._inputs[output.number]
-        assert source is not None
-        view = View(source.buffer, source.offset + output.offset, output.strides)
-        view.event = source.event
-        return view
+def _ended(program: Program, plan: Plan) -> list[int]:
+    """The inputs whose memory outputs may take, and that only the evaluated graph refers to."""
+    if tracing.is_tracing() or any(node.primitive is p.marked_call for node in program.references):
+        return []
+    return [number for number, _ in plan.donations if _is_unused(program, number)]
 
 
-class Prepared:
-    """A traced graph with its plan for inputs of certain layouts: what a compiled call runs."""
+def _is_unused(program: Program, number: int) -> bool:
+    """Whether nobody but the program refers to an input, or to its memory."""
+    return _outer_references(program, number) == _UNUSED
 
-    def __init__(
-        self, placeholders: Sequence[Node], outputs: Sequence[Node], strides: Sequence[tuple[int, ...]]
-    ) -> None:
-        layouts = dict(zip(placeholders, strides, strict=True))
 
-        def strides_of(node: Node) -> tuple[int, ...] | None:
-            return layouts[node] if node in layouts else _strides_of(node)
+def _outer_references(program: Program, number: int) -> tuple[int, int, int]:
+    node = program.inputs[number]
+    view = node.value
+    assert view is not None
+    references = sys.getrefcount(node) - program.references.get(node, 0)
+    return references, sys.getrefcount(view), sys.getrefcount(view.buffer)
 
-        program = Program()
-        program.add(outputs, strides_of)
-        self._plan = plan_of(program, [program.position(node) for node in outputs])
-        numbers = {node: number for number, node in enumerate(placeholders)}
-        self._sources = [numbers.get(node, node) for node in program.inputs]
-        self._constants = program.constants
-        self._avals = [(node.shape, node.dtype) for node in outputs]
 
-    def run(self, inputs: Sequence[Node]) -> list[Node]:
-        """New nodes with the values of the outputs, computed on the caller's stream."""
-        views = [inputs[source].value if isinstance(source, int) else source.value for source in self._sources]
-        run = Run(self._plan, views, self._constants)
-        stream = caller_stream()
-        if is_idle(stream) and self._plan.work < LONG_WORK:
-            run.now()
-            return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
-        results = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
-        event = worker_of(stream).submit(run.now, run.cancel)
-        for node in results:
-            node.value.event = event  # type: ignore[union-attr]  # a leaf has a value
-        return results
+def _unused_references() -> tuple[int, int, int]:
+    """The references to an input that nobody else refers to, to its view and to its buffer."""
+    program = Program()
+    view = View(Buffer(4), 0, ())
+    source = leaf(view, (), float32)
+    last = Node(p.negative, (source,), (), (), source.dtype, None)
+    views = [view]
+    del source, view
+    program.add([last], strides_of_value)
+    found = _outer_references(program, 0)
+    del views
+    return found
 
 
 def _publish(nodes: Sequence[Node], views: Sequence[View], event: Event | None) -> None:
@@ -303,3 +253,4 @@ def _restorer(nodes: Sequence[Node], views: Sequence[View]) -> Callable[[], None
 
 
 _OWN_REFERENCES = _own_references()
+_UNUSED = _unused_references()

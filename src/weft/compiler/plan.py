@@ -11,6 +11,7 @@ from weft.compiler import library
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of, row_major
 from weft.compiler.codegen import kernels
+from weft.compiler.donation import Step, donations
 from weft.compiler.fusion import Fusion
 from weft.compiler.index import Term, added, scaled, shifted, weighted
 from weft.compiler.kernel import WOVEN_LANES, Launch, numbers_of
@@ -38,13 +39,15 @@ class Output:
 @dataclass(slots=True)
 class Plan:
     """A program that can run. The table of a call holds the addresses of inputs, of new buffers (of ``sizes`` bytes),
-    of the arena for temporaries, and then the constants."""
+    of the arena for temporaries, and then the constants. ``donations`` are inputs and the new buffers that may be
+    theirs, if nobody needs the input afterwards."""
 
     steps: StepTable
     outputs: list[Output]
     sizes: list[int]
     arena: int
     work: int
+    donations: list[tuple[int, int]] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -152,7 +155,15 @@ class _Planner:
                 )
         steps.seal()
         sizes = [node.size * node.dtype.size for node in self.buffers]
-        return Plan(steps, self.outputs, sizes, arena, work, descriptions)
+        return Plan(steps, self.outputs, sizes, arena, work, self._donations(), descriptions)
+
+    def _donations(self) -> list[tuple[int, int]]:
+        steps: list[Step] = []
+        for unit, launch in self.drafts:
+            written = {node for node, writers in self.fusion.stored.items() if unit in writers}
+            steps.append((set(self._read_by(unit, launch)), written, launch))
+        shown = {output.number for output in self.outputs if output.from_input}
+        return donations(steps, self.inputs, shown, self.buffers)
 
     def _slots(self) -> tuple[dict[object, tuple[int, int]], int]:
         """Table entry and byte offset of everything in memory."""

@@ -41,9 +41,10 @@ class Executor:
         start = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(functions["weft_pool_init"])
         start(self._pool, threads - 1)
 
-    def run(self, steps: int, count: int, table: object, cancelled: object) -> int:
-        """Run ``count`` steps; returns how many were run before ``cancelled`` became non-zero."""
-        return int(self._run(self._pool, steps, count, table, cancelled))
+    def run(self, steps: int, count: int, table: int, state: int) -> int:
+        """Run ``count`` steps; returns how many were run before the state was set to stop. All but the count are
+        addresses."""
+        return self._run(self._pool, steps, count, table, state)
 
     def stop(self) -> None:
         """End the workers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import final
+from typing import Any, final
 
 from weft.runtime.forking import fork_safe_lock
 
@@ -112,9 +112,10 @@ class Buffer:
 
     __slots__ = ("__weakref__", "_block", "address", "size")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, block: int = 0) -> None:
+        """``block`` is the size class, if it is known already."""
         self._block = 0
-        block = size_class(size)
+        block = block or size_class(size)
         self.address = allocator.take(block)
         self._block = block
         self.size = size
@@ -131,15 +132,12 @@ class View:
     ``event`` is what to wait for before reading, or None once the value is there.
     """
 
-    __slots__ = ("buffer", "event", "offset", "strides")
+    __slots__ = ("address", "buffer", "event", "offset", "strides")
 
     def __init__(self, buffer: Buffer, offset: int, strides: tuple[int, ...]) -> None:
         self.buffer, self.offset, self.strides = buffer, offset, strides
-        self.event: object | None = None
-
-    @property
-    def address(self) -> int:
-        return self.buffer.address + self.offset
+        self.address = buffer.address + offset
+        self.event: Any = None
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 
 
-def integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+class Table:
     """64-bit integers in memory: addresses and numbers that native code reads."""
-    return (ctypes.c_uint64 * len(values))(*values)
+
+    __slots__ = ("address", "values")
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = array("Q", values)
+        self.address = self.values.buffer_info()[0]
+
+
+class State(Table):
+    """Tells native code to stop, and is told how many steps were run."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__((0, 0))
+
+    def cancel(self) -> None:
+        """Stop before the next step."""
+        self.values[0] = 1
+
+    @property
+    def steps_run(self) -> int:
+        """How many steps were run when native code returned."""
+        return self.values[1]
 
 
 class StepTable:

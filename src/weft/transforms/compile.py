@@ -13,22 +13,18 @@ from itertools import count
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import Prepared, evaluate
 from weft.graph.dims import Fixed, input_shape
-from weft.graph.node import Handle, Node, Placeholder, next_serial, reachable, wrap
-from weft.graph.tracing import assignments_undone, is_tracing, name_of, no_value, trace, traced_placeholder
+from weft.graph.node import Handle, Placeholder, next_serial, wrap
+from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
 from weft.transforms.calls import Call, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, fill, restored
-from weft.transforms.replay import Recording
+from weft.transforms.traced import TRACE_LIMIT, Repeat, Traced
 from weft.transforms.tracelog import History, emit
 
 __all__ = ["compile", "disable_compile", "enable_compile"]
-
-TRACE_LIMIT = 64
-"""How many traces are kept of a function, and how many layouts of its arguments of a trace."""
 
 _disabled = os.environ.get("WEFT_DISABLE_COMPILE", "") not in ("", "0")
 
@@ -59,11 +55,11 @@ class _Cache:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.traced: dict[Any, _Traced] = {}
+        self.traced: dict[Any, Traced] = {}
         self.tick = count().__next__
         self.history = History()
 
-    def add(self, key: Any, traced: _Traced) -> None:
+    def add(self, key: Any, traced: Traced) -> None:
         """Keep a trace; the one that was not used for longest makes room."""
         if len(self.traced) >= TRACE_LIMIT:
             del self.traced[min(self.traced, key=lambda key: self.traced[key].used)]
@@ -127,6 +123,7 @@ class _Compiled:
         self._fun = fun
         self._state = None if inputs is None and outputs is None else State(inputs, outputs)
         self._shapeless = shapeless
+        self._repeat: Repeat | None = None
         self._cache = _cache_of(fun) if self._state is None else _Cache()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -135,6 +132,14 @@ class _Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _disabled:
             return self._fun(*args, **kwargs)
+        repeat = self._repeat
+        if repeat is not None and not kwargs:
+            results = repeat(args, self._cache.tick)
+            if results is not NotImplemented:
+                return results
+        return self._call(args, kwargs)
+
+    def _call(self, args: Any, kwargs: Any) -> Any:
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
@@ -164,14 +169,18 @@ class _Compiled:
             traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick)
         traced.used = tick
         arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
-        results, nodes = traced.call(arrays)
+        results, nodes, run = traced.call(arrays, 0 if moment is None else moment.replaceable)
+        if self._state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
+            self._repeat = traced.repeat(arrays)
         if traced.update is not None and self._state is not None and moment is not None:
             traced.update.apply(self._state.outputs, moment.outputs, nodes)
+        if run is not None:
+            run.wait()
         return results
 
     def _find_or_trace(
         self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
-    ) -> _Traced:
+    ) -> Traced:
         cache = self._cache
         with cache.lock:
             traced = cache.traced.get(key)
@@ -189,7 +198,7 @@ class _Compiled:
         emit(messages)
         return traced
 
-    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> _Traced:
+    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
         """Run the function on placeholders."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         stream = current_stream()
@@ -224,7 +233,7 @@ class _Compiled:
             results, structure = tree.flatten(value)
             _require_outputs(self._fun, results, structure)
             nodes = [result.node for result in results if isinstance(result, Handle)]
-        return _Traced(
+        return Traced(
             name_of(self._fun),
             start,
             placeholders,
@@ -255,122 +264,3 @@ def _replaced_arguments(arguments: Any, leaves: Sequence[Any], in_place: bool) -
     if in_place or objects:
         return structure.unflatten_into(arguments, leaves)
     return structure.unflatten(leaves)
-
-
-def _captures_traced(nodes: Sequence[Node]) -> bool:
-    """Whether arrays from outside belong to a trace around this one. Those of a trace that is over cannot be used."""
-    found = False
-    for node in nodes:
-        placeholder = traced_placeholder(node)
-        if placeholder is not None and not placeholder.trace.active:
-            raise no_value(node, placeholder, "use")
-        found = found or placeholder is not None
-    return found
-
-
-_FIXED_SHAPE = (
-    "A shape that the function reads (x.shape) or writes out, as for reshape, is fixed by the first call. Use flatten, "
-    "unflatten, -1 or an axis argument instead, or compile without shapeless=True."
-)
-
-
-class _Traced:
-    """The graph of one trace, and what has been planned for it."""
-
-    made_for: Call
-    used: int
-    """The number of the latest call that used it."""
-    captures: bool
-    """Whether it uses arrays from outside. While a transformation is tracing, these may be what it traces: such a trace
-    is made anew for each call then, and not kept."""
-
-    def __init__(
-        self,
-        name: str,
-        start: int,
-        placeholders: list[Placeholder],
-        results: list[Any],
-        result_nodes: list[Node],
-        structure: tree.Structure,
-        update: Update | None,
-        fixed: list[Fixed] | None,
-    ) -> None:
-        self._name = name
-        self._fixed = fixed or []
-        self._placeholders = placeholders
-        self._structure = structure
-        self._places = [position for position, leaf in enumerate(results) if isinstance(leaf, Handle)]
-        self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
-        self.update = update
-        self._outputs = outputs = [*result_nodes, *([] if update is None else update.nodes)]
-        self._recording = Recording(placeholders, outputs)
-        self._shapes = tuple([tuple(map(int, placeholder.shape)) for placeholder in placeholders])
-        self._shapeless = fixed is not None
-        self._prepared: dict[Any, Prepared] = {}
-        own = set(placeholders)
-        captured = [node for node in self._recording.outside if node not in own]
-        self.captures = any(node.serial < start for node in reachable(self._recording.others))
-        self.cacheable = not _captures_traced(captured) and not (self.captures and is_tracing())
-        if self.cacheable:
-            evaluate([node for node in captured if node.inputs])
-        self._own_streams = self._recording.has_streams
-
-    def call(self, arrays: Sequence[Handle]) -> tuple[Any, list[Node]]:
-        """The results for other arrays, and the nodes of the update."""
-        inputs = [array.node for array in arrays]
-        if is_tracing() or self._own_streams or not self.cacheable or self._any_traced(inputs):
-            nodes = self._replayed(inputs)
-        else:
-            nodes = self._run(inputs)
-        leaves = list(self._leaves)
-        for position, node in zip(self._places, nodes, strict=False):  # behind them are those of the update
-            leaves[position] = wrap(node)
-        return self._structure.unflatten(leaves), nodes[len(self._places) :]
-
-    def _any_traced(self, inputs: Sequence[Node]) -> bool:
-        return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
-
-    def _replayed(self, inputs: Sequence[Node]) -> list[Node]:
-        if not self._shapeless or tuple([node.shape for node in inputs]) == self._shapes:
-            return self._recording.replay(inputs)
-        return self._reshaped(inputs)
-
-    def _reshaped(self, inputs: Sequence[Node]) -> list[Node]:
-        binding = {
-            (number, axis): extent for number, node in enumerate(inputs) for axis, extent in enumerate(node.shape)
-        }
-        for rule, value, where in self._fixed:
-            if rule(binding) != value:
-                raise ValueError(
-                    f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
-                    f"shapeless=True, and what it computed from a shape ({where}) is fixed: {value}, which would be "
-                    f"{rule(binding)} for {', '.join(str(node.shape) for node in inputs)}.\n{_FIXED_SHAPE}"
-                )
-        try:
-            return self._recording.reshaped(inputs, binding)
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
-                "shapeless=True, "
-                f"and something in it does not fit {', '.join(str(node.shape) for node in inputs)}: "
-                f"{error}\n{_FIXED_SHAPE}"
-            ) from error
-
-    def _run(self, inputs: list[Node]) -> list[Node]:
-        evaluate([node for node in inputs if node.value is None])
-        key = tuple([(node.shape, node.value.strides) for node in inputs])  # type: ignore[union-attr]  # evaluated
-        prepared = self._prepared.get(key)
-        if prepared is None:
-            if len(self._prepared) >= TRACE_LIMIT:
-                oldest, *_ = self._prepared
-                self._prepared.pop(oldest, None)
-            prepared = self._prepared[key] = self._prepare(inputs)
-        return prepared.run(inputs)
-
-    def _prepare(self, inputs: Sequence[Node]) -> Prepared:
-        placeholders: list[Node] = list(self._placeholders)
-        outputs = self._outputs
-        if self._shapeless:
-            placeholders = [Placeholder(None, tuple(map(int, node.shape)), node.dtype) for node in inputs]
-            outputs = self._reshaped(placeholders)
-        return Prepared(placeholders, outputs, [node.value.strides for node in inputs])  # type: ignore[union-attr]

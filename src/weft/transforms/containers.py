@@ -83,6 +83,13 @@ class Moment(NamedTuple):
     key: tuple[Any, ...]
     """What another trace depends on, besides the inputs."""
 
+    @property
+    def replaceable(self) -> int:
+        """How many arrays a call may replace in their own memory: all of the state, or none."""
+        if self.is_shared or self.outputs is not self.inputs:
+            return 0
+        return len(self.inputs) if all(isinstance(leaf, Handle) for leaf in self.inputs) else 0
+
 
 class State:
     """The containers that a compiled function reads (``inputs``) and changes (``outputs``); None if it has none."""
@@ -130,6 +137,8 @@ class Update:
         self._before = tree.flatten(outputs)[0]
         self._nodes_before = [leaf.node if isinstance(leaf, Handle) else None for leaf in self._before]
         self.nodes: list[Node] = []
+        self.replaced: frozenset[int] = frozenset()
+        """The entries whose arrays are not there any more afterwards."""
         self._steps: list[tuple[int | None, int | None, Any]] = []
 
     def finish(self, outputs: Any) -> None:
@@ -146,6 +155,8 @@ class Update:
             else:
                 self._steps.append((origin, len(self.nodes), None))
                 self.nodes.append(node)
+        kept = {origin for origin, place, _ in self._steps if place is None}
+        self.replaced = frozenset(places.values()) - kept
         del self._before, self._nodes_before
 
     def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> None:

@@ -241,7 +241,7 @@ shared:
   ret void
 }
 
-define i64 @weft_run(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %cancelled) {
+define i64 @weft_run(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state) {
 entry:
   %wp = getelementptr %pool, ptr %p, i32 0, i32 11
   %workers = load i64, ptr %wp
@@ -252,7 +252,7 @@ loop:
   %more = icmp slt i64 %i, %count
   br i1 %more, label %look, label %out
 look:
-  %flag = load atomic i64, ptr %cancelled monotonic, align 8
+  %flag = load atomic i64, ptr %state monotonic, align 8
   %stop = icmp ne i64 %flag, 0
   br i1 %stop, label %out, label %body
 body:
@@ -277,6 +277,8 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 out:
+  %done = getelementptr i64, ptr %state, i64 1
+  store i64 %i, ptr %done
   ret i64 %i
 }
 """
