@@ -67,6 +67,6 @@ def _same_place(load: Instruction, store: Instruction) -> bool:
     left, right = load.access, store.access
     assert left is not None
     assert right is not None
-    if left.computed or right.computed or load.stage > store.stage or load.level is not store.level:
+    if left.computed or right.computed or load.stage > store.stage:
         return False
     return (left.rows, left.sweeps, left.lane, left.offset) == (right.rows, right.sweeps, right.lane, right.offset)

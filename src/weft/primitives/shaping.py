@@ -110,7 +110,7 @@ class SumTo(Linear):
         if not axes:
             return x
         kept = tuple([extent for axis, extent in enumerate(shape) if axis not in axes])
-        total = Node(p.sum, (x,), (axes,), kept, dtype, None)
+        total = p.sum.lowered((x,), (axes,), kept, dtype)
         return Node(expand, (total,), (axes,), shape, dtype, None)
 
 

@@ -21,7 +21,8 @@ from weft.runtime.forking import fork_safe_lock
 from weft.transforms.calls import Call, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, fill, restored
-from weft.transforms.traced import TRACE_LIMIT, Repeat, Traced
+from weft.transforms.repeat import Repeat, repeat_of
+from weft.transforms.traced import TRACE_LIMIT, Traced
 from weft.transforms.tracelog import History, emit
 
 __all__ = ["compile", "disable_compile", "enable_compile"]
@@ -170,12 +171,12 @@ class _Compiled:
         traced.used = tick
         arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
         results, nodes, run = traced.call(arrays, 0 if moment is None else moment.replaceable)
-        if self._state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
-            self._repeat = traced.repeat(arrays)
         if traced.update is not None and self._state is not None and moment is not None:
             traced.update.apply(self._state.outputs, moment.outputs, nodes)
         if run is not None:
             run.wait()
+        if not kwargs and all(type(argument) is Handle.concrete for argument in args):
+            self._repeat = repeat_of(traced, arrays, self._state)
         return results
 
     def _find_or_trace(

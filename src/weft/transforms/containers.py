@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ from weft import tree
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import assign
 from weft.transforms.constants import attribute_key, object_keys
+
+SKELETON_LIMIT = 500
 
 
 def containers_of(state: Any) -> list[Any]:
@@ -126,6 +129,68 @@ class State:
         return None if found.count(None) == len(found) else found
 
 
+Step = tuple[int | None, int | None, Any]
+"""What becomes of an entry: which one it was before, which node it gets, or a constant."""
+
+
+class Skeleton:
+    """Where the entries of nested lists and dicts are."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self._sizes: list[tuple[Any, int]] = []
+        self._links: list[tuple[Any, Any, Any]] = []
+        self._slots: list[tuple[Any, Any]] = []
+
+    @staticmethod
+    def of(state: Any) -> Skeleton | None:
+        """The skeleton of containers; None if there are others than lists and dicts, or one of them comes twice."""
+        skeleton = Skeleton()
+        leaves, structure = tree.flatten(state, objects=skeleton.objects)
+        if not isinstance(state, (dict, list)) or not skeleton._walk(state, set()):
+            return None
+        found = skeleton.read()
+        same = found is not None and len(found) == len(leaves) and all(map(operator.is_, found, leaves))
+        return skeleton if same and len(skeleton._sizes) == structure.num_containers else None
+
+    def _walk(self, container: Any, seen: set[int]) -> bool:
+        if id(container) in seen or len(seen) > SKELETON_LIMIT:
+            return False
+        seen.add(id(container))
+        self._sizes.append((container, len(container)))
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(value, (dict, list)):
+                self._links.append((container, key, value))
+                if not self._walk(value, seen):
+                    return False
+            elif isinstance(value, tuple):
+                return False
+            else:
+                self._slots.append((container, key))
+        return True
+
+    def read(self) -> list[Any] | None:
+        """The entries in order; None if the containers are not nested as they were."""
+        for container, size in self._sizes:
+            if len(container) != size:
+                return None
+        try:
+            for container, key, value in self._links:
+                if container[key] is not value:
+                    return None
+            return [container[key] for container, key in self._slots]
+        except (KeyError, IndexError):
+            return None
+
+    def write(self, current: Sequence[Any], steps: Sequence[Step], nodes: Sequence[Node]) -> None:
+        """Do the steps of an update to the entries, which are ``current``, with other values for the nodes."""
+        for (container, key), leaf, (origin, place, constant) in zip(self._slots, current, steps, strict=True):
+            if origin is None:
+                container[key] = constant if place is None else wrap(nodes[place])
+            elif place is not None:
+                assign(leaf, nodes[place])
+
+
 class Update:
     """What a traced call does to the containers of outputs.
 
@@ -134,12 +199,14 @@ class Update:
     """
 
     def __init__(self, outputs: Any) -> None:
-        self._before = tree.flatten(outputs)[0]
+        self._before, self._structure_before = tree.flatten(outputs)
         self._nodes_before = [leaf.node if isinstance(leaf, Handle) else None for leaf in self._before]
         self.nodes: list[Node] = []
         self.replaced: frozenset[int] = frozenset()
         """The entries whose arrays are not there any more afterwards."""
-        self._steps: list[tuple[int | None, int | None, Any]] = []
+        self.in_place: Sequence[Step] | None = None
+        """The steps, if each only changes the entry in its own place."""
+        self._steps: list[Step] = []
 
     def finish(self, outputs: Any) -> None:
         """Note what has become of the containers."""
@@ -155,6 +222,9 @@ class Update:
             else:
                 self._steps.append((origin, len(self.nodes), None))
                 self.nodes.append(node)
+        own = all(origin in (None, place) for place, (origin, _, _) in enumerate(self._steps))
+        if own and self._structure == self._structure_before:
+            self.in_place = self._steps
         kept = {origin for origin, place, _ in self._steps if place is None}
         self.replaced = frozenset(places.values()) - kept
         del self._before, self._nodes_before

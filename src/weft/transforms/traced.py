@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft import tree
 from weft.compiler.evaluate import evaluate
 from weft.compiler.prepared import Prepared
 from weft.compiler.run import Run
-from weft.dtypes import float32
 from weft.graph.dims import Fixed
-from weft.graph.node import Handle, Node, Placeholder, leaf, reachable, wrap
+from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.tracing import is_tracing, no_value, traced_placeholder
-from weft.runtime.memory import Buffer, View
 from weft.transforms.calls import Call
 from weft.transforms.containers import Update
+from weft.transforms.holders import References, references, unused_references
 from weft.transforms.replay import Recording
 
 TRACE_LIMIT = 64
@@ -38,6 +36,10 @@ _FIXED_SHAPE = (
     "A shape that the function reads (x.shape) or writes out, as for reshape, is fixed by the first call. Use flatten, "
     "unflatten, -1 or an axis argument instead, or compile without shapeless=True."
 )
+
+
+UNUSED = unused_references(lists=3)
+"""The references to an array that a container of the state holds, and `_Compiled` and `Traced` in so many lists."""
 
 
 class Traced:
@@ -67,6 +69,7 @@ class Traced:
         self._structure = structure
         self._places = [position for position, leaf in enumerate(results) if isinstance(leaf, Handle)]
         self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
+        self.count = len(self._places)
         self.returns_an_array = structure.num_containers == 0 and len(self._places) == 1
         self.update = update
         self._outputs = outputs = [*result_nodes, *([] if update is None else update.nodes)]
@@ -94,22 +97,18 @@ class Traced:
             nodes = self._replayed(inputs)
         else:
             prepared = self._prepared_for(inputs)
-            ended = self._ended(arrays, len(arrays) - state) if state and prepared.can_replace else []
+            ended = self.ended(arrays, state, UNUSED) if state and prepared.can_replace else []
             if ended:
                 nodes, run = prepared.begin(inputs, ended)
             else:
                 nodes = prepared.run(inputs)
-        return self.results(nodes), nodes[len(self._places) :], run
+        return self.results(nodes), nodes[self.count :], run
 
-    def _ended(self, arrays: Sequence[Handle], first: int) -> list[int]:
-        """The arrays of the state that the update lets go of and that nobody else refers to."""
+    def ended(self, arrays: Sequence[Handle], state: int, unused: References) -> list[int]:
+        """The arrays of the state, the last ones, that the update lets go of and that nobody else refers to."""
         assert self.update is not None
-        replaced = self.update.replaced
-        return [
-            number
-            for number in range(first, len(arrays))
-            if number - first in replaced and _references(arrays, number) == _UNUSED
-        ]
+        first = len(arrays) - state
+        return [number + first for number in self.update.replaced if references(arrays, number + first) == unused]
 
     def results(self, nodes: Sequence[Node]) -> Any:
         """What the function returned, made of other nodes; behind them are those of the update."""
@@ -118,14 +117,12 @@ class Traced:
             leaves[position] = wrap(node)
         return self._structure.unflatten(leaves)
 
-    def repeat(self, arrays: Sequence[Handle]) -> Repeat | None:
-        """A short way to do the same for arrays like these; None if it takes more than that."""
+    def prepared_again(self, arrays: Sequence[Handle]) -> Prepared | None:
+        """What was prepared for arrays with values like these; None if it takes more than that to call it."""
         inputs = [array.node for array in arrays]
-        if self._own_streams or not self.cacheable or self.update is not None or any(x.value is None for x in inputs):
+        if self._own_streams or not self.cacheable or any(node.value is None for node in inputs):
             return None
-        key = _layouts(inputs)
-        prepared = self._prepared.get(key)
-        return None if prepared is None else Repeat(self, prepared, inputs)
+        return self._prepared.get(_layouts(inputs))
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
@@ -178,57 +175,3 @@ class Traced:
 
 def _layouts(inputs: Sequence[Node]) -> tuple[Any, ...]:
     return tuple([(node.shape, node.value.strides) for node in inputs])  # type: ignore[union-attr]  # evaluated
-
-
-def _references(arrays: Sequence[Handle], number: int) -> tuple[int, int, int, int]:
-    """How many references there are to an array of a call, its node, its view and its buffer."""
-    node = arrays[number].node
-    view = node.value
-    assert view is not None
-    counts = sys.getrefcount(node), sys.getrefcount(view), sys.getrefcount(view.buffer)
-    return sys.getrefcount(arrays[number]), *counts
-
-
-def _unused_references() -> tuple[int, int, int, int]:
-    """The same for an array that only a container of the state refers to, and the lists of `_Compiled` and `Traced`."""
-    container = [wrap(leaf(View(Buffer(4), 0, ()), (), float32))]
-    leaves = list(container)
-    moment = list(container)
-    arrays = list(container)
-    inputs = [array.node for array in arrays]
-    found = _references(arrays, 0)
-    del container, leaves, moment, inputs
-    return found
-
-
-_UNUSED = _unused_references()
-
-
-class Repeat:
-    """The latest call of a function of arrays, ready for arrays of the same shapes, dtypes and strides."""
-
-    __slots__ = ("_bare", "_expected", "_prepared", "_traced")
-
-    def __init__(self, traced: Traced, prepared: Prepared, inputs: Sequence[Node]) -> None:
-        self._traced, self._prepared = traced, prepared
-        self._expected = [(node.shape, node.dtype, node.value.strides) for node in inputs]  # type: ignore[union-attr]  # evaluated
-        self._bare = traced.returns_an_array
-
-    def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
-        """The results; `NotImplemented` if these arguments are not what is expected."""
-        expected = self._expected
-        if len(arguments) != len(expected) or is_tracing():
-            return NotImplemented
-        array = Handle.concrete
-        inputs = []
-        for argument, (shape, dtype, strides) in zip(arguments, expected, strict=True):
-            if type(argument) is not array:
-                return NotImplemented
-            node = argument.node
-            value = node.value
-            if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
-                return NotImplemented
-            inputs.append(node)
-        self._traced.used = tick()
-        nodes = self._prepared.run(inputs)
-        return wrap(nodes[0]) if self._bare else self._traced.results(nodes)

@@ -1,0 +1,107 @@
+"""Short ways to call a compiled function again, with arrays of the same shapes, dtypes and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.compiler.prepared import Prepared
+from weft.graph.node import Handle, Node, wrap
+from weft.graph.tracing import is_tracing
+from weft.transforms.constants import object_keys
+from weft.transforms.containers import Skeleton, State
+from weft.transforms.holders import unused_references
+from weft.transforms.traced import Traced
+
+
+class Repeat:
+    """The latest call of a function of arrays."""
+
+    __slots__ = ("_expected", "_prepared", "_traced")
+
+    def __init__(self, traced: Traced, prepared: Prepared, arrays: Sequence[Handle]) -> None:
+        self._traced, self._prepared = traced, prepared
+        self._expected = [_aval(array.node) for array in arrays]
+
+    def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
+        """The results; `NotImplemented` if these arguments are not what is expected."""
+        inputs = self._inputs(arguments)
+        if inputs is None:
+            return NotImplemented
+        traced = self._traced
+        traced.used = tick()
+        nodes = self._prepared.run(inputs)
+        return wrap(nodes[0]) if traced.returns_an_array else traced.results(nodes)
+
+    def _inputs(self, arrays: Sequence[Any]) -> list[Node] | None:
+        """The nodes of arrays; None if these are not what is expected."""
+        expected = self._expected
+        if len(arrays) != len(expected) or is_tracing():
+            return None
+        kind = Handle.concrete
+        inputs = []
+        for array, (shape, dtype, strides) in zip(arrays, expected, strict=True):
+            if type(array) is not kind:
+                return None
+            node = array.node
+            value = node.value
+            if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
+                return None
+            inputs.append(node)
+        return inputs
+
+
+class StatefulRepeat(Repeat):
+    """The latest call of a function that replaces the arrays in the containers of its state."""
+
+    __slots__ = ("_keys", "_skeleton", "_steps")
+
+    def __init__(
+        self, traced: Traced, prepared: Prepared, arrays: Sequence[Handle], skeleton: Skeleton, steps: Sequence[Any]
+    ) -> None:
+        super().__init__(traced, prepared, arrays)
+        self._skeleton, self._steps = skeleton, steps
+        self._keys = object_keys(skeleton.objects)
+
+    def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
+        state = self._skeleton.read()
+        if state is None or object_keys(self._skeleton.objects) != self._keys:
+            return NotImplemented
+        arrays = [*arguments, *state]
+        inputs = self._inputs(arrays)
+        if inputs is None:
+            return NotImplemented
+        traced = self._traced
+        traced.used = tick()
+        prepared, run = self._prepared, None
+        ended = traced.ended(arrays, len(state), _UNUSED) if prepared.can_replace else []
+        if ended:
+            nodes, run = prepared.begin(inputs, ended)
+        else:
+            nodes = prepared.run(inputs)
+        self._skeleton.write(state, self._steps, nodes[traced.count :])
+        if run is not None:
+            run.wait()
+        return traced.results(nodes)
+
+
+_UNUSED = unused_references(lists=2)
+
+
+def repeat_of(traced: Traced, arrays: Sequence[Handle], state: State | None) -> Repeat | None:
+    """A short way to do the same for arrays like these, the last of which are those of the state; None if it takes
+    more than that."""
+    prepared = traced.prepared_again(arrays)
+    if prepared is None:
+        return None
+    if state is None:
+        return Repeat(traced, prepared, arrays)
+    if state.inputs is not state.outputs or traced.update is None or traced.update.in_place is None:
+        return None
+    skeleton = Skeleton.of(state.inputs)
+    return None if skeleton is None else StatefulRepeat(traced, prepared, arrays, skeleton, traced.update.in_place)
+
+
+def _aval(node: Node) -> tuple[Any, ...]:
+    assert node.value is not None
+    return node.shape, node.dtype, node.value.strides
