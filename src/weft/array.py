@@ -342,7 +342,7 @@ class array(Handle):
         return self._scalar("take the item of")
 
     def _scalar(self, action: str, remedy: str = "") -> Any:
-        if self.node.size != 1:
+        if int(self.node.size) != 1:
             raise ValueError(
                 f"Cannot {action} an array of shape {self.shape}: it has {self.size} elements, not one.{remedy}"
             )

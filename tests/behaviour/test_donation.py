@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +104,36 @@ def test_several_outputs_take_several_inputs() -> None:
     mx.eval(x, y)
     for found, right in zip((x, y), wanted, strict=True):
         np.testing.assert_array_equal(np.array(found), right)
+
+
+TWO: dict[str, Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]] = {
+    "the second still needs what the first replaces": lambda x, y: (x + 1, y * 2),
+    "the other way round": lambda x, y: (y * 2, x + 1),
+    "both need both": lambda x, y: (x * y + 1, x - y),
+    "a later pass over the row": lambda x, y: (
+        mx.softmax(x),
+        mx.vjp(lambda x: mx.softmax(x), [x], [y])[1][0],
+    ),
+    "a result of an earlier pass": lambda x, y: (x - x.max(), (y - y.mean()) * x),
+    "rows": lambda x, y: (mx.softmax(x, axis=-1) * y, mx.logsumexp(y, axis=-1, keepdims=True) + x),
+    "columns": lambda x, y: (x - x.sum(axis=0) + y, y / (1 + y.max(axis=0) - x)),
+}
+
+
+@pytest.mark.parametrize("kept", ["neither", "first", "second"])
+@pytest.mark.parametrize("name", TWO)
+def test_two_results_of_two_arrays_that_end(name: str, kept: str) -> None:
+    for shape in ((4, 6), (64, 64), (3, 5000)):
+        x, y = values(*shape), values(*shape, seed=1)
+        wanted = [np.array(result) for result in TWO[name](x, y)]
+        x, y = values(*shape), values(*shape, seed=1)
+        held = {"neither": None, "first": x, "second": y}[kept]
+        mx.eval(x, y)
+        x, y = TWO[name](x, y)
+        mx.eval(x, y)
+        for found, right in zip((x, y), wanted, strict=True):
+            np.testing.assert_array_equal(np.array(found), right)
+        del held
 
 
 def test_what_a_gradient_still_needs_is_left_alone() -> None:
@@ -270,3 +303,118 @@ def test_an_interrupt_loses_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
         mx.eval(step(x))
     for weight, layer in zip(found, model.layers, strict=True):
         np.testing.assert_array_equal(weight, np.array(layer.weight))
+
+
+def test_the_same_array_twice_in_one_evaluation() -> None:
+    x = mx.array([1.0, 2.0, 3.0, 4.0])
+    mx.eval(x)
+    y = x * 2
+    mx.eval(y, {"again": [y]})
+    assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
+    z = x * 3
+    mx.compile(lambda a, b: a + b)(z, z)
+    assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_later_pass_reads_what_a_held_intermediate_was_made_of() -> None:
+    x = mx.array([0.0, 1.0, 2.0, 3.0]) * 3 - 1
+    assert x.var().item() == 11.25
+    assert x.tolist() == [-1.0, 2.0, 5.0, 8.0]
+
+
+def test_threads_that_share_what_is_evaluated() -> None:
+    for _ in range(20):
+        shared = mx.array(np.ones((500, 1000), np.float32)) * 2
+        results = [shared + 1, shared + 2]
+        del shared
+        threads = [threading.Thread(target=mx.eval, args=(result,)) for result in [*results, results[0]]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [np.unique(np.array(result)).tolist() for result in results] == [[3.0], [4.0]]
+
+
+def test_a_thread_that_reads_the_state_of_a_compiled_step() -> None:
+    state = {"w": mx.zeros((50_000,))}
+
+    def step(x: mx.array) -> mx.array:
+        state["w"] = state["w"] + x
+        return state["w"][0]
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    one = mx.array(1.0)
+    compiled(one)
+    faults: list[Any] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            held = state["w"]
+            first = np.array(held)
+            second = np.array(held)
+            if first.min() != first.max() or not np.array_equal(first, second):
+                faults.append((first, second))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for _ in range(300):
+            compiled(one)
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert not faults
+    assert state["w"][0].item() == 301.0
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_an_interrupt_while_the_state_is_written(line: int) -> None:
+    state = {name: mx.full((64,), float(place)) for place, name in enumerate("abcd")}
+    mx.eval(state)
+
+    def step(x: mx.array) -> mx.array:
+        for name in state:
+            state[name] = state[name] + x
+        return x * 2
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    one = mx.array(1.0)
+    mx.eval(one)
+    for _ in range(3):
+        compiled(one)
+    lines = itertools.count()
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name not in ("write", "_write"):
+            return trace if frame.f_code.co_name == "__call__" else None
+        if event == "line" and next(lines) == line:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        compiled(one)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    found = [np.array(state[name]).tolist() for name in "abcd"]
+    assert found == [np.array(state[name]).tolist() for name in "abcd"]
+    steps = {values[0] - place for place, values in enumerate(found)}
+    assert steps in ({3.0}, {4.0})
+
+
+def test_the_size_of_memory_that_was_taken_over() -> None:
+    x = mx.ones((1, 9)) + 0
+    mx.eval(x)
+    x = (x @ mx.ones((9, 16))) + 1
+    mx.eval(x)
+    x = mx.exp(x)
+    assert np.array(x).nbytes == x.nbytes == 64
+    assert x.__array_interface__["data"] is not None

@@ -258,3 +258,15 @@ def test_tolerances_and_replacements_may_be_arrays() -> None:
     tolerances: Any = mx.array(0), mx.array([1.0, 0.1, 1.0]) * 1
     assert mx.isclose(x, x + 0.5, *tolerances).tolist() == [True, False, False]
     assert mx.nan_to_num(x, nan=mx.sum(mx.array([3, 4]))).tolist() == [1.0, 2.0, 7.0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 40])
+def test_float64_becomes_half_precision_through_float32(size: int) -> None:
+    tie = 1 + 2**-11 + 2**-30
+    x = mx.array([tie] * size, dtype=mx.float64)
+    assert x.astype(mx.float16).tolist() == [1.0] * size
+    s = mx.sum(mx.array([0.1, -0.2, 0.6]).astype(mx.float16))
+    both = mx.tanh(s) + mx.array([0.1, -0.2, 0.6])
+    mx.eval(s, both)
+    assert s.dtype == mx.float16
+    assert s.item() == float(np.float16(np.float16(0.1) + np.float64(np.float16(-0.2)) + np.float16(0.6)))

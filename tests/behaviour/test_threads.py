@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import weft.core as mx
 from tests.behaviour.checks import assert_same_bits, run_python
+from tests.behaviour.gates import Gate, is_there
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
@@ -159,3 +161,74 @@ def test_leaving_while_work_is_under_way() -> None:
         print("leaving")
     """
     assert run_python(program) == "leaving\n"
+
+
+def test_compiled_functions_that_call_each_other() -> None:
+    """Each of two threads traces one of them, and needs the other one for it."""
+    meeting = threading.Barrier(2)
+
+    @mx.compile
+    def even(x: mx.array, steps: int, first: bool = False) -> mx.array:
+        if first:
+            meeting.wait(timeout=30)
+        return x if steps == 0 else odd(x + 1, steps - 1)
+
+    @mx.compile
+    def odd(x: mx.array, steps: int, first: bool = False) -> mx.array:
+        if first:
+            meeting.wait(timeout=30)
+        return x if steps == 0 else even(x * 2, steps - 1)
+
+    results = in_threads(2, lambda number: (even, odd)[number](mx.array(1.0), 5, first=True).item())
+    assert results == [11.0, 14.0]
+    assert [even(mx.array(1.0), 5).item(), odd(mx.array(1.0), 5).item()] == results
+
+
+def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
+    """`y` may be computed in the memory of `x`, but two threads compute it."""
+    for attempt in range(30):
+        x = mx.full((1 << 21,), 1.0) * 1.0
+        mx.eval(x)
+        y = x + 1
+        del x
+
+        def evaluate(number: int, y: mx.array = y, attempt: int = attempt) -> None:
+            time.sleep(number * attempt * 5e-5)
+            mx.eval(y)
+
+        in_threads(2, evaluate)
+        assert mx.all(y == 2).item()
+
+
+def test_each_thread_has_a_default_stream_of_its_own() -> None:
+    streams = in_threads(3, lambda number: mx.default_stream(mx.cpu))
+    assert len({mx.default_stream(mx.cpu), *streams}) == 4
+
+
+def test_a_thread_does_not_wait_for_the_default_stream_of_another() -> None:
+    with Gate() as gate:
+        late = gate.block(mx.default_stream(mx.cpu))
+        assert in_threads(2, lambda number: (mx.ones(3) + number).tolist()) == [[1.0] * 3, [2.0] * 3]
+        assert not is_there(late)
+
+
+def test_a_stream_for_each_thread() -> None:
+    stream = mx.new_thread_local_stream(mx.cpu)
+
+    def current(number: int) -> mx.Stream:
+        with mx.stream(stream):
+            assert mx.add(mx.array(1), number, stream=stream).item() == 1 + number
+            mx.synchronize(stream)
+            return mx.default_stream(mx.cpu)
+
+    assert current(0) == current(0)
+    assert len({current(0), *in_threads(3, current)}) == 4
+    assert repr(stream) == "ThreadLocalStream(Device(cpu, 0))"
+
+
+def test_any_thread_may_use_any_stream() -> None:
+    def successor(stream: mx.Stream, number: int) -> Any:
+        return mx.add(mx.array(number), 1, stream=stream).item()
+
+    for stream in (mx.new_stream(mx.cpu), mx.new_thread_unsafe_stream(mx.cpu)):
+        assert in_threads(3, partial(successor, stream)) == [1, 2, 3]

@@ -130,3 +130,14 @@ def test_parts_are_good_divisors() -> None:
         count = reductions.part_count(extent)
         assert count is None or (extent % count == 0 and 8 <= count <= 64)
         assert count is not None or all(extent % n for n in range(8, 65))
+
+
+@pytest.mark.parametrize("extent", [*range(8, 65), 77, 128])
+def test_short_first_axes(extent: int) -> None:
+    x = mx.array(np.random.default_rng(extent).integers(-9, 9, (extent, 10_000)).astype(np.float32))
+    values = np.array(x)
+    np.testing.assert_array_equal(np.array(x.sum(axis=0)), values.sum(axis=0))
+    np.testing.assert_array_equal(np.array(x.max(axis=0)), values.max(axis=0))
+    small = x.reshape(extent, 100, 100)
+    np.testing.assert_array_equal(np.array(small.min(axis=0)), values.min(axis=0).reshape(100, 100))
+    np.testing.assert_array_equal(np.array(small.sum(axis=(0, 1))), values.reshape(extent, 100, 100).sum(axis=(0, 1)))

@@ -10,6 +10,7 @@ import pytest
 
 import weft.core as mx
 from weft import dtypes
+from weft.compiler import evaluate
 from weft.compiler.codegen import jit, product
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64}
@@ -109,3 +110,30 @@ def test_batches_of_views() -> None:
     a, b = rng.normal(size=(3, 1, 20, 50)).astype(np.float32), rng.normal(size=(4, 60, 50)).astype(np.float32)
     found = np.array(mx.array(a)[:, :, ::2] @ mx.array(b).swapaxes(-1, -2))
     np.testing.assert_allclose(found, a[:, :, ::2] @ b.swapaxes(-1, -2), rtol=1e-4, atol=1e-4)
+
+
+def test_a_transposed_product_is_made_as_it_is_wanted() -> None:
+    rng = np.random.default_rng(5)
+    x, y = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 20, 50), (3, 50, 40)))
+    mx.eval(x, y)
+    evaluate._plans.clear()
+    alone = mx.exp((x @ y).swapaxes(1, 2))
+    mx.eval(alone)
+    (plan,) = evaluate._plans.values()
+    assert "(3, 40, 20)" in str(plan)
+    assert "transposed" not in str(plan)
+    evaluate._plans.clear()
+    product = x @ y
+    both = mx.exp(product.swapaxes(1, 2)), product + 1
+    mx.eval(*both)
+    (plan,) = evaluate._plans.values()
+    assert "(3, 20, 40)" in str(plan)
+    assert "(3, 40, 20)" not in str(plan).replace("extents (3, 40, 20)", "")
+    np.testing.assert_array_equal(np.array(alone), np.array(both[0]))
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 31, 32, 33, 48, 49])
+def test_narrow_results(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = rng.integers(-9, 9, (30, 70)).astype(np.float32), rng.integers(-9, 9, (70, columns)).astype(np.float32)
+    np.testing.assert_array_equal(np.array(mx.array(a) @ mx.array(b)), a @ b)

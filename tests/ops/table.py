@@ -36,9 +36,12 @@ INTERNAL = {
     "from_start": "Scalar code inside gather, never a node that a user's program makes.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
+    "products_before": "Part of the derivative of prod; see test_scans.py.",
     "project": "An output of such a call.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
+    "recurrence": "The derivative of products_before, and its own; see test_scans.py.",
+    "running_sum": "Used in assignments through a mask and by mx.random.categorical; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.compiler.kernel import Instruction, Launch
+from weft.compiler.passes import Pass, passes_of
 from weft.graph.node import Node
 from weft.runtime.memory import size_class
 
@@ -51,11 +52,25 @@ def _in_place(launch: Launch | None, source: Node, target: Node) -> bool:
     """Whether a kernel reads ``source`` only where it then writes ``target``."""
     if launch is None or source.dtype.size != target.dtype.size:
         return False
-    stores = [i for i in launch.kernel.instructions if _touches(i, "store", target)]
-    loads = [i for i in launch.kernel.instructions if _touches(i, "load", source)]
-    if len(stores) != 1 or stores[0].combine is not None:
+    instructions = launch.kernel.instructions
+    stores = [number for number, i in enumerate(instructions) if _touches(i, "store", target)]
+    loads = [number for number, i in enumerate(instructions) if _touches(i, "load", source)]
+    if len(stores) != 1:
         return False
-    return all(_same_place(load, stores[0]) for load in loads)
+    (store,) = stores
+    passes = passes_of(launch.kernel)
+    return all(
+        load < store
+        and _same_place(instructions[load], instructions[store])
+        and _last_pass(passes, load, instructions[load]) <= instructions[store].stage
+        for load in loads
+    )
+
+
+def _last_pass(passes: Sequence[Pass], number: int, instruction: Instruction) -> int:
+    """The last pass over a row in which an instruction is done: passes compute again what they need."""
+    stages = [stage for stage, current in enumerate(passes) if number in current.needed]
+    return max(stages, default=instruction.stage)
 
 
 def _touches(instruction: Instruction, operation: str, node: Node) -> bool:
@@ -67,6 +82,6 @@ def _same_place(load: Instruction, store: Instruction) -> bool:
     left, right = load.access, store.access
     assert left is not None
     assert right is not None
-    if left.computed or right.computed or load.stage > store.stage:
+    if left.computed or right.computed or store.combine is not None:
         return False
     return (left.rows, left.sweeps, left.lane, left.offset) == (right.rows, right.sweeps, right.lane, right.offset)

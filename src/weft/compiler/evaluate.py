@@ -10,9 +10,11 @@ import weft.primitives as p
 from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run
+from weft.compiler.segments import segments_of
 from weft.dtypes import float32
 from weft.graph import tracing
 from weft.graph.node import Node, Placeholder, leaf
+from weft.runtime.devices import LONG_WORK as LONG_WORK
 from weft.runtime.devices import Stream, current_stream, default_stream
 from weft.runtime.devices import cpu as cpu_type
 from weft.runtime.forking import fork_safe_lock
@@ -20,7 +22,8 @@ from weft.runtime.memory import Buffer, View
 from weft.runtime.streams import Event, is_idle, worker_of
 
 PLAN_LIMIT = 4096
-LONG_WORK = 1 << 31
+SHORT_WORK = 1 << 18
+"""Less work than this takes about as long as handing it to the worker of a stream."""
 
 _plans: dict[Any, Plan] = {}
 _plan_lock = fork_safe_lock()
@@ -56,27 +59,39 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
             settle(node)
 
 
+def start(nodes: Sequence[Node]) -> None:
+    """Give every node a value: at once where a stream has nothing else to do, otherwise it may be on its way."""
+    pending = [node for node in nodes if node.value is None]
+    if pending:
+        _evaluate_pending(pending, True)
+
+
 def settle(node: Node) -> None:
     """Wait until the value of an evaluated node is there."""
     view = node.value
-    if view is not None and view.event is not None:
-        view.event.wait()
+    if view is None:  # what computed it failed on another thread
+        evaluate([node])
+        return
+    event = view.event
+    if event is not None:
+        event.wait()
         view.event = None
 
 
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     order = _unevaluated(pending)
     caller = caller_stream()
-    streams = {node.stream or caller for node in order if node.inputs}
+    streams = {node.stream or caller for node in [*pending, *[node for node in order if node.inputs]]}
     if len(streams) <= 1:
         del order  # `_kept` counts references
-        _submit(pending, next(iter(streams), caller), wait)
+        _submit(pending, next(iter(streams), caller), LONG_WORK if wait else 0)
         return
-    segments = _segments(order, pending)
+    with _graph_lock:
+        segments = segments_of(order, pending, caller)
     del order
     while segments:
         stream, nodes = segments.pop(0)
-        _submit(nodes, stream, wait=False)
+        _submit(nodes, stream, SHORT_WORK)
 
 
 def caller_stream() -> Stream:
@@ -99,40 +114,17 @@ def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
     return sorted(seen, key=lambda node: node.serial)
 
 
-def _segments(order: Sequence[Node], wanted: Sequence[Node]) -> list[tuple[Stream, list[Node]]]:
-    """Parts of a graph that run on one stream each, in an order in which they can be submitted.
-
-    A part gives values to what is wanted and to what other parts need.
-    """
-    caller = caller_stream()
-    level: dict[Node, tuple[int, Stream]] = {}
-    parts: dict[tuple[int, Stream], list[Node]] = {}
-    for node in order:
-        stream = node.stream or caller
-        depth = 0
-        for source in node.inputs:
-            if source in level:
-                before, other = level[source]
-                depth = max(depth, before + (other != stream))
-        level[node] = (depth, stream)
-    asked = set(wanted)
-    for node in order:
-        for source in node.inputs:
-            if source in level and level[source] != level[node] and source.inputs:
-                asked.add(source)
-    for node in order:
-        if node in asked:
-            parts.setdefault(level[node], []).append(node)
-    return [(stream, parts[depth, stream]) for depth, stream in sorted(parts, key=lambda part: part[0])]
-
-
 def strides_of_value(node: Node) -> tuple[int, ...] | None:
     """The strides of a node that has a value, else None."""
     return None if node.value is None else node.value.strides
 
 
-def _submit(nodes: Sequence[Node], stream: Stream, wait: bool) -> None:
-    """Evaluate nodes that only need values and nodes of the same stream."""
+def _submit(nodes: Sequence[Node], stream: Stream, at_once: int) -> None:
+    """Evaluate nodes that only need values and nodes of the same stream.
+
+    Less work than ``at_once`` is done by this thread, if the stream has nothing else to do and, unless that is
+    `LONG_WORK`, nothing has to be waited for.
+    """
     with _graph_lock:
         program = Program()
         program.add(nodes, strides_of_value)
@@ -140,13 +132,35 @@ def _submit(nodes: Sequence[Node], stream: Stream, wait: bool) -> None:
         places = [program.position(node) for node in kept]
         views: list[Any] = [node.value for node in program.inputs]
     plan = plan_of(program, places)
-    if wait and is_idle(stream) and plan.work < LONG_WORK:
-        ended = _ended(program, plan) if plan.donations else ()
-        run = Run(plan, views, program.constants, ended)
-        run.now()
+    if plan.work < at_once and is_idle(stream) and (at_once == LONG_WORK or _arrived(views)):
+        if plan.donations and _submit_donating(program, plan, views, kept):
+            return
+        run = Run(plan, views, program.constants)
+        run.now(stream)
         _publish(kept, run.results(), None)
         return
     _publish_later(kept, Run(plan, views, program.constants).stoppable(), stream)
+
+
+def _arrived(views: Sequence[Any]) -> bool:
+    events = [view.event for view in views]
+    return all(event is None or event.done for event in events)
+
+
+def _submit_donating(program: Program, plan: Plan, views: Sequence[Any], kept: Sequence[Node]) -> bool:
+    """Run in the memory of inputs that end, if there are any.
+
+    Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has to
+    wait for this run, for what they are made of is overwritten.
+    """
+    with _graph_lock:
+        ended = _ended(program, plan)
+        if not ended:
+            return False
+        run = Run(plan, views, program.constants, ended).stoppable()
+        _publish(kept, run.promised(), None)
+    run.wait()
+    return True
 
 
 def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
@@ -236,18 +250,21 @@ def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
             restore()
             raise
 
-    event = worker_of(stream).submit(task, run.cancel)
-    _publish(nodes, views, event)
+    worker = worker_of(stream)
+    worker.make_room()
+    with _graph_lock:  # nothing is restored before it was published
+        _publish(nodes, views, worker.submit(task, run.cancel))
 
 
 def _restorer(nodes: Sequence[Node], views: Sequence[View]) -> Callable[[], None]:
     before = [(node, node.primitive, node.inputs, node.params) for node in nodes]
 
     def restore() -> None:
-        for (node, primitive, inputs, params), view in zip(before, views, strict=True):
-            if node.value is view:
-                node.primitive, node.inputs, node.params = primitive, inputs, params
-                node.value = None
+        with _graph_lock:
+            for (node, primitive, inputs, params), view in zip(before, views, strict=True):
+                if node.value is view:
+                    node.primitive, node.inputs, node.params = primitive, inputs, params
+                    node.value = None
 
     return restore
 

@@ -24,6 +24,9 @@ from weft.runtime.memory import contiguous_strides
 MEMBER_LIMIT = 48
 ROW_GROUP_SIZE = 1 << 15
 ROW_GROUP_ROWS = 16
+# What so many cheap operations make of inputs that are so many times smaller is computed again rather than stored.
+REPEATED_OPERATIONS = 8
+FEWER = 4
 
 
 class Fusion:
@@ -188,12 +191,26 @@ class Fusion:
                 return
         if node.primitive is p.iota and not in_memory:
             return
+        if not in_memory and self._repeat(node, places):
+            return
         for unit, terms in dict.fromkeys(uses):
             if terms is not None and isinstance(unit, Cluster) and self._may_store(node, unit, terms, uses):
                 self._store(node, unit, terms, uses)
                 self._expand(node, unit, terms)
                 return
         self._store_in_new_cluster(node, uses)
+
+    def _repeat(self, node: Node, places: Iterable[Use]) -> bool:
+        """Compute a node in each of its users, if it is cheap and made of much less than it is: storing the result of
+        broadcasting would take longer."""
+        if _operations_from_less(node, node.size // FEWER, REPEATED_OPERATIONS) is None:
+            return False
+        uses = [(unit, terms) for unit, terms in places if isinstance(unit, Cluster) and terms is not None]
+        if any(unit.members >= MEMBER_LIMIT for unit, _ in uses):
+            return False
+        for unit, terms in uses:
+            self._expand(node, unit, terms)
+        return True
 
     def _may_inline(self, node: Node, cluster: Cluster, terms: Terms) -> bool:
         """Whether computing ``node`` inside ``cluster`` repeats no work that matters."""
@@ -391,6 +408,24 @@ class _Recorder:
 
     def plus(self, left: Term, right: Term) -> Term:
         return Term(left.start + right.start, left.axes + right.axes, left.computed + right.computed)
+
+
+def _operations_from_less(node: Node, most: int, limit: int) -> int | None:
+    """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if there is no such way in
+    ``limit`` operations."""
+    while behind_view(node, (ZERO,) * node.ndim) is not None:
+        node = node.inputs[0]
+    if node.size <= most:
+        return 0
+    if limit == 0 or not isinstance(node.primitive, p.Elementwise) or not node.primitive.cheap:
+        return None
+    count = 1
+    for source in node.inputs:
+        found = _operations_from_less(source, most, limit - count)
+        if found is None:
+            return None
+        count += found
+    return count if count <= limit else None
 
 
 def is_view(node: Node) -> bool:

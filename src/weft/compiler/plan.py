@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler import library
+from weft.compiler import dumps, library
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of, row_major
 from weft.compiler.codegen import kernels
-from weft.compiler.donation import Step, donations
+from weft.compiler.donation import Step as DonationStep
+from weft.compiler.donation import donations
 from weft.compiler.fusion import Fusion
 from weft.compiler.index import Term, added, scaled, shifted, weighted
 from weft.compiler.kernel import WOVEN_LANES, Launch, numbers_of
 from weft.compiler.program import Entry, rebuilt
-from weft.compiler.units import CallUnit, Cluster, RegionPart, Root, ScatterPart, Unit
+from weft.compiler.records import StepRecord, Target, call_record, kernel_record
+from weft.compiler.units import CallUnit, Cluster, Layout, RegionPart, Root, ScatterPart, Unit
 from weft.graph.node import Node, Shape, reachable
+from weft.runtime import recording
 from weft.runtime.steps import StepTable
 
 WORK_PER_GRAIN = 1 << 15
@@ -40,35 +44,115 @@ class Output:
 class Plan:
     """A program that can run. The table of a call holds the addresses of inputs, of new buffers (of ``sizes`` bytes),
     of the arena for temporaries, and then the constants. ``donations`` are inputs and the new buffers that may be
-    theirs, if nobody needs the input afterwards."""
+    theirs, if nobody needs the input afterwards. ``entries`` and ``wanted`` are what was planned."""
 
     steps: StepTable
     outputs: list[Output]
     sizes: list[int]
     arena: int
     work: int
-    donations: list[tuple[int, int]] = field(default_factory=list)
-    descriptions: list[str] = field(default_factory=list)
+    donations: list[tuple[int, int]]
+    entries: Sequence[Entry]
+    wanted: Sequence[int]
 
     def __str__(self) -> str:
         lines = [f"plan: {self.steps.count} steps, {self.arena} bytes of temporaries, outputs of {self.sizes} bytes"]
-        return "\n".join([*lines, *self.descriptions])
+        return "\n".join([*lines, *[record.text for record in self.describe().records]])
+
+    def describe(self) -> Description:
+        """What the steps are; found out by planning again, so that a plan carries nothing that running it needs not."""
+        computed: dict[Unit, dict[Node, None]] = {}
+
+        def watch(unit: Unit, node: Node) -> None:
+            computed.setdefault(unit, {})[node] = None
+
+        planner = _planner(self.entries, self.wanted, watch)
+        steps = list(planner.steps(planner.slots()[0]))
+        if [step[2:6] for step in steps] != self.steps.rows():
+            raise AssertionError("planning the same program again gave another plan")
+        return planner.description([planner.record(step, computed.get(step.unit, {})) for step in steps])
+
+
+class Description(NamedTuple):
+    """What a plan is made of: a record per step, the planned graph, the bytes of each temporary.
+
+    ``copies`` are read in place of inputs of nodes, by node and position.
+    """
+
+    records: list[StepRecord]
+    inputs: list[Node]
+    outputs: list[Node]
+    copies: dict[tuple[Node, int], Node]
+    temporaries: list[int]
+
+    def source(self, node: Node, position: int) -> Node:
+        """What a node reads as one of its inputs."""
+        return self.copies.get((node, position), node.inputs[position])
 
 
 def make_plan(entries: Sequence[Entry], outputs: Sequence[int]) -> Plan:
     """Plan a program: ``outputs`` are positions of entries."""
-    nodes, inputs, constants = rebuilt(entries)
+    if "graph" in dumps.stages:
+        dumps.show("graph", dumps.graph_text(entries, outputs))
+    with recording.span("plan", f"{len(entries)} entries"):
+        plan = _planned(entries, outputs)
+    if "plan" in dumps.stages:
+        dumps.show("plan", str(plan))
+    return plan
+
+
+def _planned(entries: Sequence[Entry], outputs: Sequence[int]) -> Plan:
+    planner = _planner(entries, outputs)
+    slots, arena = planner.slots()
+    steps = StepTable()
+    work = 0
+    for step in planner.steps(slots):
+        steps.add(step.function, step.numbers, step.units, step.grain)
+        work += step.work
+    steps.seal()
+    sizes = [node.size * node.dtype.size for node in planner.buffers]
+    return Plan(steps, planner.outputs, sizes, arena, work, planner.donations(), entries, outputs)
+
+
+class _Step(NamedTuple):
+    """A row of the table of steps, and what it was made of."""
+
+    unit: Unit
+    launch: Launch | None
+    function: int
+    numbers: list[int]
+    units: int
+    grain: int
+    work: int
+
+
+Watch = Callable[[Unit, Node], None]
+Slots = dict[object, tuple[int, int]]
+
+
+def _planner(entries: Sequence[Entry], outputs: Sequence[int], watch: Watch | None = None) -> _Planner:
+    nodes, inputs, constants = rebuilt(entries, outputs)
     wanted = [nodes[position] for position in outputs]
     fusion = Fusion(reachable(wanted), wanted, inputs)
-    return _Planner(fusion, wanted, list(inputs), constants).plan()
+    return _Planner(fusion, wanted, list(inputs), constants, watch)
 
 
 class _Planner:
-    def __init__(self, fusion: Fusion, wanted: Sequence[Node], inputs: list[Node], constants: list[Node]) -> None:
+    """Loop nests, memory and steps for what fusion made. ``watch`` is told which unit computes which nodes."""
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        wanted: Sequence[Node],
+        inputs: list[Node],
+        constants: list[Node],
+        watch: Watch | None,
+    ) -> None:
         self.fusion = fusion
         self.wanted = wanted
         self.inputs = {node: number for number, node in enumerate(inputs)}
         self.constants = constants
+        self.watch = watch
         self.buffers: dict[Node, int] = {}
         self.outputs = [self._output(node) for node in wanted]
         self.drafts = [(unit, self._draft(unit) if isinstance(unit, Cluster) else None) for unit in fusion.units]
@@ -97,7 +181,13 @@ class _Planner:
                 return None
             return layout.base, layout.strides, layout.offset
 
-        draft = Draft(in_memory, cluster.reduced)
+        def watched(node: Node) -> tuple[Node, Shape, int] | None:
+            place = in_memory(node)
+            if place is None and self.watch is not None:
+                self.watch(cluster, node)
+            return place
+
+        draft = Draft(in_memory if self.watch is None else watched, cluster.reduced)
         for root in cluster.roots:
             self._store(draft, cluster, root)
         return launch_of(draft, cluster.axes, cluster.extents)
@@ -138,38 +228,30 @@ class _Planner:
                 valid = inside if valid is None else draft.apply(p.logical_and, valid, inside)
         return total, valid
 
-    def plan(self) -> Plan:
-        slots, arena = self._slots()
-        steps = StepTable()
-        descriptions: list[str] = []
-        work = 0
+    def steps(self, slots: Slots) -> Iterator[_Step]:
+        """The rows of the table, in order; what has nothing to do has none."""
         for unit, launch in self.drafts:
             if isinstance(unit, CallUnit):
-                work += self._add_call(steps, unit, slots)
-                descriptions.append(f"call {unit.node.primitive.name} {unit.node.shape}")
-            elif launch is not None:
-                work += launch.work
-                self._add_launch(steps, launch, slots)
-                descriptions.append(
-                    f"{launch.kernel}\n  extents {launch.row_extents} {launch.sweep_extents} {launch.lane_extent}"
-                )
-        steps.seal()
-        sizes = [node.size * node.dtype.size for node in self.buffers]
-        return Plan(steps, self.outputs, sizes, arena, work, self._donations(), descriptions)
+                step = self._call(unit, slots)
+            else:
+                step = None if launch is None else self._launch(unit, launch, slots)
+            if step is not None:
+                yield step
 
-    def _donations(self) -> list[tuple[int, int]]:
-        steps: list[Step] = []
+    def donations(self) -> list[tuple[int, int]]:
+        """Inputs and the new buffers that may be written in their memory."""
+        steps: list[DonationStep] = []
         for unit, launch in self.drafts:
             written = {node for node, writers in self.fusion.stored.items() if unit in writers}
             steps.append((set(self._read_by(unit, launch)), written, launch))
         shown = {output.number for output in self.outputs if output.from_input}
         return donations(steps, self.inputs, shown, self.buffers)
 
-    def _slots(self) -> tuple[dict[object, tuple[int, int]], int]:
+    def slots(self) -> tuple[Slots, int]:
         """Table entry and byte offset of everything in memory."""
         first_buffer = len(self.inputs)
         arena_slot = first_buffer + len(self.buffers)
-        slots: dict[object, tuple[int, int]] = {node: (number, 0) for node, number in self.inputs.items()}
+        slots: Slots = {node: (number, 0) for node, number in self.inputs.items()}
         slots.update((node, (first_buffer + number, 0)) for node, number in self.buffers.items())
         intervals = self._lifetimes()
         offsets, size = arrange(list(intervals.values()))
@@ -203,24 +285,26 @@ class _Planner:
             if i.access is not None and i.access.operand is not None
         ]
 
-    def _add_call(self, steps: StepTable, unit: CallUnit, slots: dict[object, tuple[int, int]]) -> int:
+    def _call(self, unit: CallUnit, slots: Slots) -> _Step | None:
         node = unit.node
+        if node.size == 0:
+            return None
         strides, places = [], []
-        for number in range(len(node.inputs)):
-            layout = self.fusion.layout(self.fusion.operand(unit, number))
-            assert layout is not None
+        for layout in self._operands(unit):
             slot, offset = slots[layout.base]
             strides.append(layout.strides)
             places.append((slot, offset + layout.offset * node.dtype.size))
         strides.append(tuple(row_major(node.shape)))
         places.append(slots[node])
-        if node.size == 0:
-            return 0
         routine = library.matmul(node, strides, places)
-        steps.add(routine.address, routine.numbers, routine.units, routine.grain)
-        return routine.work
+        return _Step(unit, None, routine.address, routine.numbers, routine.units, routine.grain, routine.work)
 
-    def _add_launch(self, steps: StepTable, launch: Launch, slots: dict[object, tuple[int, int]]) -> None:
+    def _operands(self, unit: CallUnit) -> list[Layout]:
+        """Where the inputs of a call are."""
+        layouts = [self.fusion.layout(self.fusion.operand(unit, number)) for number in range(len(unit.node.inputs))]
+        return [layout for layout in layouts if layout is not None]
+
+    def _launch(self, unit: Unit, launch: Launch, slots: Slots) -> _Step | None:
         kernel = launch.kernel
         if CHECKS:
             kernel.check()
@@ -234,7 +318,36 @@ class _Planner:
         block = min(most, max(16, -(-launch.lane_extent // 16) * 16)) if kernel.lane == "kept" else 0
         blocks = -(-launch.lane_extent // block) if block else 1
         units = launch.row_units * blocks
-        if units:
-            per_unit = max(1, launch.work // units)
-            grain = max(1, WORK_PER_GRAIN // per_unit)
-            steps.add(kernels.address(kernel), numbers_of(launch, block, slots, scalars), units, grain)
+        if not units:
+            return None
+        grain = max(1, WORK_PER_GRAIN // max(1, launch.work // units))
+        numbers = numbers_of(launch, block, slots, scalars)
+        return _Step(unit, launch, kernels.address(kernel), numbers, units, grain, launch.work)
+
+    def description(self, records: list[StepRecord]) -> Description:
+        """What there is to say besides the records of the steps."""
+        temporaries = [interval.size for interval in self._lifetimes().values()]
+        copies = {
+            (key, 0) if isinstance(key, Node) else (key[0].node, key[1]): copy
+            for key, copy in self.fusion.copies.items()
+        }
+        return Description(records, list(self.inputs), list(self.wanted), copies, temporaries)
+
+    def record(self, step: _Step, computed: Iterable[Node]) -> StepRecord:
+        """What a step is; ``computed`` are the nodes that its unit was seen to compute."""
+        if isinstance(step.unit, CallUnit):
+            node = step.unit.node
+            places = [(layout.base, layout.offset, layout.strides) for layout in self._operands(step.unit)]
+            return call_record(node, places, step.units, step.grain, step.work, self._target(node))
+        assert isinstance(step.unit, Cluster)
+        assert step.launch is not None
+        targets = [self._target(root.target) for root in step.unit.roots]
+        updated = [root.target for root in step.unit.roots if root.part is not None]
+        return kernel_record(step.launch, {*computed, *updated}, step.units, step.grain, targets)
+
+    def _target(self, node: Node) -> Target:
+        number = self.buffers.get(node)
+        shown = [
+            place for place, output in enumerate(self.outputs) if not output.from_input and output.number == number
+        ]
+        return Target(shown[0] if shown else None, node)

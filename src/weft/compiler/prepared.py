@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft.compiler.evaluate import LONG_WORK, caller_stream, evaluate, plan_of, strides_of_value
+from weft.compiler.evaluate import caller_stream, evaluate, plan_of, strides_of_value
 from weft.compiler.program import Program
 from weft.compiler.run import Run, execute, view_of_input
 from weft.graph.node import Node, leaf
-from weft.runtime.devices import Stream
+from weft.runtime.devices import Stream, current_stream
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import Table
 from weft.runtime.streams import is_idle, worker_of
@@ -41,6 +41,8 @@ class Prepared:
         self._arena_place = first + len(plan.sizes)
         self._tables: list[Table] = []
         self.can_replace = bool(plan.donations)
+        self.work = plan.work
+        self.strides = [output.strides for output in plan.outputs]
 
     def _new_table(self) -> Table:
         captured = [source for source in self._sources if not isinstance(source, int)]
@@ -50,10 +52,10 @@ class Prepared:
 
     def run(self, inputs: Sequence[Node]) -> list[Node]:
         """New nodes with the values of the outputs, computed on the caller's stream."""
-        stream = caller_stream()
+        stream = current_stream() or caller_stream()
         plan = self._plan
-        if plan.work >= LONG_WORK or not (stream.worker is None or stream.worker.idle):
-            return self._run_later(inputs, stream)
+        if plan.work >= stream.work_at_once or not (stream.worker is None or stream.worker.idle):
+            return self.run_later(inputs, stream)
         try:
             table = self._tables.pop()
         except IndexError:
@@ -62,8 +64,12 @@ class Prepared:
         for place, source in self._places:
             view = inputs[source].value
             assert view is not None
-            if view.event is not None:
-                view.event.wait()
+            event = view.event  # another thread may settle it
+            if event is not None:
+                if not event.done:
+                    self._tables.append(table)
+                    return self.run_later(inputs, stream)
+                event.wait()
             values[place] = view.address
         buffers = []
         for place, size, block in self._blocks:
@@ -84,21 +90,27 @@ class Prepared:
             results.append(leaf(view, shape, dtype))
         return results
 
-    def begin(self, inputs: Sequence[Node], ended: Collection[int]) -> tuple[list[Node], Run | None]:
-        """New nodes for the outputs, before they are computed in the memory of the ``ended`` inputs, and the run to
-        finish; None if it has been left to the stream."""
+    def begin(self, inputs: Sequence[Node]) -> tuple[list[Node], Run | None]:
+        """New nodes for the outputs, before they have memory, and the run to `finish`; None if it has been left to the
+        stream."""
         stream = caller_stream()
-        if self._plan.work >= LONG_WORK or not is_idle(stream):
-            return self._run_later(inputs, stream), None
-        views = self._views(inputs)
-        numbers = [place for place, source in self._places if source in ended]
-        run = Run(self._plan, views, self._constants, numbers).stoppable()
+        if self._plan.work >= stream.work_at_once or not is_idle(stream):
+            return self.run_later(inputs, stream), None
+        run = Run(self._plan, self._views(inputs), self._constants, deferred=True).stoppable()
         return run.promise(self._avals), run
 
-    def _run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
+    def finish(self, run: Run, ended: Collection[int]) -> None:
+        """Compute what was promised, in the memory of the ``ended`` inputs."""
+        run.place([place for place, source in self._places if source in ended])
+        run.wait()
+
+    def run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
+        """New nodes whose values come when the worker of the stream has computed them."""
+        worker = worker_of(stream)
+        worker.make_room()
         run = Run(self._plan, self._views(inputs), self._constants).stoppable()
         results = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
-        event = worker_of(stream).submit(run.now, run.cancel)
+        event = worker.submit(run.now, run.cancel)
         for node in results:
             node.value.event = event  # type: ignore[union-attr]  # a leaf has a value
         return results

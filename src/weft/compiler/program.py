@@ -7,6 +7,7 @@ the same code run again with other numbers finds it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class Program:
     dtype, strides)``, for a constant ``(p.constant, number, dtype)``.
     """
 
-    __slots__ = ("_constant_places", "_nodes", "_places", "constants", "entries", "inputs", "references")
+    __slots__ = ("_constant_places", "_marks", "_nodes", "_places", "constants", "entries", "inputs", "references")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -35,6 +36,7 @@ class Program:
         self._places: dict[Entry, int] = {}
         self._constant_places: dict[tuple[int, Any], int] = {}
         self._nodes: dict[Node, int] = {}
+        self._marks: dict[tuple[Any, ...], int] = {}
 
     def position(self, node: Node) -> int:
         return self._nodes[node]
@@ -71,7 +73,7 @@ class Program:
     def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
         """Nodes in topological order; ``references`` counts how often each is used inside."""
         references = self.references
-        stack = [node for node in outputs if node not in self._nodes]
+        stack = list(dict.fromkeys(node for node in outputs if node not in self._nodes))
         seen = set(stack)
         while stack:
             node = stack.pop()
@@ -97,7 +99,10 @@ class Program:
     def _add_step(self, node: Node, strides_of: Any) -> None:
         nodes = self._nodes
         positions = tuple([self._place(source, strides_of) for source in node.inputs])
-        entry = (node.primitive, node.params, node.shape, node.dtype, positions)
+        params = node.params
+        if node.primitive is p.barrier:
+            params = (self._marks.setdefault(params, len(self._marks)),)
+        entry = (node.primitive, params, node.shape, node.dtype, positions)
         place = self._places.get(entry)
         if place is None:
             place = self._places[entry] = len(self.entries)
@@ -105,8 +110,12 @@ class Program:
         nodes[node] = place
 
 
-def rebuilt(entries: Sequence[Entry]) -> tuple[list[Node], dict[Node, Shape], list[Node]]:
+def rebuilt(entries: Sequence[Entry], outputs: Sequence[int] = ()) -> tuple[list[Node], dict[Node, Shape], list[Node]]:
     """Fresh nodes for the entries of a key: all of them by position, the strides of inputs, and the constants."""
+    uses = Counter(outputs)
+    for entry in entries:
+        if entry[0] not in (None, p.constant):
+            uses.update(entry[-1])
     nodes: list[Node] = []
     inputs: dict[Node, Shape] = {}
     constants: list[Node] = []
@@ -122,6 +131,7 @@ def rebuilt(entries: Sequence[Entry]) -> tuple[list[Node], dict[Node, Shape], li
         else:
             _, params, shape, dtype, positions = entry
             sources = tuple([nodes[position] for position in positions])
-            node = primitive.lowered(sources, params, shape, dtype)
+            alone = primitive is p.transpose and uses[positions[0]] == 1
+            node = (primitive.lowered_alone if alone else primitive.lowered)(sources, params, shape, dtype)
         nodes.append(node)
     return nodes, inputs, constants

@@ -10,45 +10,81 @@ from weft.compiler.plan import Output, Plan
 from weft.dtypes import Dtype
 from weft.errors import EvaluationError
 from weft.graph.node import Node, Shape, leaf
+from weft.runtime import recording
+from weft.runtime.devices import Stream
 from weft.runtime.executor import executor
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import State, Table
 
 # The state of runs that nobody can stop.
 _UNSTOPPED = State()
+# The buffer of outputs that have no memory yet.
+_NOWHERE = Buffer(1)
 
 
 class Run:
     """A plan with its inputs, its new buffers and its constants.
 
-    Nobody needs the inputs in ``ended`` afterwards: their buffers may become those of outputs.
+    Nobody needs the inputs in ``ended`` afterwards: their buffers may become those of outputs. A ``deferred`` run gets
+    its buffers only when somebody needs them: then its outputs can be where everybody sees them before it is known
+    which inputs nobody sees any more.
     """
 
-    __slots__ = ("_arena", "_buffers", "_inputs", "_lock", "_plan", "_promised", "_state", "_table")
+    done = False  # as an event: nobody else makes it happen
+    __slots__ = ("_arena", "_buffers", "_constants", "_inputs", "_lock", "_plan", "_promised", "_state", "_table")
 
     def __init__(
-        self, plan: Plan, inputs: Sequence[View], constants: Sequence[int], ended: Collection[int] = ()
+        self,
+        plan: Plan,
+        inputs: Sequence[View],
+        constants: Sequence[int],
+        ended: Collection[int] = (),
+        deferred: bool = False,
     ) -> None:
         self._plan = plan
         self._inputs = inputs
+        self._constants = constants
         self._state = _UNSTOPPED
         self._lock = threading.Lock()
         self._promised: list[View] = []
+        self._arena: Buffer | None = None
+        self._table: Table | None = None
+        self._buffers = [_NOWHERE] * len(plan.sizes)
+        for view in inputs:
+            event = view.event
+            if type(event) is Run:
+                event.place()
+        if not deferred:
+            self._take_memory(ended)
+
+    def _take_memory(self, ended: Collection[int]) -> None:
+        plan, inputs = self._plan, self._inputs
         taken = _donated(plan, inputs, ended) if ended else {}
         self._buffers = [taken.get(number) or Buffer(size) for number, size in enumerate(plan.sizes)]
         self._arena = Buffer(plan.arena) if plan.arena else None
         addresses = [view.address for view in inputs]
         addresses += [buffer.address for buffer in self._buffers]
         addresses.append(self._arena.address if self._arena is not None else 0)
-        addresses += constants
+        addresses += self._constants
+        for view, output in zip(self._promised, plan.outputs, strict=False):
+            if not output.from_input:
+                view.move(self._buffers[output.number])
         self._table = Table(addresses)
 
-    def now(self) -> None:
-        """Run on this thread, after what the inputs wait for."""
+    def place(self, ended: Collection[int] = ()) -> None:
+        """Take memory for the outputs, if that has not happened."""
+        with self._lock:
+            if self._table is None:
+                self._take_memory(ended)
+
+    def now(self, stream: Stream | None = None) -> None:
+        """Run on this thread, after what the inputs wait for; for ``stream``, if that is not the one of the thread."""
         for view in self._inputs:
-            if view.event is not None:
-                view.event.wait()
-        execute(self._plan, self._table, self._state)
+            event = view.event  # another thread may settle it
+            if event is not None:
+                event.wait()
+        assert self._table is not None
+        execute(self._plan, self._table, self._state, stream)
         self._arena = None
 
     def stoppable(self) -> Run:
@@ -72,13 +108,18 @@ class Run:
     def promise(self, avals: Sequence[tuple[Shape, Dtype]]) -> list[Node]:
         """Nodes for the outputs whose values wait for this run, whoever needs one first: an interrupt between the
         promise and the run loses nothing."""
+        return [leaf(view, *aval) for view, aval in zip(self.promised(), avals, strict=True)]
+
+    def promised(self) -> list[View]:
+        """The outputs; who reads one runs this first, if nobody has."""
         self._promised = self.results()
         for view in self._promised:
             view.event = self
-        return [leaf(view, *aval) for view, aval in zip(self._promised, avals, strict=True)]
+        return self._promised
 
     def wait(self) -> None:
         """Run, if that has not happened."""
+        self.place()
         with self._lock:
             if self._state.steps_run != self._plan.steps.count:
                 self.now()
@@ -93,22 +134,28 @@ def view_of_input(source: View, output: Output) -> View:
     return view
 
 
-def execute(plan: Plan, table: Table, state: State = _UNSTOPPED) -> None:
+def execute(plan: Plan, table: Table, state: State = _UNSTOPPED, stream: Stream | None = None) -> None:
     """Walk over the steps of a plan."""
     steps = plan.steps
     if steps.count:
-        done = executor(native.runtime_functions).run(steps.address, steps.count, table.address, state.address)
+        native_code = executor(native.runtime_functions)
+        if recording.recorders:
+            done = recording.run(native_code, plan, steps, table.address, state.address, stream)
+        else:
+            done = native_code.run(steps.address, steps.count, table.address, state.address)
         if done != steps.count:
             raise EvaluationError("the evaluation was cancelled")
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:
     """The buffers of ended inputs by the output that takes them."""
-    return {
-        output: inputs[number].buffer
-        for number, output in plan.donations
-        if number in ended and _fits(inputs[number], plan.sizes[output])
-    }
+    taken = {}
+    for number, output in plan.donations:
+        size = plan.sizes[output]
+        if number in ended and _fits(inputs[number], size):
+            taken[output] = buffer = inputs[number].buffer
+            buffer.size = size
+    return taken
 
 
 def _fits(view: View, size: int) -> bool:

@@ -45,6 +45,8 @@ from weft.formatting import (
     printoptions,
     set_printoptions,
 )
+from weft.inspection.dot import export_to_dot
+from weft.inspection.profile import profile
 from weft.io import load, save, save_safetensors, savez, savez_compressed
 from weft.ops import (
     abs,
@@ -231,6 +233,7 @@ from weft.runtime.devices import (
     DeviceType,
     Stream,
     StreamContext,
+    ThreadLocalStream,
     cpu,
     default_device,
     default_stream,
@@ -239,6 +242,8 @@ from weft.runtime.devices import (
     gpu,
     is_available,
     new_stream,
+    new_thread_local_stream,
+    new_thread_unsafe_stream,
     set_default_device,
     set_default_stream,
     stream,
@@ -279,6 +284,7 @@ __all__ = [
     "PrintOptions",
     "Stream",
     "StreamContext",
+    "ThreadLocalStream",
     "abs",
     "acos",
     "acosh",
@@ -366,6 +372,7 @@ __all__ = [
     "exp",
     "expand_dims",
     "expm1",
+    "export_to_dot",
     "eye",
     "finfo",
     "flatten",
@@ -443,6 +450,8 @@ __all__ = [
     "nan_to_num",
     "negative",
     "new_stream",
+    "new_thread_local_stream",
+    "new_thread_unsafe_stream",
     "newaxis",
     "not_equal",
     "number",
@@ -457,6 +466,7 @@ __all__ = [
     "power",
     "printoptions",
     "prod",
+    "profile",
     "put_along_axis",
     "radians",
     "random",

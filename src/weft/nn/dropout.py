@@ -33,4 +33,5 @@ class Dropout(Module):
         if self._p == 0 or not self.training:
             return x
         keep = 1 - self._p
-        return mx.where(mx.random.bernoulli(keep, x.shape), x * (1 / keep), 0)
+        chances = mx.full_like(x, keep, dtype=mx.float32)
+        return mx.where(mx.random.bernoulli(chances), x * (1 / keep), 0)

@@ -9,7 +9,8 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import joint_extent
+from weft.graph.dims import Dim, joint_extent
+from weft.graph.location import user_location
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.ops.convert import as_array, python_scalar
 from weft.primitives.base import Elementwise
@@ -26,6 +27,7 @@ __all__ = [
     "binary",
     "broadcast",
     "broadcast_all",
+    "broadcast_anew",
     "broadcasted_shape",
     "checked_extents",
     "count_of",
@@ -249,6 +251,15 @@ def broadcast(x: Array, shape: Shape, stream: Stream | None = None) -> Array:
     return wrap(node)
 
 
+def broadcast_anew(x: Array, shape: Shape, stream: Stream | None = None) -> Array:
+    """`broadcast` for results: always a node of its own. Which nodes a function makes must not depend on extents, or
+    its gradient would be summed up in another order where they are other ones."""
+    missing = len(shape) - x.node.ndim
+    if missing:
+        x = p.expand(x, axes=tuple(range(missing)), stream=stream)
+    return p.broadcast(x, shape=shape, stream=stream)
+
+
 def broadcast_all(name: str, arrays: Sequence[Array], stream: Stream | None = None) -> list[Array]:
     """All arrays in their common shape. Constants stay 0-d: elementwise primitives repeat them by themselves."""
     shape = broadcasted_shape(name, [x.node.shape for x in arrays])
@@ -335,7 +346,7 @@ def integer_of(name: str, word: str, value: Any) -> int:
 
 def checked_extents(name: str, shape: Shape) -> Shape:
     """``shape``, if no extent is negative."""
-    if any(extent < 0 for extent in shape):
+    if any(int(extent) < 0 for extent in shape):
         raise ValueError(f"[{name}] Extents cannot be negative; got {shape_text(shape)}.")
     return shape
 
@@ -345,15 +356,6 @@ def extent_constant(extent: int, dtype: Dtype) -> Array:
     return wrap(_new_constant(extent, dtype))
 
 
-def fixed_extent(name: str, extent: int) -> int:
-    """``extent`` where it decides how many operations there are, so that it cannot stay open.
-
-    Raises:
-        ValueError: the extent is symbolic, inside ``compile(..., shapeless=True)``.
-    """
-    if type(extent) is not int:
-        raise ValueError(
-            f"[{name}] The number of operations depends on an extent of the array: compile the function without "
-            "shapeless=True."
-        )
-    return extent
+def fixed_extent(extent: int) -> int:
+    """``extent`` where it decides how many operations there are, so that it cannot stay open."""
+    return extent.observe(user_location()) if type(extent) is Dim else extent

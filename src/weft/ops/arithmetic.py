@@ -12,6 +12,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.extents import Extent
 from weft.graph.node import Handle
 from weft.ops.arguments import (
     Array,
@@ -128,10 +129,10 @@ def power(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.power(mx.array([2.0, 3.0]), mx.array([3.0, 0.5]))
     array([8, 1.73205], dtype=float32)
     """
-    if (type(b) is int or type(b) is float) and b == 2 and isinstance(a, Handle):
+    if (type(b) is int or type(b) is float or type(b) is Extent) and b == 2 and isinstance(a, Handle):
         # One rounding instead of a logarithm and an exponential, and nothing special in the derivative.
         dtype = a.node.dtype
-        if dtype.is_inexact or (dtype.is_integer and type(b) is int):
+        if dtype.is_inexact or (dtype.is_integer and type(b) is not float):
             return unary(p.square, a, stream)
     result = _of_booleans(p.power, "power", a, b, stream, through=dtypes.uint8)
     return binary(p.power, a, b, stream) if result is None else result

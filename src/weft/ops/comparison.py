@@ -14,6 +14,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import finfo
+from weft.graph.dims import equal_shapes
 from weft.graph.node import Handle
 from weft.ops.arguments import (
     Array,
@@ -332,7 +333,7 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice 
     """
     place = as_stream(stream)
     x, y = promoted("array_equal", (a, b), place)
-    if x.node.shape != y.node.shape:
+    if not equal_shapes(x.node.shape, y.node.shape):
         return p.full((), False, dtypes.bool_)
     same = p.equal(x, y, stream=place)
     if equal_nan:

@@ -9,6 +9,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import Dim
 from weft.graph.extents import Extent
 from weft.graph.node import Handle, leaf, wrap
 from weft.runtime import interchange
@@ -38,6 +39,8 @@ def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = 
         return p.cast(value, dtype=dtype, stream=stream)
     if isinstance(value, _PYTHON_SCALARS):
         return _scalar_array(value, dtype)
+    if isinstance(value, Extent):
+        return _scalar_array(value.dim, dtype)
     if isinstance(value, (list, tuple)):
         return from_numpy(_from_sequence(value, dtype), dtype)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -55,7 +58,7 @@ def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = 
 def _scalar_array(value: complex, dtype: Dtype | None) -> Array:
     if dtype is None:
         dtype = dtypes.scalar_dtype(value)
-    elif type(value) is int and dtype.is_integer:
+    elif type(value) in (int, Dim) and dtype.is_integer:
         dtypes.scalar_dtype(value, dtype)  # says so if the number does not fit
     return wrap(p.constant.make(value, dtype))
 
@@ -82,9 +85,9 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
 
 
 def python_scalar(value: Any) -> Any:
-    """``value`` as a Python number if it is a number, also one of NumPy's; else None."""
+    """``value`` as a Python number if it is a number, also one of NumPy's, or as a `Dim`; else None."""
     if isinstance(value, _PYTHON_SCALARS):
         return value
     if isinstance(value, Extent):
-        return int(value)
+        return value.dim
     return value.item() if isinstance(value, np.generic) else None

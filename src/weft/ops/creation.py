@@ -8,11 +8,13 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
+from weft.graph.dims import largest, same_extents
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
     array_argument,
     broadcast,
+    broadcast_anew,
     broadcasted_shape,
     checked_extents,
     count_of,
@@ -109,11 +111,11 @@ def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None, place: Stream
         x = as_array(scalar, target) if number_fits else to_dtype(x, target, place)
     if not x.node.shape:
         return p.fill(x, shape)
-    if broadcasted_shape(name, (x.node.shape, shape)) != shape:
+    if not same_extents(broadcasted_shape(name, (x.node.shape, shape)), shape):
         raise ValueError(
             f"[{name}] Values of shape {shape_text(x.node.shape)} do not broadcast to {shape_text(shape)}."
         )
-    return broadcast(x, shape, place)
+    return broadcast_anew(x, shape, place)
 
 
 def _like(name: str, a: Any, value: complex, dtype: Dtype | None, stream: StreamOrDevice) -> Array:
@@ -207,7 +209,7 @@ def _dtype_of_range(begin: float, end: float, by: float) -> Dtype:
 
 def _count(begin: float, end: float, by: float) -> int:
     if all(isinstance(one, int) for one in (begin, end, by)):
-        return max(0, -((begin - end) // by))  # type: ignore[return-value]  # ints
+        return largest(0, -((begin - end) // by))  # type: ignore[arg-type]  # ints
     span = (end - begin) / by
     if not math.isfinite(span):
         raise ValueError(f"[arange] From {begin} to {end} in steps of {by} there is no finite number of elements.")
@@ -218,8 +220,7 @@ def _progression(count: int, begin: float, by: float, dtype: Dtype, place: Strea
     """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers with a whole step."""
     whole = dtype.is_integer
     if whole:
-        begin = int(begin)
-        by = int(by)
+        begin, by = (one if isinstance(one, int) else int(one) for one in (begin, by))
     x = p.iota(shape=(count,), axis=0, dtype=dtype if whole else dtypes.float64, stream=place)
     if by != 1:
         x = p.multiply(x, by, stream=place)
@@ -295,7 +296,8 @@ def meshgrid(
 def _window(name: str, M: int, weights: tuple[float, ...], stream: StreamOrDevice) -> Array:
     """The sum of ``weights[k] * cos(2 pi k i / (M - 1))`` for i from 0 to M - 1."""
     place = as_stream(stream)
-    if integer_of(name, "M", M) <= 1:
+    M = integer_of(name, "M", M)
+    if M <= 1:
         return p.ones((max(M, 0),), dtypes.float32)
     index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64, stream=place)
     total = p.full((M,), weights[0], dtypes.float64)
@@ -338,7 +340,8 @@ def bartlett(M: int, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.bartlett(5)
     array([0, 0.5, 1, 0.5, 0], dtype=float32)
     """
-    if integer_of("bartlett", "M", M) <= 1:
+    M = integer_of("bartlett", "M", M)
+    if M <= 1:
         return p.ones((max(M, 0),), dtypes.float32)
     place = as_stream(stream)
     index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64, stream=place)

@@ -7,6 +7,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
+from weft.graph.dims import largest, smallest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -49,7 +50,7 @@ def eye(
            [0, 0, 1]], dtype=float32)
     """
     place = as_stream(stream)
-    row, column = _rows_and_columns(*_matrix_shape("eye", n, m), k, place)
+    row, column = _rows_and_columns(*_matrix_shape("eye", n, m), integer_of("eye", "k", k), place)
     return to_dtype(p.equal(row, column, stream=place), dtypes.float32 if dtype is None else as_dtype(dtype), place)
 
 
@@ -80,7 +81,7 @@ def tri(
            [1, 1, 1]], dtype=float32)
     """
     place = as_stream(stream)
-    row, column = _rows_and_columns(*_matrix_shape("tri", n, m), k, place)
+    row, column = _rows_and_columns(*_matrix_shape("tri", n, m), integer_of("tri", "k", k), place)
     below = p.greater_equal(row, column, stream=place)
     return to_dtype(below, dtypes.float32 if dtype is None else as_dtype(dtype), place)
 
@@ -91,7 +92,7 @@ def _triangle(name: str, x: Any, k: int, lower: bool, stream: StreamOrDevice) ->
         raise ValueError(f"[{name}] A triangle needs at least 2 dimensions; the array has {a.node.ndim}.")
     place = as_stream(stream)
     rows, columns = a.node.shape[-2:]
-    row, column = _rows_and_columns(rows, columns, k, place)
+    row, column = _rows_and_columns(rows, columns, integer_of(name, "k", k), place)
     kept = (p.greater_equal if lower else p.less_equal)(row, column, stream=place)
     return p.select(broadcast(kept, a.node.shape, place), a, p.zeros_like(a), stream=place)
 
@@ -130,7 +131,6 @@ def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: 
     array([2, 6], dtype=int32)
     """
     x = array_argument("diagonal", a)
-    offset = integer_of("diagonal", "offset", offset)
     return _diagonal("diagonal", x, offset, axis1, axis2, as_stream(stream))
 
 
@@ -144,20 +144,15 @@ def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int, place: S
     kept = [axis for axis in range(ndim) if axis not in (rows, columns)]
     moved = p.transpose(x, axes=(*kept, rows, columns), stream=place)
     *outer, height, width = moved.node.shape
+    offset = integer_of(name, "offset", offset)
     down, right = max(-offset, 0), max(offset, 0)
-    length = _smaller(height - down, width - right)
-    if length <= 0:
-        return p.zeros((*outer, 0), x.node.dtype)
+    length = largest(smallest(height - down, width - right), 0)
     index = p.iota(shape=(length,), axis=0, dtype=dtypes.int32, stream=place)
     batch = len(outer)
     places = [p.add(index, start, stream=place) if start else index for start in (down, right)]
     found = p.gather(moved, *places, axes=(batch, batch + 1), slice_sizes=(*outer, 1, 1), stream=place)
     flat = p.squeeze(found, axes=(batch + 1, batch + 2), stream=place)
     return p.transpose(flat, axes=(*range(1, batch + 1), 0), stream=place) if batch else flat
-
-
-def _smaller(m: int, n: int) -> int:
-    return m if m <= n else n
 
 
 def trace(
@@ -197,6 +192,7 @@ def diag(a: Array, /, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
            [0, 2]], dtype=int32)
     """
     x = array_argument("diag", a)
+    k = integer_of("diag", "k", k)
     place = as_stream(stream)
     if x.node.ndim == 2:
         return _diagonal("diag", x, k, 0, 1, place)

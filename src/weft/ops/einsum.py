@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.graph.dims import equal, joint_extent
 from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
 from weft.ops.products import inexact_only
@@ -85,7 +86,7 @@ def _with_diagonals(x: Array, labels: Labels, place: Stream | None) -> tuple[Arr
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            if int(x.node.shape[first]) != int(x.node.shape[second]):
+            if not equal(x.node.shape[first], x.node.shape[second]):
                 raise ValueError(f"[einsum] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
             x = diagonal(x, 0, first, second, stream=place)
             labels = [one for axis, one in enumerate(labels) if axis not in (first, second)] + [label]
@@ -139,8 +140,7 @@ def _joined(
 def _joint_extents(x: Array, left: Labels, y: Array, right: Labels) -> dict[str, int]:
     extents = dict(zip(left, x.node.shape, strict=True))
     for label, extent in zip(right, y.node.shape, strict=True):
-        if extents.get(label, 1) == 1:
-            extents[label] = extent
+        extents[label] = joint_extent(extents.get(label, 1), extent)
     return extents
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,19 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import same_extents
 from weft.graph.node import Handle, Shape, describe
 from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
 from weft.ops.convert import from_numpy
 from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.forking import fork_safe_lock
 
 __all__ = ["key", "seed", "split", "state"]
 
 state: list[Array] = []
 """The key of the global generator. `seed` sets it, every function that is called without a key moves it on."""
 
-_state_lock = threading.Lock()
+_state_lock = fork_safe_lock()
 
 _FLOAT32_BELOW_ONE = 1 - 2.0**-24
 _ABOVE_MINUS_ONE = -_FLOAT32_BELOW_ONE
@@ -83,7 +84,7 @@ def _checked_key(name: str, key: Any) -> Array:
     if not isinstance(key, Handle):
         raise TypeError(f"[{name}] A key is an array (see mx.random.key), not {key!r} of type {type(key).__name__}.")
     node = key.node
-    if node.dtype is not dtypes.uint32 or node.shape != (2,):
+    if node.dtype is not dtypes.uint32 or not same_extents(node.shape, (2,)):
         raise ValueError(
             f"[{name}] A key is uint32[2] (see mx.random.key), not {describe(node.shape, node.dtype)}. "
             "For many keys at once use mx.vmap."

@@ -7,7 +7,8 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.graph.dims import same_extents
+from weft.graph.dims import equal, same_extents
+from weft.graph.extents import Extent
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -19,7 +20,7 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.subscripts import broadcast_update
+from weft.ops.subscripts import broadcast_update, from_front
 from weft.runtime.devices import Stream, StreamOrDevice, as_stream
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
@@ -51,6 +52,8 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
         along = 0
     else:
         along = axis_of("take", axis, x.node.ndim)
+    if isinstance(indices, Extent):
+        indices = indices.dim
     if isinstance(indices, int) and not isinstance(indices, bool):
         return _entry(x, indices, along, place)
     index = _indices("take", indices)
@@ -67,6 +70,7 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
 
 def _entry(x: Array, index: int, axis: int, stream: Stream | None) -> Array:
     shape = x.node.shape
+    index = from_front(index, shape[axis])
     place = index + shape[axis] if index < 0 else index
     if not 0 <= place < shape[axis]:
         raise IndexError(
@@ -264,7 +268,7 @@ def _starts(
     along = tuple([axis_of(name, axis, rank) for axis in axes])
     if len(set(along)) != len(along):
         raise ValueError(f"[{name}] An axis is named twice in axes={tuple(axes)}.")
-    if index.node.size != len(along) or index.node.ndim > 1:
+    if not equal(index.node.size, len(along)) or index.node.ndim > 1:
         raise ValueError(
             f"[{name}] start_indices of shape {shape_text(index.node.shape)} do not belong to {len(along)} axes: "
             "there is one start for each."

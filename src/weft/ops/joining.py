@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import promote
-from weft.graph.dims import same_extents
+from weft.graph.dims import derived, largest, same_extents, smallest
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
@@ -136,27 +136,33 @@ def split(
     extent = x.node.shape[along]
     if isinstance(indices_or_sections, (list, tuple)):
         bounds = [0, *[_bound(integer_of("split", "An index", one), extent) for one in indices_or_sections], extent]
-        sizes = [max(end - start, 0) for start, end in pairwise(bounds)]
+        sizes = [largest(end - start, 0) for start, end in pairwise(bounds)]
         starts = bounds[:-1]
     else:
         sections = integer_of("split", "indices_or_sections", indices_or_sections)
         if sections <= 0:
             raise ValueError(f"[split] The number of parts must be positive; got {sections}.")
-        size = extent // sections
-        if int(size * sections) != int(extent):
+        if int(extent) % sections:
             raise ValueError(
                 f"[split] Axis {along} of shape {shape_text(x.node.shape)} does not divide into {sections} equal parts."
             )
+        size = derived(_equal_part, extent, sections)
         sizes = [size] * sections
         starts = [size * n for n in range(sections)]
     return [part(x, along, start, size, place) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _equal_part(extent: int, sections: int) -> int:
+    if extent % sections:
+        raise ValueError(f"[split] {extent} elements do not divide into {sections} equal parts.")
+    return extent // sections
 
 
 def _bound(index: int, extent: int) -> int:
     """Where a slice that begins at ``index`` does begin: negative counts from the end, and stays inside."""
     if index < 0:
         index = index + extent
-    return min(max(index, 0), extent)
+    return smallest(largest(index, 0), extent)
 
 
 def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tuple[Array, ...]:
@@ -168,7 +174,7 @@ def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tup
     a = array_argument("unstack", x, "x")
     place = as_stream(stream)
     along = axis_of("unstack", axis, a.node.ndim)
-    extent = fixed_extent("unstack", a.node.shape[along])
+    extent = fixed_extent(a.node.shape[along])
     return tuple([p.squeeze(part(a, along, n, 1, place), axes=(along,), stream=place) for n in range(extent)])
 
 
@@ -262,13 +268,13 @@ def roll(
 
 def _rolled(x: Array, distance: int, axis: int, place: Stream | None) -> Array:
     extent = x.node.shape[axis]
-    if extent == 0:
-        return x
-    start = distance % extent
-    if start == 0:
-        return x
+    start = derived(_wrapped, distance, extent)
     end = extent - start
     return p.concatenate(part(x, axis, end, start, place), part(x, axis, 0, end, place), axis=axis, stream=place)
+
+
+def _wrapped(distance: int, extent: int) -> int:
+    return distance % extent if extent else 0
 
 
 def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
@@ -288,7 +294,7 @@ def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Stream
         return fresh(x)
     return p.slice_(
         x,
-        starts=tuple([extent - 1 if place in axes else 0 for place, extent in enumerate(shape)]),
+        starts=tuple([largest(extent - 1, 0) if place in axes else 0 for place, extent in enumerate(shape)]),
         sizes=shape,
         steps=tuple([-1 if place in axes else 1 for place in range(len(shape))]),
         stream=as_stream(stream),
@@ -307,7 +313,7 @@ def diff(a: Array, /, n: int = 1, axis: int = -1, *, stream: StreamOrDevice = No
     subtract = p.not_equal if x.node.dtype.is_bool else p.subtract
     for _ in range(count_of("diff", "n", n)):
         extent = x.node.shape[along]
-        rest = max(extent - 1, 0)
+        rest = largest(extent - 1, 0)
         start = extent - rest
         x = subtract(part(x, along, start, rest, place), part(x, along, 0, rest, place), stream=place)
     return fresh(x)

@@ -9,6 +9,8 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import same_extents
+from weft.graph.extents import Extent
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import Array, shape_text, to_dtype
 from weft.ops.convert import as_array, from_numpy
@@ -23,7 +25,7 @@ _PYTHON_NUMBERS = frozenset((bool, int, float, complex))
 def from_nested(values: Nested, dtype: Dtype | None = None) -> Array:
     """An array of nested lists and tuples of numbers and arrays.
 
-    Arrays stay part of the graph: they are stacked, in the dtype that all elements promote to.
+    Arrays and open extents stay part of the graph: they are stacked, in the dtype that all elements promote to.
 
     Raises:
         TypeError: something in it is neither a number nor an array.
@@ -31,9 +33,9 @@ def from_nested(values: Nested, dtype: Dtype | None = None) -> Array:
     """
     kinds: set[type] = set()
     _collect_kinds(values, kinds)
-    if any(issubclass(kind, Handle) for kind in kinds):
+    if any(issubclass(kind, (Handle, Extent)) for kind in kinds):
         _shape_of(values, ())
-        stacked = _stacked(values)
+        stacked = _stacked(values, dtype)
         return stacked if dtype is None else to_dtype(stacked, dtype)
     found = _numbers(values)
     if dtype is None and kinds <= _PYTHON_NUMBERS and found.dtype.kind in "iu":
@@ -85,13 +87,13 @@ def _shape_of(value: Any, place: tuple[int, ...]) -> Shape:
     if isinstance(value, Handle):
         return value.node.shape
     if not isinstance(value, (list, tuple)):
-        return np.shape(value)
+        return () if isinstance(value, Extent) else np.shape(value)
     first: Shape = ()
     for position, element in enumerate(value):
         shape = _shape_of(element, (*place, position))
         if position == 0:
             first = shape
-        elif shape != first:
+        elif len(shape) != len(first) or not same_extents(shape, first):
             raise ValueError(
                 f"[array] Nested lists must be of one length on each level: {_name((*place, 0))} has the shape "
                 f"{shape_text(first)}, but {_name((*place, position))} the shape {shape_text(shape)}."
@@ -103,8 +105,10 @@ def _name(place: tuple[int, ...]) -> str:
     return "element " + "".join(f"[{position}]" for position in place)
 
 
-def _stacked(values: Nested) -> Array:
+def _stacked(values: Nested, dtype: Dtype | None) -> Array:
     """Elements, each made an array, one behind the other along a new first axis."""
-    arrays = [from_nested(value) if isinstance(value, (list, tuple)) else as_array(value) for value in values]
+    arrays = [
+        from_nested(value, dtype) if isinstance(value, (list, tuple)) else as_array(value, dtype) for value in values
+    ]
     dtype = dtypes.result_type(*[array.node.dtype for array in arrays])
     return p.concatenate(*[p.expand(to_dtype(array, dtype), axes=(0,)) for array in arrays], axis=0)

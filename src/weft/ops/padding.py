@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import weft.primitives as p
 from weft import dtypes
+from weft.graph.dims import largest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -106,7 +107,7 @@ def _with_constant(x: Array, widths: Widths, constant: Any, place: Stream | None
 def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str, place: Stream | None) -> Array:
     shape = x.node.shape
     extent = shape[axis]
-    if extent == 0:
+    if int(extent) == 0:
         raise ValueError(
             f"[pad] Axis {axis} of shape {shape_text(shape)} has no elements that mode {mode!r} could repeat."
         )
@@ -124,9 +125,7 @@ def _nearest(position: Array, extent: int, place: Stream | None) -> Array:
 
 def _mirrored(position: Array, extent: int, place: Stream | None) -> Array:
     """0 1 2 1 0 1 2 ...: the edges stand once."""
-    if extent == 1:
-        return _nearest(position, extent, place)
-    period = extent_constant(2 * extent - 2, dtypes.int32)
+    period = extent_constant(largest(2 * extent - 2, 1), dtypes.int32)
     phase = p.remainder(position, period, stream=place)
     return p.minimum(phase, p.subtract(period, phase, stream=place), stream=place)
 

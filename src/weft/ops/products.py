@@ -7,7 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.dims import same_extents
+from weft.graph.dims import equal, same_extents
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -135,7 +135,7 @@ def _contracted(
 ) -> Array:
     """The sum of products over pairs of axes, as one matrix product."""
     left, right = a.node.shape, b.node.shape
-    if any(int(left[i]) != int(right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
+    if not all(equal(left[i], right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
         raise ValueError(
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} differ in the axes {tuple(axes_a)} and "
             f"{tuple(axes_b)} that are summed over."

@@ -17,6 +17,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
+from weft.graph.dims import equal, equal_shapes, same_extents
 from weft.graph.node import Handle, Shape
 from weft.ops import arithmetic
 from weft.ops.arguments import (
@@ -43,7 +44,6 @@ from weft.ops.generator import (
 )
 from weft.ops.indexing import take
 from weft.ops.reductions import softmax
-from weft.ops.subscripts import running_sum
 from weft.runtime.devices import Stream, StreamOrDevice, as_stream
 
 __all__ = [
@@ -81,7 +81,7 @@ def _shape_with(name: str, shape: Shape, parameters: Sequence[Any]) -> Shape:
     """``shape``, to which the parameters must broadcast."""
     shapes = [x.node.shape for x in parameters if isinstance(x, Handle)]
     joint = broadcasted_shape(name, [*shapes, shape])
-    if joint != shape:
+    if not same_extents(joint, shape):
         raise ValueError(
             f"[{name}] The parameters have the shape {shape_text(joint)} together, which does not fit "
             f"shape={shape_text(shape)}. Ask for shape={shape_text(joint)}."
@@ -395,11 +395,11 @@ def categorical(
     x = array_argument("categorical", logits, "logits")
     x_shape = x.node.shape
     along = axis_of("categorical", axis, len(x_shape))
-    if x_shape[along] == 0:
+    if int(x_shape[along]) == 0:
         raise ValueError(f"[categorical] logits of shape {shape_text(x_shape)} have no categories along axis {along}.")
     rows = (*x_shape[:along], *x_shape[along + 1 :])
     result = _rows_drawn(rows, shape, num_samples)
-    if result and p.product(rows) == 1:
+    if result and equal(p.product(rows), 1):
         return _of_one_row(x, result, key, place)
     if num_samples is not None:
         x = p.expand(x, axes=(len(x_shape),), stream=place)
@@ -414,7 +414,7 @@ def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | Non
     if num_samples is not None:
         return checked_extents("categorical", (*rows, integer_of("categorical", "num_samples", num_samples)))
     result = rows if shape is None else shape_of("categorical", shape)
-    if broadcasted_shape("categorical", [rows, result]) != result:
+    if not equal_shapes(broadcasted_shape("categorical", [rows, result]), result):
         raise ValueError(f"[categorical] Rows of shape {shape_text(rows)} do not fit shape={shape_text(result)}.")
     return result
 
@@ -423,7 +423,7 @@ def _of_one_row(logits: Array, shape: Shape, key: Any, stream: Stream | None) ->
     """Places drawn from one row: how many running sums of its probabilities a uniform number reaches."""
     count = logits.node.size
     row = to_dtype(p.reshape(logits, shape=(count,), stream=stream), dtypes.float32, stream)
-    sums = running_sum(softmax(row, axis=0, stream=stream), stream)
+    sums = p.running_sum(softmax(row, axis=0, stream=stream), stream=stream)
     total = p.squeeze(
         p.slice_(sums, starts=(count - 1,), sizes=(1,), steps=(1,), stream=stream), axes=(0,), stream=stream
     )

@@ -9,6 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.dims import equal, largest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -275,7 +276,7 @@ def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bo
         centre = p.broadcast(p.expand(centre, axes=axes, stream=place), shape=x.node.shape, stream=place)
     squares = _squared_magnitude(p.subtract(x, centre, stream=place), place)
     count = p.product([x.node.shape[axis] for axis in axes])
-    rest = count - ddof if count > ddof else 0
+    rest = largest(count - ddof, 0)
     result = p.divide(p.sum(squares, axes=axes, stream=place), extent_constant(rest, squares.node.dtype), stream=place)
     if rooted:
         result = p.sqrt(result, stream=place)
@@ -300,7 +301,7 @@ def _spread_maximum(x: Array, axes: tuple[int, ...], place: Stream | None) -> Ar
 
 def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
     """Whether nothing is there to be folded."""
-    return builtins.any(x.node.shape[axis] == 0 for axis in axes)
+    return builtins.any(equal(x.node.shape[axis], 0) for axis in axes)
 
 
 def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.graph.dims import equal, same_extents
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
     array_argument,
     axes_of,
     axis_of,
-    broadcast,
+    broadcast_anew,
     broadcasted_shape,
     checked_extents,
     fresh,
@@ -56,7 +57,7 @@ def reshape(a: Array, /, shape: int | Sequence[int], *, stream: StreamOrDevice =
     """
     x = array_argument("reshape", a)
     wanted = _inferred("reshape", shape_of("reshape", shape), x.node.size, x.node.shape)
-    return fresh(x) if wanted == x.node.shape else p.reshape(x, shape=wanted, stream=as_stream(stream))
+    return p.reshape(x, shape=wanted, stream=as_stream(stream))
 
 
 def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
@@ -120,6 +121,7 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
         raise ValueError("[unflatten] The shape must have at least one extent.")
     extent = x.node.shape[place]
     parts = _inferred("unflatten", parts, extent, (extent,))
+    equal(p.product(parts), extent)  # noted: where another axis is empty, the shapes would fit all the same
     wanted = (*x.node.shape[:place], *parts, *x.node.shape[place + 1 :])
     return p.reshape(x, shape=wanted, stream=as_stream(stream))
 
@@ -219,7 +221,7 @@ def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Str
     x = array_argument("squeeze", a)
     shape = x.node.shape
     if axis is None:
-        axes = tuple([place for place, extent in enumerate(shape) if extent == 1])
+        axes = tuple([place for place, extent in enumerate(shape) if equal(extent, 1)])
     else:
         axes = axes_of("squeeze", axis, len(shape))
     return p.squeeze(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x)
@@ -255,11 +257,9 @@ def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevic
     x = array_argument("broadcast_to", a)
     wanted = checked_extents("broadcast_to", shape_of("broadcast_to", shape))
     source = x.node.shape
-    if source == wanted:
-        return fresh(x)
-    if len(source) > len(wanted) or broadcasted_shape("broadcast_to", (source, wanted)) != wanted:
+    if len(source) > len(wanted) or not same_extents(broadcasted_shape("broadcast_to", (source, wanted)), wanted):
         raise ValueError(f"[broadcast_to] Shape {shape_text(source)} cannot be broadcast to {shape_text(wanted)}.")
-    return broadcast(x, wanted, as_stream(stream))
+    return broadcast_anew(x, wanted, as_stream(stream))
 
 
 def broadcast_arrays(*arrays: Array, stream: StreamOrDevice = None) -> list[Array]:
@@ -271,7 +271,7 @@ def broadcast_arrays(*arrays: Array, stream: StreamOrDevice = None) -> list[Arra
     place = as_stream(stream)
     operands = [array_argument("broadcast_arrays", one, f"argument {n}") for n, one in enumerate(arrays, 1)]
     shape = broadcasted_shape("broadcast_arrays", [x.node.shape for x in operands])
-    return [fresh(broadcast(x, shape, place)) for x in operands]
+    return [broadcast_anew(x, shape, place) for x in operands]
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:

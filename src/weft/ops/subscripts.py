@@ -15,12 +15,13 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.evaluate import evaluate
-from weft.graph.dims import same_extents
+from weft.graph.dims import Dim, derived, equal_shapes, same_extents, smallest
+from weft.graph.extents import Extent
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.tracing import traced_placeholder
-from weft.ops.arguments import Array, broadcast, broadcasted_shape, shape_text, to_dtype
+from weft.ops.arguments import Array, broadcast, broadcasted_shape, fixed_extent, shape_text, to_dtype
 from weft.ops.convert import as_array
-from weft.runtime.devices import Stream, current_stream
+from weft.runtime.devices import current_stream
 from weft.runtime.interchange import scalar
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
@@ -98,7 +99,9 @@ class Subscript:
     dimensions stand in the result behind ``before`` axes of the part. ``new_axes`` are where None stands in the result.
     """
 
-    __slots__ = ("array_axes", "arrays", "before", "new_axes", "shape", "single", "sizes", "starts", "steps")
+    __slots__ = (
+        "_is_sliced", "array_axes", "arrays", "before", "new_axes", "shape", "single", "sizes", "starts", "steps",
+    )  # fmt: skip
 
     def __init__(self, shape: Shape, index: Any) -> None:
         self.shape = shape
@@ -106,6 +109,7 @@ class Subscript:
         strided: list[tuple[int, int, int]] = []
         single: list[int] = []
         array_axes: list[int] = []
+        self._is_sliced = False
         places: list[
             int | None
         ] = []  # the entries as the result shows them: axes, None, and _NAMED for those of arrays
@@ -114,13 +118,23 @@ class Subscript:
                 places.append(None if entry is None else _APART)
                 continue
             axis = len(strided)
-            strided.append(_strided(entry, shape[axis], axis, shape))
-            if isinstance(entry, slice):
+            extent = shape[axis]
+            is_slice, is_array = isinstance(entry, slice), isinstance(entry, Handle)
+            if is_array or (is_slice and entry == _EVERYTHING):
+                strided.append((0, extent, 1))
+            else:
+                strided.append(
+                    _range(entry, extent)
+                    if is_slice
+                    else (_place(from_front(entry, extent), extent, axis, shape), 1, 1)
+                )
+                self._is_sliced = True
+            if is_slice:
                 places.append(axis)
                 continue
             single.append(axis)
             places.append(_NAMED)
-            if isinstance(entry, Handle):
+            if is_array:
                 array_axes.append(axis)
         self.starts = tuple([start for start, _, _ in strided])
         self.sizes = tuple([size for _, size, _ in strided])
@@ -151,11 +165,6 @@ class Subscript:
         self.new_axes = tuple([position for position, place in enumerate(shown) if place is None])
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the strided part is everything, in order."""
-        return self.sizes == self.shape and all(step == 1 for step in self.steps)
-
-    @property
     def _order(self) -> tuple[int, ...]:
         """The axes of the result, but for new ones, as axes of a gathered part: arrays' dimensions in front there."""
         dimensions = self.arrays[0].node.ndim
@@ -164,7 +173,9 @@ class Subscript:
         return (*before, *range(dimensions), *range(dimensions + self.before, dimensions + kept))
 
     def _part(self, x: Array) -> Array:
-        if self.is_whole:
+        """The strided part. Whether it is everything is not asked of extents: which nodes there are must not depend on
+        them, or gradients would be summed up in another order."""
+        if not self._is_sliced:
             return x
         return p.slice_(x, starts=self.starts, sizes=self.sizes, steps=self.steps)
 
@@ -196,7 +207,7 @@ class Subscript:
         else:
             combine = p.COMBINE[mode]
             part = spread if combine is None else combine(part, spread)
-        if self.is_whole:
+        if not self._is_sliced:
             return part
         return p.slice_update(x, part, starts=self.starts, steps=self.steps)
 
@@ -221,7 +232,7 @@ def broadcast_update(new: Array, shape: Shape) -> Array:
     """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
     found = new.node.shape
     extra = len(found) - len(shape)
-    if extra > 0 and all(extent == 1 for extent in found[:extra]):
+    if extra > 0 and all(int(extent) == 1 for extent in found[:extra]):
         new = p.squeeze(new, axes=tuple(range(extra)))
     if new.node.ndim > len(shape) or not same_extents(broadcasted_shape("setitem", [new.node.shape, shape]), shape):
         raise ValueError(
@@ -252,6 +263,8 @@ def _entry(item: Any) -> Any:
         return item
     if isinstance(item, (Handle, np.ndarray, list)):
         return _places(item)
+    if isinstance(item, Extent):
+        return item.dim
     if not isinstance(item, (builtins.bool, np.bool_)) and hasattr(item, "__index__"):
         return operator.index(item)
     raise ValueError(
@@ -274,15 +287,13 @@ def _places(item: Any) -> Array:
     return array
 
 
-def _strided(entry: Any, extent: int, axis: int, shape: Shape) -> tuple[int, int, int]:
-    """Start, size and step along an axis. What an array names is looked up later."""
-    if isinstance(entry, slice):
-        if entry == _EVERYTHING:
-            return 0, extent, 1
-        return _range(entry, extent)
-    if isinstance(entry, Handle):
-        return 0, extent, 1
-    return _place(entry, extent, axis, shape), 1, 1
+def from_front(index: int, extent: int) -> int:
+    """A place counted from the front; a negative one that is no `Dim` may stay as it is."""
+    return derived(_from_front, index, extent) if type(index) is Dim else index
+
+
+def _from_front(index: int, extent: int) -> int:
+    return index + extent if index < 0 else index
 
 
 def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
@@ -295,42 +306,34 @@ def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
 
 
 def _range(part: slice, extent: int) -> tuple[int, int, int]:
-    """Start, number of elements and step of a slice of ``extent`` elements.
-
-    Written with sums and comparisons alone, so that symbolic extents go through.
-    """
+    """Start, number of elements and step of a slice of ``extent`` elements."""
     start, stop, step = (_bound(bound) for bound in (part.start, part.stop, part.step))
-    step = 1 if step is None else step
+    step = 1 if step is None else fixed_extent(step)
     if step == 0:
         raise ValueError("A slice cannot have a step of 0.")
-    if step > 0:
-        start = 0 if start is None else _clamp(start, extent, 0, extent)
-        stop = extent if stop is None else _clamp(stop, extent, 0, extent)
-        distance = stop - start
-    else:
-        start = extent - 1 if start is None else _clamp(start, extent, -1, extent - 1)
-        stop = -1 if stop is None else _clamp(stop, extent, -1, extent - 1)
-        distance = start - stop
-    if distance <= 0:
-        return 0, 0, 1
-    stride = builtins.abs(step)
-    return start, distance if stride == 1 else (distance + stride - 1) // stride, step
+    if Dim in (type(extent), type(start), type(stop)):
+        return derived(_start_of, extent, start, stop, step), derived(_size_of, extent, start, stop, step), step
+    places = range(extent)[start:stop:step]
+    return (places.start, len(places), step) if places else (0, 0, 1)
+
+
+def _start_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
+    places = range(extent)[start:stop:step]
+    return places.start if places else 0
+
+
+def _size_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
+    return len(range(extent)[start:stop:step])
 
 
 def _bound(bound: Any) -> int | None:
     if bound is None or isinstance(bound, int):
         return bound
+    if isinstance(bound, Extent):
+        return bound.dim
     if isinstance(bound, Handle) or not hasattr(bound, "__index__"):
         raise ValueError(f"The bounds of a slice are ints or None, not {bound!r} of type {type(bound).__name__}.")
     return operator.index(bound)
-
-
-def _clamp(bound: int, extent: int, lowest: int, highest: int) -> int:
-    if bound < 0:
-        bound = bound + extent
-    if bound < lowest:
-        return lowest
-    return highest if bound > highest else bound
 
 
 def _mask(index: Any) -> Array | None:
@@ -357,7 +360,7 @@ def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
     Each place gets all of ``new``; or, with one axis more, the next row of it.
     """
     shape, covered = x.node.shape, mask.node.ndim
-    if mask.node.shape != shape[:covered]:
+    if not equal_shapes(mask.node.shape, shape[:covered]):
         raise ValueError(
             f"[setitem] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape "
             f"{shape_text(shape)}: its axes must be the first ones of the array."
@@ -377,9 +380,10 @@ def _rows_in_order(mask: Array, rows: Array) -> Array:
     count, *rest = rows.node.shape
     flat = p.cast(p.reshape(mask, shape=(mask.node.size,)), dtype=dtypes.int32)
     _check_count(flat, count)
-    if count == 0:
-        return p.zeros((*mask.node.shape, *rest), rows.node.dtype)
-    place = p.reshape(running_sum(flat), shape=mask.node.shape) - 1
+    # So that there is a row to look up, even if it is for no place.
+    missing = (1 - smallest(count, 1), *[0] * len(rest))
+    rows = p.pad(rows, p.zeros((), rows.node.dtype), low=(0,) * rows.node.ndim, high=missing)
+    place = p.reshape(p.running_sum(flat), shape=mask.node.shape) - 1
     place = p.maximum(place, 0)
     taken = p.gather(rows, place, axes=(0,), slice_sizes=(1, *rest))
     return p.squeeze(taken, axes=(mask.node.ndim,))
@@ -395,18 +399,6 @@ def _check_count(flat: Array, count: int) -> None:
     wanted = scalar(total.value, total.dtype)
     if wanted > count:
         raise ValueError(f"[setitem] The mask holds in {wanted} places, but there are only {count} values to assign.")
-
-
-def running_sum(x: Array, stream: Stream | None = None) -> Array:
-    """For each element of a vector the sum of all up to it, by doubling distances."""
-    extent = x.node.shape[0]
-    distance = 1
-    zero = p.zeros((), x.node.dtype)
-    while distance < extent:
-        kept = p.slice_(x, starts=(0,), sizes=(extent - distance,), steps=(1,), stream=stream)
-        x = p.add(x, p.pad(kept, zero, low=(distance,), high=(0,), stream=stream), stream=stream)
-        distance *= 2
-    return x
 
 
 def divided(x: Array, index: Any, value: Any) -> Array:

@@ -72,6 +72,7 @@ from weft.primitives.reductions import (
     prod,
 )
 from weft.primitives.reductions import sum_ as sum
+from weft.primitives.scans import products_before, recurrence, reversed_rows, running_sum
 from weft.primitives.shaping import (
     broadcast,
     expand,
@@ -229,14 +230,18 @@ __all__ = [
     "power",
     "prod",
     "product",
+    "products_before",
     "project",
     "random_bits",
     "real",
+    "recurrence",
     "remainder",
     "reshape",
+    "reversed_rows",
     "right_shift",
     "rint",
     "rsqrt",
+    "running_sum",
     "scatter",
     "select",
     "sigmoid",

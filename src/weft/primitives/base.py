@@ -15,7 +15,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import Dim, same_extents
+from weft.graph.dims import Dim, derived, same_extents
 from weft.graph.node import Handle, Node, Shape, describe, wrap
 from weft.runtime.devices import Stream, current_stream
 
@@ -48,6 +48,10 @@ class Primitive:
         """The node that is planned for this operation: itself, or one of simpler operations that means the same."""
         return Node(self, inputs, params, shape, dtype, None)
 
+    def swapped(self, node: Node) -> Node | None:
+        """The same with the last two axes exchanged, and as cheap; None if that is not a node of this operation."""
+        return None
+
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         """The tangent of the output."""
         raise NotImplementedError(f"{self.name} has no jvp")
@@ -77,7 +81,7 @@ class Constant(Primitive):
 
     def make(self, value: complex, dtype: Dtype) -> Node:
         """The node of ``value`` rounded to ``dtype``."""
-        bits = value.map(lambda extent: bits_of(extent, dtype)) if type(value) is Dim else bits_of(value, dtype)
+        bits = derived(bits_of, value, dtype) if type(value) is Dim else bits_of(value, dtype)
         return Node(self, (), (bits,), (), dtype, None)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:

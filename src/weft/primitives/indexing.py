@@ -164,7 +164,7 @@ def _infer_gather(
         if not index.dtype.is_integer or not same_extents(index.shape, indices[0].shape):
             raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
     for axis, (extent, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
-        if (size > extent or (axis in axes and extent == 0)) and indices[0].size:
+        if (int(size) > int(extent) or (axis in axes and int(extent) == 0)) and int(indices[0].size):
             raise ValueError(f"[gather] Cannot take {size} elements of axis {axis} of an array of shape {x.shape}.")
     return (*indices[0].shape, *slice_sizes), x.dtype
 

@@ -68,6 +68,19 @@ class Matmul(Bilinear, Call):
         product = Node(self, wide, params, shape, dtypes.float32, None)
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
+    def swapped(self, node: Node) -> Node | None:
+        """The product of the transposed operands in the other order: each element is the same sum of the same
+        products. Complex ones are the library's."""
+        if node.dtype.is_complex:
+            return None
+        last = node.ndim - 1
+        axes = (*range(last - 1), last, last - 1)
+        a, b = [
+            Node(p.transpose, (x,), (axes,), (*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype, None)
+            for x in node.inputs
+        ]
+        return Node(self, (b, a), (), (*node.shape[:-2], node.shape[-1], node.shape[-2]), node.dtype, None)
+
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         a, b = inputs
         if axes[1] is None and a.node.ndim == 3 and axes[0] is not None:

@@ -62,7 +62,7 @@ class RandomBits(Indexed):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         keys = inputs[0]
-        if keys.dtype is not dtypes.uint32 or keys.ndim < 1 or keys.shape[-1] != 2:
+        if keys.dtype is not dtypes.uint32 or keys.ndim < 1 or int(keys.shape[-1]) != 2:
             raise ValueError(
                 f"[random] A key is uint32[2] (see mx.random.key), not {describe(keys.shape, keys.dtype)}."
             )

@@ -104,12 +104,11 @@ class Reduction(Primitive):
         if self.partial(x.dtype) is None or x.size < PARTED_SIZE:
             return None
         together = LANES_TOGETHER if x.ndim - 1 not in axes else 1
-        results = x.size
-        for axis in axes:
-            results //= x.shape[axis]
-        if results >= ENOUGH_ROWS * together:
+        folded = p.product([x.shape[axis] for axis in axes])
+        if x.size // folded >= ENOUGH_ROWS * together:
             return None
-        found = [(axis, count) for axis in axes if (count := part_count(x.shape[axis])) is not None]
+        counts = [(axis, part_count(x.shape[axis])) for axis in axes]
+        found = [(axis, count) for axis, count in counts if count is not None and count < folded]
         return min(found, key=lambda part: abs(part[1] - PARTS), default=None)
 
     def _of_parts(self, x: Node, axes: Sequence[int], shape: Shape, dtype: Dtype, axis: int, count: int) -> Node:
@@ -134,7 +133,7 @@ class Reduction(Primitive):
         x, axes = inputs[0], params["axes"]
         if not self.accepts(x.dtype):
             raise TypeError(f"[{self.name}] does not support {x.dtype.name}.")
-        if self.needs_elements and any(x.shape[axis] == 0 for axis in axes):
+        if self.needs_elements and any(int(x.shape[axis]) == 0 for axis in axes):
             raise ValueError(f"[{self.name}] Cannot reduce axes {axes} of shape {x.shape}: there are no elements.")
         return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), self.result(x.dtype)
 
@@ -214,47 +213,17 @@ sum_: Reduction = Reduction(
 
 
 def _others_product(x: Array, axes: Sequence[int]) -> Array:
-    """For every element the product of all others along ``axes``, by doubling distances: exact with zeros, and
-    differentiable to any order."""
-    shape = x.node.shape
+    """For every element the product of all others along ``axes``: of those before it and those behind it, so that it
+    is exact with zeros. Like the product itself, it is rounded once."""
+    shape, dtype = x.node.shape, x.node.dtype
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     order = (*kept, *axes)
     moved = p.transpose(x, axes=order)
-    extent = p.product([shape[axis] for axis in axes])
-    rows = p.reshape(moved, shape=(*[shape[axis] for axis in kept], extent))
-    result = _running(rows, extent, forwards=True) * _running(rows, extent, forwards=False)
+    rows = p.reshape(moved, shape=(*[shape[axis] for axis in kept], p.product([shape[axis] for axis in axes])))
+    rows = p.cast(rows, dtype=accumulator_dtype(dtype))
+    result = p.products_before(rows) * p.reversed_rows(p.products_before(p.reversed_rows(rows)))
+    result = p.cast(result, dtype=dtype)
     return p.transpose(p.reshape(result, shape=moved.node.shape), axes=p.inverse(order))
-
-
-def _shifted(x: Array, distance: int, forwards: bool) -> Array:
-    """``x`` moved along the last axis, with ones where nothing came from."""
-    shape = x.node.shape
-    still = (0,) * (len(shape) - 1)
-    kept = p.slice_(
-        x,
-        starts=(*still, 0 if forwards else distance),
-        sizes=(*shape[:-1], shape[-1] - distance),
-        steps=(1,) * len(shape),
-    )
-    one = p.ones((), x.node.dtype)
-    low, high = (distance, 0) if forwards else (0, distance)
-    return p.pad(kept, one, low=(*still, low), high=(*still, high))
-
-
-def _running(x: Array, extent: int, forwards: bool) -> Array:
-    """The product of all elements before (or behind) each one along the last axis."""
-    if type(extent) is not int:
-        raise ValueError(
-            "[prod] The gradient of prod depends on the extent of the axes: compile it without shapeless=True."
-        )
-    if extent == 0:
-        return x
-    result = _shifted(x, 1, forwards)
-    distance = 1
-    while distance < extent:
-        result = result * _shifted(result, distance, forwards)
-        distance *= 2
-    return result
 
 
 def _prod_jvp(t: Array, out: Array, x: Array, axes: Sequence[int]) -> Array:

@@ -54,7 +54,17 @@ def _batch_transpose(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array
     return transpose(x, axes=(axis, *shift_axes(axes, axis))), 0
 
 
-transpose: View = View(
+class Transpose(View):
+    def lowered_alone(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        """What is planned if nothing else uses the input: a matrix product is made as it is wanted."""
+        source, axes = inputs[0], params[0]
+        last = source.ndim - 1
+        if source.primitive is not None and axes == (*range(last - 1), last, last - 1):
+            return source.primitive.swapped(source) or self.lowered(inputs, params, shape, dtype)
+        return self.lowered(inputs, params, shape, dtype)
+
+
+transpose: Transpose = Transpose(
     "transpose",
     ("axes",),
     _infer_transpose,
@@ -145,7 +155,7 @@ expand: View = View(
 
 
 def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> Aval:
-    if any(x.shape[axis] != 1 for axis in axes):
+    if any(int(x.shape[axis]) != 1 for axis in axes):
         raise ValueError(
             f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
         )
@@ -175,8 +185,10 @@ squeeze: View = View(
 
 def _infer_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> Aval:
     for start, size, step, extent in zip(starts, sizes, steps, x.shape, strict=True):
-        last = start + (size - 1) * step
-        if size and not (0 <= start < extent and 0 <= last < extent):
+        if size is extent and start == 0 and step == 1:
+            continue
+        first, count, end = int(start), int(size), int(extent)
+        if count and not (0 <= first < end and 0 <= first + (count - 1) * step < end):
             raise ValueError(
                 f"[slice] {size} elements from {start} in steps of {step} are not inside an axis of {extent} "
                 f"(array of shape {x.shape})."

@@ -59,6 +59,9 @@ cpu, gpu = DeviceType.cpu, DeviceType.gpu
 
 _stream_indices = count()
 
+LONG_WORK = 1 << 31
+"""Work, in element steps, that a thread leaves to the worker of its stream even if it waits for it."""
+
 
 @final
 class Stream:
@@ -68,11 +71,13 @@ class Stream:
     Stream(Device(cpu, 0), 0)
     """
 
-    __slots__ = ("__weakref__", "device", "index", "worker")
+    __slots__ = ("__weakref__", "device", "index", "work_at_once", "worker")
 
-    def __init__(self, device: Device, index: int | None = None) -> None:
+    def __init__(self, device: Device, work_at_once: int = 1 << 18) -> None:
+        """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
         self.device = device
-        self.index = next(_stream_indices) if index is None else index
+        self.index = next(_stream_indices)
+        self.work_at_once = work_at_once
         self.worker: Any = None
 
     def __repr__(self) -> str:
@@ -86,19 +91,46 @@ class Stream:
 
 
 CPU = Device(cpu)
-_default_cpu_stream = Stream(CPU)
 
 
 class _Local(threading.local):
-    """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing)."""
+    """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing), and
+    the default stream of each device. No other thread has the same ones, so threads do not wait for each other."""
 
     def __init__(self) -> None:
-        self.stream: Stream | None = _default_cpu_stream
+        self.defaults = {CPU: Stream(CPU, LONG_WORK)}
+        self.stream: Stream | None = self.defaults[CPU]
 
 
 _local = _Local()
 
-StreamOrDevice = Stream | Device | DeviceType | None
+
+class _Own(threading.local):
+    stream: Stream | None = None
+
+
+@final
+class ThreadLocalStream:
+    """A stream of its own on every thread that uses it; see `new_thread_local_stream`."""
+
+    __slots__ = ("_own", "device")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._own = _Own()
+
+    def __repr__(self) -> str:
+        return f"ThreadLocalStream({self.device})"
+
+    @property
+    def here(self) -> Stream:
+        """The stream of this thread."""
+        if self._own.stream is None:
+            self._own.stream = Stream(self.device)
+        return self._own.stream
+
+
+StreamOrDevice = Stream | ThreadLocalStream | Device | DeviceType | None
 
 
 def current_stream() -> Stream | None:
@@ -152,7 +184,11 @@ def as_stream(place: StreamOrDevice) -> Stream | None:
         _require(place.device)
         return place
     if isinstance(place, (Device, DeviceType)):
-        return default_stream(place)
+        stream = default_stream(place)
+        # While tracing, where all devices are one kind, whatever the caller's stream is, it is on that device.
+        return None if _local.stream is None and not is_available(gpu) else stream
+    if isinstance(place, ThreadLocalStream):
+        return place.here
     raise TypeError(f"stream= takes a stream or a device such as mx.cpu, not {place!r}.")
 
 
@@ -171,20 +207,12 @@ def set_default_device(device: Device | DeviceType) -> None:
     _local.stream = default_stream(device)
 
 
-class _Defaults(threading.local):
-    def __init__(self) -> None:
-        self.streams: dict[Device, Stream] = {CPU: _default_cpu_stream}
-
-
-_defaults = _Defaults()
-
-
 def default_stream(device: Device | DeviceType) -> Stream:
     """The default stream of ``device`` on this thread."""
     device = as_device(device)
     _require(device)
     current = _local.stream
-    return current if current is not None and current.device == device else _defaults.streams[device]
+    return current if current is not None and current.device == device else _local.defaults[device]
 
 
 def set_default_stream(stream: Stream) -> None:
@@ -192,7 +220,7 @@ def set_default_stream(stream: Stream) -> None:
     if not isinstance(stream, Stream):
         raise TypeError(f"set_default_stream takes a stream (see mx.new_stream), not {stream!r}.")
     _require(stream.device)
-    _defaults.streams[stream.device] = stream
+    _local.defaults[stream.device] = stream
     if _local.stream is not None and _local.stream.device == stream.device:
         _local.stream = stream
 
@@ -204,13 +232,29 @@ def new_stream(device: Device | DeviceType) -> Stream:
     return Stream(device)
 
 
+def new_thread_local_stream(device: Device | DeviceType) -> ThreadLocalStream:
+    """A stream on ``device`` that is another one on each thread.
+
+    >>> mx.add(mx.array(1), 2, stream=mx.new_thread_local_stream(mx.cpu))
+    array(3, dtype=int32)
+    """
+    device = as_device(device)
+    _require(device)
+    return ThreadLocalStream(device)
+
+
+def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
+    """A new stream on ``device`` that any thread may use, as it may use every stream of `new_stream`."""
+    return new_stream(device)
+
+
 @final
 class StreamContext:
     """``with mx.stream(s):`` makes a stream (or the default stream of a device) the current one for a block."""
 
     __slots__ = ("_before", "_stream")
 
-    def __init__(self, s: Stream | Device | DeviceType) -> None:
+    def __init__(self, s: Stream | ThreadLocalStream | Device | DeviceType) -> None:
         if s is None:
             raise TypeError("mx.stream takes a stream or a device such as mx.cpu, not None.")
         self._stream = as_stream(s)
@@ -225,7 +269,7 @@ class StreamContext:
         _local.stream = self._before.pop()
 
 
-def stream(s: Stream | Device | DeviceType) -> StreamContext:
+def stream(s: Stream | ThreadLocalStream | Device | DeviceType) -> StreamContext:
     """A context in which operations run on ``s`` unless they name another stream.
 
     >>> with stream(cpu):

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
+
+_locks: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
 
 
 def fork_safe_lock() -> threading.RLock:
-    """A reentrant lock for the life of the process, open again in a forked child."""
+    """A reentrant lock, open again in a forked child."""
     lock = threading.RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]  # CPython's own hook
+    _locks.add(lock)
     return lock
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # type: ignore[attr-defined]  # CPython's own hook
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -6,6 +6,7 @@ when they are freed. Sizes are rounded up to a class with at most 1/8 lost.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import sys
 from typing import Any, final
@@ -86,11 +87,11 @@ class Allocator:
     def clear(self) -> None:
         """Return the kept blocks to the system."""
         with self._lock:
-            for blocks in self._free_blocks.values():
+            kept, self._free_blocks = self._free_blocks, {}  # garbage collected in the loop gives more back
+            self.cached = 0
+            for blocks in kept.values():
                 for address in blocks:
                     _free(address)
-            self._free_blocks.clear()
-            self.cached = 0
 
 
 def _system_block(size: int) -> int:
@@ -104,6 +105,19 @@ def _system_block(size: int) -> int:
 
 
 allocator = Allocator()
+
+
+def _leave() -> None:
+    """Take no block back while the interpreter is taken apart: threads that were stopped then may hold the lock, or
+    still compute."""
+    allocator.give = _keep  # type: ignore[method-assign]  # `Buffer.__del__` runs too often to ask each time
+
+
+def _keep(address: int, size: int) -> None:
+    return
+
+
+atexit.register(_leave)
 
 
 @final
@@ -138,6 +152,10 @@ class View:
         self.buffer, self.offset, self.strides = buffer, offset, strides
         self.address = buffer.address + offset
         self.event: Any = None
+
+    def move(self, buffer: Buffer) -> None:
+        """Show another buffer."""
+        self.buffer, self.address = buffer, buffer.address + self.offset
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -60,3 +60,9 @@ class StepTable:
         self._table = (ctypes.c_int64 * max(len(flat), 1))(*flat)
         self.address = ctypes.addressof(self._table)
         self._steps.clear()
+
+    def rows(self) -> list[tuple[int, list[int], int, int]]:
+        """The sealed steps as they stand in memory."""
+        table = [] if self._table is None else list(self._table)
+        blocks = [list(block) for block in self._numbers]
+        return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]

@@ -2,89 +2,188 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 
+from weft.errors import EvaluationError
 from weft.runtime.devices import Stream
 from weft.runtime.forking import fork_safe_lock
+
+QUEUE_LIMIT = 16
+"""So many unfinished tasks of a stream hold memory at once; who wants to queue more waits for the oldest."""
+
+Cancel = Callable[[], None]
 
 
 class Event:
     """Something that will have happened, or failed: then waiting raises its error."""
 
-    __slots__ = ("_cancel", "_done", "error")
+    __slots__ = ("_cancel", "_happened", "done", "error", "noticed")
 
-    def __init__(self, cancel: Callable[[], None] | None = None) -> None:
-        self._done = threading.Event()
+    def __init__(self, cancel: Cancel | None = None) -> None:
+        self._happened = threading.Event()
         self._cancel = cancel
+        self.done = False
         self.error: BaseException | None = None
+        self.noticed = False
 
     def finish(self, error: BaseException | None = None) -> None:
         self.error = error
-        self._done.set()
+        self._cancel = None  # it holds what was needed to run
+        self.done = True
+        self._happened.set()
 
-    @property
-    def done(self) -> bool:
-        return self._done.is_set()
+    def cancel(self) -> None:
+        """Ask what is under way to end early, with an error."""
+        cancel = self._cancel
+        if cancel is not None:
+            cancel()
 
     def wait(self) -> None:
         """Block until it has happened; an interrupt from the keyboard ends the work at its next step."""
         try:
-            self._done.wait()
+            self.join()
         except KeyboardInterrupt:
+            self.noticed = True
             if self._cancel is not None:
-                self._cancel()
-                self._done.wait()
+                self.cancel()
+                self.join()
             raise
         if self.error is not None:
+            self.noticed = True
             raise self.error
+
+    def join(self) -> None:
+        """Block until it has happened or failed."""
+        if not self.done:
+            self._happened.wait()
+
+    def lose(self) -> None:
+        """In a forked child: what is not done never will be. Threads of the parent may hold the locks of the event."""
+        if not self.done:
+            self._happened = threading.Event()
+            self.finish(EvaluationError(_LOST))
+
+
+_LOST = (
+    "the process was forked while this value was being computed, and its computation goes on in the parent only. "
+    "Call mx.synchronize() before os.fork()."
+)
+
+
+class _Local(threading.local):
+    stream: int | None = None
+
+
+_local = _Local()
+
+
+def working_for() -> int | None:
+    """The index of the stream whose worker this thread is, if it is one."""
+    return _local.stream
 
 
 class Worker:
-    """The thread of one stream. It ends when the stream is gone."""
+    """The tasks of one stream and the thread that runs them. It ends when the stream is gone."""
 
     def __init__(self, stream: Stream) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._unfinished = 0
-        self._lock = threading.Lock()
-        name = f"weft stream {stream.index}"
-        threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
-        weakref.finalize(stream, self._tasks.put, None)
+        self._index = stream.index
+        self._lock = threading.RLock()
+        self._tasks: deque[tuple[Callable[[], None], Event]] = deque()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._running = self._ending = False
+        self._failed: Event | None = None
+        weakref.finalize(stream, self.end).atexit = False
 
     @property
     def idle(self) -> bool:
-        return self._unfinished == 0
+        tasks = self._tasks
+        if not tasks:
+            return True
+        try:
+            return tasks[-1][1].done
+        except IndexError:  # done since then
+            return True
 
-    def submit(self, task: Callable[[], None], cancel: Callable[[], None] | None = None) -> Event:
+    def make_room(self) -> None:
+        """Wait until fewer than `QUEUE_LIMIT` tasks are unfinished."""
+        while len(self._tasks) >= QUEUE_LIMIT:
+            try:
+                oldest = self._tasks[0][1]
+            except IndexError:  # done since then
+                return
+            oldest.join()
+
+    def submit(self, task: Callable[[], None], cancel: Cancel | None = None) -> Event:
         """Queue ``task``; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
         event = Event(cancel)
         with self._lock:
-            self._unfinished += 1
-
-        def run() -> None:
-            error: BaseException | None = None
-            try:
-                task()
-            except BaseException as raised:  # it belongs to whoever waits
-                error = raised
-            with self._lock:
-                self._unfinished -= 1
-            event.finish(error)
-
-        self._tasks.put(run)
+            if not self._running:
+                threading.Thread(target=self._work, name=f"weft stream {self._index}", daemon=True).start()
+                self._running = True
+            self._tasks.append((task, event))
+        self._wake.put(None)
         return event
 
+    def _work(self) -> None:
+        _local.stream = self._index
+        while True:
+            self._wake.get()
+            while self._tasks:
+                self._run(*self._tasks[0])
+                self._tasks.popleft()
+            with self._lock:
+                if self._ending and not self._tasks:
+                    self._running = self._ending = False
+                    return
 
-def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while True:
-        task = tasks.get()
-        if task is None:
-            return
-        task()
-        del task
+    def _run(self, task: Callable[[], None], event: Event) -> None:
+        error: BaseException | None = None
+        try:
+            task()
+        except BaseException as raised:  # it belongs to whoever waits
+            error = raised
+            if self._failed is None or self._failed.noticed:
+                self._failed = event
+        event.finish(error)
+
+    def drain(self) -> None:
+        """Wait until everything queued so far is done, or has failed."""
+        if not self.idle:
+            self.submit(_nothing).join()
+
+    def synchronize(self) -> None:
+        """Wait until everything queued so far is done; raises what failed since then and reached nobody."""
+        if not self.idle:
+            self.submit(_nothing).wait()
+        failed, self._failed = self._failed, None
+        if failed is not None and not failed.noticed:
+            failed.wait()
+
+    def end(self) -> None:
+        """End the thread once nothing is queued; another task would start another one."""
+        if self._running:
+            self._ending = True
+            self._wake.put(None)
+
+    def cancel(self) -> None:
+        """Ask everything queued to end early."""
+        for _, event in list(self._tasks):
+            event.cancel()
+
+    def lose(self) -> None:
+        """In a forked child: no thread works on the tasks any more."""
+        for _, event in list(self._tasks):
+            event.lose()
+
+
+def _nothing() -> None:
+    return
 
 
 _lock = fork_safe_lock()
@@ -92,24 +191,20 @@ _used: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 def worker_of(stream: Stream) -> Worker:
-    """The worker of a stream, started if there is none yet."""
+    """The worker of a stream, made if there is none yet."""
+    worker: Worker | None = stream.worker
+    if worker is None:
+        with _lock:
+            worker = stream.worker
+            if worker is None:
+                worker = stream.worker = Worker(stream)
+                _used.add(stream)
+    return worker
+
+
+def _workers() -> list[Worker]:
     with _lock:
-        if stream.worker is None:
-            stream.worker = Worker(stream)
-            _used.add(stream)
-        worker: Worker = stream.worker
-        return worker
-
-
-def _after_fork() -> None:
-    """Threads do not come along into a child: streams start anew there."""
-    for stream in list(_used):
-        stream.worker = None
-    _used.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+        return [stream.worker for stream in _used if stream.worker is not None]
 
 
 def is_idle(stream: Stream) -> bool:
@@ -117,22 +212,54 @@ def is_idle(stream: Stream) -> bool:
 
 
 def synchronize(stream: Stream) -> None:
-    """Wait until everything queued on a stream is done."""
+    """Wait until everything queued on a stream is done; raises what failed since then and reached nobody."""
     if stream.worker is not None:
-        stream.worker.submit(_nothing).wait()
+        stream.worker.synchronize()
 
 
-def _nothing() -> None:
-    return
+def drain_all() -> None:
+    """Wait until everything queued so far on any stream is done, or has failed."""
+    for worker in _workers():
+        worker.drain()
 
 
 def clear_streams() -> None:
     """Wait for all streams and end their threads; streams can be used again afterwards."""
-    with _lock:
-        streams = list(_used)
-        _used.clear()
-    for stream in streams:
-        worker, stream.worker = stream.worker, None
-        if worker is not None:
-            worker.submit(_nothing).wait()
-            worker._tasks.put(None)
+    first: Exception | None = None
+    for worker in _workers():
+        try:
+            worker.synchronize()
+        except Exception as error:
+            first = first or error
+        worker.end()
+    if first is not None:
+        raise first
+
+
+def _before_fork() -> None:
+    """A child has none of the threads: what is queued is computed before there is one."""
+    for worker in _workers():
+        worker.drain()
+
+
+def _after_fork() -> None:
+    """Streams start anew in a child. Other threads may have queued more since `_before_fork`."""
+    for stream in list(_used):
+        stream.worker.lose()
+        stream.worker = None
+    _used.clear()
+
+
+def _at_exit() -> None:
+    """Native code must not run, nor threads hold locks, while the interpreter is taken apart."""
+    workers = _workers()
+    for worker in workers:
+        worker.cancel()
+    for worker in workers:
+        worker.drain()
+        worker.end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -176,6 +176,21 @@ class Call:
         return min(alike, key=len, default=None)
 
 
+def array_names(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], state: State | None
+) -> dict[int, str]:
+    """What the arrays in a call are called, such as ``params['w']``, by the identity of the array."""
+    named = _named(fun, args, kwargs)
+    if state is not None:
+        named["inputs"] = state.inputs
+    names: dict[int, str] = {}
+    for name, value in named.items():
+        leaves, structure = tree.flatten(value)
+        for path, leaf in zip(structure.paths(), leaves, strict=True):
+            names.setdefault(id(leaf), name + path)
+    return names
+
+
 def listed(parts: Sequence[str], limit: int = 5) -> str:
     """The first parts, and how many more there are."""
     rest = len(parts) - limit

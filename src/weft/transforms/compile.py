@@ -13,17 +13,22 @@ from itertools import count
 from typing import Any
 
 from weft import tree
-from weft.graph.dims import Fixed, input_shape
+from weft.errors import TraceError
+from weft.graph.dims import Decisions, input_shape
+from weft.graph.extents import Extent
+from weft.graph.location import user_location
 from weft.graph.node import Handle, Placeholder, next_serial, wrap
 from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
+from weft.inspection.explanation import Explanation
+from weft.runtime import recording
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
-from weft.transforms.calls import Call, no_constant
+from weft.transforms.calls import Call, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, fill, restored
 from weft.transforms.repeat import Repeat, repeat_of
 from weft.transforms.traced import TRACE_LIMIT, Traced
-from weft.transforms.tracelog import History, emit
+from weft.transforms.tracelog import History, Message, emit
 
 __all__ = ["compile", "disable_compile", "enable_compile"]
 
@@ -55,7 +60,7 @@ class _Cache:
     __slots__ = ("history", "lock", "tick", "traced")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = fork_safe_lock()
         self.traced: dict[Any, Traced] = {}
         self.tick = count().__next__
         self.history = History()
@@ -65,6 +70,15 @@ class _Cache:
         if len(self.traced) >= TRACE_LIMIT:
             del self.traced[min(self.traced, key=lambda key: self.traced[key].used)]
         self.traced[key] = traced
+
+
+class _Held(threading.local):
+    """How many locks of caches this thread holds."""
+
+    count = 0
+
+
+_held = _Held()
 
 
 def _cache_of(fun: Callable[..., Any]) -> _Cache:
@@ -88,11 +102,12 @@ def _cache_of(fun: Callable[..., Any]) -> _Cache:
 
 def compile(  # the name users know
     fun: Callable[..., Any], inputs: Any = None, outputs: Any = None, shapeless: bool = False
-) -> Callable[..., Any]:
+) -> _Compiled:
     """A function that traces ``fun`` on its first call, and runs optimised machine code from then on.
 
     Results are the same bits as without it. Other shapes, dtypes, numbers of arguments or values of arguments that are
-    not arrays trace again; generated machine code is shared. ``WEFT_LOG=compile`` tells why.
+    not arrays trace again; generated machine code is shared. ``WEFT_LOG=compile`` tells why. The result has a method
+    ``explain``: called with the same arguments, it says what they are compiled to.
 
     Args:
         fun: a function of arrays and constants in any nesting of list, tuple and dict, modules included. Constants
@@ -140,7 +155,43 @@ class _Compiled:
                 return results
         return self._call(args, kwargs)
 
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What a call with these arguments runs: operations, fused kernels, memory, and how long each step takes.
+
+        Traces the function if a call would, and runs its steps a few times, in memory of their own: no result is
+        returned, and ``outputs`` are not updated.
+
+        Raises:
+            TraceError: a transformation is tracing.
+
+        >>> f = mx.compile(lambda x: mx.softmax(x * 2, axis=-1))
+        >>> [kernel.name for kernel in f.explain(mx.ones((4, 8))).kernels]
+        ['multiply, max, subtract, exp, sum, divide']
+        """
+        if is_tracing():
+            raise TraceError(
+                f"{user_location()}: [explain] {name_of(self._fun)} cannot be explained while a function is traced, "
+                "for arrays have no values then. Call it outside."
+            )
+        traced, leaves, moment = self._find(args, kwargs)
+        call = Call(self._fun, args, kwargs, self._state, self._shapeless)
+        names = array_names(self._fun, args, kwargs, self._state)
+        arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
+        state = 0 if moment is None else moment.replaceable
+        return traced.explain(str(call), [names.get(id(array), "argument") for array in arrays], arrays, state)
+
     def _call(self, args: Any, kwargs: Any) -> Any:
+        traced, leaves, moment = self._find(args, kwargs)
+        arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
+        results, nodes = traced.call(arrays)
+        if traced.update is not None and self._state is not None and moment is not None:
+            traced.update.apply(self._state.outputs, moment.outputs, nodes)
+        if not kwargs and all(type(argument) is Handle.concrete for argument in args):
+            self._repeat = repeat_of(traced, arrays, self._state)
+        return results
+
+    def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Any], Moment | None]:
+        """The trace for these arguments, made if there is none; the leaves of arguments and state; the state."""
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
@@ -167,53 +218,71 @@ class _Compiled:
         tick = cache.tick()
         traced = cache.traced.get(key)
         if traced is None or (traced.captures and is_tracing()):
-            traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick)
+            shares = moment is not None or bool(objects)
+            traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick, shares)
         traced.used = tick
-        arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
-        results, nodes, run = traced.call(arrays, 0 if moment is None else moment.replaceable)
-        if traced.update is not None and self._state is not None and moment is not None:
-            traced.update.apply(self._state.outputs, moment.outputs, nodes)
-        if run is not None:
-            run.wait()
-        if not kwargs and all(type(argument) is Handle.concrete for argument in args):
-            self._repeat = repeat_of(traced, arrays, self._state)
-        return results
+        return traced, leaves, moment
 
     def _find_or_trace(
-        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
+        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int, shares: bool
     ) -> Traced:
+        """A trace that another thread has made meanwhile, or a new one. ``shares`` says that tracing changes containers
+        that other threads trace as well."""
+        lock = self._cache.lock
+        messages: Sequence[Message] = ()
+        if shares or not _held.count:
+            with lock:
+                traced, messages = self._find_or_keep(key, args, kwargs, leaves, moment, tick)
+        elif lock.acquire(blocking=False):
+            try:
+                traced, messages = self._find_or_keep(key, args, kwargs, leaves, moment, tick)
+            finally:
+                lock.release()
+        else:  # functions that call each other: the thread that traces this one may be waiting for this thread
+            traced = self._trace(args, kwargs, leaves, moment)
+            traced.used = tick
+        emit(messages)
+        return traced
+
+    def _find_or_keep(
+        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
+    ) -> tuple[Traced, Sequence[Message]]:
+        """A trace of this function, which no other thread traces now, and what there is to say about a new one."""
         cache = self._cache
-        with cache.lock:
-            traced = cache.traced.get(key)
-            if traced is not None and not (traced.captures and is_tracing()):
-                return traced
+        found = cache.traced.get(key)
+        if found is not None and not (found.captures and is_tracing()):
+            return found, ()
+        _held.count += 1
+        try:
             call = Call(self._fun, args, kwargs, self._state, self._shapeless)
             start = time.perf_counter()
             traced = self._trace(args, kwargs, leaves, moment)
             seconds = time.perf_counter() - start
-            earlier = [other.made_for for other in cache.traced.values()]
-            traced.made_for, traced.used = call, tick
-            if traced.cacheable:
-                cache.add(key, traced)
-            messages = cache.history.add(call, earlier, seconds, tick, traced.cacheable)
-        emit(messages)
-        return traced
+        finally:
+            _held.count -= 1
+        earlier = [other.made_for for other in cache.traced.values()]
+        traced.made_for, traced.used = call, tick
+        if traced.cacheable:
+            cache.add(key, traced)
+        return traced, cache.history.add(call, earlier, seconds, tick, traced.cacheable)
 
     def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
         """Run the function on placeholders."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         stream = current_stream()
-        fixed: list[Fixed] = []
+        decisions = Decisions()
         update = None
         start = next_serial()
-        with trace("compile", self._fun) as record, assignments_undone(), restored(inputs, outputs, args, kwargs):
+        timed = recording.span("trace", name_of(self._fun))
+        restoring = restored(inputs, outputs, args, kwargs)
+        with timed, trace("compile", self._fun) as record, assignments_undone(), restoring:
             placeholders: list[Placeholder] = []
             replaced = list(leaves)
             for position, leaf in enumerate(leaves):
                 if isinstance(leaf, Handle):
-                    shape = tuple(map(int, leaf.node.shape))
+                    shape = leaf.node.shape
                     if self._shapeless:
-                        shape = input_shape(len(placeholders), shape, fixed)
+                        shape = input_shape(len(placeholders), shape, decisions)
                     placeholder = Placeholder(record, shape, leaf.node.dtype)
                     placeholders.append(placeholder)
                     replaced[position] = wrap(placeholder)
@@ -242,14 +311,14 @@ class _Compiled:
             nodes,
             structure,
             update,
-            fixed if self._shapeless else None,
+            decisions if self._shapeless else None,
         )
 
 
 def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure: tree.Structure) -> None:
     """Raise unless results are arrays and constants: anything else could hide arrays, which have no value."""
     for position, result in enumerate(results):
-        if not isinstance(result, (Handle, bool, int, float, complex, str, bytes, type(None))):
+        if not isinstance(result, (Handle, bool, int, float, complex, str, bytes, type(None), Extent)):
             path = structure.paths()[position]
             place = f" at {path}" if path else ""
             raise ValueError(

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from weft.dtypes import Dtype
-from weft.runtime.devices import Device, Stream
+from weft.graph.extents import Extent
+from weft.runtime.devices import Device, Stream, ThreadLocalStream
 
 # Equal values of these types are the same in every respect; for floats, -0.0 == 0.0 and nan != nan.
-_BY_VALUE = frozenset({bool, int, str, bytes, type(None), Dtype, Device, Stream})
+_BY_VALUE = frozenset({bool, int, str, bytes, type(None), Dtype, Device, Stream, ThreadLocalStream})
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (float, float.hex),
     (complex, lambda number: (float.hex(number.real), float.hex(number.imag))),
@@ -32,6 +33,8 @@ def constant_key(value: Any) -> Any:
     kind = type(value)
     if kind in _BY_VALUE:
         return kind, value
+    if kind is Extent:
+        return kind, value.dim
     if isinstance(value, enum.Enum):
         return kind, id(value)
     for base, plain in _PLAIN:

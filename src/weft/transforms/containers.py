@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from weft import tree
+from weft.graph.extents import Extent
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import assign
 from weft.transforms.constants import attribute_key, object_keys
@@ -184,11 +185,19 @@ class Skeleton:
 
     def write(self, current: Sequence[Any], steps: Sequence[Step], nodes: Sequence[Node]) -> None:
         """Do the steps of an update to the entries, which are ``current``, with other values for the nodes."""
+        handles = [wrap(node) for node in nodes]
+        try:
+            self._write(current, steps, handles)
+        except BaseException:
+            self._write(current, steps, handles)  # all of them or none
+            raise
+
+    def _write(self, current: Sequence[Any], steps: Sequence[Step], handles: Sequence[Any]) -> None:
         for (container, key), leaf, (origin, place, constant) in zip(self._slots, current, steps, strict=True):
             if origin is None:
-                container[key] = constant if place is None else wrap(nodes[place])
+                container[key] = constant if place is None else handles[place]
             elif place is not None:
-                assign(leaf, nodes[place])
+                assign(leaf, handles[place].node)
 
 
 class Update:
@@ -218,7 +227,8 @@ class Update:
             origin = places.get(id(leaf))
             node = leaf.node if isinstance(leaf, Handle) else None
             if node is None or (origin is not None and node is self._nodes_before[origin]):
-                self._steps.append((origin, None, None if origin is not None else leaf))
+                constant = int(leaf) if isinstance(leaf, Extent) else leaf
+                self._steps.append((origin, None, None if origin is not None else constant))
             else:
                 self._steps.append((origin, len(self.nodes), None))
                 self.nodes.append(node)

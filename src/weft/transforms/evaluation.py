@@ -36,6 +36,10 @@ def eval(*args: Any) -> None:  # the name users know
     >>> x = mx.ones((2,)) * 3
     >>> mx.eval(x)
     """
+    if len(args) == 1 and type(args[0]) is Handle.concrete:
+        value = args[0].node.value
+        if value is not None and value.event is None:
+            return
     evaluate(_nodes("eval", args))
 
 

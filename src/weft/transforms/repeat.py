@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.compiler.prepared import Prepared
+from weft.compiler.prepared_parts import Runnable
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import is_tracing
 from weft.transforms.constants import object_keys
 from weft.transforms.containers import Skeleton, State
-from weft.transforms.holders import unused_references
+from weft.transforms.holders import references, unused_references
 from weft.transforms.traced import Traced
 
 
@@ -19,7 +20,7 @@ class Repeat:
 
     __slots__ = ("_expected", "_prepared", "_traced")
 
-    def __init__(self, traced: Traced, prepared: Prepared, arrays: Sequence[Handle]) -> None:
+    def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle]) -> None:
         self._traced, self._prepared = traced, prepared
         self._expected = [_aval(array.node) for array in arrays]
 
@@ -57,7 +58,7 @@ class StatefulRepeat(Repeat):
     __slots__ = ("_keys", "_skeleton", "_steps")
 
     def __init__(
-        self, traced: Traced, prepared: Prepared, arrays: Sequence[Handle], skeleton: Skeleton, steps: Sequence[Any]
+        self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], skeleton: Skeleton, steps: Sequence[Any]
     ) -> None:
         super().__init__(traced, prepared, arrays)
         self._skeleton, self._steps = skeleton, steps
@@ -73,19 +74,31 @@ class StatefulRepeat(Repeat):
             return NotImplemented
         traced = self._traced
         traced.used = tick()
-        prepared, run = self._prepared, None
-        ended = traced.ended(arrays, len(state), _UNUSED) if prepared.can_replace else []
-        if ended:
-            nodes, run = prepared.begin(inputs, ended)
-        else:
+        prepared = self._prepared
+        if not isinstance(prepared, Prepared) or not prepared.can_replace:
             nodes = prepared.run(inputs)
+            self._skeleton.write(state, self._steps, nodes[traced.count :])
+            return traced.results(nodes)
+        # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
+        nodes, run = prepared.begin(inputs)
         self._skeleton.write(state, self._steps, nodes[traced.count :])
         if run is not None:
-            run.wait()
+            prepared.finish(run, self._ended(arrays, inputs, len(arguments)))
         return traced.results(nodes)
+
+    def _ended(self, arrays: Sequence[Handle], inputs: Sequence[Node], first: int) -> list[int]:
+        """The inputs from the ``first`` of the state on that were replaced and that nobody else refers to."""
+        assert self._traced.update is not None
+        found = []
+        for number in self._traced.update.replaced:
+            handle, *others = references(arrays, inputs, number + first)
+            if handle in (0, _UNUSED[0]) and others == _OTHERS:
+                found.append(number + first)
+        return found
 
 
 _UNUSED = unused_references(lists=2)
+_OTHERS = [*_UNUSED[1:]]
 
 
 def repeat_of(traced: Traced, arrays: Sequence[Handle], state: State | None) -> Repeat | None:

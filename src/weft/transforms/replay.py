@@ -7,7 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.dims import Binding, Dim, resolved
+from weft.graph.dims import Binding, Dim, has_dims, resolved
 from weft.graph.node import Node, Shape, reachable
 from weft.runtime.devices import current_stream
 
@@ -22,14 +22,21 @@ class Recording:
     """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
-        places: dict[Node, int] = {node: place for place, node in enumerate(inputs)}
-        count = len(places)
-        inner: list[Node] = []
+        self._shapes = tuple([node.shape for node in inputs])
+        is_open = has_dims(self._shapes)
         first = min((node.serial for node in inputs), default=0)
+        depending = set(inputs)
+        inner: list[Node] = []
         for node in reachable(outputs, first - 1):
-            if node not in places and (any(source in places for source in node.inputs) or _is_symbolic(node)):
-                places[node] = count + len(inner)
+            if node in depending:
+                continue
+            depends = any(source in depending for source in node.inputs)
+            if depends or _is_symbolic(node):
+                depending.add(node)
                 inner.append(node)
+                is_open = is_open or not depends
+        inner = sorted([*inner, *_views_of_others(inner, depending, first)], key=lambda node: node.serial)
+        places: dict[Node, int] = {node: place for place, node in enumerate([*inputs, *inner])}
         used = [source for node in inner for source in node.inputs]
         constants = dict.fromkeys(node for node in [*used, *outputs] if node not in places)
         places.update((node, -1 - place) for place, node in enumerate(constants))
@@ -41,6 +48,7 @@ class Recording:
             for node in inner
         ]
         self._outputs = [places[node] for node in outputs]
+        self.is_open = is_open or any(has_dims(node.shape) for node in constants)
 
     def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
         """New nodes for all steps; ``remake`` works out shape, dtype and parameters again."""
@@ -55,8 +63,17 @@ class Recording:
         return [nodes[place] if place >= 0 else others[-1 - place] for place in self._outputs]
 
     def replay(self, inputs: Sequence[Node]) -> list[Node]:
-        """The outputs for other inputs of the same shapes and dtypes, as new nodes."""
-        return self._run(inputs, None)
+        """The outputs for other inputs, as new nodes. If shapes are open, they may be others than those recorded."""
+        return self.reshaped(inputs, self.binding(inputs)) if self.is_open else self._run(inputs, None)
+
+    def binding(self, inputs: Sequence[Node]) -> Binding:
+        """What open extents of the recorded inputs are for these."""
+        return {
+            dim.expression: extent
+            for shape, node in zip(self._shapes, inputs, strict=True)
+            for dim, extent in zip(shape, node.shape, strict=True)
+            if type(dim) is Dim
+        }
 
     def reshaped(self, inputs: Sequence[Node], binding: Binding) -> list[Node]:
         """The outputs for inputs of other shapes: shapes and parameters are worked out again."""
@@ -71,6 +88,21 @@ class Recording:
         return self._run(inputs, remake)
 
 
+def _views_of_others(inner: Sequence[Node], depending: set[Node], first: int) -> list[Node]:
+    """Views of what does not depend on the inputs: as steps they cost nothing, as values a broadcast number may take
+    much memory."""
+    found: dict[Node, None] = {}
+    pending = [source for node in inner for source in node.inputs]
+    while pending:
+        node = pending.pop()
+        if node in depending or node in found or node.value is not None or node.serial < first:
+            continue
+        if isinstance(node.primitive, p.View):
+            found[node] = None
+            pending.append(node.inputs[0])
+    return list(found)
+
+
 def _is_symbolic(node: Node) -> bool:
     """Whether a node is another one for other input shapes, though it does not depend on the inputs."""
-    return any(type(extent) is Dim for extent in node.shape) or (p.is_constant(node) and type(node.params[0]) is Dim)
+    return has_dims(node.shape) or has_dims(node.params)

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import evaluate
+from weft.compiler.evaluate import evaluate, start
 from weft.compiler.prepared import Prepared
-from weft.compiler.run import Run
-from weft.graph.dims import Fixed
+from weft.compiler.prepared_parts import PreparedParts, Runnable
+from weft.graph.dims import Decisions, resolved
+from weft.graph.extents import Extent, shown_extent
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.tracing import is_tracing, no_value, traced_placeholder
+from weft.inspection.explanation import Explanation, explain
+from weft.runtime.devices import current_stream, set_current_stream
 from weft.transforms.calls import Call
 from weft.transforms.containers import Update
-from weft.transforms.holders import References, references, unused_references
 from weft.transforms.replay import Recording
 
 TRACE_LIMIT = 64
@@ -33,13 +35,10 @@ def _captures_traced(nodes: Sequence[Node]) -> bool:
 
 
 _FIXED_SHAPE = (
-    "A shape that the function reads (x.shape) or writes out, as for reshape, is fixed by the first call. Use flatten, "
-    "unflatten, -1 or an axis argument instead, or compile without shapeless=True."
+    "What the function reads of a shape (x.shape) stays open in arithmetic, as a number among arrays and in an index. "
+    "What it decides by that, or passes on as another argument, as for reshape, is fixed by the first call. Use "
+    "flatten, unflatten, -1 or an axis argument instead, or compile without shapeless=True."
 )
-
-
-UNUSED = unused_references(lists=3)
-"""The references to an array that a container of the state holds, and `_Compiled` and `Traced` in so many lists."""
 
 
 class Traced:
@@ -61,54 +60,40 @@ class Traced:
         result_nodes: list[Node],
         structure: tree.Structure,
         update: Update | None,
-        fixed: list[Fixed] | None,
+        decisions: Decisions | None,
     ) -> None:
         self._name = name
-        self._fixed = fixed or []
+        self._decisions = decisions or Decisions()
+        self._shapeless = decisions is not None
         self._placeholders = placeholders
         self._structure = structure
         self._places = [position for position, leaf in enumerate(results) if isinstance(leaf, Handle)]
         self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
+        self._extents = [(position, leaf.dim) for position, leaf in enumerate(results) if isinstance(leaf, Extent)]
         self.count = len(self._places)
         self.returns_an_array = structure.num_containers == 0 and len(self._places) == 1
         self.update = update
         self._outputs = outputs = [*result_nodes, *([] if update is None else update.nodes)]
         self._recording = Recording(placeholders, outputs)
-        self._shapes = tuple([tuple(map(int, placeholder.shape)) for placeholder in placeholders])
-        self._shapeless = fixed is not None
-        self._prepared: dict[Any, Prepared] = {}
+        self._prepared: dict[Any, Runnable] = {}
         own = set(placeholders)
         captured = [node for node in self._recording.outside if node not in own]
         self.captures = any(node.serial < start for node in reachable(self._recording.others))
-        self.cacheable = not _captures_traced(captured) and not (self.captures and is_tracing())
+        is_own = self._shapeless or not self._recording.is_open
+        self.cacheable = not _captures_traced(captured) and not (self.captures and is_tracing()) and is_own
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recording.has_streams
 
-    def call(self, arrays: Sequence[Handle], state: int = 0) -> tuple[Any, list[Node], Run | None]:
-        """The results for other arrays, and the nodes of the update.
-
-        The last ``state`` arrays are from the containers that the update changes. If their memory is used for what
-        replaces them, the nodes get their values from a run that is to be finished when the containers hold them.
-        """
+    def call(self, arrays: Sequence[Handle]) -> tuple[Any, list[Node]]:
+        """The results for other arrays, and the nodes of the update."""
         inputs = [array.node for array in arrays]
-        run = None
-        if is_tracing() or self._own_streams or not self.cacheable or self._any_traced(inputs):
+        if is_tracing() or not self.cacheable or self._any_traced(inputs):
             nodes = self._replayed(inputs)
         else:
-            prepared = self._prepared_for(inputs)
-            ended = self.ended(arrays, state, UNUSED) if state and prepared.can_replace else []
-            if ended:
-                nodes, run = prepared.begin(inputs, ended)
-            else:
-                nodes = prepared.run(inputs)
-        return self.results(nodes), nodes[self.count :], run
-
-    def ended(self, arrays: Sequence[Handle], state: int, unused: References) -> list[int]:
-        """The arrays of the state, the last ones, that the update lets go of and that nobody else refers to."""
-        assert self.update is not None
-        first = len(arrays) - state
-        return [number + first for number in self.update.replaced if references(arrays, number + first) == unused]
+            nodes = self._prepared_for(inputs).run(inputs)
+        results = self.results(nodes) if not self._extents else self._results_with_extents(nodes, inputs)
+        return results, nodes[self.count :]
 
     def results(self, nodes: Sequence[Node]) -> Any:
         """What the function returned, made of other nodes; behind them are those of the update."""
@@ -117,10 +102,18 @@ class Traced:
             leaves[position] = wrap(node)
         return self._structure.unflatten(leaves)
 
-    def prepared_again(self, arrays: Sequence[Handle]) -> Prepared | None:
+    def _results_with_extents(self, nodes: Sequence[Node], inputs: Sequence[Node]) -> Any:
+        """Results among which are extents, as the numbers that belong to these inputs."""
+        leaves = tree.flatten(self.results(nodes))[0]
+        binding = self._recording.binding(inputs)
+        for position, dim in self._extents:
+            leaves[position] = shown_extent(resolved(dim, binding))
+        return self._structure.unflatten(leaves)
+
+    def prepared_again(self, arrays: Sequence[Handle]) -> Runnable | None:
         """What was prepared for arrays with values like these; None if it takes more than that to call it."""
         inputs = [array.node for array in arrays]
-        if self._own_streams or not self.cacheable or any(node.value is None for node in inputs):
+        if self._extents or not self.cacheable or any(node.value is None for node in inputs):
             return None
         return self._prepared.get(_layouts(inputs))
 
@@ -128,33 +121,23 @@ class Traced:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
 
     def _replayed(self, inputs: Sequence[Node]) -> list[Node]:
-        if not self._shapeless or tuple([node.shape for node in inputs]) == self._shapes:
-            return self._recording.replay(inputs)
-        return self._reshaped(inputs)
+        return self._reshaped(inputs) if self._shapeless else self._recording.replay(inputs)
 
     def _reshaped(self, inputs: Sequence[Node]) -> list[Node]:
-        binding = {
-            (number, axis): extent for number, node in enumerate(inputs) for axis, extent in enumerate(node.shape)
-        }
-        for rule, value, where in self._fixed:
-            if rule(binding) != value:
-                raise ValueError(
-                    f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
-                    f"shapeless=True, and what it computed from a shape ({where}) is fixed: {value}, which would be "
-                    f"{rule(binding)} for {', '.join(str(node.shape) for node in inputs)}.\n{_FIXED_SHAPE}"
-                )
+        """The outputs for inputs of other shapes."""
+        binding = self._recording.binding(inputs)
         try:
+            self._decisions.check(binding)
             return self._recording.reshaped(inputs, binding)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            traced, called = [", ".join([str(node.shape) for node in nodes]) for nodes in (self._placeholders, inputs)]
             raise ValueError(
-                f"[compile] {self._name} was traced with shapes {', '.join(map(str, self._shapes))} and "
-                "shapeless=True, "
-                f"and something in it does not fit {', '.join(str(node.shape) for node in inputs)}: "
-                f"{error}\n{_FIXED_SHAPE}"
+                f"[compile] {self._name} was traced with shapes {traced} and shapeless=True, and something in it does "
+                f"not fit {called}: {error}\n{_FIXED_SHAPE}"
             ) from error
 
-    def _prepared_for(self, inputs: list[Node]) -> Prepared:
-        evaluate([node for node in inputs if node.value is None])
+    def _prepared_for(self, inputs: list[Node]) -> Runnable:
+        start([node for node in inputs if node.value is None])
         key = _layouts(inputs)
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -164,13 +147,32 @@ class Traced:
             prepared = self._prepared[key] = self._prepare(inputs)
         return prepared
 
-    def _prepare(self, inputs: Sequence[Node]) -> Prepared:
-        placeholders: list[Node] = list(self._placeholders)
-        outputs = self._outputs
-        if self._shapeless:
-            placeholders = [Placeholder(None, tuple(map(int, node.shape)), node.dtype) for node in inputs]
-            outputs = self._reshaped(placeholders)
-        return Prepared(placeholders, outputs, [node.value.strides for node in inputs])  # type: ignore[union-attr]
+    def _prepare(self, inputs: Sequence[Node]) -> Runnable:
+        placeholders, outputs = self._graph(inputs)
+        prepare = PreparedParts if self._own_streams else Prepared
+        return prepare(placeholders, outputs, [node.value.strides for node in inputs])  # type: ignore[union-attr]
+
+    def _graph(self, inputs: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
+        """The graph for inputs of these shapes, from placeholders to outputs."""
+        if not self._shapeless:
+            return self._placeholders, self._outputs
+        placeholders = [Placeholder(None, tuple(map(int, node.shape)), node.dtype) for node in inputs]
+        stream = current_stream()
+        set_current_stream(None)  # the graph for these inputs is that of any caller
+        try:
+            return placeholders, self._reshaped(placeholders)
+        finally:
+            set_current_stream(stream)
+
+    def explain(self, call: str, names: Sequence[str], arrays: Sequence[Handle], state: int) -> Explanation:
+        """What a call with these arrays runs; ``call`` says what all arguments are, ``names`` what the arrays are
+        called. The last ``state`` arrays may be replaced in their own memory."""
+        inputs = [array.node for array in arrays]
+        evaluate(inputs)
+        placeholders, outputs = self._graph(inputs)
+        first = len(arrays) - state
+        replaced = [placeholders[first + number] for number in self.update.replaced] if state and self.update else []
+        return explain(f"{self._name}({call})", names, placeholders, inputs, outputs, replaced)
 
 
 def _layouts(inputs: Sequence[Node]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import tree
+from weft.graph.dims import equal
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
 from weft.graph.tracing import assignments_undone, name_of, trace
 from weft.primitives.base import Array
@@ -100,14 +101,14 @@ def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
     sizes = [leaf.node.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
     if not sizes:
         raise ValueError("[vmap] At least one argument must be mapped: every in_axes is None.")
-    if any(int(size) != int(sizes[0]) for size in sizes):
+    if not all(equal(size, sizes[0]) for size in sizes):
         parts = [
             f"axis {axis} of {describe(leaf.node.shape, leaf.node.dtype)}"
             for leaf, axis in zip(leaves, axes, strict=True)
             if axis is not None
         ]
         raise ValueError(f"[vmap] The mapped axes must have one extent; got {', '.join(parts)}.")
-    return int(sizes[0]) if type(sizes[0]) is int else sizes[0]
+    return sizes[0]
 
 
 def _placeholder(record: Any, leaf: Array, axis: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 
+from weft.compiler import dumps
 from weft.compiler.codegen import loading
 from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
@@ -36,8 +37,11 @@ def _load(kernel: Kernel, text: str) -> int:
         generated += 1
         return cpu.generate(kernel, _NAME)
 
+    if "kernel" in dumps.stages:
+        dumps.show("kernel", text)
     used = {id(p) for i in kernel.instructions for p in (i.primitive, i.combine) if p is not None}
-    return loading.load(text, generate, (_NAME,), lasting=used <= _own_primitives())[_NAME]
+    title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
+    return loading.load(text, generate, (_NAME,), lasting=used <= _own_primitives(), title=title)[_NAME]
 
 
 @cache

@@ -330,7 +330,9 @@ class Lanes:
         if dtype.is_bool:
             return self.not_equal(x, 0)
         if dtype in HALVES:
-            return self.round_to(self.convert(x, dtypes.float32), dtype)
+            single = self.convert(x, dtypes.float32)
+            # Two roundings are never one: LLVM would merge them here and there, and call a library for it.
+            return self.round_to(self.intrinsic("arithmetic.fence", single) if x.dtype.size == 8 else single, dtype)
         if x.dtype.is_floating:
             return self._convert_float(x, dtype)
         if dtype.is_floating:

@@ -13,15 +13,16 @@ from functools import cache
 import llvmlite
 
 import weft
+from weft.compiler import dumps
 from weft.compiler.codegen import host
-from weft.runtime import machine_code
+from weft.runtime import machine_code, recording
 from weft.runtime.disk_cache import process_cache
 from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
 # What the machine code of a given source depends on besides the processor and LLVM.
 _FOLDERS = ("compiler/codegen", "compiler/codegen/math", "primitives")
-_FILES = ("compiler/kernel.py", "dtypes.py")
+_FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
 _IMAGE, _OBJECT = b"I", b"O"
 
 
@@ -49,23 +50,43 @@ def load(
     functions: tuple[str, ...],
     provided: Mapping[str, int] | None = None,
     lasting: bool = True,
+    title: str = "",
 ) -> dict[str, int]:
     """The addresses of ``functions`` in the module that ``generate`` writes.
 
     ``source`` says in full what the module is made of; the IR is asked for only if the disk cache does not know that.
-    What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not kept on disk.
+    What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not kept on disk. To
+    people it is known by its ``title``, or else by its first function.
     """
+    title = title or functions[0]
+    with recording.span("machine code", title):
+        return _found_or_made(source, generate, functions, provided or {}, lasting, title)
+
+
+def _found_or_made(
+    source: str,
+    generate: Callable[[], str],
+    functions: tuple[str, ...],
+    provided: Mapping[str, int],
+    lasting: bool,
+    title: str,
+) -> dict[str, int]:
     disk = process_cache() if lasting and _sources is not None else None
     key = _key(source) if disk is not None else b""
     stored = disk.get(key) if disk is not None else None
     if stored is not None:
-        return _loaded(_from_bytes(stored), functions, provided or {})
+        if "llvm" in dumps.stages:
+            dumps.show("llvm", f"; {title}: found on disk as machine code; with WEFT_DISK_CACHE=0 it is generated")
+        return _loaded(_from_bytes(stored), functions, provided)
     from weft.compiler.codegen import jit  # loads LLVM
 
-    made = jit.make(generate(), functions)
+    text = generate()
+    if "llvm" in dumps.stages:
+        dumps.show("llvm", f"; {title}\n{text}")
+    made = jit.make(text, functions)
     if disk is not None and _made_as_said():
         disk.put(key, _to_bytes(made))
-    return _loaded(made, functions, provided or {})
+    return _loaded(made, functions, provided)
 
 
 def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """Native code that is not generated from kernels: the thread pool, the loop over a plan's steps, calls of BLAS.
 
-A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them. Functions of steps have the
-signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with several grains of units are
-shared with the workers of the pool, unless another thread is using it: then the caller does all the work itself.
+A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, ``weft_run_timed`` does so with a
+clock. Functions of steps have the signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps
+with several grains of units are shared with the workers of the pool, unless another thread is using it: then the caller
+does all the work itself.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
+declare i32 @clock_gettime(i32, ptr)
 PAUSE_DECLARATION
 
 define i64 @weft_pool_init(ptr %p, i64 %workers) {
@@ -281,6 +283,33 @@ out:
   store i64 %i, ptr %done
   ret i64 %i
 }
+
+; The same, and notes in %times (two of 16 bytes per step) when each step began and ended.
+define i64 @weft_run_timed(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state, ptr %times, i64 %clock) {
+entry:
+  %id = trunc i64 %clock to i32
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i1, %body]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %body, label %out
+body:
+  %step = getelementptr %step, ptr %steps, i64 %i
+  %first = mul i64 %i, 32
+  %begin = getelementptr i8, ptr %times, i64 %first
+  %end = getelementptr i8, ptr %begin, i64 16
+  call i32 @clock_gettime(i32 %id, ptr %begin)
+  %ran = call i64 @weft_run(ptr %p, ptr %step, i64 1, ptr %table, ptr %state)
+  call i32 @clock_gettime(i32 %id, ptr %end)
+  %i1 = add i64 %i, %ran
+  %stopped = icmp eq i64 %ran, 0
+  br i1 %stopped, label %out, label %loop
+out:
+  %all = phi i64 [%i, %loop], [%i1, %body]
+  %done = getelementptr i64, ptr %state, i64 1
+  store i64 %all, ptr %done
+  ret i64 %all
+}
 """
 
 # Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order. A unit is one
@@ -402,7 +431,7 @@ def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
-    return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run"))
+    return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed"))
 
 
 @cache

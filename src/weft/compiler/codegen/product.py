@@ -81,7 +81,9 @@ def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step for products of a dtype."""
     widths = dict.fromkeys((block.rows, block.columns))
     functions = [pack(block, width) for pack in (_pack_along, _pack_across) for width in widths]
-    functions += [_kernel(block), _step(block, name)]
+    narrow = Block(block.dtype, block.rows, 1, block.vector_bytes)
+    functions += [_kernel(block, "block", block.columns), _kernel(narrow, "narrow_block", block.columns)]
+    functions.append(_step(block, name))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -139,8 +141,9 @@ def _below(L: Lanes, start: str, stop: str) -> str:
     return str((numbers < L.splat(Value(scalar, stop, dtypes.int64))).name)
 
 
-def _kernel(block: Block) -> Function:
-    """Multiply two panels: ``%rows`` by ``%columns`` of the block are stored, or added to what is there."""
+def _kernel(block: Block, name: str, width: int) -> Function:
+    """Multiply two panels, of which the right one is ``width`` wide: ``%rows`` by ``%columns`` of the block are stored,
+    or added to what is there."""
     e = Emitter()
     L, scalar = Lanes(e, block.lanes), Lanes(e, 1)
     type_, dtype = L.type_of(block.dtype), block.dtype
@@ -150,7 +153,7 @@ def _kernel(block: Block) -> Function:
         e.store(type_, L.constant(0.0, dtype).name, slot)
     with e.loop("0", "%inner") as term:
         a = _moved(e, block, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
-        b = _moved(e, block, "%b", e.assign(f"mul i64 {term}, {block.columns}"))
+        b = _moved(e, block, "%b", e.assign(f"mul i64 {term}, {width}"))
         right = [load(L, dtype, Place(b, str(vector * block.lanes), False), None) for vector in range(block.vectors)]
         left = [L.splat(load(scalar, dtype, Place(a, str(row), False), None)) for row in range(block.rows)]
         for (row, vector), slot in sums.items():
@@ -164,7 +167,7 @@ def _kernel(block: Block) -> Function:
     with e.when(e.assign(f"xor i1 {whole}, true")):
         _store_part(block, L, sums)
     parameters = "ptr %a, ptr %b, ptr %c, i64 %stride, i64 %inner, i64 %rows, i64 %columns, i1 %again"
-    return e, e.function("block", parameters, "internal ")
+    return e, e.function(name, parameters, "internal ")
 
 
 def _store_whole(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> None:
@@ -316,7 +319,10 @@ class _StepWriter:
             panel, place = self.moved(self.packed_b, self.times(column, DEPTH)), self.moved(target, column)
             present = self.rest(columns, column, width)
             arguments = f"ptr {self.packed_a}, ptr {panel}, ptr {place}, i64 {stride}, i64 {depth}, i64 {rows}"
-            self.e.emit(f"call void @block({arguments}, i64 {present}, i1 {again})")
+            narrow = self.e.assign(f"icmp sle i64 {present}, {self.block.lanes}")
+            for function, condition in (("narrow_block", narrow), ("block", self.e.assign(f"xor i1 {narrow}, true"))):
+                with self.e.when(condition):
+                    self.e.emit(f"call void @{function}({arguments}, i64 {present}, i1 {again})")
 
 
 def tile_of(dtype: Dtype, extents: tuple[int, int, int]) -> tuple[int, int]:

@@ -1,0 +1,57 @@
+"""``WEFT_DUMP=graph,plan,kernel,llvm``: the stages of compilation on stderr, each as it is made."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+import weft.primitives as p
+from weft.compiler.program import Entry
+from weft.graph.node import describe
+
+STAGES = ("graph", "plan", "kernel", "llvm")
+
+
+def stages_named(text: str) -> frozenset[str]:
+    """The stages in a list that is separated by commas; what is none of them is warned of."""
+    names = dict.fromkeys([part.strip() for part in text.split(",") if part.strip()])
+    unknown = [ascii(name[:40]) for name in names if name not in STAGES]
+    if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        logging.getLogger("weft").warning(
+            "WEFT_DUMP names no stage of the compiler: %s%s. It takes a list of stages, separated by commas, of: %s.",
+            ", ".join(unknown[:5]),
+            more,
+            ", ".join(STAGES),
+        )
+    return frozenset(names).intersection(STAGES)
+
+
+stages = stages_named(os.environ.get("WEFT_DUMP", ""))
+
+
+def show(stage: str, text: str) -> None:
+    """Write the text of a stage to stderr."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"[weft {stage}]\n{text.rstrip()}\n")
+
+
+def graph_text(entries: Sequence[Entry], outputs: Sequence[int]) -> str:
+    """A program, one line per entry: equal operations are there once."""
+    lines = [f"{len(entries)} entries, results {' '.join([f'%{place}' for place in outputs])}"]
+    for place, (primitive, *rest) in enumerate(entries):
+        if primitive is None:
+            number, shape, dtype, strides = rest
+            line = f"input {number} strides {strides} : {describe(shape, dtype)}"
+        elif primitive is p.constant:
+            number, dtype = rest
+            line = f"constant {number} : {describe((), dtype)}"
+        else:
+            params, shape, dtype, sources = rest
+            named = [f"{name}={value}" for name, value in zip(primitive.parameters, params, strict=True)]
+            words = [primitive.name, *[f"%{source}" for source in sources], *named]
+            line = f"{' '.join(words)} : {describe(shape, dtype)}"
+        lines.append(f"  %{place} = {line}")
+    return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""What the steps of a plan are, for whoever reads it: operations, loops, bytes, and what is written.
+
+Nothing here is needed to run a plan, so nothing is kept for it: `Plan.records` plans once more and describes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NamedTuple
+
+import weft.primitives as p
+from weft.compiler.fusion import is_view
+from weft.compiler.kernel import Access, Instruction, Launch, Level
+from weft.graph.node import Node, Shape, describe
+
+
+class Region(NamedTuple):
+    """Places in the memory of ``operand`` that a step touches: ``size`` bytes from byte ``low`` to before ``high``."""
+
+    operand: Node
+    low: int
+    high: int
+    size: int
+
+
+class Target(NamedTuple):
+    """What a step writes: a result of the program, by number, or a temporary (None)."""
+
+    result: int | None
+    node: Node
+
+    def __str__(self) -> str:
+        what = "temporary" if self.result is None else f"result {self.result}"
+        return f"{what} {describe(self.node.shape, self.node.dtype)}"
+
+
+class StepRecord(NamedTuple):
+    """A step of a plan: a fused kernel (with its ``launch``), or a call that computes one node.
+
+    ``operations`` are counted by name, in the order of the program. ``work`` is how often the innermost body runs,
+    ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of the planned graph that are computed
+    here, ``kept`` and ``folded`` the extents of the loops.
+    """
+
+    launch: Launch | None
+    operations: dict[str, int]
+    kept: tuple[int, ...]
+    folded: tuple[int, ...]
+    units: int
+    grain: int
+    work: int
+    arithmetic: int
+    bytes_read: int
+    bytes_written: int
+    targets: tuple[Target, ...]
+    nodes: tuple[Node, ...]
+
+    @property
+    def kind(self) -> str:
+        return "call" if self.launch is None else "kernel"
+
+    @property
+    def name(self) -> str:
+        """The operations, repeated ones with their number: ``multiply (2), add``."""
+        return ", ".join([name if times == 1 else f"{name} ({times})" for name, times in self.operations.items()])
+
+    @property
+    def loops(self) -> str:
+        """The extents of the loops, folded ones in brackets: ``1000x[512]``."""
+        return "x".join([*map(str, self.kept), *[f"[{extent}]" for extent in self.folded]]) or "1"
+
+    @property
+    def text(self) -> str:
+        """The kernel and its extents, or the call."""
+        launch = self.launch
+        if launch is None:
+            (node,) = self.nodes
+            return f"call {node.primitive.name} {node.shape}"
+        return f"{launch.kernel}\n  extents {launch.row_extents} {launch.sweep_extents} {launch.lane_extent}"
+
+
+def kernel_record(
+    launch: Launch, nodes: Iterable[Node], units: int, grain: int, targets: Sequence[Target]
+) -> StepRecord:
+    """The record of a kernel that computes ``nodes``."""
+    order = sorted(nodes, key=lambda node: node.serial)
+    kept, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
+    mode = launch.kernel.lane
+    computing = [node for node in order if not (is_view(node) or p.is_constant(node))]
+    return StepRecord(
+        launch=launch,
+        operations=_counted([node.primitive.name for node in computing or [target.node for target in targets]]),
+        kept=kept + lane if mode == "kept" else kept,
+        folded=folded + lane if mode == "reduced" else folded,
+        units=units,
+        grain=grain,
+        work=launch.work,
+        arithmetic=_arithmetic(launch),
+        bytes_read=bytes_of(_regions(launch, "load")),
+        bytes_written=bytes_of(_regions(launch, "store")),
+        targets=tuple(targets),
+        nodes=tuple(order),
+    )
+
+
+def call_record(
+    node: Node, places: Sequence[tuple[Node, int, Shape]], units: int, grain: int, work: int, target: Target
+) -> StepRecord:
+    """The record of a product; ``places`` are memory, offset and strides of its inputs."""
+    reads = [
+        strided_region(base, offset, source.shape, strides)
+        for source, (base, offset, strides) in zip(node.inputs, places, strict=True)
+    ]
+    return StepRecord(
+        launch=None,
+        operations={node.primitive.name: 1},
+        kept=node.shape,
+        folded=(node.inputs[0].shape[-1],),
+        units=units,
+        grain=grain,
+        work=work,
+        arithmetic=work * (8 if node.dtype.is_complex else 2),
+        bytes_read=bytes_of(reads),
+        bytes_written=node.size * node.dtype.size,
+        targets=(target,),
+        nodes=(node,),
+    )
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    """How often each name occurs, in the order of their first."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def bytes_of(regions: Iterable[Region]) -> int:
+    """How many bytes are in the regions; where several share memory, at most as many as it has from end to end."""
+    total = low = high = size = 0
+    before: Node | None = None
+    for region in sorted(set(regions), key=lambda region: (id(region.operand), region.low)):
+        if region.operand is before and region.low < high:
+            high, size = max(high, region.high), size + region.size
+            continue
+        total += min(size, high - low)
+        before, low, high, size = region
+    return total + min(size, high - low)
+
+
+def strided_region(operand: Node, start: int, extents: Sequence[int], strides: Sequence[int]) -> Region:
+    """What loops of ``extents`` touch; start and strides are in elements."""
+    size = operand.dtype.size
+    low = high = start
+    count = 1
+    for extent, stride in zip(extents, strides, strict=True):
+        distance = max(extent - 1, 0) * stride
+        low, high = low + min(distance, 0), high + max(distance, 0)
+        count *= extent if stride else 1
+    return Region(operand, low * size, (high + 1) * size, count * size)
+
+
+def _regions(launch: Launch, operation: str) -> list[Region]:
+    """What the loads or the stores of a kernel touch. Where places are computed, one for each time that happens."""
+    regions = []
+    for instruction in launch.kernel.instructions:
+        access = instruction.access
+        if access is None or access.operand is None:
+            continue
+        if instruction.operation == operation or (operation == "load" and instruction.combine is not None):
+            regions.append(_region(launch, instruction, access))
+    return regions
+
+
+def _region(launch: Launch, instruction: Instruction, access: Access) -> Region:
+    operand: Node = access.operand
+    if access.computed:
+        whole = operand.size * access.dtype.size
+        return Region(operand, 0, whole, min(whole, access.dtype.size * _times(launch, instruction)))
+    extents = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent]
+    return strided_region(operand, access.offset, extents, [*access.rows, *access.sweeps, access.lane])
+
+
+def _arithmetic(launch: Launch) -> int:
+    """How many scalar operations a kernel stands for; what a pass computes again does not count."""
+    return sum([_times(launch, i) for i in launch.kernel.instructions if i.operation in ("apply", "reduce")])
+
+
+def _times(launch: Launch, instruction: Instruction) -> int:
+    """How many values an instruction has; a reduction, how many it folds."""
+    rows = 1 if instruction.level is Level.KERNEL else launch.row_count
+    sweeps, varying = launch.sweep_extents[: instruction.sweep], instruction.varying
+    if instruction.operation == "reduce":
+        sweeps, varying = launch.sweep_extents, varying or launch.kernel.lane == "reduced"
+    return rows * prod(sweeps) * (launch.lane_extent if varying else 1)

@@ -1,0 +1,383 @@
+"""What a compiled function becomes for some arguments: operations, kernels, memory, and how long each step takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft.compiler.dumps import graph_text
+from weft.compiler.evaluate import caller_stream, plan_of, strides_of_value
+from weft.compiler.plan import Description, Plan
+from weft.compiler.prepared_parts import CALLER
+from weft.compiler.program import Program
+from weft.compiler.records import StepRecord
+from weft.compiler.run import Run
+from weft.compiler.segments import segments_of
+from weft.graph.node import Node, describe, reachable
+from weft.inspection.dot import Drawing, label_of, number_text
+from weft.inspection.files import writable, write_lines
+from weft.inspection.text import microseconds, number_of, percent, rate_text, shortened, size_text, table
+from weft.runtime import recording
+from weft.runtime.devices import LONG_WORK, Stream
+from weft.runtime.memory import View
+from weft.runtime.streams import worker_of
+
+RUNS = 5
+SECONDS = 1.0
+"""So many timed runs are made, or as many as begin in this time; at least one."""
+
+SHOWN_STEPS = 24
+
+
+class ExplainedStep(NamedTuple):
+    """A fused kernel, or a product of matrices that is called, and how long it takes.
+
+    ``operations`` are counted by name. ``loops`` are its extents, folded ones in brackets. Bytes are counted once for
+    each place in memory. ``arithmetic`` is the number of scalar operations. ``writes`` says what it stores, ``text`` is
+    the kernel itself.
+    """
+
+    kind: str
+    operations: dict[str, int]
+    loops: str
+    bytes_read: int
+    bytes_written: int
+    arithmetic: int
+    seconds: float
+    stream: Stream
+    writes: list[str]
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The operations, in the order of the program."""
+        return ", ".join([name if times == 1 else f"{name} ({times})" for name, times in self.operations.items()])
+
+    @property
+    def rate(self) -> str:
+        """Arithmetic per second for a call, bytes per second for a kernel."""
+        if self.kind == "call":
+            return rate_text(self.arithmetic, self.seconds, "GFLOP/s")
+        return rate_text(self.bytes_read + self.bytes_written, self.seconds, "GB/s")
+
+
+class Part(NamedTuple):
+    """What runs on one stream at a time: a program, its plan and what that is made of, and the nodes of the traced
+    graph that it computes."""
+
+    stream: Stream
+    program: Program
+    plan: Plan
+    description: Description
+    wanted: Sequence[Node]
+
+
+class Explanation:
+    """What a compiled function does for arguments of certain shapes; printing it shows about a screen.
+
+    ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` are
+    left of it when equal ones are one. ``graph_before`` and ``graph_after`` show both as text. Sizes are in bytes:
+    ``argument_bytes``, ``result_bytes``, ``temporary_bytes``, and ``unshared_bytes`` that temporaries would take had
+    each its own memory; ``in_place_bytes`` of the results can be where the state was that they replace. ``seconds`` is
+    the sum over all steps.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        names: dict[Node, str],
+        outputs: Sequence[Node],
+        replaced: Sequence[Node],
+        parts: Sequence[Part],
+        times: Sequence[list[float]],
+    ) -> None:
+        self.title = title
+        self._names = names
+        self._parts = parts
+        self._outputs = outputs
+        self.operations = _counted(reachable(outputs))
+        entries = [entry[0] for part in parts for entry in part.program.entries]
+        self.planned_operations = _by_name([x for x in entries if x is not None and x is not p.constant])
+        self.steps = [
+            _explained(record, seconds, part.stream)
+            for part, durations in zip(parts, times, strict=True)
+            for record, seconds in zip(part.description.records, durations, strict=True)
+        ]
+        self.streams = list(dict.fromkeys([part.stream for part in parts]))
+        self.seconds = sum([step.seconds for step in self.steps])
+        given = {node for part in parts for node in part.program.inputs}
+        computed = {node for part in parts for node in part.wanted}.difference(names)
+        self.argument_bytes = sum([_bytes(node) for node in given - computed])
+        self.result_bytes = sum([size for part in parts for size in part.plan.sizes])
+        self.temporary_bytes = max([part.plan.arena for part in parts], default=0)
+        self.in_place_bytes = 0
+        if len(parts) == 1:
+            plan, inputs = parts[0].plan, parts[0].program.inputs
+            self.in_place_bytes = sum([plan.sizes[buffer] for at, buffer in plan.donations if inputs[at] in replaced])
+        self.unshared_bytes = sum([size for part in parts for size in part.description.temporaries])
+
+    @property
+    def kernels(self) -> list[ExplainedStep]:
+        """The fused kernels in order."""
+        return [step for step in self.steps if step.kind == "kernel"]
+
+    @property
+    def calls(self) -> list[ExplainedStep]:
+        """The products of matrices in order."""
+        return [step for step in self.steps if step.kind == "call"]
+
+    @property
+    def peak_bytes(self) -> int:
+        """What arguments, results and temporaries take together."""
+        return self.argument_bytes + self.result_bytes + self.temporary_bytes
+
+    @property
+    def bytes_read(self) -> int:
+        return sum([step.bytes_read for step in self.steps])
+
+    @property
+    def bytes_written(self) -> int:
+        return sum([step.bytes_written for step in self.steps])
+
+    @property
+    def arithmetic(self) -> int:
+        return sum([step.arithmetic for step in self.steps])
+
+    @property
+    def graph_before(self) -> str:
+        """The traced graph, one line per node."""
+        return "\n".join(_node_lines(reachable(self._outputs), self._names))
+
+    @property
+    def graph_after(self) -> str:
+        """What is planned, one line per operation."""
+        return "\n".join([graph_text(part.program.entries, part.plan.wanted) for part in self._parts])
+
+    def to_dot(self, file: Any) -> None:
+        """Write the planned graph in the language of Graphviz, with a frame around each kernel.
+
+        Args:
+            file: a path, or a file opened for writing text.
+        """
+        with writable("explain.to_dot", file) as target:
+            write_lines(target, _drawn(self._parts, self._names, self._outputs).lines())
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *self._operations_text(), "", *self._steps_text(), *self._memory_text()])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _operations_text(self) -> Iterator[str]:
+        before, after = sum(self.operations.values()), sum(self.planned_operations.values())
+        made = [number_of(len(self.kernels), "kernel")]
+        if self.calls:
+            made.append(number_of(len(self.calls), "product of matrices", "products of matrices"))
+        yield f"{number_of(before, 'operation')}, {after:,} when equal ones are merged: {' and '.join(made)}"
+        if len(self.streams) > 1:
+            yield (
+                f"It runs on {len(self.streams)} streams, at the same time where none needs what another computes; "
+                "here the steps were timed one after the other."
+            )
+
+    def _steps_text(self) -> Iterator[str]:
+        if not self.steps:
+            yield "Nothing is computed: the results are arguments or constants, or show them in another way."
+            return
+        numbered = list(enumerate(self.steps))
+        shown = sorted(numbered, key=lambda pair: -pair[1].seconds)[:SHOWN_STEPS]
+        shown.sort(key=lambda pair: pair[0])
+        several = len(self.streams) > 1
+        heads = ["step", "us", "share", "read", "written", "rate", "loops", *(["stream"] if several else [])]
+        rows = [
+            [
+                str(number),
+                microseconds(step.seconds),
+                percent(step.seconds, self.seconds),
+                size_text(step.bytes_read),
+                size_text(step.bytes_written),
+                step.rate,
+                step.loops,
+                *([str(step.stream.index)] if several else []),
+                shortened(step.name),
+            ]
+            for number, step in shown
+        ]
+        yield from table([*heads, "operations"], rows, left=len(heads) - 5)
+        if len(self.steps) > len(shown):
+            rest = self.seconds - sum([step.seconds for _, step in shown])
+            yield (
+                f"... and {number_of(len(self.steps) - len(shown), 'shorter step')}, "
+                f"{percent(rest, self.seconds)} of the time: .steps lists all, .to_dot(file) draws them"
+            )
+        touched = f"{size_text(self.bytes_read)} read, {size_text(self.bytes_written)} written"
+        yield f"in all {microseconds(self.seconds)} us (the sum of medians), {touched}"
+
+    def _memory_text(self) -> Iterator[str]:
+        parts = [
+            f"{size_text(self.argument_bytes)} of arguments and constants",
+            f"{size_text(self.result_bytes)} of results",
+            f"{size_text(self.temporary_bytes)} of temporaries",
+        ]
+        line = f"memory: {' + '.join(parts)}"
+        if self.unshared_bytes > self.temporary_bytes:
+            line += f" ({size_text(self.unshared_bytes)} if they did not share it)"
+        yield f"{line} = {size_text(self.peak_bytes)}"
+        if self.in_place_bytes:
+            in_place = size_text(self.in_place_bytes)
+            yield f"{in_place} of results are written where the state is that they replace, if nobody else holds it"
+
+
+def explain(
+    title: str,
+    names: Sequence[str],
+    placeholders: Sequence[Node],
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    replaced: Sequence[Node] = (),
+) -> Explanation:
+    """Plan the graph from ``placeholders``, which have ``names``, to ``outputs``; time it with the values of
+    ``inputs``. The memory of those ``replaced`` may be that of outputs when the function is called.
+
+    Nothing outside of this function changes: results go to memory of their own and are dropped.
+    """
+    values = {placeholder: _value(node) for placeholder, node in zip(placeholders, inputs, strict=True)}
+    parts: list[Part] = []
+    runs: list[list[View]] = []
+    for stream, wanted in _streams_of(outputs, values):
+        program = Program()
+        program.add(wanted, lambda node: values[node].strides if node in values else strides_of_value(node))
+        plan = plan_of(program, [program.position(node) for node in wanted])
+        views = [values[node] if node in values else _value(node) for node in program.inputs]
+        results = _run(plan, views, program, stream)
+        values.update({node: view for node, view in zip(wanted, results, strict=True) if node not in values})
+        parts.append(Part(stream, program, plan, plan.describe(), wanted))
+        runs.append(views)
+    times = [_times(part, views) for part, views in zip(parts, runs, strict=True)]
+    return Explanation(title, dict(zip(placeholders, names, strict=True)), outputs, replaced, parts, times)
+
+
+def _value(node: Node) -> View:
+    assert node.value is not None
+    return node.value
+
+
+def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple[Stream, Sequence[Node]]]:
+    """What is computed on which stream, in an order that is possible; cut as a call cuts it."""
+    order = [node for node in reachable(outputs) if node.value is None and node not in values]
+    caller = caller_stream()
+    if all(node.stream is None for node in order):
+        return [(caller, outputs)]
+    parts = segments_of(order, outputs, CALLER)
+    return [(caller if stream is CALLER else stream, nodes) for stream, nodes in parts]
+
+
+def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) -> list[View]:
+    run = Run(plan, views, program.constants)
+    if plan.work < LONG_WORK:
+        run.now(stream)
+    else:  # so that an interrupt ends it
+        run.stoppable()
+        worker_of(stream).submit(run.now, run.cancel).wait()
+    return run.results()
+
+
+def _times(part: Part, views: Sequence[View]) -> list[float]:
+    """The median of how long each step takes, in seconds; it has been run before."""
+    if not part.plan.steps.count:
+        return []
+    with recording.recorded() as recorder:
+        end = recording.now() + int(SECONDS * 1e9)
+        for _ in range(RUNS):
+            _run(part.plan, views, part.program, part.stream)
+            if recording.now() > end:
+                break
+    plan = part.plan
+    runs = [run.step_times() for run in recorder.runs if run.plan is plan and run.done == plan.steps.count]
+    return [_median([end - begin for begin, end in step]) / 1e9 for step in zip(*runs, strict=True)]
+
+
+def _median(values: Sequence[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+def _explained(record: StepRecord, seconds: float, stream: Stream) -> ExplainedStep:
+    return ExplainedStep(
+        kind=record.kind,
+        operations=record.operations,
+        loops=record.loops,
+        bytes_read=record.bytes_read,
+        bytes_written=record.bytes_written,
+        arithmetic=record.arithmetic,
+        seconds=seconds,
+        stream=stream,
+        writes=[str(target) for target in record.targets],
+        text=record.text,
+    )
+
+
+def _counted(order: Sequence[Node]) -> dict[str, int]:
+    return _by_name(
+        [x.primitive for x in order if x.value is None and x.primitive is not None and not p.is_constant(x)]
+    )
+
+
+def _by_name(primitives: Sequence[p.Primitive]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for primitive in primitives:
+        counts[primitive.name] = counts.get(primitive.name, 0) + 1
+    return counts
+
+
+def _bytes(node: Node) -> int:
+    return node.size * node.dtype.size
+
+
+def _node_lines(order: Sequence[Node], names: dict[Node, str]) -> Iterator[str]:
+    numbers = {node: number for number, node in enumerate(order)}
+    for node, number in numbers.items():
+        what = label_of(node, names.get(node)).splitlines()
+        words = [what[0], *[f"%{numbers[source]}" for source in node.inputs], *what[1:-1]]
+        yield f"  %{number} = {' '.join(words)} : {what[-1]}"
+
+
+def _drawn(parts: Sequence[Part], names: dict[Node, str], outputs: Sequence[Node]) -> Drawing:
+    """The planned graphs of all parts; a value that one part has from another is drawn once."""
+    drawing = Drawing()
+    given = dict.fromkeys([node for part in parts for node in part.program.inputs])
+    computed = {node for part in parts for node in part.wanted}
+    known = {
+        node: drawing.box(f"{names.get(node, 'constant')}\n{describe(node.shape, node.dtype)}", is_value=True)
+        for node in given
+        if node in names or node not in computed
+    }
+    results = set(outputs)
+    first = 0
+    for part in parts:
+        _draw_part(drawing, part, first, known, results)
+        first += part.plan.steps.count
+    return drawing
+
+
+def _draw_part(drawing: Drawing, part: Part, first: int, known: dict[Node, int], results: set[Node]) -> None:
+    plan = part.description
+    boxes: dict[Node, int] = {}
+    for traced, planned in zip(part.program.inputs, plan.inputs, strict=True):
+        boxes[planned] = known[traced]
+    frames: dict[Node, int] = {}
+    for number, record in enumerate(plan.records, start=first):
+        frame = drawing.frame(f"{record.kind} {number}: {shortened(record.name)}, {record.loops}")
+        frames.update((node, frame) for node in record.nodes if node not in frames)
+    shown = {planned for planned, traced in zip(plan.outputs, part.wanted, strict=True) if traced in results}
+    order = reachable([*plan.outputs, *plan.copies.values()])
+    for node in order:
+        if node not in boxes:
+            label = label_of(node)
+            if p.is_constant(node):
+                label = number_text(part.program.constants[node.params[0]], node)
+            boxes[node] = drawing.box(label, is_result=node in shown, frame=frames.get(node))
+    for node in order:
+        for position in range(len(node.inputs)):
+            drawing.arrow(boxes[plan.source(node, position)], boxes[node])
+    known.update((traced, boxes[planned]) for traced, planned in zip(part.wanted, plan.outputs, strict=True))

@@ -1,0 +1,244 @@
+"""Profiles: what ran while a block was active, summed up by kernel and laid out in time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, TextIO
+
+from weft.compiler.plan import Plan
+from weft.compiler.records import StepRecord
+from weft.graph.location import user_location
+from weft.inspection.files import opened, write_lines
+from weft.inspection.text import (
+    duration_text,
+    microseconds,
+    number_of,
+    percent,
+    rate_text,
+    shortened,
+    size_text,
+    table,
+)
+from weft.inspection.timeline import timeline
+from weft.runtime import recording
+from weft.runtime.forking import fork_safe_lock
+from weft.runtime.streams import drain_all
+
+SHOWN_KERNELS = 12
+
+_lock = fork_safe_lock()
+_active: Profile | None = None
+
+
+class KernelTotal:
+    """A kernel, or a product of matrices, with certain loops: how often it ran, and how long in all.
+
+    Bytes and ``arithmetic`` (the number of scalar operations) are those of one run.
+    """
+
+    def __init__(self, record: StepRecord) -> None:
+        self.kind = record.kind
+        self.name = record.name
+        self.loops = record.loops
+        self.bytes_read = record.bytes_read
+        self.bytes_written = record.bytes_written
+        self.arithmetic = record.arithmetic
+        self.count = 0
+        self.seconds = 0.0
+
+    @property
+    def rate(self) -> str:
+        """Arithmetic per second for a call, bytes per second for a kernel."""
+        if self.kind == "call":
+            return rate_text(self.arithmetic * self.count, self.seconds, "GFLOP/s")
+        return rate_text((self.bytes_read + self.bytes_written) * self.count, self.seconds, "GB/s")
+
+
+def _total_of(record: StepRecord, totals: dict[tuple[Any, ...], KernelTotal]) -> KernelTotal:
+    """The total that a step adds to."""
+    facts = (record.kind, record.name, record.loops, record.bytes_read, record.bytes_written, record.arithmetic)
+    return totals.setdefault(facts, KernelTotal(record))
+
+
+class Profile:
+    """What ran in the block: ``with weft.profile("timeline.json") as profile``; printing it shows the top kernels.
+
+    ``kernels`` are totals, longest first; ``compilation`` has count and seconds of traces, plans and machine code;
+    ``seconds`` is how long the block took.
+    """
+
+    def __init__(self, file: Any = None) -> None:
+        self._file = file
+        self._target: TextIO | None = None
+        self._recorder = recording.Recorder()
+        self._records: dict[int, list[StepRecord]] = {}
+        self._place = ""
+        self._begin: int | None = None
+        self._end: int | None = None
+
+    def __enter__(self) -> Profile:
+        global _active
+        place = user_location()
+        with _lock:
+            if _active is not None:
+                raise RuntimeError(
+                    f"[profile] another profile is active, begun at {_active._place}; there can be one at a time. End "
+                    "it before this one begins, or profile both blocks as one."
+                )
+            if self._begin is not None:
+                raise RuntimeError("[profile] this profile has been used. Make a new one: with weft.profile(...).")
+            if self._file is not None:
+                self._target = opened("profile", self._file)
+            self._place = place
+            try:
+                _active = self
+                self._begin = recording.now()
+                recording.start(self._recorder)
+            except BaseException:  # an interrupt: there will be no `__exit__`
+                self._stop()
+                raise
+        return self
+
+    def _stop(self) -> None:
+        global _active
+        self._end = recording.now()
+        recording.stop(self._recorder)
+        _active = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if _active is not self:  # in a forked child: the file is its parent's
+            return
+        try:
+            if error is None:
+                drain_all()
+        finally:
+            self._stop()
+            self._write()
+
+    def _write(self) -> None:
+        target, self._target = self._target, None
+        if target is None:
+            return
+        try:
+            recorder = self._recorder
+            write_lines(target, timeline(self._begin or 0, recorder.runs, recorder.spans, self._records_of))
+        finally:
+            if target is not self._file:
+                target.close()
+
+    def _records_of(self, plan: Plan) -> list[StepRecord]:
+        """What the steps of a plan are; the plans of runs live as long as this does."""
+        records = self._records.get(id(plan))
+        if records is None:
+            records = self._records[id(plan)] = plan.describe().records
+        return records
+
+    @property
+    def seconds(self) -> float:
+        if self._begin is None:
+            return 0.0
+        return ((self._end or recording.now()) - self._begin) / 1e9
+
+    @property
+    def kernels(self) -> list[KernelTotal]:
+        """What ran, the longest in all first; equal kernels with equal loops are one."""
+        totals: dict[tuple[Any, ...], KernelTotal] = {}
+        by_plan: dict[int, list[KernelTotal]] = {}
+        for run in list(self._recorder.runs):
+            steps = by_plan.get(id(run.plan))
+            if steps is None:
+                steps = by_plan[id(run.plan)] = [_total_of(record, totals) for record in self._records_of(run.plan)]
+            for total, (begin, end) in zip(steps, run.step_times(), strict=False):  # an interrupted run has fewer
+                total.count += 1
+                total.seconds += (end - begin) / 1e9
+        return sorted([total for total in totals.values() if total.count], key=lambda total: -total.seconds)
+
+    @property
+    def compilation(self) -> dict[str, tuple[int, float]]:
+        """How often, and how many seconds in all, functions were traced, programs planned, machine code made or loaded;
+        the last is a part of planning, as a rule."""
+        sums: dict[str, tuple[int, float]] = {}
+        for span in sorted(self._recorder.spans, key=lambda span: span.begin):
+            count, seconds = sums.get(span.kind, (0, 0.0))
+            sums[span.kind] = count + 1, seconds + (span.end - span.begin) / 1e9
+        return sums
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _lines(self) -> Iterator[str]:
+        kernels = self.kernels
+        total = sum([kernel.seconds for kernel in kernels])
+        runs = list(self._recorder.runs)
+        streams = len({run.stream for run in runs})
+        yield (
+            f"{duration_text(self.seconds)}: {number_of(sum([kernel.count for kernel in kernels]), 'step')} of "
+            f"{number_of(len(runs), 'run')} of {number_of(len({id(run.plan) for run in runs}), 'plan')} took "
+            f"{duration_text(total)} on {number_of(streams, 'stream')}"
+        )
+        compilation = [
+            f"{kind} {count:,}x, {duration_text(spent)}" for kind, (count, spent) in self.compilation.items()
+        ]
+        if compilation:
+            yield f"compilation: {'; '.join(compilation)}"
+        if kernels:
+            yield from self._table(kernels[:SHOWN_KERNELS], total)
+        if len(kernels) > SHOWN_KERNELS:
+            rest = sum([kernel.seconds for kernel in kernels[SHOWN_KERNELS:]])
+            more = number_of(len(kernels) - SHOWN_KERNELS, "other")
+            yield f"... and {more}, {percent(rest, total)} of the time: .kernels lists all"
+        if self._recorder.dropped:
+            left_out = number_of(self._recorder.dropped, "step")
+            yield f"not recorded: {left_out} beyond the first {recording.STEP_LIMIT:,}"
+
+    def _table(self, kernels: list[KernelTotal], total: float) -> list[str]:
+        rows = [
+            [
+                duration_text(kernel.seconds),
+                percent(kernel.seconds, total),
+                f"{kernel.count:,}",
+                microseconds(kernel.seconds / kernel.count),
+                size_text(kernel.bytes_read + kernel.bytes_written),
+                kernel.rate,
+                kernel.loops,
+                shortened(kernel.name),
+            ]
+            for kernel in kernels
+        ]
+        return table(["time", "share", "count", "us each", "bytes", "rate", "loops", "operations"], rows, left=2)
+
+
+def profile(file: Any = None) -> Profile:
+    """A block in which everything that runs is recorded, on all threads and streams.
+
+    At its end it waits for what streams are still doing, and writes a timeline for ui.perfetto.dev (or chrome://tracing)
+    if there is a ``file``. Arrays are lazy: evaluate inside of the block what is to be seen there.
+
+    Args:
+        file: a path, or a file opened for writing text.
+
+    Raises:
+        RuntimeError: another profile is active.
+        OSError: the file cannot be written.
+
+    >>> with profile() as recorded:
+    ...     mx.eval(mx.exp(mx.ones((2, 3))))
+    >>> [(kernel.name, kernel.loops, kernel.count) for kernel in recorded.kernels]
+    [('exp', '6', 1)]
+    """
+    return Profile(file)
+
+
+def _after_fork() -> None:
+    """The child records nothing."""
+    global _active
+    _active = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

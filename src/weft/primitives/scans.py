@@ -1,0 +1,168 @@
+"""Scans: every element of a row (the last axis) is made of those before it.
+
+Their shape rules know nothing of extents; how many steps there are is decided when they are planned. A scan of n
+elements is log2(n) steps, each of which joins what is known of twice as many elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft.dtypes import Dtype
+from weft.graph.dims import largest
+from weft.graph.node import Node, Shape
+from weft.primitives.base import Array, Linear, Primitive, Tangent, conjugate_of, plus
+from weft.primitives.batching import move_axis
+from weft.runtime.devices import Stream
+
+
+def reversed_rows(x: Array) -> Array:
+    shape = x.node.shape
+    last = len(shape) - 1
+    return p.slice_(x, starts=(*[0] * last, largest(shape[last] - 1, 0)), sizes=shape, steps=(*[1] * last, -1))
+
+
+def _part(x: Node, start: int, size: int) -> Node:
+    """``size`` elements of each row."""
+    shape = (*x.shape[:-1], size)
+    starts = (*[0] * (x.ndim - 1), start)
+    return Node(p.slice_, (x,), (starts, shape, (1,) * x.ndim), shape, x.dtype, None)
+
+
+def _behind(first: Node, rest: Node) -> Node:
+    """Rows that begin with those of ``first``."""
+    shape = (*first.shape[:-1], first.shape[-1] + rest.shape[-1])
+    return Node(p.concatenate, (first, rest), (first.ndim - 1,), shape, first.dtype, None)
+
+
+def _joined(primitive: Primitive, x: Node, y: Node) -> Node:
+    return Node(primitive, (x, y), (), x.shape, x.dtype, None)
+
+
+def _doubled(primitive: Primitive, x: Node) -> Node:
+    """Every element joined with all before it."""
+    extent, distance = x.shape[-1], 1
+    while distance < extent:
+        rest = extent - distance
+        x = _behind(_part(x, 0, distance), _joined(primitive, _part(x, distance, rest), _part(x, 0, rest)))
+        distance *= 2
+    return x
+
+
+class RunningSum(Linear):
+    """For every element of a row the sum of all up to it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "running_sum",
+            (),
+            lambda x: (x.shape, x.dtype),
+            lambda ct, x: reversed_rows(running_sum(reversed_rows(ct))),
+            lambda x, axis: (running_sum(move_axis(x, axis, 0)), 0),
+        )
+
+    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        return _doubled(p.add, inputs[0])
+
+
+class _Exclusive(Primitive):
+    """A scan of ``rows`` inputs whose result begins with ``neutral``.
+
+    That number is one more input, which a call adds: what is planned can make no constants.
+    """
+
+    rows: int
+    neutral: int
+
+    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+        if len(operands) == self.rows:
+            operands = (*operands, p.full((), self.neutral, operands[0].node.dtype))
+        return super().__call__(*operands, stream=stream)
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        first = inputs[0]
+        if any(node.dtype is not first.dtype for node in inputs):
+            raise TypeError(f"{self.name}: dtypes differ")
+        return first.shape, first.dtype
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        return self(*p.batch_first(inputs[:-1], axes[:-1]), inputs[-1]), 0
+
+    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+        *rows, neutral = inputs
+        if not shape[-1]:
+            return rows[0]
+        ones = (1,) * len(shape)
+        single = Node(p.expand, (neutral,), (tuple(range(len(shape))),), ones, dtype, None)
+        column = (*shape[:-1], 1)
+        first = Node(p.broadcast, (single,), (column,), column, dtype, None)
+        if shape[-1] == 1:
+            return first
+        return _behind(first, self.inclusive([_part(x, 0, shape[-1] - 1) for x in rows]))
+
+    def inclusive(self, rows: list[Node]) -> Node:
+        raise NotImplementedError
+
+
+class ProductsBefore(_Exclusive):
+    """For every element of a row the product of all before it."""
+
+    name = "products_before"
+    rows = 1
+    neutral = 1
+
+    def inclusive(self, rows: list[Node]) -> Node:
+        return _doubled(p.multiply, rows[0])
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        x, t = inputs[0], tangents[0]
+        return None if t is None else recurrence(x, t * output)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        return [_pulled_back(cotangent, inputs[0]) * conjugate_of(output), None]
+
+
+class Recurrence(_Exclusive):
+    """Rows with ``h[0] = 0`` and ``h[i + 1] = a[i] * h[i] + b[i]``, for ``a`` and ``b``."""
+
+    name = "recurrence"
+    rows = 2
+    neutral = 0
+
+    def inclusive(self, rows: list[Node]) -> Node:
+        a, b = rows
+        extent, distance = a.shape[-1], 1
+        while distance < extent:
+            rest = extent - distance
+            factor = _part(a, distance, rest)
+            later = _joined(p.add, _joined(p.multiply, factor, _part(b, 0, rest)), _part(b, distance, rest))
+            b = _behind(_part(b, 0, distance), later)
+            a = _behind(_part(a, 0, distance), _joined(p.multiply, factor, _part(a, 0, rest)))
+            distance *= 2
+        return b
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        a, (of_a, of_b, _) = inputs[0], tangents
+        change = plus(None if of_a is None else of_a * output, of_b)
+        return None if change is None else recurrence(a, change)
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        of_b = _pulled_back(cotangent, inputs[0])
+        return [of_b * conjugate_of(output), of_b, None]
+
+
+def _pulled_back(cotangent: Array, factors: Array) -> Array:
+    """The cotangent of what is added in each step of a recurrence: another one, that runs backwards."""
+    backwards = [reversed_rows(x) for x in (conjugate_of(factors), cotangent)]
+    return reversed_rows(recurrence(*backwards))
+
+
+running_sum = RunningSum()
+products_before = ProductsBefore()
+recurrence = Recurrence()

@@ -1,0 +1,174 @@
+"""Records what runs when. While nobody records, ``recorders`` is empty, and that is all that a run looks at."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from weft.runtime.devices import Stream, cpu, current_stream, default_stream
+from weft.runtime.executor import CLOCK, Executor
+from weft.runtime.forking import fork_safe_lock
+from weft.runtime.steps import StepTable
+from weft.runtime.streams import working_for
+
+STEP_LIMIT = 1_000_000
+SPAN_LIMIT = 100_000
+"""So many steps and spans are kept by one recorder."""
+
+_NANOSECONDS = 1_000_000_000
+
+
+class Thread(NamedTuple):
+    """A thread of Python. Identities are given to other threads later, names need not be different."""
+
+    identity: int
+    name: str
+
+
+class PlanRun(NamedTuple):
+    """One run of a plan, of which ``done`` steps were run. ``times`` holds when each began and ended, in seconds and
+    nanoseconds."""
+
+    plan: Any
+    done: int
+    times: array[int]
+    stream: int
+    thread: Thread
+
+    def step_times(self) -> Iterator[tuple[int, int]]:
+        """Begin and end of each step in nanoseconds."""
+        times = self.times
+        for place in range(0, 4 * self.done, 4):
+            begin = times[place] * _NANOSECONDS + times[place + 1]
+            yield begin, times[place + 2] * _NANOSECONDS + times[place + 3]
+
+
+class Span(NamedTuple):
+    """Anything else that takes time: ``kind`` is trace, plan or machine code. In nanoseconds."""
+
+    kind: str
+    name: str
+    begin: int
+    end: int
+    thread: Thread
+
+
+class Recorder:
+    """What was recorded. Threads append, so it is in no order; ``dropped`` counts steps beyond the limit."""
+
+    def __init__(self) -> None:
+        self.runs: list[PlanRun] = []
+        self.spans: list[Span] = []
+        self.dropped = 0
+        self._steps = 0
+        self._lock = threading.Lock()
+
+    def add_run(self, run: PlanRun) -> None:
+        with self._lock:
+            if self._steps + run.done > STEP_LIMIT:
+                self.dropped += run.done
+                return
+            self._steps += run.done
+            self.runs.append(run)
+
+    def add_span(self, span: Span) -> None:
+        if len(self.spans) < SPAN_LIMIT:
+            self.spans.append(span)
+
+
+recorders: tuple[Recorder, ...] = ()
+_lock = fork_safe_lock()
+
+
+def start(recorder: Recorder) -> None:
+    """Let a recorder see what runs from now on."""
+    global recorders
+    with _lock:
+        recorders = (*recorders, recorder)
+
+
+def stop(recorder: Recorder) -> None:
+    """Let a recorder see nothing more."""
+    global recorders
+    with _lock:
+        recorders = tuple([other for other in recorders if other is not recorder])
+
+
+@contextmanager
+def recorded() -> Iterator[Recorder]:
+    """Record what all threads run while the block runs."""
+    recorder = Recorder()
+    start(recorder)
+    try:
+        yield recorder
+    finally:
+        stop(recorder)
+
+
+def now() -> int:
+    """The clock of all records, in nanoseconds."""
+    return time.clock_gettime_ns(CLOCK)
+
+
+def this_thread() -> Thread:
+    return Thread(threading.get_ident(), threading.current_thread().name)
+
+
+_NOT_RECORDED = nullcontext()
+
+
+def span(kind: str, name: str) -> AbstractContextManager[None]:
+    """A block whose time is recorded, if anybody records."""
+    return _OpenSpan(kind, name) if recorders else _NOT_RECORDED
+
+
+class _OpenSpan:
+    __slots__ = ("_begin", "_kind", "_name")
+
+    def __init__(self, kind: str, name: str) -> None:
+        self._kind, self._name = kind, name
+
+    def __enter__(self) -> None:
+        self._begin = now()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        done = Span(self._kind, self._name, self._begin, now(), this_thread())
+        for recorder in recorders:
+            recorder.add_span(done)
+
+
+def run(executor: Executor, plan: Any, steps: StepTable, table: int, state: int, stream: Stream | None) -> int:
+    """Run the steps of a plan, as `Executor.run` does, with a clock.
+
+    ``stream`` is the one that the run belongs to; None for that of this thread.
+    """
+    listening = recorders
+    times = array("q", bytes(32 * steps.count))
+    done = executor.run_timed(steps.address, steps.count, table, state, times.buffer_info()[0])
+    record = PlanRun(plan, done, times, _index_of(stream), this_thread())
+    for recorder in listening:
+        recorder.add_run(record)
+    return done
+
+
+def _index_of(stream: Stream | None) -> int:
+    if stream is not None:
+        return stream.index
+    worker = working_for()
+    return worker if worker is not None else (current_stream() or default_stream(cpu)).index
+
+
+def _after_fork() -> None:
+    """A child records nothing: the file of a profile is its parent's."""
+    global recorders
+    recorders = ()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

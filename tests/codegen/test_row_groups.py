@@ -1,0 +1,113 @@
+"""What works on rows is one kernel that reads its inputs once and keeps nothing in memory, and so is its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+import weft.nn as nn
+from weft.compiler import evaluate
+from weft.compiler.plan import Plan
+
+ROWS, COLUMNS = 64, 300
+
+
+def normal(*shape: int, seed: int = 0) -> mx.array:
+    x = mx.array(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+    mx.eval(x)
+    return x
+
+
+SCALE, SHIFT = normal(COLUMNS, seed=1), normal(COLUMNS, seed=2)
+CLASSES = mx.array(np.random.default_rng(3).integers(0, COLUMNS, ROWS))
+mx.eval(CLASSES)
+
+
+def layer_norm(x: mx.array) -> mx.array:
+    centered = x - x.mean(-1, keepdims=True)
+    return centered * mx.rsqrt(centered.square().mean(-1, keepdims=True) + 1e-5) * SCALE + SHIFT
+
+
+def softmax(x: mx.array) -> mx.array:
+    e = mx.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
+    "softmax": lambda x: mx.softmax(x, axis=-1),
+    "softmax in plain operations": softmax,
+    "log-sum-exp": lambda x: mx.logsumexp(x, axis=-1),
+    "log-sum-exp in plain operations": lambda x: mx.log(mx.exp(x - x.max(-1, keepdims=True)).sum(-1)) + x.max(-1),
+    "log-softmax": lambda x: nn.log_softmax(x, axis=-1),
+    "cross entropy": lambda x: nn.losses.cross_entropy(x, CLASSES),
+    "layer norm": layer_norm,
+    "RMS norm": lambda x: x * mx.rsqrt(x.square().mean(-1, keepdims=True) + 1e-5) * SCALE,
+    "variance": lambda x: mx.var(x, axis=-1),
+    "nn.LayerNorm": nn.LayerNorm(COLUMNS),
+    "nn.RMSNorm": nn.RMSNorm(COLUMNS),
+}
+
+
+def planned(function: Callable[[mx.array], mx.array], x: mx.array) -> Plan:
+    evaluate._plans.clear()
+    mx.eval(mx.compile(lambda x: function(x))(x))
+    return list(evaluate._plans.values())[-1]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_rows_are_one_kernel(name: str) -> None:
+    function, x = FUNCTIONS[name], normal(ROWS, COLUMNS)
+    plan = planned(function, x)
+    assert (plan.steps.count, plan.arena) == (1, 0), str(plan)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_of_rows_are_one_kernel(name: str) -> None:
+    function, x = FUNCTIONS[name], normal(ROWS, COLUMNS)
+    cotangent = normal(*function(x).shape, seed=4)
+    plan = planned(lambda x: mx.vjp(function, [x], [cotangent])[1][0], x)
+    assert (plan.steps.count, plan.arena) == (1, 0), str(plan)
+    plan = planned(lambda x: mx.grad(lambda x: function(x).sum())(x), x)
+    assert (plan.steps.count, plan.arena) == (1, 0), str(plan)
+
+
+def distances(x: mx.array) -> mx.array:
+    return ((x[:, None] - x[None]) ** 2).sum(-1)
+
+
+def test_broadcasting_before_a_reduction_takes_no_memory() -> None:
+    count, dimensions = 400, 8
+    x = normal(count, dimensions)
+    plan = planned(distances, x)
+    assert (plan.steps.count, plan.arena) == (1, 0), str(plan)
+    exact = ((np.array(x)[:, None].astype(np.float64) - np.array(x)[None]) ** 2).sum(-1)
+    np.testing.assert_allclose(np.array(distances(x)), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_nor_does_its_gradient() -> None:
+    count, dimensions = 400, 8
+    x, cotangent = normal(count, dimensions), normal(count, count, seed=1)
+    gradient = mx.compile(lambda x: mx.vjp(distances, [x], [cotangent])[1][0])
+    mx.eval(gradient(x))
+    mx.reset_peak_memory()
+    held = mx.get_active_memory()
+    found = gradient(x)
+    mx.eval(found)
+    assert mx.get_peak_memory() - held < count * count * dimensions * 4 / 2
+    values, weights = np.array(x).astype(np.float64), np.array(cotangent).astype(np.float64)
+    differences = values[:, None] - values[None]
+    exact = 2 * ((weights + weights.T)[:, :, None] * differences).sum(1)
+    np.testing.assert_allclose(np.array(found), exact, rtol=1e-4, atol=1e-3)
+
+
+def test_a_broadcast_number_is_no_array_of_a_compiled_function() -> None:
+    def f(x: mx.array) -> mx.array:
+        return x * mx.full((1 << 10, 1 << 10), 2.0)
+
+    held = mx.get_active_memory()
+    result = mx.compile(f)(mx.ones((1 << 10, 1 << 10)))
+    mx.eval(result)
+    assert mx.get_active_memory() - held <= result.nbytes + (1 << 16)
