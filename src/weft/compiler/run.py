@@ -15,6 +15,7 @@ from weft.runtime.devices import Stream
 from weft.runtime.executor import executor
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import State, Table
+from weft.runtime.streams import under_way
 
 # The state of runs that nobody can stop.
 _UNSTOPPED = State()
@@ -73,9 +74,13 @@ class Run:
 
     def place(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
-        with self._lock:
-            if self._table is None:
-                self._take_memory(ended)
+        under_way.append(self)
+        try:
+            with self._lock:
+                if self._table is None:
+                    self._take_memory(ended)
+        finally:
+            under_way.remove(self)
 
     def now(self, stream: Stream | None = None) -> None:
         """Run on this thread, after what the inputs wait for; for ``stream``, if that is not the one of the thread."""
@@ -120,9 +125,13 @@ class Run:
     def wait(self) -> None:
         """Run, if that has not happened."""
         self.place()
-        with self._lock:
-            if self._state.steps_run != self._plan.steps.count:
-                self.now()
+        under_way.append(self)
+        try:
+            with self._lock:
+                if self._state.steps_run != self._plan.steps.count:
+                    self.now()
+        finally:
+            under_way.remove(self)
         for view in self._promised:
             view.event = None
 

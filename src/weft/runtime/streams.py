@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from weft.errors import EvaluationError
 from weft.runtime.devices import Stream
@@ -236,10 +237,27 @@ def clear_streams() -> None:
         raise first
 
 
+class UnderWay(Protocol):
+    """What a thread is in the middle of, and others may wait for."""
+
+    def wait(self) -> None: ...
+
+
+under_way: list[UnderWay] = []
+FORK_PATIENCE = 1000
+
+
 def _before_fork() -> None:
-    """A child has none of the threads: what is queued is computed before there is one."""
+    """A child has none of the threads: what is queued is computed before there is one, and nothing that others may
+    wait for is half done. Threads may begin more of that all the time, so many are waited for."""
     for worker in _workers():
         worker.drain()
+    for _ in range(FORK_PATIENCE):
+        try:
+            found = under_way[0]
+        except IndexError:
+            return
+        found.wait()
 
 
 def _after_fork() -> None:

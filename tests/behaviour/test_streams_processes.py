@@ -1,0 +1,212 @@
+"""Forks and the end of the interpreter, while streams and other threads are busy."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from tests.behaviour.checks import run_python
+
+forks = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    pytest.mark.skipif(sys.platform == "darwin", reason="system libraries there do not survive a fork"),
+]
+
+FORK = """
+    import os, signal, threading, warnings
+
+    last_before_fork = []
+    os.register_at_fork(before=lambda: [call() for call in last_before_fork])
+
+    import weft.core as mx
+
+    warnings.simplefilter("ignore")  # newer Pythons warn of forks with threads
+
+
+    def in_child(work):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            ok = False
+            try:
+                ok = work()
+            finally:
+                os._exit(0 if ok else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+    def busy(x, rounds, stream=None):
+        for _ in range(rounds):
+            x = mx.multiply(mx.matmul(mx.sin(x, stream=stream), x, stream=stream), 1e-2, stream=stream)
+        return x
+"""
+
+
+def run_forking(program: str) -> str:
+    return run_python(FORK + program)
+
+
+class TestFork:
+    pytestmark = forks
+
+    def test_while_streams_are_busy(self) -> None:
+        """The child has the values that were on their way, compiled or not, and goes on with all streams."""
+        program = """
+    streams = [mx.new_stream(mx.cpu) for _ in range(3)]
+    compiled = mx.compile(lambda x: busy(x, 3))
+    x = mx.ones((300, 300)) * 0.1
+    expected = [(busy(x, 5) + k).tolist() for k in range(3)] + [compiled(x).tolist()]
+    for _ in range(5):
+        results = [mx.add(busy(x, 5, stream), k, stream=stream) for k, stream in enumerate(streams)]
+        mx.async_eval(results)
+        with mx.stream(streams[0]):
+            results.append(compiled(x))
+
+        def work():
+            more = mx.add(results[0], 1, stream=streams[1])
+            mx.async_eval(more)
+            mx.synchronize(streams[1])
+            return [r.tolist() for r in results] == expected and mx.array_equal(more, results[0] + 1).item()
+
+        print(in_child(work), [r.tolist() for r in results] == expected)
+    """
+        assert run_forking(program) == "0 True\n" * 5
+
+    def test_from_another_thread(self) -> None:
+        program = """
+    codes = []
+    x = mx.ones((300, 300))
+
+
+    def fork():
+        codes.append(in_child(lambda: busy(x, 2).shape == (300, 300) and (x + 1).sum().item() == 180000))
+
+
+    mx.async_eval(busy(x, 10))
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    print(codes)
+    """
+        assert run_forking(program) == "[0]\n"
+
+    def test_a_value_that_was_lost_says_so(self) -> None:
+        """What another thread queues at the moment of the fork is not computed in the child."""
+        program = """
+    from weft.runtime.streams import Event
+
+    x = mx.ones((3,)) + 1
+    mx.eval(x)
+    event = Event()
+    stream = mx.new_stream(mx.cpu)
+    y = mx.add(x, 1, stream=stream)
+    last_before_fork += [lambda: setattr(x.node.value, "event", event), lambda: mx.async_eval(y)]
+
+
+    def work():
+        try:
+            y.tolist()
+        except RuntimeError as error:
+            print(error, flush=True)
+        return True
+
+
+    code = in_child(work)
+    event.finish()
+    print(code, y.tolist())
+    """
+        first, second = run_forking(program).splitlines()
+        assert "forked" in first
+        assert "mx.synchronize()" in first
+        assert second == "0 [3.0, 3.0, 3.0]"
+
+
+LEAVE = """
+    import faulthandler, sys, threading, time
+    import weft.core as mx
+
+    faulthandler.dump_traceback_later(40, exit=True)
+    mx.set_cache_limit(0)
+    streams = [mx.new_stream(mx.cpu) for _ in range(3)]
+    x = mx.ones((400, 400)) * 0.1
+
+
+    def busy(x, rounds, stream=None):
+        for _ in range(rounds):
+            x = mx.multiply(mx.matmul(mx.sin(x, stream=stream), x, stream=stream), 1e-2, stream=stream)
+        return x
+
+
+    mx.eval(x, busy(x, 1))
+"""
+
+LEAVING = {
+    "one graph on three streams": "mx.async_eval([busy(x, 40, stream) for stream in streams])",
+    "many graphs": """
+    for stream in streams:
+        y = x
+        for _ in range(15):
+            y = busy(y, 1, stream)
+            mx.async_eval(y)
+    del y
+    """,
+    "a chain over streams": """
+    y = x
+    for k in range(40):
+        y = busy(y, 1, streams[k % 3])
+    mx.async_eval(y)
+    """,
+    "compiled": """
+    f = mx.compile(lambda x: busy(x, 10))
+    for stream in streams:
+        with mx.stream(stream):
+            results = [f(x) for _ in range(5)]
+    """,
+    "a daemon thread": """
+    def work():
+        while True:
+            mx.eval(busy(x, 1))
+            mx.async_eval(busy(x, 2, streams[0]))
+
+
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.05)
+    """,
+    "a thread that finishes its work": """
+    def work():
+        time.sleep(0.05)
+        y = busy(x, 5, streams[1])
+        mx.async_eval(y)
+        assert y.shape == (400, 400)
+        mx.eval(y)
+
+
+    threading.Thread(target=work).start()
+    """,
+    "an exit function that computes": """
+    import atexit
+
+    mx.async_eval(busy(x, 40, streams[0]))
+    atexit.register(lambda: print((x * 0 + 2).sum().item()))
+    """,
+    "an exception": """
+    mx.async_eval([busy(x, 40, stream) for stream in streams])
+    sys.exit(0)
+    """,
+}
+
+
+@pytest.mark.parametrize("delay", [0, 0.01])
+@pytest.mark.parametrize("name", LEAVING)
+def test_leaving_while_work_is_queued(name: str, delay: float) -> None:
+    out = run_python(f"{LEAVE}\n    {LEAVING[name].strip()}\n    time.sleep({delay})\n")
+    assert out in ("", "320000.0\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEAVING)
+def test_leaving_many_times(name: str) -> None:
+    for delay in range(40):
+        run_python(f"{LEAVE}\n    {LEAVING[name].strip()}\n    time.sleep({delay / 1000})\n")
