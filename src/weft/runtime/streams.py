@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from weft.errors import EvaluationError
 from weft.runtime.devices import Stream
 from weft.runtime.forking import fork_safe_lock
 
@@ -24,11 +23,12 @@ Cancel = Callable[[], None]
 class Event:
     """Something that will have happened, or failed: then waiting raises its error."""
 
-    __slots__ = ("_cancel", "_happened", "done", "error", "noticed")
+    __slots__ = ("_cancel", "_happened", "_resume", "done", "error", "noticed")
 
     def __init__(self, cancel: Cancel | None = None) -> None:
         self._happened = threading.Event()
         self._cancel = cancel
+        self._resume: Callable[[], None] | None = None
         self.done = False
         self.error: BaseException | None = None
         self.noticed = False
@@ -62,19 +62,14 @@ class Event:
     def join(self) -> None:
         """Block until it has happened or failed."""
         if not self.done:
+            if self._resume is not None:
+                self._resume()
             self._happened.wait()
 
-    def lose(self) -> None:
-        """In a forked child: what is not done never will be. Threads of the parent may hold the locks of the event."""
-        if not self.done:
-            self._happened = threading.Event()
-            self.finish(EvaluationError(_LOST))
-
-
-_LOST = (
-    "the process was forked while this value was being computed, and its computation goes on in the parent only. "
-    "Call mx.synchronize() before os.fork()."
-)
+    def begin_again(self, resume: Callable[[], None]) -> None:
+        """In a forked child: it happens after ``resume`` was called. Threads of the parent may hold the old locks."""
+        self._happened = threading.Event()
+        self._resume = resume
 
 
 class _Local(threading.local):
@@ -124,12 +119,27 @@ class Worker:
         """Queue ``task``; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
         event = Event(cancel)
         with self._lock:
-            if not self._running:
-                threading.Thread(target=self._work, name=f"weft stream {self._index}", daemon=True).start()
-                self._running = True
+            self._start()
             self._tasks.append((task, event))
         self._wake.put(None)
         return event
+
+    def _start(self) -> None:
+        if not self._running:
+            threading.Thread(target=self._work, name=f"weft stream {self._index}", daemon=True).start()
+            self._running = True
+
+    def _resume(self) -> None:
+        with self._lock:
+            self._start()
+        self._wake.put(None)
+
+    def inherit(self, parent: Worker) -> None:
+        """In a forked child: take over what is not done, and do it when somebody waits for it."""
+        for task, event in parent._tasks:
+            if not event.done:
+                event.begin_again(self._resume)
+                self._tasks.append((task, event))
 
     def _work(self) -> None:
         _local.stream = self._index
@@ -176,11 +186,6 @@ class Worker:
         """Ask everything queued to end early."""
         for _, event in list(self._tasks):
             event.cancel()
-
-    def lose(self) -> None:
-        """In a forked child: no thread works on the tasks any more."""
-        for _, event in list(self._tasks):
-            event.lose()
 
 
 def _nothing() -> None:
@@ -262,10 +267,13 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     """Streams start anew in a child. Other threads may have queued more since `_before_fork`."""
-    for stream in list(_used):
-        stream.worker.lose()
-        stream.worker = None
+    used = list(_used)
     _used.clear()
+    under_way.clear()
+    for stream in used:
+        parent, stream.worker = stream.worker, None
+        if not parent.idle:
+            worker_of(stream).inherit(parent)
 
 
 def _at_exit() -> None:

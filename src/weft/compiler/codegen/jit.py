@@ -18,7 +18,8 @@ from weft.runtime import machine_code
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.machine_code import Image
 
-_lock = fork_safe_lock()
+# LLVM has locks of its own, which a child would find closed for ever.
+_lock = fork_safe_lock(waited_for=True)
 
 
 class CodeGenerationError(RuntimeError):
