@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 import weft.core as mx
 from tests.behaviour.checks import assert_same_bits, run_python
 from tests.behaviour.gates import Gate, is_there
+from weft.runtime.memory import Buffer
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
@@ -232,3 +234,35 @@ def test_any_thread_may_use_any_stream() -> None:
 
     for stream in (mx.new_stream(mx.cpu), mx.new_thread_unsafe_stream(mx.cpu)):
         assert in_threads(3, partial(successor, stream)) == [1, 2, 3]
+
+
+def test_blocks_of_memory_are_handed_out_once() -> None:
+    """Blocks are taken and given back without a lock, while others clear the cache: every byte is accounted for."""
+    mx.clear_cache()
+    active = mx.get_active_memory()
+
+    def work(number: int) -> int:
+        held: list[tuple[Buffer, int]] = []
+        wrong = 0
+        for step in range(3000):
+            size, label = 1 + (step * 7 + number) % 200, number * 10_000 + step
+            buffer = Buffer(8 * size)
+            words = (ctypes.c_uint64 * size).from_address(buffer.address)
+            words[0] = words[size - 1] = label
+            held.append((buffer, label))
+            if len(held) > 20:
+                first, expected = held.pop(step % 20)
+                wrong += ctypes.c_uint64.from_address(first.address).value != expected
+            if step % 100 == 0:
+                mx.clear_cache()
+        return wrong
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert in_threads(4, work) == [0] * 4
+    finally:
+        sys.setswitchinterval(before)
+    assert mx.get_active_memory() == active
+    mx.clear_cache()
+    assert mx.get_cache_memory() == 0

@@ -9,11 +9,11 @@ from typing import Any
 import weft.primitives as p
 from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run
+from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
 from weft.dtypes import float32
 from weft.graph import tracing
-from weft.graph.node import Node, Placeholder, leaf
+from weft.graph.node import Node, leaf, serial_of
 from weft.runtime.devices import LONG_WORK as LONG_WORK
 from weft.runtime.devices import Stream, current_stream, default_stream
 from weft.runtime.devices import cpu as cpu_type
@@ -79,19 +79,21 @@ def settle(node: Node) -> None:
 
 
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
-    order = _unevaluated(pending)
     caller = caller_stream()
-    streams = {node.stream or caller for node in [*pending, *[node for node in order if node.inputs]]}
-    if len(streams) <= 1:
-        del order  # `_kept` counts references
-        _submit(pending, next(iter(streams), caller), LONG_WORK if wait else 0)
-        return
     with _graph_lock:
-        segments = segments_of(order, pending, caller)
-    del order
+        work = _Work(pending)
+        streams = {stream or caller for stream in work.program.streams}
+        if len(streams) > 1:
+            del work  # it refers to nodes
+            segments = segments_of(_unevaluated(pending), pending, caller)
+    if len(streams) == 1:
+        work.submit(streams.pop(), LONG_WORK if wait else 0)
+        return
     while segments:
         stream, nodes = segments.pop(0)
-        _submit(nodes, stream, SHORT_WORK)
+        with _graph_lock:
+            work = _Work(nodes)
+        work.submit(stream, SHORT_WORK)
 
 
 def caller_stream() -> Stream:
@@ -104,14 +106,11 @@ def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
     stack = list(outputs)
     seen = set(stack)
     while stack:
-        node = stack.pop()
-        if isinstance(node, Placeholder):
-            raise tracing.no_value(node, node, "evaluate")
-        for source in node.inputs:
+        for source in stack.pop().inputs:
             if source.value is None and source not in seen:
                 seen.add(source)
                 stack.append(source)
-    return sorted(seen, key=lambda node: node.serial)
+    return sorted(seen, key=serial_of)
 
 
 def strides_of_value(node: Node) -> tuple[int, ...] | None:
@@ -119,48 +118,51 @@ def strides_of_value(node: Node) -> tuple[int, ...] | None:
     return None if node.value is None else node.value.strides
 
 
-def _submit(nodes: Sequence[Node], stream: Stream, at_once: int) -> None:
-    """Evaluate nodes that only need values and nodes of the same stream.
+class _Work:
+    """Nodes to evaluate that only need values and nodes of the same stream. Made while the graph is locked."""
 
-    Less work than ``at_once`` is done by this thread, if the stream has nothing else to do and, unless that is
-    `LONG_WORK`, nothing has to be waited for.
-    """
-    with _graph_lock:
-        program = Program()
+    __slots__ = ("_inputs", "_nodes", "_outputs", "program")
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.program = program = Program()
         program.add(nodes, strides_of_value)
-        kept = _kept(program, nodes)
-        places = [program.position(node) for node in kept]
-        views: list[Any] = [node.value for node in program.inputs]
-    plan = plan_of(program, places)
-    if plan.work < at_once and is_idle(stream) and (at_once == LONG_WORK or _arrived(views)):
-        if plan.donations and _submit_donating(program, plan, views, kept):
-            return
-        run = Run(plan, views, program.constants)
-        run.now(stream)
-        _publish(kept, run.results(), None)
-        return
-    _publish_later(kept, Run(plan, views, program.constants).stoppable(), stream)
+        self._nodes = kept = _kept(program, nodes)
+        self._outputs = [program.position(node) for node in kept]
+        self._inputs: list[Any] = [node.value for node in program.inputs]
+
+    def submit(self, stream: Stream, at_once: int) -> None:
+        """Evaluate on a stream.
+
+        Less work than ``at_once`` is done by this thread, if the stream has nothing else to do and, unless that is
+        `LONG_WORK`, nothing has to be waited for.
+        """
+        program, views, nodes = self.program, self._inputs, self._nodes
+        plan = plan_of(program, self._outputs)
+        if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or _arrived(views)):
+            _publish_later(nodes, Run(plan, views, program.constants), stream)
+        elif not plan.donations or not self._submit_donating(plan):
+            _publish(nodes, run_now(plan, views, program.constants, stream), None)
+
+    def _submit_donating(self, plan: Plan) -> bool:
+        """Run in the memory of inputs that end, if there are any.
+
+        Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has
+        to wait for this run, for what they are made of is overwritten.
+        """
+        program = self.program
+        with _graph_lock:
+            ended = _ended(program, plan)
+            if not ended:
+                return False
+            run = Run(plan, self._inputs, program.constants, ended)
+            _publish(self._nodes, run.promised(), None)
+        run.wait()
+        return True
 
 
 def _arrived(views: Sequence[Any]) -> bool:
     events = [view.event for view in views]
     return all(event is None or event.done for event in events)
-
-
-def _submit_donating(program: Program, plan: Plan, views: Sequence[Any], kept: Sequence[Node]) -> bool:
-    """Run in the memory of inputs that end, if there are any.
-
-    Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has to
-    wait for this run, for what they are made of is overwritten.
-    """
-    with _graph_lock:
-        ended = _ended(program, plan)
-        if not ended:
-            return False
-        run = Run(plan, views, program.constants, ended).stoppable()
-        _publish(kept, run.promised(), None)
-    run.wait()
-    return True
 
 
 def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
@@ -195,15 +197,12 @@ def _own_references() -> int:
 
 
 def _ended(program: Program, plan: Plan) -> list[int]:
-    """The inputs whose memory outputs may take, and that only the evaluated graph refers to."""
-    if tracing.is_tracing() or any(node.primitive is p.marked_call for node in program.references):
+    """The inputs whose memory outputs may take, and that only the evaluated graph refers to: nobody else refers to them
+    or to their memory."""
+    ended = [number for number, _ in plan.donations if _outer_references(program, number) == _UNUSED]
+    if not ended or tracing.is_tracing() or any(node.primitive is p.marked_call for node in program.references):
         return []
-    return [number for number, _ in plan.donations if _is_unused(program, number)]
-
-
-def _is_unused(program: Program, number: int) -> bool:
-    """Whether nobody but the program refers to an input, or to its memory."""
-    return _outer_references(program, number) == _UNUSED
+    return ended
 
 
 def _outer_references(program: Program, number: int) -> tuple[int, int, int]:
@@ -230,12 +229,12 @@ def _unused_references() -> tuple[int, int, int]:
 
 def _publish(nodes: Sequence[Node], views: Sequence[View], event: Event | None) -> None:
     with _graph_lock:
-        for node, view in zip(nodes, views, strict=True):
+        for node, view in zip(nodes, views):  # noqa: B905  # `strict` takes its time
             if event is not None:
                 view.event = event
             if node.value is None:
                 node.value = view
-        tracing.release(list(nodes))
+        tracing.release(nodes)
 
 
 def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:

@@ -10,7 +10,7 @@ from weft.compiler.run import Run, execute, view_of_input
 from weft.graph.node import Node, leaf
 from weft.runtime.devices import Stream, current_stream
 from weft.runtime.memory import Buffer, View, size_class
-from weft.runtime.steps import Table
+from weft.runtime.steps import FIRST, Table
 from weft.runtime.streams import is_idle, worker_of
 
 
@@ -35,8 +35,10 @@ class Prepared:
         self._sources = [numbers.get(node, node) for node in program.inputs]
         self._constants = program.constants
         self._avals = [(node.shape, node.dtype) for node in outputs]
-        self._places = [(place, source) for place, source in enumerate(self._sources) if isinstance(source, int)]
-        first = len(self._sources)
+        self._places = [
+            (FIRST + place, source) for place, source in enumerate(self._sources) if isinstance(source, int)
+        ]
+        first = FIRST + len(self._sources)
         self._blocks = [(first + number, size, size_class(size)) for number, size in enumerate(plan.sizes)]
         self._arena_place = first + len(plan.sizes)
         self._tables: list[Table] = []
@@ -48,7 +50,7 @@ class Prepared:
         captured = [source for source in self._sources if not isinstance(source, int)]
         evaluate(captured)
         fixed = [0 if isinstance(source, int) else source.value.address for source in self._sources]  # type: ignore[union-attr]  # they have values
-        return Table([*fixed, *[0] * (len(self._blocks) + 1), *self._constants])
+        return Table(self._plan.steps, [*fixed, *[0] * (len(self._blocks) + 1), *self._constants])
 
     def run(self, inputs: Sequence[Node]) -> list[Node]:
         """New nodes with the values of the outputs, computed on the caller's stream."""
@@ -82,7 +84,7 @@ class Prepared:
         execute(plan, table)
         self._tables.append(table)
         results = []
-        for output, (shape, dtype) in zip(plan.outputs, self._avals, strict=True):
+        for output, (shape, dtype) in zip(plan.outputs, self._avals):  # noqa: B905  # `strict` takes its time
             if output.from_input:
                 view = view_of_input(self._view_of(output.number, inputs), output)
             else:
@@ -96,19 +98,19 @@ class Prepared:
         stream = caller_stream()
         if self._plan.work >= stream.work_at_once or not is_idle(stream):
             return self.run_later(inputs, stream), None
-        run = Run(self._plan, self._views(inputs), self._constants, deferred=True).stoppable()
+        run = Run(self._plan, self._views(inputs), self._constants, deferred=True)
         return run.promise(self._avals), run
 
     def finish(self, run: Run, ended: Collection[int]) -> None:
         """Compute what was promised, in the memory of the ``ended`` inputs."""
-        run.place([place for place, source in self._places if source in ended])
+        run.place([place - FIRST for place, source in self._places if source in ended])
         run.wait()
 
     def run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
         """New nodes whose values come when the worker of the stream has computed them."""
         worker = worker_of(stream)
         worker.make_room()
-        run = Run(self._plan, self._views(inputs), self._constants).stoppable()
+        run = Run(self._plan, self._views(inputs), self._constants)
         results = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
         event = worker.submit(run.now, run.cancel)
         for node in results:

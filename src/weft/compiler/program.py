@@ -12,27 +12,39 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft.graph.node import Node, Placeholder, Shape
+from weft.graph.node import Node, Placeholder, Shape, serial_of
+from weft.graph.tracing import no_value
+from weft.runtime.devices import Stream
 
 Entry = tuple[Any, ...]
 
-_WITHOUT_STEP = (p.constant, p.marked_call)
-
 
 class Program:
-    """``entries`` are the steps, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in it.
+    """``entries`` are the steps, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in it,
+    ``streams`` those that its nodes name.
 
     An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape,
     dtype, strides)``, for a constant ``(p.constant, number, dtype)``.
     """
 
-    __slots__ = ("_constant_places", "_marks", "_nodes", "_places", "constants", "entries", "inputs", "references")
+    __slots__ = (
+        "_constant_places",
+        "_marks",
+        "_nodes",
+        "_places",
+        "constants",
+        "entries",
+        "inputs",
+        "references",
+        "streams",
+    )
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.inputs: list[Node] = []
         self.constants: list[int] = []
         self.references: dict[Node, int] = {}
+        self.streams: set[Stream | None] = set()
         self._places: dict[Entry, int] = {}
         self._constant_places: dict[tuple[int, Any], int] = {}
         self._nodes: dict[Node, int] = {}
@@ -43,11 +55,21 @@ class Program:
 
     def add(self, outputs: Iterable[Node], strides_of: Any) -> None:
         """Append everything that ``outputs`` need. ``strides_of`` gives the strides of a node that has a value, else
-        None."""
+        None.
+
+        Raises:
+            TraceError: a placeholder has no value.
+        """
         outputs = list(outputs)
         for node in self._needed(outputs, strides_of):
             primitive = node.primitive
-            if primitive in _WITHOUT_STEP or strides_of(node) is not None:
+            if primitive is p.constant:
+                continue
+            if primitive is None:
+                assert isinstance(node, Placeholder)
+                raise no_value(node, node, "evaluate")
+            self.streams.add(node.stream)
+            if primitive is p.marked_call:
                 continue
             source = primitive.alias(node)
             if source is not None:
@@ -56,6 +78,7 @@ class Program:
                 self._add_step(node, strides_of)
         for node in outputs:
             self._place(node, strides_of)
+            self.streams.add(node.stream)
 
     def _place(self, node: Node, strides_of: Any) -> int:
         """The position of a node. Inputs and constants get theirs when they are used first: it does not depend on when
@@ -71,20 +94,23 @@ class Program:
         return place
 
     def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
-        """Nodes in topological order; ``references`` counts how often each is used inside."""
-        references = self.references
-        stack = list(dict.fromkeys(node for node in outputs if node not in self._nodes))
-        seen = set(stack)
+        """Nodes without values in topological order; ``references`` counts how often each node is used inside."""
+        references, known = self.references, self._nodes
+        seen = set(outputs).difference(known)
+        stack = [*seen]
+        needed = []
         while stack:
             node = stack.pop()
             if strides_of(node) is not None:
                 continue
+            needed.append(node)
             for source in node.inputs:
                 references[source] = references.get(source, 0) + 1
-                if source not in seen and source not in self._nodes:
+                if source not in seen and source not in known:
                     seen.add(source)
                     stack.append(source)
-        return sorted(seen, key=lambda node: node.serial)
+        needed.sort(key=serial_of)
+        return needed
 
     def _add_constant(self, node: Node) -> int:
         key = (node.params[0], node.dtype)

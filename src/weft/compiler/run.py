@@ -14,11 +14,9 @@ from weft.runtime import recording
 from weft.runtime.devices import Stream
 from weft.runtime.executor import executor
 from weft.runtime.memory import Buffer, View, size_class
-from weft.runtime.steps import State, Table
+from weft.runtime.steps import POOL, Table
 from weft.runtime.streams import under_way
 
-# The state of runs that nobody can stop.
-_UNSTOPPED = State()
 # The buffer of outputs that have no memory yet.
 _NOWHERE = Buffer(1)
 
@@ -32,7 +30,7 @@ class Run:
     """
 
     done = False  # as an event: nobody else makes it happen
-    __slots__ = ("_arena", "_buffers", "_constants", "_inputs", "_lock", "_plan", "_promised", "_state", "_table")
+    __slots__ = ("_arena", "_buffers", "_constants", "_inputs", "_lock", "_plan", "_promised", "_table")
 
     def __init__(
         self,
@@ -45,12 +43,11 @@ class Run:
         self._plan = plan
         self._inputs = inputs
         self._constants = constants
-        self._state = _UNSTOPPED
         self._lock = threading.Lock()
         self._promised: list[View] = []
         self._arena: Buffer | None = None
-        self._table: Table | None = None
         self._buffers = [_NOWHERE] * len(plan.sizes)
+        self._table: Table | None = None
         for view in inputs:
             event = view.event
             if type(event) is Run:
@@ -67,10 +64,11 @@ class Run:
         addresses += [buffer.address for buffer in self._buffers]
         addresses.append(self._arena.address if self._arena is not None else 0)
         addresses += self._constants
-        for view, output in zip(self._promised, plan.outputs, strict=False):
-            if not output.from_input:
-                view.move(self._buffers[output.number])
-        self._table = Table(addresses)
+        if self._promised:
+            for view, output in zip(self._promised, plan.outputs, strict=True):
+                if not output.from_input:
+                    view.move(self._buffers[output.number])
+        self._table = Table(plan.steps, addresses)
 
     def place(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
@@ -82,24 +80,20 @@ class Run:
         finally:
             under_way.remove(self)
 
-    def now(self, stream: Stream | None = None) -> None:
-        """Run on this thread, after what the inputs wait for; for ``stream``, if that is not the one of the thread."""
+    def now(self) -> None:
+        """Run on this thread, after what the inputs wait for."""
         for view in self._inputs:
             event = view.event  # another thread may settle it
             if event is not None:
                 event.wait()
         assert self._table is not None
-        execute(self._plan, self._table, self._state, stream)
+        execute(self._plan, self._table)
         self._arena = None
 
-    def stoppable(self) -> Run:
-        """This run, from now on with a state of its own."""
-        self._state = State()
-        return self
-
     def cancel(self) -> None:
-        """Stop before the next step."""
-        self._state.cancel()
+        """Stop before the next step, if it has begun or waits on a stream."""
+        if self._table is not None:
+            self._table.cancel()
 
     def results(self) -> list[View]:
         """The outputs; their elements are there once the run is over."""
@@ -128,12 +122,34 @@ class Run:
         under_way.append(self)
         try:
             with self._lock:
-                if self._state.steps_run != self._plan.steps.count:
+                if self._table is None or self._table.steps_run != self._plan.steps.count:
                     self.now()
         finally:
             under_way.remove(self)
         for view in self._promised:
             view.event = None
+
+
+def run_now(plan: Plan, inputs: Sequence[View], constants: Sequence[int], stream: Stream) -> list[View]:
+    """The outputs of a plan, computed on this thread for ``stream``."""
+    entries = []
+    for view in inputs:
+        event = view.event  # another thread may settle it
+        if event is not None:
+            event.wait()
+        entries.append(view.address)
+    buffers = [Buffer(size) for size in plan.sizes]
+    entries += [buffer.address for buffer in buffers]
+    arena = Buffer(plan.arena) if plan.arena else _NOWHERE
+    entries.append(arena.address)
+    entries += constants
+    execute(plan, Table(plan.steps, entries), stream)
+    return [
+        view_of_input(inputs[output.number], output)
+        if output.from_input
+        else View(buffers[output.number], output.offset, output.strides)
+        for output in plan.outputs
+    ]
 
 
 def view_of_input(source: View, output: Output) -> View:
@@ -143,16 +159,17 @@ def view_of_input(source: View, output: Output) -> View:
     return view
 
 
-def execute(plan: Plan, table: Table, state: State = _UNSTOPPED, stream: Stream | None = None) -> None:
+def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
     """Walk over the steps of a plan."""
-    steps = plan.steps
-    if steps.count:
+    count = plan.steps.count
+    if count:
         native_code = executor(native.runtime_functions)
+        table.values[POOL] = native_code.pool
         if recording.recorders:
-            done = recording.run(native_code, plan, steps, table.address, state.address, stream)
+            done = recording.run(native_code, plan, table, stream)
         else:
-            done = native_code.run(steps.address, steps.count, table.address, state.address)
-        if done != steps.count:
+            done = native_code.run(table.address)
+        if done != count:
             raise EvaluationError("the evaluation was cancelled")
 
 

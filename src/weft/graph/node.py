@@ -7,8 +7,9 @@ evaluated they hold a value and let go of their inputs. A `Handle` is what users
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Handle:
         Handle.concrete = cls
 
 
+serial_of: Callable[[Node], int] = attrgetter("serial")
 _new = object.__new__
 
 
@@ -120,11 +122,7 @@ def reachable(outputs: Iterable[Node], after: int = -1) -> list[Node]:
             if node not in seen and node.serial > after:
                 seen.add(node)
                 stack.append(node)
-    return sorted(seen, key=_serial)
-
-
-def _serial(node: Node) -> int:
-    return node.serial
+    return sorted(seen, key=serial_of)
 
 
 def describe(shape: Iterable[int], dtype: Dtype) -> str:

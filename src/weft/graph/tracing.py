@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.errors import TraceError
@@ -96,7 +96,7 @@ def is_tracing() -> bool:
     return bool(_local.open)
 
 
-def release(nodes: list[Node]) -> None:
+def release(nodes: Sequence[Node]) -> None:
     """Let evaluated nodes forget how they were made, now or when the outermost trace ends."""
     if _local.open:
         _local.evaluated.extend(nodes)
@@ -104,7 +104,7 @@ def release(nodes: list[Node]) -> None:
     _forget(nodes)
 
 
-def _forget(nodes: list[Node]) -> None:
+def _forget(nodes: Sequence[Node]) -> None:
     for node in nodes:
         node.inputs = ()
         node.primitive = None

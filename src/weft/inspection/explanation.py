@@ -12,7 +12,7 @@ from weft.compiler.plan import Description, Plan
 from weft.compiler.prepared_parts import CALLER
 from weft.compiler.program import Program
 from weft.compiler.records import StepRecord
-from weft.compiler.run import Run
+from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
 from weft.graph.node import Node, describe, reachable
 from weft.inspection.dot import Drawing, label_of, number_text
@@ -274,12 +274,10 @@ def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple
 
 
 def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) -> list[View]:
-    run = Run(plan, views, program.constants)
     if plan.work < LONG_WORK:
-        run.now(stream)
-    else:  # so that an interrupt ends it
-        run.stoppable()
-        worker_of(stream).submit(run.now, run.cancel).wait()
+        return run_now(plan, views, program.constants, stream)
+    run = Run(plan, views, program.constants)
+    worker_of(stream).submit(run.now, run.cancel).wait()  # so that an interrupt ends it
     return run.results()
 
 

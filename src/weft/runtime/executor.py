@@ -6,7 +6,6 @@ import ctypes
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 
 from weft.runtime.forking import fork_safe_lock
 
@@ -36,25 +35,24 @@ class Executor:
 
     def __init__(self, functions: dict[str, int], threads: int) -> None:
         self.threads = threads
-        signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2)
-        timed = ctypes.CFUNCTYPE(ctypes.c_int64, *signature._argtypes_, ctypes.c_void_p, ctypes.c_int64)
+        self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(functions["weft_run"])
+        """``run(table)`` runs the steps that a `Table` at this address names, with the pool that it names, and returns
+        how many were run before it was told to stop. It takes one argument, for each one costs time."""
+        timed = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64)
         self._run_timed = timed(functions["weft_run_timed"])
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(functions["weft_pool_stop"])
         self._memory = ctypes.create_string_buffer(POOL_BYTES + 64)
-        self._pool = (ctypes.addressof(self._memory) + 63) & -64
+        self.pool = (ctypes.addressof(self._memory) + 63) & -64
         start = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(functions["weft_pool_init"])
-        start(self._pool, threads - 1)
-        self.run: Callable[[int, int, int, int], int] = partial(signature(functions["weft_run"]), self._pool)
-        """``run(steps, count, table, state)`` runs so many steps and returns how many were run before the state was set
-        to stop. All but the count are addresses."""
+        start(self.pool, threads - 1)
 
-    def run_timed(self, steps: int, count: int, table: int, state: int, times: int) -> int:
+    def run_timed(self, table: int, times: int) -> int:
         """The same; notes at ``times``, in seconds and nanoseconds of ``CLOCK``, when each step began and ended."""
-        return self._run_timed(self._pool, steps, count, table, state, times, CLOCK)
+        return self._run_timed(table, times, CLOCK)
 
     def stop(self) -> None:
         """End the workers."""
-        self._stop(self._pool)
+        self._stop(self.pool)
 
 
 _lock = fork_safe_lock()

@@ -11,8 +11,6 @@ import ctypes
 import sys
 from typing import Any, final
 
-from weft.runtime.forking import fork_safe_lock
-
 _ALIGNMENT = 64
 _SMALLEST = 64
 
@@ -42,38 +40,38 @@ def size_class(size: int) -> int:
 class Allocator:
     """Hands out blocks and keeps what comes back, with the statistics that users may ask for. Sizes are in bytes."""
 
+    # There is no lock: CPython changes threads, and collects garbage (which gives blocks back), between calls and not
+    # within a statement like ``self.active += size``; and what a list pops only one thread gets.
+
     def __init__(self) -> None:
-        self._lock = fork_safe_lock()
-        self._free_blocks: dict[int, list[int]] = {}
+        self._kept: dict[int, list[int]] = {}
         self.active = self.peak = self.cached = 0
         self.memory_limit = sys.maxsize
         self.cache_limit = sys.maxsize
 
     def take(self, size: int) -> int:
         """The address of a block of a size class."""
-        with self._lock:
-            blocks = self._free_blocks.get(size)
-            if blocks:
-                address = blocks.pop()
-                self.cached -= size
-            else:
-                address = self._fresh(size)
-            self.active += size
-            if self.active > self.peak:
-                self.peak = self.active
-            return address
+        try:
+            address = self._kept[size].pop()
+            self.cached -= size
+        except (KeyError, IndexError):
+            address = self._fresh(size)
+        self.active += size
+        if self.active > self.peak:
+            self.peak = self.active
+        return address
 
     def give(self, address: int, size: int) -> None:
         """Take a block back."""
-        with self._lock:
-            self.active -= size
-            if self.cached + size > self.cache_limit:
-                _free(address)
-                return
-            self.cached += size
-            self._free_blocks.setdefault(size, []).append(address)
+        self.active -= size
+        if self.cached + size > self.cache_limit:
+            _free(address)
+            return
+        self._kept[size].append(address)
+        self.cached += size
 
     def _fresh(self, size: int) -> int:
+        self._kept.setdefault(size, [])
         if self.active + self.cached + size > self.memory_limit:
             self.clear()
         address = _system_block(size)
@@ -86,12 +84,14 @@ class Allocator:
 
     def clear(self) -> None:
         """Return the kept blocks to the system."""
-        with self._lock:
-            kept, self._free_blocks = self._free_blocks, {}  # garbage collected in the loop gives more back
-            self.cached = 0
-            for blocks in kept.values():
-                for address in blocks:
-                    _free(address)
+        for size, blocks in list(self._kept.items()):
+            while blocks:
+                try:
+                    address = blocks.pop()
+                except IndexError:  # another thread was faster
+                    break
+                self.cached -= size
+                _free(address)
 
 
 def _system_block(size: int) -> int:
@@ -108,8 +108,7 @@ allocator = Allocator()
 
 
 def _leave() -> None:
-    """Take no block back while the interpreter is taken apart: threads that were stopped then may hold the lock, or
-    still compute."""
+    """Take no block back while the interpreter is taken apart: threads that were stopped then may still compute."""
     allocator.give = _keep  # type: ignore[method-assign]  # `Buffer.__del__` runs too often to ask each time
 
 

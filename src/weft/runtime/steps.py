@@ -1,38 +1,10 @@
-"""The table of native steps that a plan is in the end."""
+"""The native steps that a plan is in the end, and the table that one run of them reads."""
 
 from __future__ import annotations
 
 import ctypes
 from array import array
 from collections.abc import Sequence
-
-
-class Table:
-    """64-bit integers in memory: addresses and numbers that native code reads."""
-
-    __slots__ = ("address", "values")
-
-    def __init__(self, values: Sequence[int]) -> None:
-        self.values = array("Q", values)
-        self.address = self.values.buffer_info()[0]
-
-
-class State(Table):
-    """Tells native code to stop, and is told how many steps were run."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__((0, 0))
-
-    def cancel(self) -> None:
-        """Stop before the next step."""
-        self.values[0] = 1
-
-    @property
-    def steps_run(self) -> int:
-        """How many steps were run when native code returned."""
-        return self.values[1]
 
 
 class StepTable:
@@ -66,3 +38,27 @@ class StepTable:
         table = [] if self._table is None else list(self._table)
         blocks = [list(block) for block in self._numbers]
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
+
+
+POOL, _STOP, _DONE, FIRST = 0, 3, 4, 5
+"""Where a `Table` has the address of the pool, and from where on what the steps refer to."""
+
+
+class Table:
+    """64-bit integers in memory that native code reads while it runs steps: the pool, the steps and their count,
+    whether to stop, how many were run; from ``FIRST`` on the addresses and constants that steps refer to by number."""
+
+    __slots__ = ("address", "values")
+
+    def __init__(self, steps: StepTable, entries: Sequence[int]) -> None:
+        self.values = array("Q", (0, steps.address, steps.count, 0, 0, *entries))
+        self.address = self.values.buffer_info()[0]
+
+    def cancel(self) -> None:
+        """Stop before the next step."""
+        self.values[_STOP] = 1
+
+    @property
+    def steps_run(self) -> int:
+        """How many steps were run when native code returned."""
+        return self.values[_DONE]

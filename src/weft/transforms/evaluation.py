@@ -37,10 +37,9 @@ def eval(*args: Any) -> None:  # the name users know
     >>> mx.eval(x)
     """
     if len(args) == 1 and type(args[0]) is Handle.concrete:
-        value = args[0].node.value
-        if value is not None and value.event is None:
-            return
-    evaluate(_nodes("eval", args))
+        evaluate([args[0].node])
+    else:
+        evaluate(_nodes("eval", args))
 
 
 def async_eval(*args: Any) -> None:

@@ -23,10 +23,12 @@ _PAUSES = {
 SPINS = 1000
 
 # Fields of %pool: 0 mutex, 1 start, 2 done (padded beyond any platform's pthread types), 3 epoch, 4 function, 5
-# numbers, 6 table, 7 units, 8 grain, 9 next unit, 10 running workers, 11 workers, 12 busy, 13 stop.
+# numbers, 6 table, 7 units, 8 grain, 9 next unit, 10 running workers, 11 workers, 12 busy, 13 stop. An %order is what
+# a `Table` begins with: pool, steps, their count, whether to stop, how many were run.
 _POOL = """
 %pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64, i64 }
 %step = type { ptr, ptr, i64, i64 }
+%order = type { ptr, ptr, i64, i64, i64 }
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -243,7 +245,7 @@ shared:
   ret void
 }
 
-define i64 @weft_run(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state) {
+define internal i64 @walk(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state) {
 entry:
   %wp = getelementptr %pool, ptr %p, i32 0, i32 11
   %workers = load i64, ptr %wp
@@ -284,9 +286,29 @@ out:
   ret i64 %i
 }
 
-; The same, and notes in %times (two of 16 bytes per step) when each step began and ended.
-define i64 @weft_run_timed(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state, ptr %times, i64 %clock) {
+define i64 @weft_run(ptr %order) {
 entry:
+  %p = load ptr, ptr %order
+  %sp = getelementptr %order, ptr %order, i32 0, i32 1
+  %steps = load ptr, ptr %sp
+  %cp = getelementptr %order, ptr %order, i32 0, i32 2
+  %count = load i64, ptr %cp
+  %state = getelementptr %order, ptr %order, i32 0, i32 3
+  %table = getelementptr %order, ptr %order, i32 1
+  %done = call i64 @walk(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state)
+  ret i64 %done
+}
+
+; The same, and notes in %times (two of 16 bytes per step) when each step began and ended.
+define i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock) {
+entry:
+  %p = load ptr, ptr %order
+  %sp = getelementptr %order, ptr %order, i32 0, i32 1
+  %steps = load ptr, ptr %sp
+  %cp = getelementptr %order, ptr %order, i32 0, i32 2
+  %count = load i64, ptr %cp
+  %state = getelementptr %order, ptr %order, i32 0, i32 3
+  %table = getelementptr %order, ptr %order, i32 1
   %id = trunc i64 %clock to i32
   br label %loop
 loop:
@@ -299,7 +321,7 @@ body:
   %begin = getelementptr i8, ptr %times, i64 %first
   %end = getelementptr i8, ptr %begin, i64 16
   call i32 @clock_gettime(i32 %id, ptr %begin)
-  %ran = call i64 @weft_run(ptr %p, ptr %step, i64 1, ptr %table, ptr %state)
+  %ran = call i64 @walk(ptr %p, ptr %step, i64 1, ptr %table, ptr %state)
   call i32 @clock_gettime(i32 %id, ptr %end)
   %i1 = add i64 %i, %ran
   %stopped = icmp eq i64 %ran, 0
