@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import subprocess
 import sys
@@ -358,3 +359,29 @@ def test_control_c() -> None:
         check=False,
     )
     assert finished.stdout.splitlines() == ["interrupted", "30 (700, 700)"], finished.stderr
+
+
+def test_a_compiled_method_knows_its_instance() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        @mx.compile
+        def forward(self, x: mx.array, scale: float = 1) -> mx.array:
+            """Forward."""
+            return mx.tanh(self.linear(x) * scale)
+
+    model, other, x = Model(), Model(), mx.ones((2, 4))
+    explanation = model.forward.explain(x, scale=2)
+    assert "forward(" in str(explanation)
+    assert "x: float32[2,4]" in str(explanation)
+    assert model.forward(x).shape == (2, 3)
+    assert model.forward == model.forward
+    assert model.forward != other.forward
+    assert {model.forward: 1}[model.forward] == 1
+    assert model.forward.__doc__ == "Forward."
+    assert model.forward.__name__ == "forward"
+    assert "forward" in repr(model.forward)
+    assert [*inspect.signature(model.forward).parameters] == ["x", "scale"]
+    assert mx.grad(lambda x: model.forward(x).sum())(x).shape == (2, 4)

@@ -143,7 +143,7 @@ class _Compiled:
         self._cache = _cache_of(fun) if self._state is None else _Cache()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        return self if instance is None else _Method(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _disabled:
@@ -313,6 +313,38 @@ class _Compiled:
             update,
             decisions if self._shapeless else None,
         )
+
+
+# A compiled function as a method of an instance: all that it is asked for gets the instance first.
+class _Method:
+    __slots__ = ("__func__", "__self__")
+    __doc__ = property(lambda self: self.__func__.__doc__)  # that of the user's function
+
+    def __init__(self, function: _Compiled, instance: Any) -> None:
+        self.__func__, self.__self__ = function, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What a call with these arguments runs; see `compile`."""
+        return self.__func__.explain(self.__self__, *args, **kwargs)
+
+    @property
+    def __wrapped__(self) -> types.MethodType:
+        return types.MethodType(self.__func__.__wrapped__, self.__self__)  # type: ignore[attr-defined]  # by `wraps`
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Method) and self.__func__ is other.__func__ and self.__self__ is other.__self__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__func__), id(self.__self__)))
+
+    def __repr__(self) -> str:
+        return f"<compiled method {name_of(self.__func__)} of {self.__self__!r}>"
 
 
 def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure: tree.Structure) -> None:
