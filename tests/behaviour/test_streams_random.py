@@ -115,9 +115,10 @@ def examples(count: int) -> settings:
 
 
 @pytest.fixture(autouse=True)
-def _shown_if_stuck() -> Iterator[None]:
+def _shown_if_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
     """Where every thread stands, if these tests do not come to an end."""
-    faulthandler.dump_traceback_later(600, exit=True)
+    slow = request.node.get_closest_marker("slow") is not None
+    faulthandler.dump_traceback_later(3600 if slow else 600, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -240,10 +240,13 @@ class _Planner:
 
     def donations(self) -> list[tuple[int, int]]:
         """Inputs and the new buffers that may be written in their memory."""
-        steps: list[DonationStep] = []
-        for unit, launch in self.drafts:
-            written = {node for node, writers in self.fusion.stored.items() if unit in writers}
-            steps.append((set(self._read_by(unit, launch)), written, launch))
+        written: dict[Unit, set[Node]] = {unit: set() for unit, _ in self.drafts}
+        for node, writers in self.fusion.stored.items():
+            for unit in writers:
+                written[unit].add(node)
+        steps: list[DonationStep] = [
+            (set(self._read_by(unit, launch)), written[unit], launch) for unit, launch in self.drafts
+        ]
         shown = {output.number for output in self.outputs if output.from_input}
         return donations(steps, self.inputs, shown, self.buffers)
 

@@ -16,8 +16,18 @@ from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Place, from_memory, load, load_tile_row, load_transposed, store
+from weft.compiler.codegen.memory import (
+    MEMORY_TYPES,
+    Place,
+    from_memory,
+    load,
+    load_tile_row,
+    load_transposed,
+    prefetch,
+    store,
+)
 from weft.compiler.codegen.values import Value
+from weft.dtypes import Dtype
 from weft.compiler.kernel import (
     TILE_ROWS,
     VIRTUAL_LANES,
@@ -49,6 +59,7 @@ class _Generator:
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
         self.kept: dict[int, str] = {}
+        self.ahead: dict[int, str] = {}
         self.lane_index = self.first_lane = self.last_lane = "0"
         self.mask: str | None = None
         self.numbers: dict[int, str] = {}
@@ -83,6 +94,9 @@ class _Generator:
             )
         else:
             self.offsets[position] = self.number(position, "offset")
+        below = (position, "sweep", self.kernel.sweeps - 1)
+        if instruction.operation == "load" and self.kernel.woven and below in self.layout:
+            self.ahead[position] = self.number(*below)
 
     def _unit(self, unit: str) -> None:
         kept = self.kernel.lane == "kept"
@@ -346,7 +360,10 @@ class _Generator:
             return self._apply(instruction)
         if operation == "load":
             L = self.lanes_of(instruction)
-            return load(L, instruction.dtype, self._place(position, instruction, L), self._mask(instruction, L))
+            place = self._place(position, instruction, L)
+            if position in self.ahead and not place.scattered:
+                self._prefetch(place, instruction.dtype, self.ahead[position])
+            return load(L, instruction.dtype, place, self._mask(instruction, L))
         if operation == "store":
             return self._store(position, instruction)
         if operation == "scalar":
@@ -354,6 +371,17 @@ class _Generator:
         if operation == "place":
             return self._index(position, instruction)
         raise AssertionError(f"{operation} has no code")
+
+    def _prefetch(self, place: Place, dtype: Dtype, stride: str) -> None:
+        """Ask for the same lanes of the next row of a woven sweep.
+
+        Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
+        does, and asking would cost: then it is for what is near anyway.
+        """
+        in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
+        index = self.e.assign(f"add i64 {place.index}, {stride}")
+        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {place.base}, i64 {index}")
+        prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
 from weft.compiler.codegen.values import Complex, Value
 from weft.dtypes import Dtype
@@ -53,6 +54,12 @@ def load(L: Lanes, dtype: Dtype, place: Place, mask: str | None) -> Any:
     else:
         raw = _masked_load(L, dtype, type_, pointer, mask)
     return from_memory(L, raw, dtype)
+
+
+def prefetch(emitter: Emitter, pointer: str) -> None:
+    """Ask for what is at an address, into the second cache: the first one is in use. There need be nothing."""
+    emitter.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+    emitter.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
 def store(L: Lanes, value: Any, dtype: Dtype, place: Place, mask: str | None, streamed: bool = False) -> None:
