@@ -176,16 +176,24 @@ def erfinv_central(middle: Any, split: Any, counts: tuple[int, int]) -> Fit:
     return Fit(lambda u: ratio(u + middle), (-middle, split - middle), counts, lambda u: 1 / ratio(u + middle), True)
 
 
-def erfinv_tail(power: Any, middle: Any, low: Any, high: Any, counts: tuple[int, int]) -> Fit:
-    """In the variable ``u = w^power - middle``."""
-    ends = sorted((low**power - middle, high**power - middle))
+def erfinv_tail(middle: Any, low: Any, high: Any, counts: tuple[int, int]) -> Fit:
+    """``erfinv(x) / x`` in the variable ``u = sqrt(w) - middle``."""
+    ratio = erfinv_ratio
+    interval = mp.sqrt(low) - middle, mp.sqrt(high) - middle
     return Fit(
-        lambda u: erfinv_ratio((u + middle) ** (1 / power)),
-        (ends[0], ends[1]),
-        counts,
-        lambda u: 1 / erfinv_ratio((u + middle) ** (1 / power)),
-        around_zero=True,
+        lambda u: ratio((u + middle) ** 2), interval, counts, lambda u: 1 / ratio((u + middle) ** 2), around_zero=True
     )
+
+
+def erfinv_tail_rest(middle: Any, low: Any, high: Any, counts: tuple[int, int]) -> Fit:
+    """``erfinv(x) - sqrt(w)`` in the variable ``u = 1 / sqrt(w) - middle``, with errors relative to erfinv."""
+
+    def erfinv(u: Any) -> Any:
+        w = (u + middle) ** -2
+        return erfinv_ratio(w) * mp.sqrt(-mp.expm1(-w))
+
+    interval = 1 / mp.sqrt(high) - middle, 1 / mp.sqrt(low) - middle
+    return Fit(lambda u: erfinv(u) - 1 / (u + middle), interval, counts, lambda u: 1 / erfinv(u), around_zero=True)
 
 
 FITS = {
@@ -211,11 +219,11 @@ FITS = {
     "erf_large": erf_large(ERF_SPLIT, ERF_MIDDLE, ERF_END, (16, 0)),
     "erf_large64": erf_large(ERF_SPLIT64, ERF_MIDDLE64, ERF_END64, (0, 37)),
     # erfinv(x) = x P(w - middle) for w = -log(1 - x^2) below the split, else x P(sqrt(w) - middle), for float64
-    # x P(1 / sqrt(w) - middle)
+    # sqrt(w) + P(1 / sqrt(w) - middle)
     "erfinv_central": erfinv_central(mpf("1.578125"), mpf(5), (11, 0)),
-    "erfinv_central64": erfinv_central(mpf("3.375"), mpf(7), (0, 27)),
-    "erfinv_tail": erfinv_tail(mpf("0.5"), mpf("3.203125"), mpf(5), mpf("16.7"), (11, 0)),
-    "erfinv_tail64": erfinv_tail(mpf("-0.5"), mpf("0.26171875"), mpf(7), mpf("36.8"), (0, 27)),
+    "erfinv_central64": erfinv_central(mpf("2.8828125"), mpf(6), (0, 26)),
+    "erfinv_tail": erfinv_tail(mpf("3.203125"), mpf(5), mpf("16.7"), (11, 0)),
+    "erfinv_tail64": erfinv_tail_rest(mpf("0.28515625"), mpf(6), mpf("36.1"), (0, 26)),
     # arctan(q) = q + q s P(s), s = q^2, for abs(q) <= 1
     "arctan": Fit(lambda s: (odd(mp.atan)(s) - 1) / s, (0, 1), (9, 22), lambda s: s / odd(mp.atan)(s)),
     # arcsin(x) = x + x s P(s), s = x^2, for abs(x) <= 1/2

@@ -20,6 +20,8 @@ from tests.codegen.kernels import (
     worst,
 )
 from weft import dtypes
+from weft.compiler.codegen.math.error import INVERSE_SPLIT
+from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64
 from weft.compiler.codegen.values import Value
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -129,22 +131,54 @@ def test_against_mpmath(name, dtype, rng):
     assert ulps_from_exact(MPMATH[name], got, x) <= BOUND
 
 
+INVERSE_BOUNDS = {dtypes.float32: 2.0, dtypes.float64: 1.25}
+# Numbers at which a formula in which the roundings of log, sqrt or 1 - x^2 add up is more than 2 ulp off.
+HARD_TO_INVERT = (
+    *("0x1.ffffff569305ep-1", "0x1.ffffff6ef7398p-1", "0x1.fffffec42c002p-1", "0x1.fffffeffde88ep-1"),
+    *("0x1.fffffc24aaeb1p-1", "0x1.fffa3edf049e2p-1", "0x1.ffc439ad0e7aap-1", "0x1.fef0d1b5572aep-2"),
+    *("0x1.0f732b131ad40p-15", "0x1.1ac324a58c958p-20", "0x1.20aeb11633cc4p-1021"),
+)
+
+
+def inverse_of_erf(target):
+    """By Halley's method."""
+    size = abs(target)
+    y = size if size < 0.5 else mpmath.sqrt(-mpmath.log(1 - size))
+    step = y
+    while abs(step) > y * mpmath.mpf(10) ** -12:
+        excess = mpmath.erf(y) - size if size < 0.5 else 1 - size - mpmath.erfc(y)
+        step = excess * mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(y * y)
+        step /= 1 + y * step
+        y -= step
+    return mpmath.sign(target) * y
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
 def test_inverse_of_erf(dtype, rng):
     bits = 52 if dtype is dtypes.float64 else 23
     x = np.concatenate([rng.uniform(-1, 1, 100), 1 - 2.0 ** rng.uniform(-bits, 0, 150), 2.0 ** rng.uniform(-60, 0, 50)])
     x = x.astype(dtype.numpy)
     x = x[np.abs(x) < 1]
+    assert ulps_from_exact(inverse_of_erf, kernel(method("erfinv"), dtype)(x), x) <= INVERSE_BOUNDS[dtype]
 
-    def inverse(target):
-        y = mpmath.erfinv(target) if abs(target) < 0.9 else mpmath.sqrt(-mpmath.log(1 - abs(target)))
-        y = abs(y)
-        for _ in range(9):
-            step = (mpmath.erfc(y) - (1 - abs(target))) * mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(y * y)
-            y += step / (1 - y * step)
-        return mpmath.sign(target) * y
 
-    assert ulps_from_exact(inverse, kernel(method("erfinv"), dtype)(x), x) <= BOUND
+@pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
+def test_inverse_of_erf_where_it_is_hard(dtype):
+    """Close to 1, to 0 and to where one formula takes over from the other, with the same numbers every time."""
+    info, fixed = np.finfo(dtype.numpy), np.random.default_rng(2011)
+    gaps = 2.0 ** -np.arange(1, info.nmant + 2)
+    near_one = np.concatenate([1 - gaps * (1 + fixed.uniform(-0.5, 0.5, gaps.size)) for _ in range(8)])
+    split = INVERSE_SPLIT[FLOAT64 if dtype is dtypes.float64 else FLOAT32]
+    takeover = math.sqrt(-math.expm1(-split)) + 5 * info.eps * np.arange(-40, 40)
+    small = 2.0 ** -fixed.uniform(0, 1 - info.minexp, 300)
+    found = [float.fromhex(text) for text in HARD_TO_INVERT]
+    x = np.concatenate([1 - gaps, near_one, takeover, small, fixed.uniform(0, 1, 200), found]).astype(dtype.numpy)
+    x = x[(x > 0) & (x < 1)]
+    invert = kernel(method("erfinv"), dtype)
+    got = invert(x)
+    assert np.all(np.isfinite(got))
+    assert np.array_equal(invert(-x), -got)
+    assert ulps_from_exact(inverse_of_erf, got, x) <= INVERSE_BOUNDS[dtype]
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])

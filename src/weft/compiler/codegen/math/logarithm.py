@@ -87,12 +87,25 @@ def log(L: Lanes, x: Value) -> Value:
     return with_special_values(L, x, _put_together(L, e, f))
 
 
+def log_to_pair(L: Lanes, x: Value) -> Pair:
+    """``log(x)`` with what rounding its last sum loses; the lower number means nothing where the higher is special."""
+    e, f = split(L, x)
+    rest = _rest(L, e, f)
+    high = L.fma(e, LN2, rest)
+    return Pair(with_special_values(L, x, high), L.fma(e, LN2, -high) + rest)
+
+
 def _put_together(L: Lanes, e: Value, f: Value) -> Value:
     """``e ln 2 + log(1 + f)``."""
+    return L.fma(e, LN2, _rest(L, e, f))
+
+
+def _rest(L: Lanes, e: Value, f: Value) -> Value:
+    """``log(1 + f)`` and what ``LN2`` lacks, ``e`` times."""
     tail = _tail(L, f)
     if format_of(f) is FLOAT64:  # float32 has a number closer to ln 2
         tail = L.fma(e, LN2_LOST, tail)
-    return L.fma(e, LN2, f + tail)
+    return f + tail
 
 
 def _tail(L: Lanes, f: Value) -> Value:
