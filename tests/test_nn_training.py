@@ -101,7 +101,7 @@ def test_losses_of_halves_stay_halves_and_those_of_integers_are_floats():
 @pytest.mark.parametrize(
     ("name", "arrays", "settings", "message"),
     [
-        ("cross_entropy", (LOGITS, CLASSES), {"reduction": "median"}, "cross_entropy: reduction .* got 'median'"),
+        ("cross_entropy", (LOGITS, CLASSES), {"reduction": "median"}, r"^\[cross_entropy\] reduction .* got 'median'"),
         ("cross_entropy", (LOGITS, CLASSES), {"label_smoothing": 1.0}, r"label_smoothing .* got 1\.0"),
         ("cross_entropy", (LOGITS, CLASSES), {"label_smoothing": -0.1}, "label_smoothing"),
         ("cross_entropy", (LOGITS, CLASSES), {"axis": 2}, r"axis 2 is out of range .*\(2, 3\)"),
@@ -111,9 +111,9 @@ def test_losses_of_halves_stay_halves_and_those_of_integers_are_floats():
         ("cross_entropy", (LOGITS, CLASSES, np.ones(3)), {}, r"weights of shape \(3,\) do not match losses"),
         ("binary_cross_entropy", (LOGITS, BINARY[0]), {}, r"\(3,\) do not match inputs of shape \(2, 3\)"),
         ("binary_cross_entropy", (LOGITS, BINARY, WEIGHTS), {}, r"weights of shape \(2,\)"),
-        ("binary_cross_entropy", (LOGITS, BINARY), {"reduction": "median"}, "binary_cross_entropy: reduction"),
-        ("nll_loss", (LOGITS, np.array(0)), {}, r"nll_loss: targets of shape \(\)"),
-        ("mse_loss", (LOGITS, BINARY[:1]), {}, r"mse_loss: targets of shape \(1, 3\) do not match predictions"),
+        ("binary_cross_entropy", (LOGITS, BINARY), {"reduction": "median"}, r"^\[binary_cross_entropy\] reduction"),
+        ("nll_loss", (LOGITS, np.array(0)), {}, r"^\[nll_loss\] targets of shape \(\)"),
+        ("mse_loss", (LOGITS, BINARY[:1]), {}, r"^\[mse_loss\] targets of shape \(1, 3\) do not match predictions"),
         ("l1_loss", (LOGITS, BINARY[:1]), {}, "l1_loss"),
     ],
 )

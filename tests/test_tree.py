@@ -402,11 +402,13 @@ def test_merge_keeps_the_order_of_keys():
 
 
 def test_helpers_say_what_does_not_fit():
-    with pytest.raises(ValueError, match=r"tree_map: tree number 3 does not fit the first tree: at \['a'\], expected"):
+    with pytest.raises(
+        ValueError, match=r"^\[tree_map\] tree number 3 does not fit the first tree: at \['a'\], expected"
+    ):
         utils.tree_map(pair, {"a": [1, 2]}, {"a": [1, 2]}, {"a": [1]})
-    with pytest.raises(ValueError, match="tree_map_with_path: tree number 2"):
+    with pytest.raises(ValueError, match=r"^\[tree_map_with_path\] tree number 2"):
         utils.tree_map_with_path(pair, {"a": 1}, 5)
-    with pytest.raises(ValueError, match="destination must be a list, a dict or None, not int"):
+    with pytest.raises(ValueError, match=r"^\[tree_flatten\] destination must be a list, a dict or None, not int"):
         utils.tree_flatten([1], destination=5)  # type: ignore[call-overload]  # on purpose
     with pytest.raises(ValueError, match=r"position 'a\.b' is given 2 times"):
         utils.tree_unflatten([("a.b", 1), ("a.b", 2), ("a.c", 3)])

@@ -6,6 +6,8 @@ import enum
 import importlib
 from typing import TYPE_CHECKING, Any, final
 
+from weft.checks import called, shortened, shown, wrong_type
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -256,7 +258,7 @@ def as_dtype(value: object) -> Dtype:
     name = value if isinstance(value, str) else getattr(value, "name", getattr(value, "__name__", ""))
     meant = _BY_NAME.get(name) if isinstance(name, str) else None
     hint = f" Did you mean mx.{_constant_name(meant)}?" if meant is not None else ""
-    raise TypeError(f"dtype must be one of {_ACCEPTED}; got {value!r} of type {type(value).__name__}.{hint}")
+    raise TypeError(f"[{called()}] dtype must be one of {_ACCEPTED}; got {shown(value)}.{hint}")
 
 
 def same_as_numpy(numpy_dtype: np.dtype[Any]) -> Dtype | None:
@@ -329,7 +331,7 @@ def result_type(*dtypes: Dtype) -> Dtype:
     weft.core.bfloat16
     """
     if not dtypes:
-        raise ValueError("result_type needs at least one array or dtype")
+        raise ValueError("[result_type] needs at least one array or dtype")
     result = as_dtype(dtypes[0])
     for dtype in dtypes[1:]:
         result = promote(result, as_dtype(dtype))
@@ -352,7 +354,7 @@ def scalar_dtype(value: bool | int | float | complex, other: Dtype | None = None
     float beside integers, a complex beside real numbers), never for a larger size.
 
     Raises:
-        ValueError: an int does not fit the integer dtype it would take.
+        ValueError: an int does not fit the dtype it would take.
         TypeError: ``value`` is no bool, int, float or complex.
 
     >>> scalar_dtype(3, int8), scalar_dtype(0.5, int64), scalar_dtype(0.5, float16)
@@ -374,9 +376,14 @@ def _integer_scalar_dtype(value: int, other: Dtype | None) -> Dtype:
         other = int32 if int32.lowest <= value <= int32.highest else int64
     if other.is_integer and not other.lowest <= value <= other.highest:
         raise ValueError(
-            f"the integer {value} does not fit {other.name}, which holds {other.lowest} to {other.highest}; "
-            "use an array of a larger dtype"
+            f"the integer {shortened(value)} does not fit {other.name}, which holds {other.lowest} to "
+            f"{other.highest}; use an array of a larger dtype"
         )
+    if other.is_inexact and type(value) is int:
+        try:
+            float(value)
+        except OverflowError:
+            raise ValueError(f"the integer {shortened(value)} is beyond all floating numbers; use mx.inf") from None
     return other
 
 
@@ -386,12 +393,9 @@ def issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory) -> bool
     >>> issubdtype(int8, integer), issubdtype(floating, inexact), issubdtype(float32, float64)
     (True, True, False)
     """
-    for position, argument in (("first", arg1), ("second", arg2)):
+    for word, argument in (("The first argument", arg1), ("The second argument", arg2)):
         if not isinstance(argument, (Dtype, DtypeCategory)):
-            raise TypeError(
-                f"issubdtype: the {position} argument must be a dtype or a category such as mx.floating, "
-                f"not {argument!r} of type {type(argument).__name__}"
-            )
+            raise wrong_type("issubdtype", word, "a dtype or a category such as mx.floating", argument)
     if isinstance(arg2, Dtype):
         return arg1 is arg2
     category = arg1.category if isinstance(arg1, Dtype) else arg1
@@ -423,11 +427,13 @@ def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
         return dtype is kind
     if isinstance(kind, str):
         if kind not in _KINDS_BY_NAME:
-            raise ValueError(f"isdtype: unknown kind {kind!r}; known kinds are {', '.join(map(repr, _KINDS_BY_NAME))}")
+            raise ValueError(
+                f"[isdtype] unknown kind {kind!r}; known kinds are {', '.join(map(repr, _KINDS_BY_NAME))}."
+            )
         return dtype.kind in _KINDS_BY_NAME[kind]
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
-    raise TypeError(f"isdtype: kind must be a dtype, a string or a tuple of them, not {type(kind).__name__}")
+    raise wrong_type("isdtype", "kind", "a dtype, a string or a tuple of them", kind)
 
 
 # Explicit mantissa bits and exponent bits (IEEE 754 binary formats; bfloat16 is float32 cut short).
@@ -450,7 +456,7 @@ class finfo:
     def __init__(self, dtype: Dtype) -> None:
         real = float32 if as_dtype(dtype) is complex64 else dtype
         if real not in _FLOAT_FORMATS:
-            raise ValueError(f"finfo describes floating and complex dtypes, {dtype.name} is neither; use iinfo")
+            raise ValueError(f"[finfo] describes floating and complex dtypes, {dtype.name} is neither; use iinfo")
         mantissa, exponent = _FLOAT_FORMATS[real]
         bias = 2 ** (exponent - 1) - 1
         self.dtype = real
@@ -476,7 +482,7 @@ class iinfo:
 
     def __init__(self, dtype: Dtype) -> None:
         if not as_dtype(dtype).is_integer:
-            raise ValueError(f"iinfo describes integer dtypes, {dtype.name} is not one")
+            raise ValueError(f"[iinfo] describes integer dtypes, {dtype.name} is not one")
         self.dtype = dtype
         self.min = dtype.lowest
         self.max = dtype.highest

@@ -8,12 +8,12 @@ Columns are not aligned.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .checks import called, integer_of
 from .dtypes import Dtype
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ __all__ = ["PrintOptions", "format_array", "get_printoptions", "printoptions", "
 
 _EDGE = 3
 """How many elements an abbreviated axis shows at either end."""
+
+_MOST_DECIMALS = 1074
+"""No number of float64 has more."""
 
 
 @dataclass(slots=True)
@@ -78,9 +81,12 @@ class printoptions:
 
 
 def _checked_precision(precision: int) -> int:
-    precision = operator.index(precision)
-    if precision < -1:
-        raise ValueError(f"precision must be a number of decimals, or -1 for the default, not {precision}")
+    precision = integer_of(called(), "precision", precision)
+    if not -1 <= precision <= _MOST_DECIMALS:
+        raise ValueError(
+            f"[{called()}] precision must be a number of decimals up to {_MOST_DECIMALS}, or -1 for the default, "
+            f"not {precision}"
+        )
     return precision
 
 

@@ -10,10 +10,11 @@ Nothing here recurses, so the depth of a tree is limited by memory alone.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, final
 
-__all__ = ["Structure", "broadcast_prefix", "flatten"]
+__all__ = ["Structure", "broadcast_prefix", "flatten", "refilling"]
 
 IsLeaf: TypeAlias = Callable[[Any], bool]
 
@@ -118,15 +119,25 @@ class Structure:
         >>> state
         [{'step': 4, 'mean': 5}]
         """
+        result, contents = self.contents_into(tree, leaves)
+        for container, content in contents:
+            for function, *arguments in refilling(container, content):
+                function(*arguments)
+        return result
+
+    def contents_into(self, tree: Any, leaves: Iterable[Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Return what `unflatten_into` returns, and the containers of ``tree`` with what it puts into them, without
+        doing so."""
         remaining = iter(self._checked(leaves))
         built: list[Any] = []
+        contents: list[tuple[Any, Any]] = []
         for token, old in zip(self._tokens, self._aligned(tree), strict=True):
             if token is None:
                 built.append(next(remaining))
             else:
                 first = len(built) - token.arity
-                built[first:] = [_rebuild(token, old, built[first:])]
-        return built[0]
+                built[first:] = [_rebuild(token, old, built[first:], contents)]
+        return built[0], contents
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """Return what ``tree`` has where this structure has leaves; these may be containers.
@@ -358,19 +369,26 @@ def _build(token: _Container, children: list[Any]) -> Any:
     return make(children)
 
 
-def _rebuild(token: _Container, old: Any, children: list[Any]) -> Any:
+def _rebuild(token: _Container, old: Any, children: list[Any], contents: list[tuple[Any, Any]]) -> Any:
+    """``old`` if it can have these children, which are noted in ``contents``, else another container."""
     if token.keys is not None and isinstance(old, dict):
-        if tuple(old) != token.keys:
-            dict.clear(old)
-        dict.update(old, zip(token.keys, children, strict=True))
+        contents.append((old, dict(zip(token.keys, children, strict=True))))
         return old
     if issubclass(token.kind, list) and isinstance(old, list):
-        old[:] = children
+        contents.append((old, children))
         return old
     if isinstance(old, tuple) and type(old) is token.kind and len(old) == len(children):
         unchanged = all(mine is new for mine, new in zip(old, children, strict=True))
         return old if unchanged else _build(token, children)
     return _build(token, children)
+
+
+def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
+    """Functions with their arguments; who calls them gives a list or dict the content of another one."""
+    if isinstance(container, dict):
+        clearing = [] if list(container) == list(content) else [(dict.clear, container)]
+        return [*clearing, (dict.update, container, content)]
+    return [(operator.setitem, container, slice(None), content)]
 
 
 def _children_for(token: _Container, node: Any) -> Sequence[Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
+from .checks import function_of, integer_of, wrong_type
 from .tree import Structure, flatten
 
 __all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
@@ -25,7 +26,8 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[A
     >>> tree_map(lambda x, y: x + y, {"a": [1, 2]}, {"a": [10, 20], "b": 30})
     {'a': [11, 22]}
     """
-    leaves, structure = flatten(tree, is_leaf)
+    function_of("tree_map", "fn", fn)
+    leaves, structure = _flattened("tree_map", tree, is_leaf)
     others = _flatten_rest("tree_map", structure, rest)
     return structure.unflatten([fn(*values) for values in zip(leaves, *others, strict=True)])
 
@@ -45,11 +47,18 @@ def tree_map_with_path(
     >>> tree_map_with_path(lambda path, x: f"{path}={x}", {"a": [1, 2]})
     {'a': ['a.0=1', 'a.1=2']}
     """
-    leaves, structure = flatten(tree, is_leaf)
+    function_of("tree_map_with_path", "fn", fn)
+    leaves, structure = _flattened("tree_map_with_path", tree, is_leaf)
     others = _flatten_rest("tree_map_with_path", structure, rest)
+    if path is not None and not isinstance(path, str):
+        path = integer_of("tree_map_with_path", "path (if it is no string)", path)
     start = (path,) if path else ()
     paths = [".".join(map(str, start + keys)) if keys else path for keys in structure.key_paths()]
     return structure.unflatten([fn(*values) for values in zip(paths, leaves, *others, strict=True)])
+
+
+def _flattened(function: str, tree: Any, is_leaf: Callable[[Any], bool] | None) -> tuple[list[Any], Structure]:
+    return flatten(tree, None if is_leaf is None else function_of(function, "is_leaf", is_leaf))
 
 
 def _flatten_rest(function: str, structure: Structure, rest: tuple[Any, ...]) -> list[list[Any]]:
@@ -58,7 +67,7 @@ def _flatten_rest(function: str, structure: Structure, rest: tuple[Any, ...]) ->
         try:
             flattened.append(structure.flatten_up_to(tree))
         except ValueError as error:
-            raise ValueError(f"{function}: tree number {number} does not fit the first tree: {error}") from None
+            raise ValueError(f"[{function}] tree number {number} does not fit the first tree: {error}") from None
     return flattened
 
 
@@ -95,7 +104,9 @@ def tree_flatten(
     """
     if destination is None:
         destination = []
-    leaves, structure = flatten(tree, is_leaf)
+    if not isinstance(prefix, str):
+        raise wrong_type("tree_flatten", "prefix", "a string", prefix)
+    leaves, structure = _flattened("tree_flatten", tree, is_leaf)
     positions = [(prefix + "".join(f".{key}" for key in keys))[1:] for keys in structure.key_paths()]
     pairs = zip(positions, leaves, strict=True)
     if isinstance(destination, dict):
@@ -103,7 +114,9 @@ def tree_flatten(
     elif isinstance(destination, list):
         destination.extend(pairs)
     else:
-        raise ValueError(f"tree_flatten: destination must be a list, a dict or None, not {type(destination).__name__}")
+        raise ValueError(
+            f"[tree_flatten] destination must be a list, a dict or None, not {type(destination).__name__}."
+        )
     return destination
 
 
@@ -119,8 +132,19 @@ def tree_unflatten(tree: list[tuple[str, Any]] | dict[str, Any]) -> Any:
     >>> tree_unflatten([("layers.0.weight", 1), ("layers.1.weight", 2)])
     {'layers': [{'weight': 1}, {'weight': 2}]}
     """
-    pairs = list(tree.items()) if isinstance(tree, dict) else list(tree)
+    expected = "a list of pairs or a dict, of positions (strings) and leaves"
+    try:
+        given = iter(tree.items() if isinstance(tree, dict) else tree)
+    except TypeError:
+        raise wrong_type("tree_unflatten", "tree", expected, tree) from None
+    pairs = list(given)
+    if not all(map(_is_position_and_leaf, pairs)):
+        raise wrong_type("tree_unflatten", "tree", expected, tree)
     return _unflatten_pairs(pairs, "")
+
+
+def _is_position_and_leaf(pair: Any) -> bool:
+    return isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], str)
 
 
 def _unflatten_pairs(pairs: list[tuple[str, Any]], position: str) -> Any:
@@ -131,7 +155,7 @@ def _unflatten_pairs(pairs: list[tuple[str, Any]], position: str) -> Any:
         first, _, remainder = key.partition(".")
         children.setdefault(first, []).append((remainder, value))
     if len(children) == 1 and "" in children:
-        raise ValueError(f"tree_unflatten: the position {position!r} is given {len(pairs)} times")
+        raise ValueError(f"[tree_unflatten] the position {position!r} is given {len(pairs)} times")
     subtrees = {
         key: _unflatten_pairs(below, f"{position}.{key}" if position else key) for key, below in children.items()
     }
@@ -154,8 +178,9 @@ def tree_reduce(
     >>> tree_reduce(lambda total, x: total + x, {"a": [1, 2], "b": 3})
     6
     """
+    function_of("tree_reduce", "fn", fn)
     accumulator = initializer
-    for leaf in flatten(tree, is_leaf)[0]:
+    for leaf in _flattened("tree_reduce", tree, is_leaf)[0]:
         accumulator = leaf if accumulator is None else fn(accumulator, leaf)
     return accumulator
 
@@ -172,6 +197,8 @@ def tree_merge(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | N
     >>> tree_merge({"a": {"x": 1}}, {"a": {"y": 2}, "b": 3})
     {'a': {'x': 1, 'y': 2}, 'b': 3}
     """
+    if merge_fn is not None:
+        function_of("tree_merge", "merge_fn", merge_fn)
     if _is_blank(tree_a) or _is_blank(tree_b):
         return _merge_blank(tree_a, tree_b, merge_fn)
     if isinstance(tree_a, dict) and isinstance(tree_b, dict):
@@ -198,14 +225,14 @@ def _merge_blank(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] |
     if tree_a is None and tree_b is None:
         return _merge_values(tree_a, tree_b, merge_fn)
     if tree_a is not None and type(tree_a) is not type(tree_b):
-        raise ValueError(f"tree_merge: cannot merge {type(tree_a).__name__} with {type(tree_b).__name__}")
+        raise ValueError(f"[tree_merge] cannot merge {type(tree_a).__name__} with {type(tree_b).__name__}")
     return tree_b
 
 
 def _merge_values(a: Any, b: Any, merge_fn: Callable[[Any, Any], Any] | None) -> Any:
     if merge_fn is None:
         raise ValueError(
-            f"tree_merge: both trees have something at one position, a {type(a).__name__} and a {type(b).__name__}; "
+            f"[tree_merge] both trees have something at one position, a {type(a).__name__} and a {type(b).__name__}; "
             "pass merge_fn to say which one counts"
         )
     return merge_fn(a, b)

@@ -376,7 +376,7 @@ READING = [
     Program("to the power of an extent", lambda x: x ** x.shape[0], VECTORS, "a square is computed in its own way"),
     Program("random numbers below an extent", lambda x: mx.random.randint(0, x.size + 2, (9,), key=KEY), MATRICES),
     Program("uniform below an extent", lambda x: mx.random.uniform(-1, x.shape[0], (9,), key=KEY), MATRICES),
-    Program("addmm with an extent", lambda x: mx.addmm(x[:1, :1], x, x.T, alpha=x.shape[0]), MATRICES, READ),
+    Program("addmm with an extent", lambda x: mx.addmm(x[:1, :1], x, x.T, alpha=x.shape[0]), MATRICES),
     Program("a number of NumPy", lambda x: x * np.sqrt(x.shape[1]) + np.float32(x.shape[0]), MATRICES, READ),
     Program("a whole root", lambda x: x + math.isqrt(x.shape[0]), MATRICES, READ),
     Program("roundings", lambda x: x + round(x.shape[0]) + math.floor(x.shape[1]) + math.prod(x.shape), MATRICES),

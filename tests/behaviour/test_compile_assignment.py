@@ -55,6 +55,22 @@ def test_an_outside_array_is_as_before(name: str) -> None:
             c[:] = outside()
 
 
+def test_the_state_of_a_compiled_function_inside_is_as_before() -> None:
+    state = [mx.array(1.0)]
+
+    def step(x: mx.array) -> mx.array:
+        state[0] += x
+        return state[0] * 2
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    held = state[0]
+    assert mx.compile(lambda x: compiled(x) + compiled(x))(mx.array(2.0)).item() == 16.0
+    assert state[0] is held
+    assert held.item() == 1.0
+    assert compiled(mx.array(2.0)).item() == 6.0
+    assert held.item() == 3.0
+
+
 def test_an_outside_array_that_is_returned_has_its_new_value_there() -> None:
     c = mx.zeros(2)
 

@@ -148,6 +148,16 @@ def test_what_a_gradient_still_needs_is_left_alone() -> None:
     np.testing.assert_allclose(np.array(mx.grad(f)(x)), 3 * np.exp(3 * np.array(x).astype(np.float64)), rtol=1e-5)
 
 
+def test_what_a_gradient_needs_and_no_name_holds_is_left_alone() -> None:
+    held = [evaluated(values(100, seed=1))]
+    wanted = np.array(held[0])
+
+    def f(x: mx.array) -> mx.array:
+        return evaluated(x * held.pop()).sum()
+
+    np.testing.assert_array_equal(np.array(mx.grad(f)(evaluated(values(100)))), wanted)
+
+
 def test_a_loop_holds_one_buffer() -> None:
     x = values(1 << 16)
     mx.eval(x)
@@ -389,7 +399,7 @@ def test_an_interrupt_while_the_state_is_written(line: int) -> None:
     lines = itertools.count()
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
-        if frame.f_code.co_name not in ("write", "_write"):
+        if not frame.f_code.co_filename.endswith("containers.py"):
             return trace if frame.f_code.co_name == "__call__" else None
         if event == "line" and next(lines) == line:
             sys.settrace(None)

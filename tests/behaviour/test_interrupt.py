@@ -6,11 +6,16 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from typing import Any
 
 import pytest
 
+import weft.core as mx
 from tests.behaviour.checks import child_environment, run_python
+from weft.compiler import run
+from weft.errors import EvaluationError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -57,6 +62,41 @@ def test_control_c_in_a_long_evaluation(delay: float) -> None:
             process.kill()
     assert out.split() == ["interrupted", "usable"], err
     assert process.returncode == 0
+
+
+def test_long_work_ends_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that waits is interrupted; the one that works stops before the end."""
+    plain_execute = run.execute
+    begun, ends = threading.Event(), []
+
+    def execute(*arguments: Any) -> None:
+        begun.set()
+        try:
+            plain_execute(*arguments)
+        except EvaluationError:
+            ends.append("stopped")
+            raise
+        ends.append("finished")
+
+    waiting = threading.get_ident()
+
+    def interrupt() -> None:
+        assert begun.wait(timeout=30)
+        time.sleep(0.05)
+        signal.pthread_kill(waiting, signal.SIGINT)
+
+    x = mx.ones((512, 512)) * 1e-3
+    y = x @ x
+    mx.eval(x, y)
+    for _ in range(150):
+        y = mx.sin(y) @ x
+    monkeypatch.setattr(run, "execute", execute)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        mx.eval(y)
+    thread.join()
+    assert ends == ["stopped"]
 
 
 AT_ANY_MOMENT = """

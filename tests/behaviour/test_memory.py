@@ -172,3 +172,21 @@ def test_an_exception_holds_no_arrays_afterwards() -> None:
             failing()
     gc.collect()
     assert mx.get_active_memory() <= before
+
+
+def test_an_array_that_is_too_large() -> None:
+    with pytest.raises(MemoryError, match="no memory for an array of 4611686018427387904 bytes") as raised:
+        mx.eval(mx.zeros((2**60,)))
+    assert raised.value.__context__ is None
+
+
+def test_what_ended_is_accounted_for_without_another_array() -> None:
+    before, cached = mx.get_active_memory(), mx.get_cache_memory()
+    x = mx.ones((1 << 20,))
+    mx.eval(x)
+    assert mx.get_active_memory() == before + x.nbytes
+    del x
+    assert mx.get_active_memory() == before
+    assert mx.get_cache_memory() >= min(cached, 1 << 22)
+    mx.clear_cache()
+    assert mx.get_cache_memory() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -213,3 +214,24 @@ def test_a_stream_for_each_thread_is_a_constant_argument() -> None:
     compiled = mx.compile(counted.function)
     assert [compiled(mx.array(k), stream).item() for k in range(3)] == [0, 2, 4]
     assert counted.calls == 1
+
+
+def test_a_stream_for_each_thread_is_that_of_the_thread_that_traced() -> None:
+    stream = mx.new_thread_local_stream(mx.cpu)
+    inside = mx.compile(lambda x: mx.multiply(x, 2, stream=stream))
+    outside = mx.compile(lambda x: x * 2)
+    x = mx.array(3.0)
+    mx.eval(x, inside(x), outside(x))
+    there: list[bool] = []
+
+    def call() -> None:
+        late = inside(x)
+        with mx.stream(stream):
+            there.extend([is_there(late), outside(x).item() == 6])
+
+    with Gate() as gate:
+        gate.block(stream.here)
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert there == [False, True]

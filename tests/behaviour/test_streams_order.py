@@ -213,6 +213,7 @@ def test_an_error_reaches_whoever_waits() -> None:
         held.node.value.event = None
         assert (x.item(), y.item()) == (1, 2)
         assert_same_bits(compiled(y), mx.array(3.0))
+        assert z.item() == 3
 
 
 def test_an_error_that_reached_nobody_is_raised_by_synchronize_once() -> None:

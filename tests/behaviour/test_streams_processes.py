@@ -119,6 +119,19 @@ class TestFork:
     """
         assert run_forking(program) == f"{[0] * 15}\n"
 
+    @pytest.mark.parametrize("delay", [0.003, 0.01, 0.03])
+    def test_while_another_thread_loads_llvm(self, delay: float) -> None:
+        """Python's own locks of imports stay closed in a child."""
+        program = f"""
+    import time
+
+    thread = threading.Thread(target=lambda: mx.eval(mx.exp(mx.ones(3))))
+    thread.start()
+    time.sleep({delay})
+    print(in_child(lambda: mx.sin(mx.zeros(3)).sum().item() == 0))
+    """
+        assert run_python(FORK + program, WEFT_DISK_CACHE="0") == "0\n"
+
     def test_from_another_thread(self) -> None:
         program = """
     codes = []
@@ -172,6 +185,31 @@ class TestFork:
         print(in_child(work), [r.tolist() for r in results] == expected)
     """
         assert run_forking(program) == "0 True\n" * 3
+
+    def test_while_another_thread_does_what_must_not_be_left_half_done(self) -> None:
+        program = """
+    import time
+    from weft.runtime.forking import fork_safe_lock
+
+    lock, begun, done = fork_safe_lock(waited_for=True), threading.Event(), []
+
+
+    def work():
+        with lock:
+            begun.set()
+            time.sleep(0.3)
+            done.append(True)
+
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    print(in_child(lambda: done == [True] and lock.acquire(blocking=False)))
+    thread.join()
+    with lock:
+        print(in_child(lambda: lock.acquire(blocking=False)))
+    """
+        assert run_forking(program) == "0\n0\n"
 
 
 LEAVE = """

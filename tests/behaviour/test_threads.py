@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 import weft.core as mx
 from tests.behaviour.checks import assert_same_bits, run_python
 from tests.behaviour.gates import Gate, is_there
+from weft.compiler import evaluate
 from weft.runtime.memory import Buffer
 
 
@@ -202,6 +204,45 @@ def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
         assert mx.all(y == 2).item()
 
 
+def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is decided that `x` ends, the other thread is sent on to use it."""
+    plain_ended, plain_plan_of = evaluate._ended, evaluate.plan_of
+    decided, planned, overwritten = threading.Event(), threading.Event(), threading.Event()
+
+    def ended(*arguments: Any) -> Any:
+        found = plain_ended(*arguments)
+        if not decided.is_set():
+            assert found
+            decided.set()
+            planned.wait(timeout=0.3)  # it has to wait for this thread
+        return found
+
+    def plan_of(*arguments: Any) -> Any:
+        if threading.current_thread() is second:
+            planned.set()
+            overwritten.wait(timeout=30)
+        return plain_plan_of(*arguments)
+
+    def use() -> None:
+        assert decided.wait(timeout=30)
+        results.append(mx.add(y, 1, stream=stream).tolist())
+
+    stream = mx.new_stream(mx.cpu)
+    x = mx.full((1000,), 1.0) * 1.0
+    mx.eval(x)
+    y = mx.multiply(x, 2, stream=stream)
+    del x
+    results: list[Any] = []
+    second = threading.Thread(target=use)
+    second.start()
+    monkeypatch.setattr(evaluate, "_ended", ended)
+    monkeypatch.setattr(evaluate, "plan_of", plan_of)
+    mx.eval(y)
+    overwritten.set()
+    second.join(timeout=60)
+    assert results == [[3.0] * 1000]
+
+
 def test_each_thread_has_a_default_stream_of_its_own() -> None:
     streams = in_threads(3, lambda number: mx.default_stream(mx.cpu))
     assert len({mx.default_stream(mx.cpu), *streams}) == 4
@@ -238,6 +279,7 @@ def test_any_thread_may_use_any_stream() -> None:
 
 def test_blocks_of_memory_are_handed_out_once() -> None:
     """Blocks are taken and given back without a lock, while others clear the cache: every byte is accounted for."""
+    gc.collect()  # what earlier tests left behind
     mx.clear_cache()
     active = mx.get_active_memory()
 

@@ -146,3 +146,10 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
 def test_errors(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_arrays_are_close_to_numbers() -> None:
+    assert mx.isclose(A, 2.0, atol=1.0).tolist() == [[True, True, True], [False, False, False]]
+    assert mx.isclose(3.0, I, rtol=0.5).tolist() == [False, True, True]
+    assert mx.allclose(A, 3.5, atol=2.5).item()
+    assert mx.isclose(2.0, 2.0).item()

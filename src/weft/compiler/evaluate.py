@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import weft.primitives as p
 from weft.compiler.plan import Plan, make_plan
@@ -19,7 +19,9 @@ from weft.runtime.devices import Stream, current_stream, default_stream
 from weft.runtime.devices import cpu as cpu_type
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.memory import Buffer, View
-from weft.runtime.streams import Event, is_idle, worker_of
+from weft.runtime.streams import is_idle, worker_of
+
+T = TypeVar("T")
 
 PLAN_LIMIT = 4096
 SHORT_WORK = 1 << 18
@@ -29,6 +31,9 @@ _plans: dict[Any, Plan] = {}
 _plan_lock = fork_safe_lock()
 # Held while a graph is read and while its nodes get values, so that no thread sees a node that another one is changing.
 _graph_lock = fork_safe_lock()
+# Not empty while the thread that holds the lock is reading; what got a value meanwhile.
+_reading: list[None] = []
+_evaluated_meanwhile: list[Node] = []
 
 
 def plan_of(program: Program, outputs: Sequence[int]) -> Plan:
@@ -80,20 +85,30 @@ def settle(node: Node) -> None:
 
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     caller = caller_stream()
-    with _graph_lock:
-        work = _Work(pending)
-        streams = {stream or caller for stream in work.program.streams}
-        if len(streams) > 1:
-            del work  # it refers to nodes
-            segments = segments_of(_unevaluated(pending), pending, caller)
+    work = _read(_Work, pending)
+    streams = {stream or caller for stream in work.program.streams}
     if len(streams) == 1:
         work.submit(streams.pop(), LONG_WORK if wait else 0)
         return
+    del work  # it refers to nodes
+    segments = _read(lambda pending: segments_of(_unevaluated(pending), pending, caller), pending)
     while segments:
         stream, nodes = segments.pop(0)
-        with _graph_lock:
-            work = _Work(nodes)
-        work.submit(stream, SHORT_WORK)
+        _read(_Work, nodes).submit(stream, SHORT_WORK)
+
+
+def _read(read: Callable[[Sequence[Node]], T], nodes: Sequence[Node]) -> T:
+    """What ``read`` makes of the graph behind nodes, while nobody changes it: a signal handler that evaluates on this
+    thread gives values to nodes, but lets none forget how it was made."""
+    with _graph_lock:
+        _reading.append(None)
+        try:
+            return read(nodes)
+        finally:
+            _reading.pop()
+            if _evaluated_meanwhile and not _reading:
+                tracing.release(_evaluated_meanwhile)
+                _evaluated_meanwhile.clear()
 
 
 def caller_stream() -> Stream:
@@ -138,10 +153,10 @@ class _Work:
         """
         program, views, nodes = self.program, self._inputs, self._nodes
         plan = plan_of(program, self._outputs)
-        if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or _arrived(views)):
+        if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
             _publish_later(nodes, Run(plan, views, program.constants), stream)
         elif not plan.donations or not self._submit_donating(plan):
-            _publish(nodes, run_now(plan, views, program.constants, stream), None)
+            _publish(nodes, run_now(plan, views, program.constants, stream))
 
     def _submit_donating(self, plan: Plan) -> bool:
         """Run in the memory of inputs that end, if there are any.
@@ -149,18 +164,25 @@ class _Work:
         Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has
         to wait for this run, for what they are made of is overwritten.
         """
-        program = self.program
-        with _graph_lock:
-            ended = _ended(program, plan)
-            if not ended:
-                return False
-            run = Run(plan, self._inputs, program.constants, ended)
-            _publish(self._nodes, run.promised(), None)
+        run = _read(lambda nodes: self._promised(plan), self._nodes)
+        if run is None:
+            return False
         run.wait()
         return True
 
+    def _promised(self, plan: Plan) -> Run | None:
+        if len(_reading) > 1:
+            return None  # in a signal handler, while this thread reads the same graph
+        ended = _ended(self.program, plan)
+        if not ended:
+            return None
+        run = Run(plan, self._inputs, self.program.constants, ended)
+        _publish(self._nodes, run.promised())
+        return run
 
-def _arrived(views: Sequence[Any]) -> bool:
+
+def arrived(views: Sequence[Any]) -> bool:
+    """Whether nothing has to be waited for before values are read."""
     events = [view.event for view in views]
     return all(event is None or event.done for event in events)
 
@@ -227,45 +249,22 @@ def _unused_references() -> tuple[int, int, int]:
     return found
 
 
-def _publish(nodes: Sequence[Node], views: Sequence[View], event: Event | None) -> None:
+def _publish(nodes: Sequence[Node], views: Sequence[View]) -> None:
     with _graph_lock:
         for node, view in zip(nodes, views):  # noqa: B905  # `strict` takes its time
-            if event is not None:
-                view.event = event
             if node.value is None:
                 node.value = view
-        tracing.release(nodes)
+        if _reading:
+            _evaluated_meanwhile.extend(nodes)
+        else:
+            tracing.release(nodes)
 
 
 def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
-    """Queue a run. Should it fail, the nodes become what they were before, and waiting raises the error."""
-    views = run.results()
-    restore = _restorer(nodes, views)
-
-    def task() -> None:
-        try:
-            run.now()
-        except BaseException:
-            restore()
-            raise
-
-    worker = worker_of(stream)
-    worker.make_room()
-    with _graph_lock:  # nothing is restored before it was published
-        _publish(nodes, views, worker.submit(task, run.cancel))
-
-
-def _restorer(nodes: Sequence[Node], views: Sequence[View]) -> Callable[[], None]:
-    before = [(node, node.primitive, node.inputs, node.params) for node in nodes]
-
-    def restore() -> None:
-        with _graph_lock:
-            for (node, primitive, inputs, params), view in zip(before, views, strict=True):
-                if node.value is view:
-                    node.primitive, node.inputs, node.params = primitive, inputs, params
-                    node.value = None
-
-    return restore
+    worker_of(stream).make_room()  # before the graph is locked
+    with _graph_lock:
+        run.queue(stream)
+        _publish(nodes, run.results())
 
 
 _OWN_REFERENCES = _own_references()

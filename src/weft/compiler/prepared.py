@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft.compiler.evaluate import caller_stream, evaluate, plan_of, strides_of_value
+from weft.compiler.evaluate import arrived, caller_stream, evaluate, plan_of, strides_of_value
 from weft.compiler.program import Program
 from weft.compiler.run import Run, execute, view_of_input
 from weft.graph.node import Node, leaf
 from weft.runtime.devices import Stream, current_stream
 from weft.runtime.memory import Buffer, View, size_class
-from weft.runtime.steps import FIRST, Table
+from weft.runtime.steps import DONE, FIRST, Table
 from weft.runtime.streams import is_idle, worker_of
 
 
@@ -63,6 +63,7 @@ class Prepared:
         except IndexError:
             table = self._new_table()
         values = table.values
+        values[DONE] = 0
         for place, source in self._places:
             view = inputs[source].value
             assert view is not None
@@ -96,9 +97,10 @@ class Prepared:
         """New nodes for the outputs, before they have memory, and the run to `finish`; None if it has been left to the
         stream."""
         stream = caller_stream()
-        if self._plan.work >= stream.work_at_once or not is_idle(stream):
+        views = self._views(inputs)
+        if self._plan.work >= stream.work_at_once or not is_idle(stream) or not arrived(views):
             return self.run_later(inputs, stream), None
-        run = Run(self._plan, self._views(inputs), self._constants, deferred=True)
+        run = Run(self._plan, views, self._constants, deferred=True)
         return run.promise(self._avals), run
 
     def finish(self, run: Run, ended: Collection[int]) -> None:
@@ -108,14 +110,10 @@ class Prepared:
 
     def run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
         """New nodes whose values come when the worker of the stream has computed them."""
-        worker = worker_of(stream)
-        worker.make_room()
+        worker_of(stream).make_room()
         run = Run(self._plan, self._views(inputs), self._constants)
-        results = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
-        event = worker.submit(run.now, run.cancel)
-        for node in results:
-            node.value.event = event  # type: ignore[union-attr]  # a leaf has a value
-        return results
+        run.queue(stream)
+        return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
 
     def _views(self, inputs: Sequence[Node]) -> list[View]:
         return [self._view_of(number, inputs) for number in range(len(self._sources))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from weft.compiler.codegen import native
 from weft.compiler.plan import Output, Plan
@@ -15,10 +16,18 @@ from weft.runtime.devices import Stream
 from weft.runtime.executor import executor
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import POOL, Table
-from weft.runtime.streams import under_way
+from weft.runtime.streams import Event, under_way, worker_of
 
 # The buffer of outputs that have no memory yet.
 _NOWHERE = Buffer(1)
+
+
+class Memory(NamedTuple):
+    """Where a run has its outputs and temporaries, and the table that says so to native code."""
+
+    buffers: Sequence[Buffer]
+    arena: Buffer | None
+    table: Table
 
 
 class Run:
@@ -27,10 +36,13 @@ class Run:
     Nobody needs the inputs in ``ended`` afterwards: their buffers may become those of outputs. A ``deferred`` run gets
     its buffers only when somebody needs them: then its outputs can be where everybody sees them before it is known
     which inputs nobody sees any more.
+
+    Signal handlers may read outputs, and so run this, at any moment, on the thread that is doing the same: whatever is
+    done here may have been done when a call returns, and must not be done twice.
     """
 
     done = False  # as an event: nobody else makes it happen
-    __slots__ = ("_arena", "_buffers", "_constants", "_inputs", "_lock", "_plan", "_promised", "_table")
+    __slots__ = ("_constants", "_event", "_inputs", "_lock", "_memory", "_outputs", "_plan", "_stream")
 
     def __init__(
         self,
@@ -43,66 +55,90 @@ class Run:
         self._plan = plan
         self._inputs = inputs
         self._constants = constants
-        self._lock = threading.Lock()
-        self._promised: list[View] = []
-        self._arena: Buffer | None = None
-        self._buffers = [_NOWHERE] * len(plan.sizes)
-        self._table: Table | None = None
+        self._lock = threading.RLock()
+        self._outputs: list[View] = []
+        self._memory: Memory | None = None
+        self._event: Event | None = None
         for view in inputs:
             event = view.event
             if type(event) is Run:
                 event.place()
         if not deferred:
-            self._take_memory(ended)
+            self._memory = self._taken(ended)
 
-    def _take_memory(self, ended: Collection[int]) -> None:
+    def _taken(self, ended: Collection[int]) -> Memory:
         plan, inputs = self._plan, self._inputs
-        taken = _donated(plan, inputs, ended) if ended else {}
-        self._buffers = [taken.get(number) or Buffer(size) for number, size in enumerate(plan.sizes)]
-        self._arena = Buffer(plan.arena) if plan.arena else None
-        addresses = [view.address for view in inputs]
-        addresses += [buffer.address for buffer in self._buffers]
-        addresses.append(self._arena.address if self._arena is not None else 0)
-        addresses += self._constants
-        if self._promised:
-            for view, output in zip(self._promised, plan.outputs, strict=True):
-                if not output.from_input:
-                    view.move(self._buffers[output.number])
-        self._table = Table(plan.steps, addresses)
+        donated = _donated(plan, inputs, ended) if ended else {}
+        buffers = [donated.get(number) or Buffer(size) for number, size in enumerate(plan.sizes)]
+        arena = Buffer(plan.arena) if plan.arena else None
+        entries = [view.address for view in inputs]
+        entries += [buffer.address for buffer in buffers]
+        entries.append(arena.address if arena is not None else 0)
+        entries += self._constants
+        return Memory(buffers, arena, Table(plan.steps, entries))
 
     def place(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
         under_way.append(self)
         try:
             with self._lock:
-                if self._table is None:
-                    self._take_memory(ended)
+                self._placed(ended)
         finally:
             under_way.remove(self)
 
+    def _placed(self, ended: Collection[int] = ()) -> Memory:
+        if self._memory is None:
+            memory = self._taken(ended)
+            if self._memory is None:
+                self._memory = memory
+        memory = self._memory
+        for view, output in zip(self._outputs, self._plan.outputs, strict=False):
+            if view.buffer is _NOWHERE and not output.from_input:
+                view.move(memory.buffers[output.number])
+        return memory
+
     def now(self) -> None:
-        """Run on this thread, after what the inputs wait for."""
+        """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
         for view in self._inputs:
             event = view.event  # another thread may settle it
             if event is not None:
                 event.wait()
-        assert self._table is not None
-        execute(self._plan, self._table)
-        self._arena = None
+        execute(self._plan, self._placed().table)
 
-    def cancel(self) -> None:
-        """Stop before the next step, if it has begun or waits on a stream."""
-        if self._table is not None:
-            self._table.cancel()
+    def queue(self, stream: Stream) -> Event:
+        """Leave it to the worker of a stream; the outputs wait for the event. Should it fail, they are promised
+        afterwards: who reads one then runs it again."""
+        with self._lock:
+            self._stream = stream  # nobody else may refer to it, and a stream that is gone is not waited for
+            self._event = event = worker_of(stream).submit(self._queued, self._cancel)
+            for view in self.results():
+                view.event = event
+        return event
+
+    def _queued(self) -> None:
+        try:
+            self.now()
+        except BaseException:
+            with self._lock:
+                self._placed().table.revive()
+                self.promised()
+            raise
+
+    def _cancel(self) -> None:
+        """Stop before the next step."""
+        self._placed().table.cancel()
 
     def results(self) -> list[View]:
         """The outputs; their elements are there once the run is over."""
-        return [self._view(output) for output in self._plan.outputs]
+        if not self._outputs:
+            self._outputs = [self._view(output) for output in self._plan.outputs]
+        return self._outputs
 
     def _view(self, output: Output) -> View:
         if output.from_input:
             return view_of_input(self._inputs[output.number], output)
-        return View(self._buffers[output.number], output.offset, output.strides)
+        buffer = _NOWHERE if self._memory is None else self._memory.buffers[output.number]
+        return View(buffer, output.offset, output.strides)
 
     def promise(self, avals: Sequence[tuple[Shape, Dtype]]) -> list[Node]:
         """Nodes for the outputs whose values wait for this run, whoever needs one first: an interrupt between the
@@ -111,22 +147,22 @@ class Run:
 
     def promised(self) -> list[View]:
         """The outputs; who reads one runs this first, if nobody has."""
-        self._promised = self.results()
-        for view in self._promised:
+        for view in self.results():
             view.event = self
-        return self._promised
+        return self._outputs
 
     def wait(self) -> None:
-        """Run, if that has not happened."""
-        self.place()
+        """Run, if that has not happened. Whoever waits learns about an error."""
+        if self._event is not None:
+            self._event.noticed = True
         under_way.append(self)
         try:
             with self._lock:
-                if self._table is None or self._table.steps_run != self._plan.steps.count:
+                if self._placed().table.steps_run != self._plan.steps.count:
                     self.now()
         finally:
             under_way.remove(self)
-        for view in self._promised:
+        for view in self._outputs:
             view.event = None
 
 
@@ -165,7 +201,7 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
     if count:
         native_code = executor(native.runtime_functions)
         table.values[POOL] = native_code.pool
-        if recording.recorders:
+        if recording.recorders and not table.steps_run:  # what goes on where it was stopped is not recorded
             done = recording.run(native_code, plan, table, stream)
         else:
             done = native_code.run(table.address)

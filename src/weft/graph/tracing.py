@@ -47,12 +47,13 @@ def name_of(function: object) -> str:
 def trace(transformation: str, function: object) -> Iterator[Trace]:
     """Mark this thread as tracing ``function``."""
     record = Trace(transformation, function)
-    _local.open.append(record)
+    depth = len(_local.open)
     try:
+        _local.open.append(record)  # an interrupt may come right after it
         yield record
     finally:
         record.active = False
-        _local.open.pop()
+        del _local.open[depth:]
         if not _local.open:
             _forget(_local.evaluated)
             _local.evaluated.clear()
@@ -69,15 +70,28 @@ def assignments_undone() -> Iterator[None]:
     A function that is traced with placeholders assigns nodes that have no value once the trace is over.
     """
     before: dict[int, tuple[Handle, Node]] = {}
-    _local.assigned.append(before)
-    watching.append(None)
+    depth = len(_local.assigned)
+    watched = False
     try:
+        _local.assigned.append(before)
+        watching.append(None)
+        watched = True
         yield
     finally:
-        watching.pop()
-        _local.assigned.pop()
-        for handle, node in before.values():
-            handle.node = node
+        try:
+            _undo(before)
+        except BaseException:  # an interrupt: it goes on when all are undone
+            _undo(before)
+            raise
+        finally:
+            del _local.assigned[depth:]
+            if watched:
+                watching.pop()
+
+
+def _undo(assignments: dict[int, tuple[Handle, Node]]) -> None:
+    for handle, node in assignments.values():
+        handle.node = node
 
 
 def note_assignment(handle: Handle) -> None:

@@ -21,7 +21,6 @@ from weft.inspection.text import microseconds, number_of, percent, rate_text, sh
 from weft.runtime import recording
 from weft.runtime.devices import LONG_WORK, Stream
 from weft.runtime.memory import View
-from weft.runtime.streams import worker_of
 
 RUNS = 5
 SECONDS = 1.0
@@ -277,7 +276,7 @@ def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) ->
     if plan.work < LONG_WORK:
         return run_now(plan, views, program.constants, stream)
     run = Run(plan, views, program.constants)
-    worker_of(stream).submit(run.now, run.cancel).wait()  # so that an interrupt ends it
+    run.queue(stream).wait()  # so that an interrupt ends it
     return run.results()
 
 

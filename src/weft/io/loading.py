@@ -6,6 +6,7 @@ import os
 from pathlib import PurePath
 from typing import IO, Any
 
+from weft.checks import one_of, wrong_type
 from weft.io.numpy_files import load_npy, load_npz
 from weft.io.places import File, called, is_open
 from weft.io.safetensors_files import load_safetensors
@@ -49,10 +50,9 @@ def load(
     """
     as_stream(stream)  # says so if it is none
     if not is_open(file) and not isinstance(file, (str, os.PathLike)):
-        raise TypeError(f"[load] file must be a name or a file opened for reading bytes, not {file!r}.")
+        raise wrong_type("load", "file", "a name or a file opened for reading bytes", file)
     kind = _format(file) if format is None else format
-    if kind not in _FORMATS:
-        raise ValueError(f"[load] Unknown format {kind!r}; known ones are {', '.join(map(repr, _FORMATS))}.")
+    one_of("load", "format", kind, _FORMATS)
     if return_metadata and kind != "safetensors":
         raise ValueError(f"[load] Files of the format {kind!r} have no metadata; only 'safetensors' files do.")
     source: Any = file

@@ -8,6 +8,7 @@ from typing import IO, Any
 import numpy as np
 
 from weft.array import array
+from weft.checks import wrong_type
 from weft.dtypes import bfloat16, same_as_numpy
 from weft.ops.convert import from_numpy
 
@@ -24,7 +25,7 @@ def to_write(name: str, file: Any, extension: str) -> Any:
     if is_open(file):
         return file
     if not isinstance(file, (str, os.PathLike)):
-        raise TypeError(f"[{name}] file must be a name or a file opened for writing bytes, not {file!r}.")
+        raise wrong_type(name, "file", "a name or a file opened for writing bytes", file)
     path = os.fspath(file)
     return path if path.endswith(extension) else path + extension
 
@@ -39,7 +40,7 @@ def called(file: Any) -> str:
 def values_of(name: str, value: Any, argument: str) -> np.ndarray[Any, Any]:
     """The elements of an array that is to be saved, in row-major order."""
     if not isinstance(value, array):
-        raise TypeError(f"[{name}] {argument} must be an array, not {value!r} of type {type(value).__name__}.")
+        raise wrong_type(name, argument, "an array", value)
     return np.require(np.asarray(value), requirements="C")
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import weft.core as mx
+from weft.checks import shortened
 from weft.nn.module import Module
 
 
@@ -197,7 +198,7 @@ class GELU(Module):
     def __init__(self, approx: str = "none") -> None:
         super().__init__()
         if not isinstance(approx, str) or approx not in _GELU_FUNCTIONS:
-            raise ValueError(f"[GELU] approx has to be one of {list(_GELU_FUNCTIONS)}, got {approx!r}.")
+            raise ValueError(f"[GELU] approx has to be one of {list(_GELU_FUNCTIONS)}, got {shortened(approx)}.")
         self._function = _GELU_FUNCTIONS[approx]
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.checks import shortened
 from weft.nn.module import Module
 
 
@@ -47,4 +48,4 @@ class Identity(Module):
 def _check_callable(place: int, module: Any) -> None:
     if not callable(module):
         remedy = " Pass them one by one: Sequential(*modules)." if isinstance(module, (list, tuple)) else ""
-        raise TypeError(f"[Sequential] module {place} cannot be called: {module!r}.{remedy}")
+        raise TypeError(f"[Sequential] module {place} cannot be called: {shortened(module)}.{remedy}")

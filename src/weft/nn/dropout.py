@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weft.core as mx
+from weft.nn.checks import share_of
 from weft.nn.module import Module
 
 
@@ -22,9 +23,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"Dropout: the probability p has to be at least 0 and below 1, got {p}.")
-        self._p = p
+        self._p = share_of("Dropout", "the probability p", p)
 
     def _extra_repr(self) -> str:
         return f"p={self._p}"

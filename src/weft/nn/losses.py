@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import weft.core as mx
+from weft.checks import integer_of, one_of
+from weft.nn.checks import array_of, share_of
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -44,9 +46,10 @@ def cross_entropy(
     >>> nn.losses.cross_entropy(logits, mx.array([[0.5, 0.5], [0.25, 0.75]]), reduction="sum")
     array(25.6931, dtype=float32)
     """
-    _check_reduction("cross_entropy", reduction)
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"cross_entropy: label_smoothing has to be at least 0 and below 1, got {label_smoothing}.")
+    one_of("cross_entropy", "reduction", reduction, _REDUCTIONS)
+    label_smoothing = share_of("cross_entropy", "label_smoothing", label_smoothing)
+    logits, targets = _arrays("cross_entropy", logits=logits, targets=targets)
+    axis = integer_of("cross_entropy", "axis", axis)
     if targets.ndim == logits.ndim:
         _check_same_shape("cross_entropy", "logits", logits, "targets", targets)
         score = mx.sum(logits * targets, axis=axis)
@@ -81,7 +84,8 @@ def binary_cross_entropy(
     >>> nn.losses.binary_cross_entropy(logits, mx.array([0, 1, 1]))
     array(1.11513, dtype=float32)
     """
-    _check_reduction("binary_cross_entropy", reduction)
+    one_of("binary_cross_entropy", "reduction", reduction, _REDUCTIONS)
+    inputs, targets = _arrays("binary_cross_entropy", inputs=inputs, targets=targets)
     _check_same_shape("binary_cross_entropy", "inputs", inputs, "targets", targets)
     if with_logits:
         loss = mx.logaddexp(0, inputs) - inputs * targets
@@ -104,7 +108,9 @@ def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Red
     >>> nn.losses.nll_loss(mx.array([[-0.5, -1.0], [-2.0, -0.25]]), mx.array([0, 1]))
     array([0.5, 0.25], dtype=float32)
     """
-    _check_reduction("nll_loss", reduction)
+    one_of("nll_loss", "reduction", reduction, _REDUCTIONS)
+    inputs, targets = _arrays("nll_loss", inputs=inputs, targets=targets)
+    axis = integer_of("nll_loss", "axis", axis)
     return _reduce(-_of_class("nll_loss", "inputs", inputs, targets, axis), reduction)
 
 
@@ -118,7 +124,8 @@ def mse_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "m
     >>> nn.losses.mse_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     array(2, dtype=float32)
     """
-    _check_reduction("mse_loss", reduction)
+    one_of("mse_loss", "reduction", reduction, _REDUCTIONS)
+    predictions, targets = _arrays("mse_loss", predictions=predictions, targets=targets)
     _check_same_shape("mse_loss", "predictions", predictions, "targets", targets)
     return _reduce(mx.square(predictions - targets), reduction)
 
@@ -133,14 +140,14 @@ def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "me
     >>> nn.losses.l1_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]), reduction="none")
     array([0, 2], dtype=float32)
     """
-    _check_reduction("l1_loss", reduction)
+    one_of("l1_loss", "reduction", reduction, _REDUCTIONS)
+    predictions, targets = _arrays("l1_loss", predictions=predictions, targets=targets)
     _check_same_shape("l1_loss", "predictions", predictions, "targets", targets)
     return _reduce(mx.abs(predictions - targets), reduction)
 
 
-def _check_reduction(function: str, reduction: str) -> None:
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"{function}: reduction has to be one of {_REDUCTIONS}, got {reduction!r}.")
+def _arrays(function: str, **arguments: mx.array) -> list[mx.array]:
+    return [array_of(function, name, value) for name, value in arguments.items()]
 
 
 def _reduce(loss: mx.array, reduction: Reduction) -> mx.array:
@@ -152,13 +159,14 @@ def _reduce(loss: mx.array, reduction: Reduction) -> mx.array:
 def _check_same_shape(function: str, first_name: str, first: mx.array, second_name: str, second: mx.array) -> None:
     if first.shape != second.shape:
         raise ValueError(
-            f"{function}: {second_name} of shape {second.shape} do not match {first_name} of shape {first.shape}."
+            f"[{function}] {second_name} of shape {second.shape} do not match {first_name} of shape {first.shape}."
         )
 
 
 def _weighted(function: str, loss: mx.array, weights: mx.array | None) -> mx.array:
     if weights is None:
         return loss
+    weights = array_of(function, "weights", weights)
     _check_same_shape(function, "losses", loss, "weights", weights)
     return weights * loss
 
@@ -166,16 +174,16 @@ def _weighted(function: str, loss: mx.array, weights: mx.array | None) -> mx.arr
 def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axis: int) -> mx.array:
     """The entry of `scores` along `axis` that `targets` names, for each position of the other axes."""
     if not -scores.ndim <= axis < scores.ndim:
-        raise ValueError(f"{function}: axis {axis} is out of range for {name} of shape {scores.shape}.")
+        raise ValueError(f"[{function}] axis {axis} is out of range for {name} of shape {scores.shape}.")
     axis %= scores.ndim
     expected = scores.shape[:axis] + scores.shape[axis + 1 :]
     if targets.shape != expected:
         raise ValueError(
-            f"{function}: targets of shape {targets.shape} do not match {name} of shape {scores.shape}; "
+            f"[{function}] targets of shape {targets.shape} do not match {name} of shape {scores.shape}; "
             f"classes along axis {axis} need the shape {expected}."
         )
     if not mx.issubdtype(targets.dtype, mx.integer):
-        raise ValueError(f"{function}: targets that name classes have to be integers, got {targets.dtype}.")
+        raise ValueError(f"[{function}] targets that name classes have to be integers, got {targets.dtype}.")
     score = mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
     classes = scores.shape[axis]
     known = mx.logical_and(targets >= -classes, targets < classes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 import weft.primitives as p
-from weft import dtypes
+from weft import checks, dtypes
+from weft.checks import wrong_type
 from weft.dtypes import Dtype
 from weft.graph.dims import Dim, joint_extent
 from weft.graph.location import user_location
@@ -22,6 +24,7 @@ Widen = Callable[[Dtype], Dtype]
 __all__ = [
     "Array",
     "array_argument",
+    "array_of",
     "axes_of",
     "axis_of",
     "binary",
@@ -38,6 +41,8 @@ __all__ = [
     "inexact",
     "integer_of",
     "promoted",
+    "real_number",
+    "sequence_of",
     "shape_of",
     "shape_text",
     "to_dtype",
@@ -45,6 +50,7 @@ __all__ = [
 ]
 
 _new_constant = p.constant.make
+_USUAL = 1 << 62  # below it, ints need no further look
 
 
 def inexact(dtype: Dtype) -> Dtype:
@@ -52,35 +58,30 @@ def inexact(dtype: Dtype) -> Dtype:
     return dtype if dtype.is_inexact else dtypes.float32
 
 
-def wrong_type(name: str, argument: str, value: Any) -> TypeError:
+def _no_array(name: str, argument: str, value: Any, error: Exception | None = None) -> TypeError:
+    if isinstance(value, np.ndarray) and error is not None:
+        return TypeError(f"[{name}] {argument}: {error}")
     remedy = " Make an array of it with mx.array." if isinstance(value, (list, tuple)) else ""
-    return TypeError(
-        f"[{name}] {argument} must be an array, a number or NumPy data; got {_shortened(value)} of type "
-        f"{type(value).__name__}.{remedy}"
-    )
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return TypeError(f"{wrong_type(name, argument, 'an array, a number or NumPy data', value)}{remedy}")
 
 
 def array_argument(name: str, value: Any, argument: str = "a") -> Array:
     """The array that a user passed, or an array of the number or NumPy data."""
     if isinstance(value, Handle):
         return value
-    return _converted(name, argument, value)
+    return array_of(name, argument, value)
 
 
-def _converted(name: str, argument: str, value: Any) -> Array:
+def array_of(name: str, argument: str, value: Any, dtype: Dtype | None = None) -> Array:
+    """An array of a number or of NumPy data; see `as_array`."""
     if value is None or isinstance(value, (list, tuple)):
-        raise wrong_type(name, argument, value)
+        raise _no_array(name, argument, value)
     try:
-        return as_array(value)
+        return as_array(value, dtype)
     except TypeError as error:
-        raise wrong_type(name, argument, value) from error
+        raise _no_array(name, argument, value, error) from error
     except ValueError as error:
-        if isinstance(value, int):
+        if python_scalar(value) is not None:
             raise _unfit(name, argument, value, error) from None
         raise
 
@@ -92,7 +93,7 @@ def _word(words: Sequence[str], place: int) -> str:
 def _unfit(name: str, argument: str, value: Any, error: Exception) -> Exception:
     """What to say of a scalar that is no number, or does not fit the dtype that it would take."""
     if isinstance(error, TypeError):
-        return wrong_type(name, argument, value)
+        return _no_array(name, argument, value)
     return ValueError(f"[{name}] {argument}: {error}.")
 
 
@@ -110,7 +111,7 @@ def fresh(x: Array) -> Array:
 
 def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """An elementwise primitive of one array, in the dtype that ``widen`` makes of its dtype."""
-    x = a if isinstance(a, Handle) else _converted(primitive.name, "a", a)
+    x = a if isinstance(a, Handle) else array_of(primitive.name, "a", a)
     place = current_stream() if stream is None else as_stream(stream)
     node = x.node
     dtype = node.dtype
@@ -129,26 +130,29 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
     Two arrays of one floating dtype and one shape, or one and a number, take the short way: every primitive
     that comes here accepts them as they are.
     """
-    if isinstance(a, Handle):
-        x = a.node
-        dtype, shape = x.dtype, x.shape
-        if isinstance(b, Handle):
+    try:
+        if isinstance(a, Handle):
+            x = a.node
+            dtype, shape = x.dtype, x.shape
+            if isinstance(b, Handle):
+                y = b.node
+                short = y.dtype is dtype and y.shape == shape and dtype.is_floating
+            else:
+                kind = type(b)
+                short = (kind is float or kind is int) and dtype.is_floating
+                if short:
+                    y = _new_constant(b, dtype)
+        elif isinstance(b, Handle):
             y = b.node
-            short = y.dtype is dtype and y.shape == shape and dtype.is_floating
-        else:
-            kind = type(b)
+            dtype, shape = y.dtype, y.shape
+            kind = type(a)
             short = (kind is float or kind is int) and dtype.is_floating
             if short:
-                y = _new_constant(b, dtype)
-    elif isinstance(b, Handle):
-        y = b.node
-        dtype, shape = y.dtype, y.shape
-        kind = type(a)
-        short = (kind is float or kind is int) and dtype.is_floating
-        if short:
-            x = _new_constant(a, dtype)
-    else:
-        short = False
+                x = _new_constant(a, dtype)
+        else:
+            short = False
+    except OverflowError:
+        short = False  # a number beyond all of the dtype: the other way says so
     if not short:
         return general_binary(primitive, a, b, stream, widen)
     result: Any = primitive.result
@@ -186,7 +190,7 @@ def promoted(
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
     found = [
-        _converted(name, _word(words, place), value) if one is None else one
+        array_of(name, _word(words, place), value) if one is None else one
         for place, (one, value) in enumerate(zip(found, values, strict=True))
     ]
     common: Dtype | None = None
@@ -313,9 +317,7 @@ def shape_of(name: str, shape: Any) -> Shape:
     extents = _several(shape)
     if extents is None:
         if isinstance(shape, Handle) or not hasattr(shape, "__index__"):
-            raise TypeError(
-                f"[{name}] A shape is an int or a sequence of ints; got {shape!r} of type {type(shape).__name__}."
-            )
+            raise wrong_type(name, "A shape", "an int or a sequence of ints", shape)
         extents = (shape,)
     return tuple([integer_of(name, "Each extent of a shape", extent) for extent in extents])
 
@@ -329,19 +331,42 @@ def count_of(name: str, word: str, value: Any) -> int:
 
 
 def integer_of(name: str, word: str, value: Any) -> int:
-    """``value`` as an int.
+    """``value`` as an int. An array is none, though Python could read it: it would be waited for.
 
     Raises:
         TypeError: it is something else.
+        ValueError: it does not fit 64 bits.
     """
-    if isinstance(value, int):
-        return value  # as it is: it may be symbolic
+    if type(value) is int and -_USUAL < value < _USUAL:
+        return value
+    if isinstance(value, Handle):
+        raise wrong_type(name, word, "an int", value)
+    return checks.integer_of(name, word, value)
+
+
+def real_number(name: str, word: str, value: Any) -> Any:
+    """``value`` as a Python number that is not complex, also one of NumPy's.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: it is an int beyond all floating numbers.
+    """
+    number = python_scalar(value)
+    if not isinstance(number, (bool, int, float)):
+        raise wrong_type(name, word, "an int or a float", value)
     try:
-        if not isinstance(value, Handle):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise TypeError(f"[{name}] {word} must be an int; got {value!r} of type {type(value).__name__}.")
+        dtypes.scalar_dtype(number, dtypes.float32)
+    except ValueError as error:
+        raise _unfit(name, word, value, error) from None
+    return number
+
+
+def sequence_of(name: str, word: str, value: Any) -> Sequence[Any]:
+    """``value``, if it is a sequence (a list, a tuple, a range or a vector of NumPy's)."""
+    several = _several(value)
+    if several is None:
+        raise wrong_type(name, word, "a sequence of ints", value)
+    return several
 
 
 def checked_extents(name: str, shape: Shape) -> Shape:

@@ -26,6 +26,7 @@ from weft.ops.arguments import (
     fresh,
     inexact,
     promoted,
+    real_number,
     shape_text,
     to_dtype,
 )
@@ -292,7 +293,9 @@ def isclose(
     array([True, False], dtype=bool)
     """
     place = as_stream(stream)
-    x, y = broadcast_all("isclose", promoted("isclose", (a, b), place, inexact), place)
+    x, y = promoted("isclose", (a, b), place, inexact)
+    shape = broadcasted_shape("isclose", (x.node.shape, y.node.shape))
+    x, y = broadcast(x, shape, place), broadcast(y, shape, place)
     distance = p.absolute(p.subtract(x, y, stream=place), stream=place)
     size = p.absolute(y, stream=place)
     relative, absolute = [_real_number("isclose", *one, size, place) for one in (("rtol", rtol), ("atol", atol))]
@@ -385,7 +388,4 @@ def _real_number(name: str, argument: str, value: Any, like: Array, place: Strea
                 f"of the result, {shape_text(shape)}."
             )
         return broadcast(to_dtype(value, like.node.dtype, place), shape, place)
-    number = python_scalar(value)
-    if not isinstance(number, (bool, int, float)):
-        raise TypeError(f"[{name}] {argument} must be a number; got {value!r} of type {type(value).__name__}.")
-    return number
+    return real_number(name, argument, value)

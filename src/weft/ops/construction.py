@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.node import Handle
-from weft.ops.arguments import Array, fresh
+from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
 from weft.ops.nested import from_nested
 
@@ -23,10 +23,10 @@ def construct(value: Any, dtype: Dtype | None = None) -> Array:
         found = as_array(value, dtype)
         return fresh(found) if found is value else found
     if isinstance(value, (bool, int, float, complex)):
-        return as_array(value, dtype)
+        return array_of("array", "val", value, dtype)
     if isinstance(value, (list, tuple)):
         return from_nested(value, dtype)
-    return as_array(_foreign(value), dtype)
+    return array_of("array", "val", _foreign(value), dtype)
 
 
 def _foreign(value: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import shown
 from weft.dtypes import Dtype
 from weft.graph.dims import Dim
 from weft.graph.extents import Extent
@@ -49,17 +51,16 @@ def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = 
         return as_array(value.__mlx_array__(), dtype, stream=stream)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return from_numpy(np.asarray(value), dtype)
-    raise TypeError(
-        f"expected an array, a number, NumPy data or nested lists of numbers, got {value!r} of type "
-        f"{type(value).__name__}"
-    )
+    raise TypeError(f"expected an array, a number, NumPy data or nested lists of numbers, got {shown(value)}")
 
 
 def _scalar_array(value: complex, dtype: Dtype | None) -> Array:
     if dtype is None:
         dtype = dtypes.scalar_dtype(value)
-    elif type(value) in (int, Dim) and dtype.is_integer:
+    elif type(value) in (int, Dim) and not dtype.is_bool:
         dtypes.scalar_dtype(value, dtype)  # says so if the number does not fit
+    elif dtype.is_integer and not math.isfinite(value.real):
+        raise ValueError(f"{value} does not fit {dtype.name}, which holds whole numbers only")
     return wrap(p.constant.make(value, dtype))
 
 

@@ -7,23 +7,26 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.dims import largest, same_extents
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
     array_argument,
+    array_of,
     broadcast,
     broadcast_anew,
     broadcasted_shape,
     checked_extents,
     count_of,
     integer_of,
+    real_number,
     shape_of,
     shape_text,
     to_dtype,
 )
-from weft.ops.convert import as_array, python_scalar
+from weft.ops.convert import python_scalar
 from weft.runtime.devices import Stream, StreamOrDevice, as_stream
 
 __all__ = [
@@ -104,11 +107,12 @@ def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrD
 
 def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None, place: Stream | None) -> Array:
     scalar = python_scalar(vals)
-    x = array_argument(name, vals, "vals") if scalar is None else as_array(scalar)
-    if dtype is not None:
-        target = as_dtype(dtype)
-        number_fits = scalar is not None and not (isinstance(scalar, (float, complex)) and not target.is_inexact)
-        x = as_array(scalar, target) if number_fits else to_dtype(x, target, place)
+    target = None if dtype is None else as_dtype(dtype)
+    if scalar is not None and not (isinstance(scalar, (float, complex)) and target and not target.is_inexact):
+        x = array_of(name, "vals", scalar, target)
+    else:
+        x = array_argument(name, vals, "vals")
+        x = x if target is None else to_dtype(x, target, place)
     if not x.node.shape:
         return p.fill(x, shape)
     if not same_extents(broadcasted_shape(name, (x.node.shape, shape)), shape):
@@ -183,7 +187,7 @@ def arange(
     """
     begin, end = (0, start) if stop is None else (0 if start is None else start, stop)
     by = 1 if step is None else step
-    begin, end, by = [_number("arange", word, one) for word, one in (("start", begin), ("stop", end), ("step", by))]
+    begin, end, by = [real_number("arange", word, one) for word, one in (("start", begin), ("stop", end), ("step", by))]
     if by == 0:
         raise ValueError("[arange] The step must not be zero.")
     if dtype is None:
@@ -193,27 +197,29 @@ def arange(
     return _progression(_count(begin, end, by), begin, by, dtype, as_stream(stream))
 
 
-def _number(name: str, word: str, value: Any) -> Any:
-    number = python_scalar(value)
-    if not isinstance(number, (int, float)):
-        raise TypeError(f"[{name}] {word} must be an int or a float; got {value!r} of type {type(value).__name__}.")
-    return number
-
-
 def _dtype_of_range(begin: float, end: float, by: float) -> Dtype:
     if not all(isinstance(one, int) for one in (begin, end, by)):
         return dtypes.float32
-    limits = dtypes.int32
-    return limits if all(limits.lowest <= one <= limits.highest for one in (begin, end, by)) else dtypes.int64
+    for limits in (dtypes.int32, dtypes.int64):
+        if all(limits.lowest <= one <= limits.highest for one in (begin, end, by)):
+            return limits
+    raise ValueError("[arange] Whole numbers of more than 64 bits make no range: use floats.")
 
 
 def _count(begin: float, end: float, by: float) -> int:
     if all(isinstance(one, int) for one in (begin, end, by)):
         return largest(0, -((begin - end) // by))  # type: ignore[arg-type]  # ints
-    span = (end - begin) / by
+    span = _ratio(end - begin, by)
     if not math.isfinite(span):
         raise ValueError(f"[arange] From {begin} to {end} in steps of {by} there is no finite number of elements.")
     return max(0, math.ceil(span))
+
+
+def _ratio(distance: float, step: float) -> float:
+    try:
+        return distance / step
+    except OverflowError:  # of large ints; floats would give infinity
+        return math.inf
 
 
 def _progression(count: int, begin: float, by: float, dtype: Dtype, place: Stream | None) -> Array:
@@ -249,12 +255,12 @@ def linspace(
     >>> mx.linspace(0, 1, 5)
     array([0, 0.25, 0.5, 0.75, 1], dtype=float32)
     """
-    begin, end = _number("linspace", "start", start), _number("linspace", "stop", stop)
+    begin, end = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
     num = count_of("linspace", "num", num)
     place = as_stream(stream)
     steps = max(num - 1 if endpoint else num, 1)
     index = p.iota(shape=(num,), axis=0, dtype=dtypes.float64, stream=place)
-    x = p.add(p.multiply(index, (end - begin) / steps, stream=place), begin, stream=place)
+    x = p.add(p.multiply(index, _ratio(end - begin, steps), stream=place), begin, stream=place)
     if endpoint and num > 1:
         x = p.select(p.equal(index, num - 1, stream=place), end, x, stream=place)
     return to_dtype(x, dtypes.float32 if dtype is None else as_dtype(dtype), place)
@@ -276,8 +282,7 @@ def meshgrid(
            [1, 2],
            [1, 2]], dtype=int32)
     """
-    if indexing not in ("xy", "ij"):
-        raise ValueError(f"[meshgrid] indexing must be 'xy' or 'ij'; got {indexing!r}.")
+    one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
     place = as_stream(stream)
     vectors = [array_argument("meshgrid", one, f"argument {n}") for n, one in enumerate(arrays, 1)]
     order = list(range(len(vectors)))

@@ -22,9 +22,15 @@ from weft.runtime.devices import Stream, StreamOrDevice, as_stream
 
 __all__ = ["diag", "diagonal", "eye", "identity", "trace", "tri", "tril", "triu"]
 
+_FAR = 1 << 30
+
 
 def _rows_and_columns(rows: int, columns: int, offset: int, place: Stream | None) -> tuple[Array, Array]:
-    """The row number plus ``offset``, and the column number, of each element of a matrix."""
+    """The row number plus ``offset``, and the column number, of each element of a matrix.
+
+    An offset beyond all rows and columns is as good as any other such, and must not leave the dtype.
+    """
+    offset = smallest(largest(offset, -_FAR), _FAR)
     row = p.iota(shape=(rows, columns), axis=0, dtype=dtypes.int32, stream=place)
     column = p.iota(shape=(rows, columns), axis=1, dtype=dtypes.int32, stream=place)
     return (p.add(row, offset, stream=place) if offset else row), column

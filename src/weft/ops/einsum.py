@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.checks import wrong_type
 from weft.graph.dims import equal, joint_extent
 from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
@@ -34,6 +35,8 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
     array([[11, 17]], dtype=float32)
     """
     place = as_stream(stream)
+    if not isinstance(subscripts, str):
+        raise wrong_type("einsum", "subscripts", "a string such as 'ij,jk->ik'", subscripts)
     if not operands:
         raise ValueError("[einsum] At least one operand is needed.")
     arrays = promoted("einsum", operands, place, words=())

@@ -151,13 +151,17 @@ def round(a: Array, /, decimals: int = 0, stream: StreamOrDevice = None) -> Arra
     if not x.node.dtype.is_inexact:
         if decimals >= 0 or x.node.dtype.is_bool:
             return fresh(x)
-        return _round_integers(x, 10**-decimals, place)
+        return _round_integers(x, 10 ** min(-decimals, _MOST_DIGITS), place)
     if decimals == 0:
         return p.rint(x, stream=place)
     factor = 10.0 ** min(max(decimals, -decimals), 308)
     if decimals > 0:
         return p.divide(p.rint(p.multiply(x, factor, stream=place), stream=place), factor, stream=place)
     return p.multiply(p.rint(p.divide(x, factor, stream=place), stream=place), factor, stream=place)
+
+
+_MOST_DIGITS = 20
+"""No integer dtype has as many."""
 
 
 def _round_integers(x: Array, unit: int, place: Any) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import wrong_type
 from weft.dtypes import Dtype
 from weft.graph.dims import same_extents
 from weft.graph.node import Handle, Shape, describe
@@ -36,9 +37,13 @@ def key(seed: int) -> Array:
     >>> mx.random.key(42)
     array([0, 42], dtype=uint32)
     """
-    number = integer_of("random.key", "seed", seed)
+    return _key_of("random.key", seed)
+
+
+def _key_of(name: str, seed: int) -> Array:
+    number = integer_of(name, "seed", seed)
     if not 0 <= number < 1 << 64:
-        raise ValueError(f"[random.key] A seed is a number from 0 to 2**64 - 1, not {number}.")
+        raise ValueError(f"[{name}] A seed is a number from 0 to 2**64 - 1, not {number}.")
     return from_numpy(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
 
 
@@ -49,7 +54,7 @@ def seed(seed: int) -> None:
     >>> mx.random.uniform(shape=(2,))
     array([0.576551, 0.299172], dtype=float32)
     """
-    fresh_state = key(seed)
+    fresh_state = _key_of("random.seed", seed)
     with _state_lock:
         state[:] = [fresh_state]
 
@@ -82,7 +87,7 @@ def random_words(name: str, shape: Shape, key: Any, stream: Stream | None) -> Ar
 
 def _checked_key(name: str, key: Any) -> Array:
     if not isinstance(key, Handle):
-        raise TypeError(f"[{name}] A key is an array (see mx.random.key), not {key!r} of type {type(key).__name__}.")
+        raise wrong_type(name, "A key", "an array (see mx.random.key)", key)
     node = key.node
     if node.dtype is not dtypes.uint32 or not same_extents(node.shape, (2,)):
         raise ValueError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import shortened
 from weft.graph.dims import equal, same_extents
 from weft.graph.extents import Extent
 from weft.graph.node import Shape
@@ -16,6 +17,7 @@ from weft.ops.arguments import (
     axis_of,
     broadcast,
     broadcasted_shape,
+    sequence_of,
     shape_of,
     shape_text,
     to_dtype,
@@ -74,7 +76,7 @@ def _entry(x: Array, index: int, axis: int, stream: Stream | None) -> Array:
     place = index + shape[axis] if index < 0 else index
     if not 0 <= place < shape[axis]:
         raise IndexError(
-            f"[take] Index {index} is out of range for axis {axis} of an array of shape {shape_text(shape)}."
+            f"[take] Index {shortened(index)} is out of range for axis {axis} of an array of shape {shape_text(shape)}."
         )
     starts = tuple([place if one == axis else 0 for one in range(len(shape))])
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
@@ -141,7 +143,7 @@ def put_along_axis(
     shape = x.node.shape
     index = _broadcast_to_rows("put_along_axis", index, shape, along, place)
     new = to_dtype(array_argument("put_along_axis", values, "values"), x.node.dtype, place)
-    new = broadcast_update(new, index.node.shape)
+    new = broadcast_update(new, index.node.shape, "put_along_axis")
     rank = len(shape)
     new = p.expand(new, axes=tuple(range(rank, 2 * rank)), stream=place)
     result = p.scatter(x, *_places(index, along, place), new, axes=tuple(range(rank)), mode="set", stream=place)
@@ -265,6 +267,7 @@ def _starts(
 ) -> tuple[list[Array], tuple[int, ...]]:
     """The starts as 0-d arrays, and their axes."""
     index = _indices(name, start_indices)
+    axes = sequence_of(name, "axes", axes)
     along = tuple([axis_of(name, axis, rank) for axis in axes])
     if len(set(along)) != len(along):
         raise ValueError(f"[{name}] An axis is named twice in axes={tuple(axes)}.")

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
+from weft.checks import shown
 from weft.dtypes import promote
 from weft.graph.dims import derived, largest, same_extents, smallest
 from weft.graph.node import Handle, Shape
@@ -41,10 +42,10 @@ def part(x: Array, axis: int, start: int, size: int, place: Stream | None = None
 
 def _operands(name: str, arrays: Any, place: Stream | None) -> list[Array]:
     """A non-empty list of arrays in one dtype. An array stands for the list of its rows."""
-    if isinstance(arrays, Handle):
+    if isinstance(arrays, Handle) and arrays.node.ndim:
         arrays = unstack(arrays, stream=place)
     if not isinstance(arrays, (list, tuple)):
-        raise TypeError(f"[{name}] takes a list of arrays; got {arrays!r} of type {type(arrays).__name__}.")
+        raise TypeError(f"[{name}] takes a list of arrays; got {shown(arrays)}.")
     if not arrays:
         raise ValueError(f"[{name}] The list of arrays is empty.")
     operands = [array_argument(name, one, f"array {n}") for n, one in enumerate(arrays)]

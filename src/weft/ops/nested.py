@@ -8,12 +8,13 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import shown
 from weft.dtypes import Dtype
 from weft.graph.dims import same_extents
 from weft.graph.extents import Extent
 from weft.graph.node import Handle, Shape
-from weft.ops.arguments import Array, shape_text, to_dtype
-from weft.ops.convert import as_array, from_numpy
+from weft.ops.arguments import Array, array_of, shape_text, to_dtype
+from weft.ops.convert import as_array, from_numpy, python_scalar
 
 __all__ = ["from_nested"]
 
@@ -65,11 +66,9 @@ def _numbers(values: Nested) -> np.ndarray[Any, Any]:
         return found
     for element in np.array(values, dtype=object).ravel():
         if isinstance(element, int):
-            dtypes.scalar_dtype(element)  # says so if it fits no dtype
+            array_of("array", "an element", element, dtypes.int64)  # says so if it fits no dtype
         elif not isinstance(element, (float, complex, np.number)):
-            raise TypeError(
-                f"[array] An array is made of numbers and arrays, not {element!r} of type {type(element).__name__}."
-            )
+            raise TypeError(f"[array] An array is made of numbers and arrays, not {shown(element)}.")
     raise TypeError(f"[array] No dtype holds all these numbers (NumPy would take {found.dtype}).")
 
 
@@ -107,8 +106,12 @@ def _name(place: tuple[int, ...]) -> str:
 
 def _stacked(values: Nested, dtype: Dtype | None) -> Array:
     """Elements, each made an array, one behind the other along a new first axis."""
-    arrays = [
-        from_nested(value, dtype) if isinstance(value, (list, tuple)) else as_array(value, dtype) for value in values
-    ]
+    arrays = [_element(value, dtype) for value in values]
     dtype = dtypes.result_type(*[array.node.dtype for array in arrays])
     return p.concatenate(*[p.expand(to_dtype(array, dtype), axes=(0,)) for array in arrays], axis=0)
+
+
+def _element(value: Any, dtype: Dtype | None) -> Array:
+    if isinstance(value, (list, tuple)):
+        return from_nested(value, dtype)
+    return as_array(value, dtype) if python_scalar(value) is None else array_of("array", "an element", value, dtype)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import one_of, shown
 from weft.graph.dims import largest
 from weft.ops.arguments import (
     Array,
     array_argument,
+    array_of,
     extent_constant,
     fresh,
+    integer_of,
     shape_text,
     to_dtype,
 )
@@ -53,10 +55,8 @@ def pad(
     x = array_argument("pad", a)
     place = as_stream(stream)
     widths = _widths(pad_width, x.node.ndim)
-    if mode == "constant":
+    if one_of("pad", "mode", mode, ("constant", *_SOURCES)) == "constant":
         return _with_constant(x, widths, constant_values, place)
-    if mode not in _SOURCES:
-        raise ValueError(f"[pad] mode must be 'constant', 'edge', 'reflect' or 'symmetric'; got {mode!r}.")
     for axis, (before, behind) in enumerate(widths):
         if before or behind:
             x = _with_own_elements(x, axis, before, behind, mode, place)
@@ -81,16 +81,17 @@ def _widths(pad_width: Any, ndim: int) -> Widths:
 
 
 def _pair(widths: Any) -> tuple[int, int]:
-    if isinstance(widths, (list, tuple)) and len(widths) in (1, 2) and all(hasattr(n, "__index__") for n in widths):
-        return operator.index(widths[0]), operator.index(widths[-1])
-    raise ValueError(f"[pad] Widths are one int or two, for all axes or for each; got {widths!r}.")
+    if isinstance(widths, (list, tuple)) and len(widths) in (1, 2):
+        before, behind = integer_of("pad", "A width", widths[0]), integer_of("pad", "A width", widths[-1])
+        return before, behind
+    raise ValueError(f"[pad] Widths are one int or two, for all axes or for each; got {shown(widths)}.")
 
 
 def _with_constant(x: Array, widths: Widths, constant: Any, place: Stream | None) -> Array:
     dtype = x.node.dtype
     scalar = python_scalar(constant)
     if scalar is not None and not (isinstance(scalar, complex) and not dtype.is_complex):
-        value = p.full((), scalar, dtype)
+        value = array_of("pad", "constant_values", scalar, dtype)
     else:
         value = to_dtype(array_argument("pad", constant, "constant_values"), dtype, place)
     if value.node.shape:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.checks import wrong_type
 from weft.dtypes import Dtype
 from weft.graph.dims import equal, same_extents
 from weft.ops.arguments import (
@@ -16,6 +17,7 @@ from weft.ops.arguments import (
     broadcasted_shape,
     count_of,
     promoted,
+    real_number,
     shape_text,
 )
 from weft.ops.reductions import whole_sum_dtype
@@ -123,11 +125,14 @@ def addmm(
     shape = product.node.shape
     if not same_extents(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
         raise ValueError(f"[addmm] c of shape {shape_text(z.node.shape)} does not broadcast to {shape_text(shape)}.")
-    if alpha != 1:
-        product = p.multiply(product, alpha, stream=place)
-    if beta != 1:
-        z = p.multiply(z, beta, stream=place)
+    product, z = _scaled("alpha", alpha, product, place), _scaled("beta", beta, z, place)
     return p.add(broadcast(z, shape, place), product, stream=place)
+
+
+def _scaled(word: str, factor: Any, x: Array, place: Stream | None) -> Array:
+    is_complex = isinstance(factor, complex) and x.node.dtype.is_complex
+    number = factor if is_complex else real_number("addmm", word, factor)
+    return x if number == 1 else p.multiply(x, number, stream=place)
 
 
 def _contracted(
@@ -179,7 +184,7 @@ def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: S
 
 def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[list[int], list[int]]:
     if len(axes) != 2 or not all(isinstance(one, (list, tuple)) for one in axes):
-        raise TypeError(f"[tensordot] axes must be an int or two lists of axes; got {axes!r}.")
+        raise wrong_type("tensordot", "axes", "an int or two lists of axes", axes)
     if len(axes[0]) != len(axes[1]):
         raise ValueError(
             f"[tensordot] {len(axes[0])} axes of the first array are paired with {len(axes[1])} of the second."

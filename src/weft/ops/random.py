@@ -16,6 +16,7 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import shortened
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.dims import equal, equal_shapes, same_extents
 from weft.graph.node import Handle, Shape
@@ -28,6 +29,7 @@ from weft.ops.arguments import (
     broadcasted_shape,
     checked_extents,
     integer_of,
+    real_number,
     shape_of,
     shape_text,
     to_dtype,
@@ -72,8 +74,10 @@ def _floating(name: str, dtype: Dtype | None) -> Dtype:
 
 def _parameter(name: str, argument: str, value: Any, dtype: Dtype, stream: Stream | None) -> Any:
     """A parameter of a distribution: a number as it is, an array in ``dtype``."""
-    if isinstance(value, (builtins.bool, int, float, complex)):
+    if isinstance(value, complex) and dtype.is_complex:
         return value
+    if isinstance(value, (builtins.bool, int, float, complex)):
+        return real_number(name, argument, value)
     return to_dtype(array_argument(name, value, argument), dtype, stream)
 
 
@@ -156,6 +160,11 @@ def normal(
     dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
     place = as_stream(stream)
     extents = shape_of("normal", shape)
+    loc, scale = [
+        None if value is None else _parameter("normal", argument, value, dtype, place)
+        for argument, value in (("loc", loc), ("scale", scale))
+    ]
+    broadcasted_shape("normal", [extents, *[x.node.shape for x in (loc, scale) if isinstance(x, Handle)]])
     if dtype.is_complex:
         result, unit = _complex_standard(extents, key, place), 1.0
     elif dtype.is_floating:
@@ -164,16 +173,13 @@ def normal(
     else:
         raise ValueError(f"[normal] The dtype must be a floating one or mx.complex64, not {dtype.name}.")
     result = arithmetic.multiply(result, _scaled(unit, scale, dtype, place), stream=place)
-    if loc is not None:
-        result = arithmetic.add(result, _parameter("normal", "loc", loc, dtype, place), stream=place)
-    return result
+    return result if loc is None else arithmetic.add(result, loc, stream=place)
 
 
 def _scaled(unit: float, scale: Any, dtype: Dtype, stream: Stream | None) -> Any:
     """``unit * scale``, rounded once to ``dtype``."""
     if scale is None:
         return unit
-    scale = _parameter("normal", "scale", scale, dtype, stream)
     if isinstance(scale, Handle):
         return arithmetic.multiply(scale, unit, stream=stream)
     rounded = dtype.numpy.type
@@ -275,6 +281,7 @@ def laplace(
     """
     dtype = _floating("laplace", dtype)
     place = as_stream(stream)
+    loc, scale = real_number("laplace", "loc", loc), real_number("laplace", "scale", scale)
     u = symmetric_interval("laplace", shape_of("laplace", shape), key, place)
     size = p.log1p(p.negative(p.absolute(u, stream=place), stream=place), stream=place)
     result = to_dtype(p.multiply(p.sign(u, stream=place), size, stream=place), dtype, place)
@@ -352,7 +359,9 @@ def _check_range(low: Any, high: Any, dtype: Dtype) -> None:
     lowest, highest = (0, 1) if dtype.is_bool else (dtype.lowest, dtype.highest)
     for name, bound, most in (("low", low, highest), ("high", high, highest + 1)):
         if isinstance(bound, (int, float)) and not lowest <= bound <= most:
-            raise ValueError(f"[randint] {name}={bound} does not fit {dtype.name}, which holds {lowest} to {highest}.")
+            raise ValueError(
+                f"[randint] {name}={shortened(bound)} does not fit {dtype.name}, which holds {lowest} to {highest}."
+            )
 
 
 def _bound(value: Any, less: int, dtype: Dtype, stream: Stream | None) -> Any:

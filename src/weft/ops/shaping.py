@@ -17,6 +17,8 @@ from weft.ops.arguments import (
     broadcasted_shape,
     checked_extents,
     fresh,
+    integer_of,
+    sequence_of,
     shape_of,
     shape_text,
 )
@@ -90,6 +92,8 @@ def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: Str
     x = array_argument("flatten", a)
     shape = x.node.shape
     ndim = len(shape)
+    start_axis = integer_of("flatten", "start_axis", start_axis)
+    end_axis = integer_of("flatten", "end_axis", end_axis)
     if ndim == 0:
         return p.reshape(x, shape=(1,), stream=as_stream(stream))
     first = max(start_axis + ndim if start_axis < 0 else start_axis, 0)
@@ -144,8 +148,7 @@ def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamO
     if axes is None:
         order = tuple(range(ndim))[::-1]
     else:
-        if not isinstance(axes, (list, tuple)):
-            raise TypeError(f"[transpose] axes must be a sequence of ints; got {axes!r}.")
+        axes = sequence_of("transpose", "axes", axes)
         if len(axes) != ndim:
             raise ValueError(f"[transpose] {len(axes)} axes are given for an array with {ndim} dimensions.")
         order = tuple([axis_of("transpose", axis, ndim) for axis in axes])

@@ -7,6 +7,7 @@ name. Reading is a slice, a gather and a few views; writing goes the same way ba
 from __future__ import annotations
 
 import builtins
+import math
 import operator
 from typing import Any
 
@@ -14,13 +15,14 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import shortened, shown
 from weft.compiler.evaluate import evaluate
 from weft.graph.dims import Dim, derived, equal_shapes, same_extents, smallest
 from weft.graph.extents import Extent
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.tracing import traced_placeholder
-from weft.ops.arguments import Array, broadcast, broadcasted_shape, fixed_extent, shape_text, to_dtype
-from weft.ops.convert import as_array
+from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, fixed_extent, shape_text, to_dtype
+from weft.ops.convert import as_array, python_scalar
 from weft.runtime.devices import current_stream
 from weft.runtime.interchange import scalar
 
@@ -80,13 +82,15 @@ def new_value(x: Array, value: Any) -> Array:
     dtype = x.node.dtype
     if isinstance(value, Handle):
         return to_dtype(value, dtype)
-    if isinstance(value, float) and not dtype.is_inexact:
-        value = bool(value) if dtype.is_bool else int(value)
+    if isinstance(value, float) and dtype.is_integer and math.isfinite(value):
+        value = int(value)
+    if python_scalar(value) is not None:
+        return array_of("setitem", "value", value, dtype)
     try:
         return as_array(value, dtype)
     except TypeError as error:
         raise TypeError(
-            f"[setitem] An array cannot be assigned {value!r} of type {type(value).__name__}; "
+            f"[setitem] An array cannot be assigned {shown(value)}; "
             "it takes numbers, arrays and nested lists of numbers."
         ) from error
 
@@ -228,15 +232,15 @@ class Subscript:
         return spread
 
 
-def broadcast_update(new: Array, shape: Shape) -> Array:
+def broadcast_update(new: Array, shape: Shape, name: str = "setitem") -> Array:
     """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
     found = new.node.shape
     extra = len(found) - len(shape)
     if extra > 0 and all(int(extent) == 1 for extent in found[:extra]):
         new = p.squeeze(new, axes=tuple(range(extra)))
-    if new.node.ndim > len(shape) or not same_extents(broadcasted_shape("setitem", [new.node.shape, shape]), shape):
+    if new.node.ndim > len(shape) or not same_extents(broadcasted_shape(name, [new.node.shape, shape]), shape):
         raise ValueError(
-            f"[setitem] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
+            f"[{name}] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
         )
     return broadcast(new, shape)
 
@@ -268,8 +272,7 @@ def _entry(item: Any) -> Any:
     if not isinstance(item, (builtins.bool, np.bool_)) and hasattr(item, "__index__"):
         return operator.index(item)
     raise ValueError(
-        f"Cannot index an array with {item!r} of type {type(item).__name__}; an index has ints, slices, None, ... "
-        "and arrays or lists of ints."
+        f"Cannot index an array with {shown(item)}; an index has ints, slices, None, ... and arrays or lists of ints."
     )
 
 
@@ -300,7 +303,8 @@ def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
     place = index + extent if index < 0 else index
     if not 0 <= place < extent:
         raise IndexError(
-            f"Index {index} is out of range for axis {axis}, which has {extent} elements (shape {shape_text(shape)})."
+            f"Index {shortened(index)} is out of range for axis {axis}, which has {extent} elements "
+            f"(shape {shape_text(shape)})."
         )
     return place
 
@@ -332,7 +336,7 @@ def _bound(bound: Any) -> int | None:
     if isinstance(bound, Extent):
         return bound.dim
     if isinstance(bound, Handle) or not hasattr(bound, "__index__"):
-        raise ValueError(f"The bounds of a slice are ints or None, not {bound!r} of type {type(bound).__name__}.")
+        raise ValueError(f"The bounds of a slice are ints or None, not {shown(bound)}.")
     return operator.index(bound)
 
 

@@ -10,6 +10,8 @@ from itertools import count
 from types import TracebackType
 from typing import Any, final
 
+from weft.checks import called, integer_of, wrong_type
+
 
 class DeviceType(enum.Enum):
     """The kinds of devices."""
@@ -40,8 +42,8 @@ class Device:
 
     def __init__(self, type: DeviceType, index: int = 0) -> None:
         if not isinstance(type, DeviceType):
-            raise TypeError(f"Device takes mx.cpu or mx.gpu and an index, not {type!r}.")
-        self.type, self.index = type, index
+            raise wrong_type("Device", "type", "mx.cpu or mx.gpu", type)
+        self.type, self.index = type, integer_of("Device", "index", index)
 
     def __repr__(self) -> str:
         return f"Device({self.type.name}, {self.index})"
@@ -56,6 +58,15 @@ class Device:
 
 
 cpu, gpu = DeviceType.cpu, DeviceType.gpu
+
+
+def as_device(device: Device | DeviceType) -> Device:
+    if isinstance(device, DeviceType):
+        return Device(device)
+    if isinstance(device, Device):
+        return device
+    raise wrong_type(called(), "device", "a device such as mx.cpu or mx.Device(mx.cpu, 0)", device)
+
 
 _stream_indices = count()
 
@@ -75,7 +86,7 @@ class Stream:
 
     def __init__(self, device: Device, work_at_once: int = 1 << 18) -> None:
         """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
-        self.device = device
+        self.device = as_device(device)
         self.index = next(_stream_indices)
         self.work_at_once = work_at_once
         self.worker: Any = None
@@ -116,7 +127,7 @@ class ThreadLocalStream:
     __slots__ = ("_own", "device")
 
     def __init__(self, device: Device) -> None:
-        self.device = device
+        self.device = as_device(device)
         self._own = _Own()
 
     def __repr__(self) -> str:
@@ -157,22 +168,15 @@ def device_count(device_type: DeviceType) -> int:
     >>> device_count(cpu)
     1
     """
-    return 1 if device_type is cpu else 0
-
-
-def as_device(device: Device | DeviceType) -> Device:
-    if isinstance(device, DeviceType):
-        return Device(device)
-    if isinstance(device, Device):
-        return device
-    raise TypeError(f"Expected a device such as mx.cpu or mx.Device(mx.cpu, 0), not {device!r}.")
+    return 1 if as_device(device_type).type is cpu else 0
 
 
 def _require(device: Device) -> None:
     if not is_available(device):
         kinds = "there is no GPU that Weft can use" if device.type is gpu else f"there is only {CPU}"
         raise ValueError(
-            f"{device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available first."
+            f"[{called()}] {device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available "
+            "first."
         )
 
 
@@ -189,7 +193,7 @@ def as_stream(place: StreamOrDevice) -> Stream | None:
         return None if _local.stream is None and not is_available(gpu) else stream
     if isinstance(place, ThreadLocalStream):
         return place.here
-    raise TypeError(f"stream= takes a stream or a device such as mx.cpu, not {place!r}.")
+    raise wrong_type(called(), "stream", "a stream or a device such as mx.cpu", place)
 
 
 def default_device() -> Device:
@@ -203,12 +207,19 @@ def default_device() -> Device:
 
 
 def set_default_device(device: Device | DeviceType) -> None:
-    """Make the default stream of ``device`` the current one on this thread."""
+    """Make the default stream of ``device`` the current one on this thread.
+
+    >>> set_default_device(cpu)
+    """
     _local.stream = default_stream(device)
 
 
 def default_stream(device: Device | DeviceType) -> Stream:
-    """The default stream of ``device`` on this thread."""
+    """The default stream of ``device`` on this thread.
+
+    >>> default_stream(cpu).device
+    Device(cpu, 0)
+    """
     device = as_device(device)
     _require(device)
     current = _local.stream
@@ -216,9 +227,14 @@ def default_stream(device: Device | DeviceType) -> Stream:
 
 
 def set_default_stream(stream: Stream) -> None:
-    """Make ``stream`` the default stream of its device, and the current one on this thread."""
+    """Make ``stream`` the default stream of its device, and the current one on this thread.
+
+    >>> before = default_stream(cpu)
+    >>> set_default_stream(new_stream(cpu))
+    >>> set_default_stream(before)
+    """
     if not isinstance(stream, Stream):
-        raise TypeError(f"set_default_stream takes a stream (see mx.new_stream), not {stream!r}.")
+        raise wrong_type("set_default_stream", "stream", "a stream (see mx.new_stream)", stream)
     _require(stream.device)
     _local.defaults[stream.device] = stream
     if _local.stream is not None and _local.stream.device == stream.device:
@@ -226,7 +242,11 @@ def set_default_stream(stream: Stream) -> None:
 
 
 def new_stream(device: Device | DeviceType) -> Stream:
-    """A new stream on ``device``."""
+    """A new stream on ``device``.
+
+    >>> new_stream(cpu).device
+    Device(cpu, 0)
+    """
     device = as_device(device)
     _require(device)
     return Stream(device)
@@ -234,6 +254,10 @@ def new_stream(device: Device | DeviceType) -> Stream:
 
 def new_thread_local_stream(device: Device | DeviceType) -> ThreadLocalStream:
     """A stream on ``device`` that is another one on each thread.
+
+    An operation uses that of the thread on which it is called. Inside a compiled function it is called while the
+    function is traced, so its stream is that of the tracing thread, for callers on other threads as well. What is
+    called inside ``with mx.stream(...)`` and names no stream itself runs on the caller's own, compiled or not.
 
     >>> mx.add(mx.array(1), 2, stream=mx.new_thread_local_stream(mx.cpu))
     array(3, dtype=int32)
@@ -244,7 +268,11 @@ def new_thread_local_stream(device: Device | DeviceType) -> ThreadLocalStream:
 
 
 def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
-    """A new stream on ``device`` that any thread may use, as it may use every stream of `new_stream`."""
+    """A new stream on ``device`` that any thread may use, as it may use every stream of `new_stream`.
+
+    >>> new_thread_unsafe_stream(cpu).device
+    Device(cpu, 0)
+    """
     return new_stream(device)
 
 
@@ -256,7 +284,7 @@ class StreamContext:
 
     def __init__(self, s: Stream | ThreadLocalStream | Device | DeviceType) -> None:
         if s is None:
-            raise TypeError("mx.stream takes a stream or a device such as mx.cpu, not None.")
+            raise wrong_type("stream", "s", "a stream or a device such as mx.cpu", None)
         self._stream = as_stream(s)
         self._before: list[Stream | None] = []
 

@@ -6,10 +6,13 @@ when they are freed. Sizes are rounded up to a class with at most 1/8 lost.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import sys
+import weakref
+from collections import deque
 from typing import Any, final
+
+from weft.checks import integer_of
 
 _ALIGNMENT = 64
 _SMALLEST = 64
@@ -37,61 +40,122 @@ def size_class(size: int) -> int:
     return (size + step - 1) & -step
 
 
-class Allocator:
-    """Hands out blocks and keeps what comes back, with the statistics that users may ask for. Sizes are in bytes."""
+class _Block(weakref.ref["Buffer"]):
+    """What a buffer had, for the time when it is gone. Sizes are in bytes."""
 
-    # There is no lock: CPython changes threads, and collects garbage (which gives blocks back), between calls and not
-    # within a statement like ``self.active += size``; and what a list pops only one thread gets.
+    __slots__ = ("address", "size")
+    address: int
+    size: int
+
+
+class Allocator:
+    """Hands out blocks and keeps what comes back, with the statistics that users may ask for. Sizes are in bytes.
+
+    The block of a buffer that ends is put on a list, without any code in Python: an interrupt from the keyboard is
+    never raised there, where nobody would see it. The next call takes it back.
+
+    There is no lock. CPython changes threads, collects garbage and raises interrupts after calls and before it repeats
+    a loop: statements without either, like those below that move a block, are done together or not at all.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[int, list[int]] = {}
-        self.active = self.peak = self.cached = 0
+        self._blocks: dict[int, _Block] = {}
+        self._ended: deque[_Block] = deque()
+        self._note_end = self._ended.append
+        self._active = self._peak = 0
         self.memory_limit = sys.maxsize
         self.cache_limit = sys.maxsize
 
-    def take(self, size: int) -> int:
-        """The address of a block of a size class."""
-        try:
-            address = self._kept[size].pop()
-            self.cached -= size
-        except (KeyError, IndexError):
-            address = self._fresh(size)
-        self.active += size
-        if self.active > self.peak:
-            self.peak = self.active
+    def take(self, buffer: Buffer, size: int) -> int:
+        """The address of a block of a size class, which is the buffer's until it ends."""
+        if self._ended:
+            self.take_back()
+        block = _Block(buffer, self._note_end)
+        kept = self._kept.get(size)
+        if kept:
+            address = kept[-1]
+            del kept[-1]
+        else:
+            address = self._fresh(size, buffer.size)
+        block.address, block.size = address, size
+        self._blocks[address] = block
+        self._active += size
+        if self._active > self._peak:
+            self._peak = self._active
         return address
 
-    def give(self, address: int, size: int) -> None:
-        """Take a block back."""
-        self.active -= size
-        if self.cached + size > self.cache_limit:
-            _free(address)
-            return
-        self._kept[size].append(address)
-        self.cached += size
+    def take_back(self) -> None:
+        """Keep the blocks of buffers that ended."""
+        ended = self._ended
+        while ended:
+            try:
+                block = ended[0]
+            except IndexError:  # another thread was faster
+                return
+            del ended[0]
+            del self._blocks[block.address]
+            self._active -= block.size
+            kept = self._kept[block.size]
+            kept.append(block.address)
+            if self.cache_limit < sys.maxsize:
+                self._trim(kept)
 
-    def _fresh(self, size: int) -> int:
+    def _trim(self, kept: list[int]) -> None:
+        """Return blocks that were kept to the system, if all together are too many."""
+        while kept and self._bytes_kept() > self.cache_limit:
+            _free_last(kept)
+
+    @property
+    def active(self) -> int:
+        """What buffers hold."""
+        self.take_back()
+        return self._active
+
+    @property
+    def cached(self) -> int:
+        """What is kept for reuse."""
+        self.take_back()
+        return self._bytes_kept()
+
+    def _bytes_kept(self) -> int:
+        return sum([size * len(addresses) for size, addresses in list(self._kept.items())])
+
+    @property
+    def peak(self) -> int:
+        """The most that buffers held since the start, or since `reset_peak`."""
+        return self._peak
+
+    def reset_peak(self) -> None:
+        self._peak = self.active
+
+    def _fresh(self, size: int, wanted: int) -> int:
         self._kept.setdefault(size, [])
-        if self.active + self.cached + size > self.memory_limit:
+        if self._active + self._bytes_kept() + size > self.memory_limit:
             self.clear()
         address = _system_block(size)
         if not address:
             self.clear()
             address = _system_block(size)
         if not address:
-            raise MemoryError(f"no memory for an array of {size} bytes ({self.active} bytes are in use by arrays)")
+            raise MemoryError(f"no memory for an array of {wanted} bytes ({self.active} bytes are in use by arrays)")
         return address
 
     def clear(self) -> None:
         """Return the kept blocks to the system."""
-        for size, blocks in list(self._kept.items()):
-            while blocks:
-                try:
-                    address = blocks.pop()
-                except IndexError:  # another thread was faster
-                    break
-                self.cached -= size
-                _free(address)
+        self.take_back()
+        for kept in list(self._kept.values()):
+            while kept:
+                _free_last(kept)
+
+
+def _free_last(kept: list[int]) -> None:
+    try:
+        address = kept[-1]
+    except IndexError:  # another thread was faster
+        return
+    del kept[-1]
+    _free(address)
 
 
 def _system_block(size: int) -> int:
@@ -107,35 +171,16 @@ def _system_block(size: int) -> int:
 allocator = Allocator()
 
 
-def _leave() -> None:
-    """Take no block back while the interpreter is taken apart: threads that were stopped then may still compute."""
-    allocator.give = _keep  # type: ignore[method-assign]  # `Buffer.__del__` runs too often to ask each time
-
-
-def _keep(address: int, size: int) -> None:
-    return
-
-
-atexit.register(_leave)
-
-
 @final
 class Buffer:
     """A block of memory that goes back to the allocator when nobody holds the buffer any more."""
 
-    __slots__ = ("__weakref__", "_block", "address", "size")
+    __slots__ = ("__weakref__", "address", "size")
 
     def __init__(self, size: int, block: int = 0) -> None:
         """``block`` is the size class, if it is known already."""
-        self._block = 0
-        block = block or size_class(size)
-        self.address = allocator.take(block)
-        self._block = block
         self.size = size
-
-    def __del__(self) -> None:
-        if self._block and allocator is not None:
-            allocator.give(self.address, self._block)
+        self.address = allocator.take(self, block or size_class(size))
 
 
 @final
@@ -179,7 +224,7 @@ def get_peak_memory() -> int:
 
 def reset_peak_memory() -> None:
     """Start measuring the peak again."""
-    allocator.peak = allocator.active
+    allocator.reset_peak()
 
 
 def get_cache_memory() -> int:
@@ -197,15 +242,33 @@ def get_memory_limit() -> int:
     return allocator.memory_limit
 
 
+def _bytes(name: str, limit: int) -> int:
+    limit = integer_of(name, "limit", limit)
+    if limit < 0:
+        raise ValueError(f"[{name}] limit must not be negative; got {limit}.")
+    return limit
+
+
 def set_memory_limit(limit: int) -> int:
-    """Set the limit in bytes above which kept memory is returned before more is taken; returns the old one."""
-    before, allocator.memory_limit = allocator.memory_limit, int(limit)
+    """Set the limit in bytes above which kept memory is returned before more is taken; returns the old one.
+
+    >>> before = set_memory_limit(1 << 30)
+    >>> set_memory_limit(before) == 1 << 30
+    True
+    """
+    before, allocator.memory_limit = allocator.memory_limit, _bytes("set_memory_limit", limit)
     return before
 
 
 def set_cache_limit(limit: int) -> int:
-    """Set how many bytes are kept for reuse at most; returns the old limit."""
-    before, allocator.cache_limit = allocator.cache_limit, int(limit)
+    """Set how many bytes are kept for reuse at most; returns the old limit. What arrays held that ended goes back when
+    the next one is made, or with `clear_cache`.
+
+    >>> before = set_cache_limit(1 << 30)
+    >>> set_cache_limit(before) == 1 << 30
+    True
+    """
+    before, allocator.cache_limit = allocator.cache_limit, _bytes("set_cache_limit", limit)
     if allocator.cached > allocator.cache_limit:
         allocator.clear()
     return before

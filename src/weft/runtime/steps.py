@@ -40,13 +40,17 @@ class StepTable:
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
 
 
-POOL, _STOP, _DONE, FIRST = 0, 3, 4, 5
-"""Where a `Table` has the address of the pool, and from where on what the steps refer to."""
+POOL, _STOP, DONE, FIRST = 0, 3, 4, 5
+"""Where a `Table` has the address of the pool, how many steps were run, and from where on what they refer to."""
 
 
 class Table:
     """64-bit integers in memory that native code reads while it runs steps: the pool, the steps and their count,
-    whether to stop, how many were run; from ``FIRST`` on the addresses and constants that steps refer to by number."""
+    whether to stop, how many were run; from ``FIRST`` on the addresses and constants that steps refer to by number.
+
+    Native code begins with the step that was not run yet: so it goes on where it was stopped, and does nothing if all
+    was done.
+    """
 
     __slots__ = ("address", "values")
 
@@ -58,7 +62,11 @@ class Table:
         """Stop before the next step."""
         self.values[_STOP] = 1
 
+    def revive(self) -> None:
+        """Allow it to be run again."""
+        self.values[_STOP] = 0
+
     @property
     def steps_run(self) -> int:
         """How many steps were run when native code returned."""
-        return self.values[_DONE]
+        return self.values[DONE]

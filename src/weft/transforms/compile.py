@@ -155,6 +155,9 @@ class _Compiled:
                 return results
         return self._call(args, kwargs)
 
+    def __reduce__(self) -> str:
+        return name_of(self._fun)  # like a function: its own copy, and pickled by name
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What a call with these arguments runs: operations, fused kernels, memory, and how long each step takes.
 
@@ -335,7 +338,12 @@ class _Method:
         return types.MethodType(self.__func__.__wrapped__, self.__self__)  # type: ignore[attr-defined]  # by `wraps`
 
     def __getattr__(self, name: str) -> Any:
+        if name in _Method.__slots__:  # not set yet
+            raise AttributeError(f"this compiled method has no {name}")
         return getattr(self.__func__, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Method, (self.__func__, self.__self__)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Method) and self.__func__ is other.__func__ and self.__self__ is other.__self__

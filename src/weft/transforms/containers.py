@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from weft import tree
 from weft.graph.extents import Extent
 from weft.graph.node import Handle, Node, wrap
-from weft.graph.tracing import assign
+from weft.graph.tracing import assign, note_assignment
 from weft.transforms.constants import attribute_key, object_keys
 
 SKELETON_LIMIT = 500
+_name: Callable[[Handle, Node], None] = vars(Handle)["node"].__set__
+"""Point a handle at another node, without any code in Python."""
 
 
 def containers_of(state: Any) -> list[Any]:
@@ -33,26 +37,40 @@ def containers_of(state: Any) -> list[Any]:
     return list(found.values())
 
 
-def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, dict):
-        dict.clear(container)
-        dict.update(container, content)
-    else:
-        container[:] = content
+Action = tuple[Any, ...]
+"""A function and its arguments."""
+
+
+def do_all(actions: Sequence[Action]) -> None:
+    """Do all ``actions``, which may be done twice, even if an interrupt comes: it goes on afterwards.
+
+    Nor does another thread see some of them done, unless one of them calls Python code.
+    """
+    try:
+        deque(starmap(operator.call, actions), maxlen=0)  # one call of native code
+    except BaseException:
+        deque(starmap(operator.call, actions), maxlen=0)
+        raise
 
 
 @contextmanager
 def restored(*states: Any) -> Iterator[None]:
     """Whatever the block does to the containers in ``states`` is undone at its end."""
-    saved = [
-        (container, dict(container) if isinstance(container, dict) else list(container))
-        for container in containers_of(list(states))
-    ]
+    undoing: list[Action] = []
+    for container in containers_of(list(states)):
+        if isinstance(container, dict):
+            undoing += [(dict.clear, container), (dict.update, container, dict(container))]
+        else:
+            undoing.append((operator.setitem, container, slice(None), list(container)))
+    undo = starmap(operator.call, undoing)  # made before, so that no interrupt comes in front of the first one
     try:
         yield
     finally:
-        for container, content in saved:
-            _refill(container, content)
+        try:
+            deque(undo, maxlen=0)
+        except BaseException:
+            do_all(undoing)
+            raise
 
 
 def fill(state: Any, leaves: Sequence[Any]) -> None:
@@ -183,21 +201,38 @@ class Skeleton:
         except (KeyError, IndexError):
             return None
 
-    def write(self, current: Sequence[Any], steps: Sequence[Step], nodes: Sequence[Node]) -> None:
-        """Do the steps of an update to the entries, which are ``current``, with other values for the nodes."""
-        handles = [wrap(node) for node in nodes]
+    def writer(self, steps: Sequence[Step]) -> Writer:
+        """What does the steps of an update to the entries."""
+        return Writer(self._slots, steps)
+
+
+class Writer:
+    """Does the steps of an update, each of which changes the entry in its own place."""
+
+    def __init__(self, slots: Sequence[tuple[Any, Any]], steps: Sequence[Step]) -> None:
+        replaced = [(slot, step) for slot, step in zip(slots, steps, strict=True) if step[0] is None]
+        self._containers = [container for (container, _), _ in replaced]
+        self._keys = [key for (_, key), _ in replaced]
+        self._values = [(place, constant) for _, (_, place, constant) in replaced]
+        self._assigned = [
+            (number, place)
+            for number, (origin, place, _) in enumerate(steps)
+            if origin is not None and place is not None
+        ]
+
+    def __call__(self, current: Sequence[Any], nodes: Sequence[Node]) -> None:
+        """Do them to the entries, which are ``current``, with other values for the nodes: all of them or none."""
+        values = [constant if place is None else wrap(nodes[place]) for place, constant in self._values]
+        assigned = [(current[number], nodes[place]) for number, place in self._assigned]
         try:
-            self._write(current, steps, handles)
-        except BaseException:
-            self._write(current, steps, handles)  # all of them or none
+            self._write(values, assigned)
+        except BaseException:  # a container may have a way of its own to assign, written in Python
+            self._write(values, assigned)
             raise
 
-    def _write(self, current: Sequence[Any], steps: Sequence[Step], handles: Sequence[Any]) -> None:
-        for (container, key), leaf, (origin, place, constant) in zip(self._slots, current, steps, strict=True):
-            if origin is None:
-                container[key] = constant if place is None else handles[place]
-            elif place is not None:
-                assign(leaf, handles[place].node)
+    def _write(self, values: Sequence[Any], assigned: Sequence[tuple[Any, Node]]) -> None:
+        # One call of native code: no interrupt and no other thread comes between.
+        deque(chain(map(operator.setitem, self._containers, self._keys, values), starmap(_name, assigned)), maxlen=0)
 
 
 class Update:
@@ -241,13 +276,19 @@ class Update:
 
     def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> None:
         """Do the same to the containers, which hold ``current``, with other values for the nodes."""
+        before = [leaf.node for leaf in current if isinstance(leaf, Handle)]  # what ends there would run Python code
         leaves = []
+        actions: list[Action] = []
         for origin, place, constant in self._steps:
             if origin is None:
                 leaves.append(constant if place is None else wrap(nodes[place]))
                 continue
             leaf = current[origin]
             if place is not None:
-                assign(leaf, nodes[place])
+                note_assignment(leaf)
+                actions.append((_name, leaf, nodes[place]))
             leaves.append(leaf)
-        self._structure.unflatten_into(outputs, leaves)
+        for container, content in self._structure.contents_into(outputs, leaves)[1]:
+            actions += tree.refilling(container, content)
+        do_all(actions)
+        del before

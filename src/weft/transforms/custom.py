@@ -9,6 +9,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import tree
+from weft.checks import function_of
 from weft.graph.node import Handle, Node, reachable, wrap
 from weft.graph.tracing import name_of
 from weft.primitives.base import Array
@@ -60,10 +61,8 @@ class custom_function:  # a decorator, named as one
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:
-        if not callable(fun):
-            raise TypeError(f"custom_function takes a function, not {type(fun).__name__}.")
+        self._fun = function_of("custom_function", "fun", fun)
         functools.update_wrapper(self, fun)
-        self._fun = fun
         self._vjp: Callable[..., Any] | None = None
         self._jvp: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
@@ -106,8 +105,7 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
     >>> mx.grad(f)(mx.array(0.0))
     array(1, dtype=float32)
     """
-    if not callable(fun):
-        raise TypeError(f"checkpoint takes a function, not {type(fun).__name__}.")
+    function_of("checkpoint", "fun", fun)
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

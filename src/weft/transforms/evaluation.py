@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 from weft import tree
@@ -19,7 +20,7 @@ def _nodes(name: str, args: tuple[Any, ...]) -> list[Node]:
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, Handle):
             nodes.append(leaf.node)
-        elif leaf is not None and not isinstance(leaf, (bool, int, float, str)):
+        elif leaf is not None and not isinstance(leaf, (Number, str)):
             raise TypeError(
                 f"[{name}] {structure.paths()[position]} is a {type(leaf).__name__}; {name} takes arrays and "
                 "trees of them."

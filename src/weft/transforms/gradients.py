@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import weft.primitives as p
 from weft import tree
+from weft.checks import function_of, wrong_type
 from weft.graph.dims import equal_shapes
 from weft.graph.node import Handle
 from weft.graph.tracing import name_of, trace
+from weft.ops.arguments import integer_of
 from weft.primitives.base import Array, Tangent
 from weft.transforms.autodiff import fresh, pull_back, push_forward, require_arrays
 
@@ -71,8 +73,7 @@ def _like(fun: Function) -> Callable[[Function], Function]:
 def _differentiated(
     fun: Function, argnums: int | Sequence[int] | None, argnames: str | Sequence[str], name: str
 ) -> Function:
-    if not callable(fun):
-        raise TypeError(f"[{name}] takes a function, not {type(fun).__name__}.")
+    function_of(name, "fun", fun)
     chosen = _Chosen(argnums, argnames, name)
 
     @_like(fun)
@@ -115,22 +116,26 @@ def _loss_of(value: Any, name: str, fun: Function) -> Array:
     return loss
 
 
+def _several(chosen: Any) -> tuple[Any, ...]:
+    return tuple(chosen) if isinstance(chosen, (list, tuple, range, Set)) else (chosen,)
+
+
 class _Chosen:
     """Which arguments are differentiated with respect to."""
 
     def __init__(self, argnums: int | Sequence[int] | None, argnames: str | Sequence[str], name: str) -> None:
         self._name = name
-        self._names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
-        self._single = isinstance(argnums, int) or argnums is None or len(tuple(argnums)) == 1
+        self._names = _several(argnames)
+        if any(not isinstance(one, str) for one in self._names):
+            raise wrong_type(name, "argnames", "a string or a sequence of strings", argnames)
         if argnums is None:
             self._numbers: tuple[int, ...] = () if self._names else (0,)
         else:
-            self._numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            self._numbers = tuple([integer_of(name, "argnums", one) for one in _several(argnums)])
+        self._single = len(self._numbers) == 1
         self._none = argnums is None and bool(self._names)
         if not self._numbers and not self._names:
             raise ValueError(f"[{name}] argnums is empty: name at least one argument to differentiate with respect to.")
-        if any(not isinstance(number, int) for number in self._numbers):
-            raise TypeError(f"[{name}] argnums takes an int or a sequence of ints, not {argnums!r}.")
         if len(set(self._numbers)) != len(self._numbers) or len(set(self._names)) != len(self._names):
             raise ValueError(f"[{name}] argnums and argnames must not repeat: {argnums!r}, {argnames!r}.")
 
@@ -170,6 +175,8 @@ class _Chosen:
 def _array_list(name: str, what: str, values: Any) -> list[Array]:
     if isinstance(values, Handle):
         return [values]
+    if not isinstance(values, Iterable):
+        raise wrong_type(name, what, "a list of arrays", values)
     arrays = list(values)
     for position, value in enumerate(arrays):
         if not isinstance(value, Handle):
@@ -211,6 +218,7 @@ def vjp(fun: Function, primals: Sequence[Array], cotangents: Sequence[Array]) ->
     >>> mx.vjp(lambda x, y: x * y, [mx.array(2.0), mx.array(3.0)], [mx.array(1.0)])
     ([array(6, dtype=float32)], [array(3, dtype=float32), array(2, dtype=float32)])
     """
+    function_of("vjp", "fun", fun)
     arrays = _array_list("vjp", "primals", primals)
     given = _array_list("vjp", "cotangents", cotangents)
     with trace("vjp", fun):
@@ -242,6 +250,7 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
     >>> mx.jvp(mx.sin, [mx.array(0.0)], [mx.array(2.0)])
     ([array(0, dtype=float32)], [array(2, dtype=float32)])
     """
+    function_of("jvp", "fun", fun)
     arrays = _array_list("jvp", "primals", primals)
     given = _array_list("jvp", "tangents", tangents)
     _require_same("jvp", "tangents", given, arrays)

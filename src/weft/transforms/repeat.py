@@ -55,13 +55,13 @@ class Repeat:
 class StatefulRepeat(Repeat):
     """The latest call of a function that replaces the arrays in the containers of its state."""
 
-    __slots__ = ("_keys", "_skeleton", "_steps")
+    __slots__ = ("_keys", "_skeleton", "_write")
 
     def __init__(
         self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], skeleton: Skeleton, steps: Sequence[Any]
     ) -> None:
         super().__init__(traced, prepared, arrays)
-        self._skeleton, self._steps = skeleton, steps
+        self._skeleton, self._write = skeleton, skeleton.writer(steps)
         self._keys = object_keys(skeleton.objects)
 
     def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
@@ -77,11 +77,11 @@ class StatefulRepeat(Repeat):
         prepared = self._prepared
         if not isinstance(prepared, Prepared) or not prepared.can_replace:
             nodes = prepared.run(inputs)
-            self._skeleton.write(state, self._steps, nodes[traced.count :])
+            self._write(state, nodes[traced.count :])
             return traced.results(nodes)
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs)
-        self._skeleton.write(state, self._steps, nodes[traced.count :])
+        self._write(state, nodes[traced.count :])
         if run is not None:
             prepared.finish(run, self._ended(arrays, inputs, len(arguments)))
         return traced.results(nodes)

@@ -8,9 +8,11 @@ from typing import Any
 
 import weft.primitives as p
 from weft import tree
+from weft.checks import function_of, wrong_type
 from weft.graph.dims import equal
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
 from weft.graph.tracing import assignments_undone, name_of, trace
+from weft.ops.arguments import integer_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.runtime.devices import current_stream, set_current_stream
@@ -36,8 +38,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
     >>> mx.vmap(lambda x, y: x + y, in_axes=(0, None))(mx.array([1, 2]), mx.array(10))
     array([11, 12], dtype=int32)
     """
-    if not callable(fun):
-        raise TypeError(f"[vmap] takes a function, not {type(fun).__name__}.")
+    function_of("vmap", "fun", fun)
 
     @functools.wraps(fun, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +63,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             value = fun(*structure.unflatten(inputs))
             results, result_structure = tree.flatten(value)
             nodes = _result_nodes(results, fun)
-        places = tree.broadcast_prefix(out_axes, result_structure, "vmap: out_axes")
+        places = tree.broadcast_prefix(out_axes, result_structure, "[vmap] out_axes")
         arrays = _batched(nodes, known)
         outputs = [_placed(array, place, size) for array, place in zip(arrays, places, strict=True)]
         return result_structure.unflatten(outputs)
@@ -75,7 +76,7 @@ def _axes_of(in_axes: Any, args: Sequence[Any], structure: tree.Structure) -> li
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(f"[vmap] in_axes has {len(in_axes)} entries for {len(args)} arguments: {in_axes!r}.")
-    return tree.broadcast_prefix(in_axes, structure, "vmap: in_axes")
+    return tree.broadcast_prefix(in_axes, structure, "[vmap] in_axes")
 
 
 def _checked_axis(leaf: Any, axis: Any) -> int | None:
@@ -89,12 +90,17 @@ def _checked_axis(leaf: Any, axis: Any) -> int | None:
         )
     if axis is None:
         return None
-    if not isinstance(axis, int) or isinstance(axis, bool):
-        raise ValueError(f"[vmap] An axis is an int or None, not {axis!r}.")
+    axis = _axis_number("in_axes", axis)
     shape = leaf.node.shape
     if not -len(shape) <= axis < len(shape):
         raise IndexError(f"[vmap] Axis {axis} is out of range for an array of shape {tuple(shape)}.")
     return axis % len(shape)
+
+
+def _axis_number(word: str, axis: Any) -> int:
+    if isinstance(axis, bool):
+        raise wrong_type("vmap", word, "ints or None", axis)
+    return integer_of("vmap", word, axis)
 
 
 def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
@@ -201,8 +207,7 @@ def _placed(result: Mapped, place: Any, size: int) -> Array:
         if axis is not None:
             raise ValueError("[vmap] out_axes is None for a result that depends on a mapped argument; give it an axis.")
         return array
-    if not isinstance(place, int):
-        raise ValueError(f"[vmap] out_axes takes an int or None, not {place!r}.")
+    place = _axis_number("out_axes", place)
     rank = array.node.ndim + (axis is None)
     if not -rank <= place < rank:
         raise IndexError(f"[vmap] out_axes {place} is out of range for a result of {rank} dimensions.")

@@ -27,7 +27,6 @@ from weft.compiler.codegen.memory import (
     store,
 )
 from weft.compiler.codegen.values import Value
-from weft.dtypes import Dtype
 from weft.compiler.kernel import (
     TILE_ROWS,
     VIRTUAL_LANES,
@@ -39,6 +38,7 @@ from weft.compiler.kernel import (
     number_layout,
 )
 from weft.compiler.passes import SHORT_ROW, Pass, passes_of
+from weft.dtypes import Dtype
 
 
 def generate(kernel: Kernel, name: str) -> str:

@@ -6,10 +6,12 @@ import hashlib
 import os
 from dataclasses import astuple, dataclass
 from functools import cache
+from types import ModuleType
 
 import llvmlite
 
 from weft.runtime.disk_cache import process_cache
+from weft.runtime.undisturbed import undisturbed
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,25 @@ class Host:
 
 
 @cache
+def generator() -> ModuleType:
+    """The module `jit`. Importing it loads LLVM."""
+
+    def load() -> ModuleType:
+        from weft.compiler.codegen import jit
+
+        return jit
+
+    return undisturbed(load)
+
+
+@cache
 def current() -> Host:
     """The processor of this process, from the disk cache or else from LLVM."""
     disk, key = process_cache(), _machine()
     stored = disk.get(key) if disk is not None and key is not None else None
     if stored is not None:
         return Host.from_bytes(stored)
-    from weft.compiler.codegen import jit  # loads LLVM
-
-    described = jit.host()
+    described: Host = generator().host()
     if disk is not None and key is not None:
         disk.put(key, described.to_bytes())
     return described

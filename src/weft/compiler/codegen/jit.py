@@ -15,11 +15,8 @@ import llvmlite.binding as llvm
 from weft.compiler.codegen.elf import image_of
 from weft.compiler.codegen.host import Host
 from weft.runtime import machine_code
-from weft.runtime.forking import fork_safe_lock
 from weft.runtime.machine_code import Image
-
-# LLVM has locks of its own, which a child would find closed for ever.
-_lock = fork_safe_lock(waited_for=True)
+from weft.runtime.undisturbed import undisturbed
 
 
 class CodeGenerationError(RuntimeError):
@@ -86,23 +83,21 @@ def _engine() -> Engine:
     return Engine()
 
 
+@cache
 def host() -> Host:
     """The processor that code is generated for."""
-    with _lock:
-        return _engine().host
+    return undisturbed(lambda: _engine().host)
 
 
 def make(text: str, functions: tuple[str, ...]) -> Image | bytes:
     """The machine code of a module that defines ``functions``."""
-    with _lock:
-        object_code = _engine().object_code(text)
+    object_code = undisturbed(lambda: _engine().object_code(text))
     return image_of(object_code, functions) or object_code
 
 
 def link(object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
     """Load object code; returns the addresses of ``functions``. It may call what is ``provided`` by address."""
-    with _lock:
-        return _engine().link(object_code, functions, provided)
+    return undisturbed(lambda: _engine().link(object_code, functions, provided))
 
 
 def load(text: str, *functions: str) -> dict[str, int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from types import ModuleType
 
 from weft.compiler import dumps
 from weft.compiler.codegen import loading
 from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
 from weft.runtime.forking import fork_safe_lock
+from weft.runtime.undisturbed import undisturbed
 
 _addresses: dict[str, int] = {}
 _lock = fork_safe_lock()
@@ -32,16 +34,27 @@ def address(kernel: Kernel) -> int:
 def _load(kernel: Kernel, text: str) -> int:
     def generate() -> str:
         global generated
-        from weft.compiler.codegen import cpu  # takes 12 ms, and only what is not in the disk cache needs it
-
         generated += 1
-        return cpu.generate(kernel, _NAME)
+        text: str = _writer().generate(kernel, _NAME)
+        return text
 
     if "kernel" in dumps.stages:
         dumps.show("kernel", text)
     used = {id(p) for i in kernel.instructions for p in (i.primitive, i.combine) if p is not None}
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
     return loading.load(text, generate, (_NAME,), lasting=used <= _own_primitives(), title=title)[_NAME]
+
+
+@cache
+def _writer() -> ModuleType:
+    """The module `cpu`. Importing it takes 12 ms, and only what is not in the disk cache needs it."""
+
+    def load() -> ModuleType:
+        from weft.compiler.codegen import cpu
+
+        return cpu
+
+    return undisturbed(load)
 
 
 @cache

@@ -78,12 +78,10 @@ def _found_or_made(
         if "llvm" in dumps.stages:
             dumps.show("llvm", f"; {title}: found on disk as machine code; with WEFT_DISK_CACHE=0 it is generated")
         return _loaded(_from_bytes(stored), functions, provided)
-    from weft.compiler.codegen import jit  # loads LLVM
-
     text = generate()
     if "llvm" in dumps.stages:
         dumps.show("llvm", f"; {title}\n{text}")
-    made = jit.make(text, functions)
+    made = host.generator().make(text, functions)
     if disk is not None and _made_as_said():
         disk.put(key, _to_bytes(made))
     return _loaded(made, functions, provided)
@@ -92,9 +90,7 @@ def _found_or_made(
 def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
     if isinstance(made, Image):
         return machine_code.load(made, provided)
-    from weft.compiler.codegen import jit  # loads LLVM
-
-    return jit.link(made, functions, provided)
+    return host.generator().link(made, functions, provided)
 
 
 def _to_bytes(made: Image | bytes) -> bytes:
@@ -121,9 +117,7 @@ def _common() -> hashlib._Hash:
 
 def _made_as_said() -> bool:
     """Whether the processor and the files are those that keys were made with."""
-    from weft.compiler.codegen import jit  # loaded already
-
-    if jit.host() != host.current():
+    if host.generator().host() != host.current():
         host.forget()
         return False
     return _fingerprint() == _sources

@@ -1,9 +1,9 @@
 """Native code that is not generated from kernels: the thread pool, the loop over a plan's steps, calls of BLAS.
 
-A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, ``weft_run_timed`` does so with a
-clock. Functions of steps have the signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps
-with several grains of units are shared with the workers of the pool, unless another thread is using it: then the caller
-does all the work itself.
+A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, from the one on that was not run
+yet, ``weft_run_timed`` does so with a clock. Functions of steps have the signature of kernels, ``void f(ptr numbers,
+ptr table, i64 begin, i64 end)``. Steps with several grains of units are shared with the workers of the pool, unless
+another thread is using it: then the caller does all the work itself.
 """
 
 from __future__ import annotations
@@ -245,14 +245,14 @@ shared:
   ret void
 }
 
-define internal i64 @walk(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state) {
+define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
 entry:
   %wp = getelementptr %pool, ptr %p, i32 0, i32 11
   %workers = load i64, ptr %wp
   %single = icmp eq i64 %workers, 0
   br label %loop
 loop:
-  %i = phi i64 [0, %entry], [%i1, %next]
+  %i = phi i64 [%first, %entry], [%i1, %next]
   %more = icmp slt i64 %i, %count
   br i1 %more, label %look, label %out
 look:
@@ -281,8 +281,6 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 out:
-  %done = getelementptr i64, ptr %state, i64 1
-  store i64 %i, ptr %done
   ret i64 %i
 }
 
@@ -294,12 +292,15 @@ entry:
   %cp = getelementptr %order, ptr %order, i32 0, i32 2
   %count = load i64, ptr %cp
   %state = getelementptr %order, ptr %order, i32 0, i32 3
+  %dp = getelementptr %order, ptr %order, i32 0, i32 4
+  %before = load i64, ptr %dp
   %table = getelementptr %order, ptr %order, i32 1
-  %done = call i64 @walk(ptr %p, ptr %steps, i64 %count, ptr %table, ptr %state)
+  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
+  store i64 %done, ptr %dp
   ret i64 %done
 }
 
-; The same, and notes in %times (two of 16 bytes per step) when each step began and ended.
+; The same, and notes in %times (two of 16 bytes per step) when each of these steps began and ended.
 define i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock) {
 entry:
   %p = load ptr, ptr %order
@@ -308,11 +309,13 @@ entry:
   %cp = getelementptr %order, ptr %order, i32 0, i32 2
   %count = load i64, ptr %cp
   %state = getelementptr %order, ptr %order, i32 0, i32 3
+  %dp = getelementptr %order, ptr %order, i32 0, i32 4
+  %before = load i64, ptr %dp
   %table = getelementptr %order, ptr %order, i32 1
   %id = trunc i64 %clock to i32
   br label %loop
 loop:
-  %i = phi i64 [0, %entry], [%i1, %body]
+  %i = phi i64 [%before, %entry], [%i1, %body]
   %more = icmp slt i64 %i, %count
   br i1 %more, label %body, label %out
 body:
@@ -321,15 +324,14 @@ body:
   %begin = getelementptr i8, ptr %times, i64 %first
   %end = getelementptr i8, ptr %begin, i64 16
   call i32 @clock_gettime(i32 %id, ptr %begin)
-  %ran = call i64 @walk(ptr %p, ptr %step, i64 1, ptr %table, ptr %state)
+  %ran = call i64 @walk(ptr %p, ptr %step, i64 0, i64 1, ptr %table, ptr %state)
   call i32 @clock_gettime(i32 %id, ptr %end)
   %i1 = add i64 %i, %ran
   %stopped = icmp eq i64 %ran, 0
   br i1 %stopped, label %out, label %loop
 out:
   %all = phi i64 [%i, %loop], [%i1, %body]
-  %done = getelementptr i64, ptr %state, i64 1
-  store i64 %all, ptr %done
+  store i64 %all, ptr %dp
   ret i64 %all
 }
 """

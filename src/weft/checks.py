@@ -1,0 +1,94 @@
+"""Checks of arguments that are no arrays, and what messages say: who was called, what it takes, what it was given.
+
+Every message about an argument begins with the name of the function that the user called: ``[zeros] ...``.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Collection
+from types import FrameType
+from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
+
+
+def outermost() -> FrameType:
+    """The frame of the function of Weft that the user called."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def called() -> str:
+    """The name of the function that the user called, for checks so far below it that nobody passes its name on."""
+    owner, _, name = outermost().f_code.co_qualname.partition(".")
+    return owner if not name or name.startswith(("__", "<locals>")) else name
+
+
+def shortened(value: object) -> str:
+    """``value`` as Python shows it, cut off where it gets long.
+
+    >>> shortened("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # an int with thousands of digits, or an array that is traced and has no value
+        text = f"<{value.bit_length()} bits>" if isinstance(value, int) else "a value"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def shown(value: object) -> str:
+    """``value``, shortened, and its type.
+
+    >>> shown("x")
+    "'x' of type str"
+    """
+    return f"{shortened(value)} of type {type(value).__name__}"
+
+
+def wrong_type(name: str, word: str, expected: str, value: object) -> TypeError:
+    """The error for an argument, which the user knows as ``word``, that is not what the function expects.
+
+    >>> wrong_type("sum", "axis", "an int", "x")
+    TypeError("[sum] axis must be an int; got 'x' of type str.")
+    """
+    return TypeError(f"[{name}] {word} must be {expected}; got {shown(value)}.")
+
+
+def integer_of(name: str, word: str, value: Any) -> int:
+    """``value`` as an int.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: it is so large that no array could have such an extent, index or seed.
+    """
+    if not isinstance(value, int):
+        try:
+            value = operator.index(value)
+        except TypeError:
+            raise wrong_type(name, word, "an int", value) from None
+    # Ints of another class are symbolic: they are extents already, and comparing them would be noted.
+    if type(value) is int and not _LOWEST <= value <= _HIGHEST:
+        raise ValueError(f"[{name}] {word} must be from -2**63 to 2**64 - 1; got {shortened(value)}.")
+    return value
+
+
+def function_of(name: str, word: str, value: Any) -> Any:
+    """``value``, if it can be called."""
+    if not callable(value):
+        raise wrong_type(name, word, "a function", value)
+    return value
+
+
+def one_of(name: str, word: str, value: Any, choices: Collection[str]) -> str:
+    """``value``, if it is one of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"[{name}] {word} must be one of {', '.join(map(repr, choices))}; got {shown(value)}.")
+    return value

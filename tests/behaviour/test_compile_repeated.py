@@ -1,0 +1,130 @@
+"""The short way of a repeated call is taken only by calls like the one before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.behaviour.gates import Gate, is_there
+from weft.compiler import prepared, run
+
+
+def like_the_first() -> mx.array:
+    x = mx.array(np.arange(9, dtype=np.float32).reshape(3, 3))
+    mx.eval(x)
+    return x
+
+
+def evaluated(x: mx.array) -> mx.array:
+    mx.eval(x)
+    return x
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "strides": lambda: evaluated(like_the_first().T),
+    "dtype": lambda: evaluated(like_the_first().astype(mx.int32)),
+    "dtype of the same size": lambda: evaluated(like_the_first() > 4),
+    "number of rows": lambda: evaluated(mx.ones((5, 3)) * 2),
+    "number of dimensions": lambda: evaluated(mx.ones((3,))),
+    "no value yet": lambda: like_the_first() * 3,
+    "a number": lambda: 4.0,
+    "a whole number": lambda: 4,
+}
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_argument_that_differs_in_its(name: str, stateful: bool) -> None:
+    def function(x: Any) -> mx.array:
+        state[0] = state[0] + 1
+        return mx.add(x, x) * 1
+
+    state = [mx.array(0.0)]
+    compiled = mx.compile(function, inputs=state, outputs=state) if stateful else mx.compile(lambda x: mx.add(x, x) * 1)
+    for x in (like_the_first(), like_the_first(), OTHERS[name](), like_the_first(), OTHERS[name]()):
+        found, expected = compiled(x), mx.add(x, x) * 1
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_array_equal(np.array(found), np.array(expected))
+    assert not stateful or state[0].item() == 5.0
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_another_number_of_arguments(stateful: bool) -> None:
+    state = [mx.array(1.0)]
+    container = state if stateful else None
+    compiled = mx.compile(lambda *xs: sum(xs) * state[0], inputs=container, outputs=container)
+    x = mx.array(2.0)
+    assert [compiled(*[x] * count).item() for count in (2, 2, 3, 2, 1)] == [4.0, 4.0, 6.0, 4.0, 2.0]
+
+
+def test_what_it_captures_may_be_traced() -> None:
+    """The gradient goes through an array that was a constant in the calls before."""
+    captured = [mx.array(2.0)]
+    compiled = mx.compile(lambda x: x * captured[0])
+    x = mx.array(5.0)
+    assert [compiled(x).item() for _ in range(3)] == [10.0] * 3
+
+    def function(w: mx.array) -> mx.array:
+        captured[0] = w
+        return compiled(x)
+
+    assert mx.grad(function)(mx.array(3.0)).item() == 5.0
+    assert mx.vmap(function)(mx.array([3.0, 4.0])).tolist() == [15.0, 20.0]
+    assert mx.jvp(function, [mx.array(3.0)], [mx.array(1.0)])[1][0].item() == 5.0
+
+
+def test_a_state_that_is_replaced_waits_for_its_stream() -> None:
+    """A call in the memory of the state keeps its place behind what is queued."""
+    state = [mx.zeros((64,))]
+
+    def step(x: mx.array) -> mx.array:
+        state[0] = state[0] + x
+        return state[0] * 2
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    x, stream = mx.array(1.0), mx.new_stream(mx.cpu)
+    mx.eval(x, state)
+    with mx.stream(stream):
+        for _ in range(3):
+            mx.eval(compiled(x))
+        with Gate() as gate:
+            gate.block(stream)
+            late = compiled(x)
+            assert not is_there(late)
+            assert not is_there(state[0])
+    assert late.tolist() == [8.0] * 64
+    assert state[0].tolist() == [4.0] * 64
+
+
+def test_threads_that_make_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have prepared theirs before either is in native code."""
+    compiled = mx.compile(lambda x: (x * 2, x + 1))
+    inputs = [mx.full((100,), float(number)) for number in range(2)]
+    mx.eval(inputs, compiled(mx.full((100,), 7.0)))  # memory that is used again has other values
+    meeting = threading.Barrier(2)
+    plain_execute = run.execute
+    results: list[Any] = [[], []]
+
+    def execute(*arguments: Any) -> None:
+        meeting.wait(timeout=30)
+        plain_execute(*arguments)
+
+    def work(number: int) -> None:
+        results[number] = [compiled(inputs[number]) for _ in range(5)]
+
+    monkeypatch.setattr(prepared, "execute", execute)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    monkeypatch.undo()
+    for number in range(2):
+        assert len(results[number]) == 5
+        for twice, more in results[number]:
+            assert (twice.tolist(), more.tolist()) == ([2.0 * number] * 100, [number + 1.0] * 100)
