@@ -9,7 +9,7 @@ import pytest
 
 import weft.core as mx
 from tests.behaviour.checks import run_python
-from tests.behaviour.gates import Gate
+from tests.behaviour.gates import Gate, is_there
 from weft.errors import EvaluationError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
@@ -42,6 +42,21 @@ def test_what_was_cancelled_can_be_asked_for_again(compiled: bool) -> None:
         further.item()
     assert further.item() == 2
     assert result.item() == 1
+
+
+def test_what_is_cancelled_does_not_run_what_was_cancelled_before() -> None:
+    """As at the end of the interpreter, which is not to wait for all that is queued."""
+    with Gate() as gate, mx.stream(mx.new_stream(mx.cpu)):
+        first = mx.exp(gate.behind(0.0))
+        mx.async_eval(first)
+        second = first + 1
+        mx.async_eval(second)
+        assert first.node.value is not None
+        first.node.value.event.cancel()
+        cancel(second, gate)
+    assert not is_there(first)
+    assert second.item() == 2
+    assert is_there(first)
 
 
 def test_the_state_of_a_cancelled_step_is_the_new_one() -> None:

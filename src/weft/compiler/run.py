@@ -18,6 +18,7 @@ from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import POOL, Table
 from weft.runtime.streams import Event, under_way, worker_of
 
+CANCELLED = "the evaluation was cancelled"
 # The buffer of outputs that have no memory yet.
 _NOWHERE = Buffer(1)
 
@@ -99,6 +100,8 @@ class Run:
 
     def now(self) -> None:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
+        if self._memory is not None and self._memory.table.stopped:
+            raise EvaluationError(CANCELLED)  # before it waits for what need not be computed any more
         for view in self._inputs:
             event = view.event  # another thread may settle it
             if event is not None:
@@ -206,7 +209,7 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
         else:
             done = native_code.run(table.address)
         if done != count:
-            raise EvaluationError("the evaluation was cancelled")
+            raise EvaluationError(CANCELLED)
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:

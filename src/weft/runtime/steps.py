@@ -62,6 +62,10 @@ class Table:
         """Stop before the next step."""
         self.values[_STOP] = 1
 
+    @property
+    def stopped(self) -> bool:
+        return bool(self.values[_STOP])
+
     def revive(self) -> None:
         """Allow it to be run again."""
         self.values[_STOP] = 0
