@@ -132,6 +132,28 @@ class TestFork:
     """
         assert run_python(FORK + program, WEFT_DISK_CACHE="0") == "0\n"
 
+    def test_while_another_thread_reads_a_graph(self) -> None:
+        """What is evaluated in the child still forgets how it was made."""
+        program = """
+    from weft.compiler import evaluate
+
+    entered, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=evaluate._read, args=(lambda _: entered.set() or leave.wait(), None))
+    thread.start()
+    entered.wait()
+
+
+    def work():
+        x = mx.ones((3,)) + 1
+        mx.eval(x)
+        return x.node.inputs == ()
+
+
+    print(in_child(work))
+    leave.set()
+    """
+        assert run_forking(program) == "0\n"
+
     def test_from_another_thread(self) -> None:
         program = """
     codes = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from threading import get_ident
 from typing import Any, TypeVar
 
 import weft.primitives as p
@@ -21,6 +23,7 @@ from weft.runtime.forking import fork_safe_lock
 from weft.runtime.memory import Buffer, View
 from weft.runtime.streams import is_idle, worker_of
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 PLAN_LIMIT = 4096
@@ -31,8 +34,9 @@ _plans: dict[Any, Plan] = {}
 _plan_lock = fork_safe_lock()
 # Held while a graph is read and while its nodes get values, so that no thread sees a node that another one is changing.
 _graph_lock = fork_safe_lock()
-# Not empty while the thread that holds the lock is reading; what got a value meanwhile.
-_reading: list[None] = []
+# The thread that holds the lock, as often as it is reading (more than once in a signal handler), and what got a value
+# meanwhile.
+_reading: list[int] = []
 _evaluated_meanwhile: list[Node] = []
 
 
@@ -91,24 +95,35 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
         work.submit(streams.pop(), LONG_WORK if wait else 0)
         return
     del work  # it refers to nodes
-    segments = _read(lambda pending: segments_of(_unevaluated(pending), pending, caller), pending)
+    segments = _read(lambda nodes: segments_of(_unevaluated(nodes), nodes, caller), pending)
     while segments:
         stream, nodes = segments.pop(0)
         _read(_Work, nodes).submit(stream, SHORT_WORK)
 
 
-def _read(read: Callable[[Sequence[Node]], T], nodes: Sequence[Node]) -> T:
-    """What ``read`` makes of the graph behind nodes, while nobody changes it: a signal handler that evaluates on this
+def _read(read: Callable[[S], T], of: S) -> T:
+    """What ``read`` makes of a part of the graph, while nobody changes it: a signal handler that evaluates on this
     thread gives values to nodes, but lets none forget how it was made."""
     with _graph_lock:
-        _reading.append(None)
+        _reading.append(get_ident())
         try:
-            return read(nodes)
+            return read(of)
         finally:
             _reading.pop()
             if _evaluated_meanwhile and not _reading:
                 tracing.release(_evaluated_meanwhile)
                 _evaluated_meanwhile.clear()
+
+
+def _after_fork() -> None:
+    """In a child nobody else is reading."""
+    if _reading and _reading[0] != get_ident():
+        _reading.clear()
+        _evaluated_meanwhile.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def caller_stream() -> Stream:
@@ -164,7 +179,7 @@ class _Work:
         Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has
         to wait for this run, for what they are made of is overwritten.
         """
-        run = _read(lambda nodes: self._promised(plan), self._nodes)
+        run = _read(self._promised, plan)
         if run is None:
             return False
         run.wait()

@@ -63,7 +63,7 @@ class Allocator:
         self._blocks: dict[int, _Block] = {}
         self._ended: deque[_Block] = deque()
         self._note_end = self._ended.append
-        self._active = self._peak = 0
+        self._active = self.peak = 0
         self.memory_limit = sys.maxsize
         self.cache_limit = sys.maxsize
 
@@ -81,8 +81,8 @@ class Allocator:
         block.address, block.size = address, size
         self._blocks[address] = block
         self._active += size
-        if self._active > self._peak:
-            self._peak = self._active
+        if self._active > self.peak:
+            self.peak = self._active
         return address
 
     def take_back(self) -> None:
@@ -120,14 +120,6 @@ class Allocator:
 
     def _bytes_kept(self) -> int:
         return sum([size * len(addresses) for size, addresses in list(self._kept.items())])
-
-    @property
-    def peak(self) -> int:
-        """The most that buffers held since the start, or since `reset_peak`."""
-        return self._peak
-
-    def reset_peak(self) -> None:
-        self._peak = self.active
 
     def _fresh(self, size: int, wanted: int) -> int:
         self._kept.setdefault(size, [])
@@ -224,7 +216,7 @@ def get_peak_memory() -> int:
 
 def reset_peak_memory() -> None:
     """Start measuring the peak again."""
-    allocator.reset_peak()
+    allocator.peak = allocator.active
 
 
 def get_cache_memory() -> int:

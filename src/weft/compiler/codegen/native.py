@@ -286,16 +286,7 @@ out:
 
 define i64 @weft_run(ptr %order) {
 entry:
-  %p = load ptr, ptr %order
-  %sp = getelementptr %order, ptr %order, i32 0, i32 1
-  %steps = load ptr, ptr %sp
-  %cp = getelementptr %order, ptr %order, i32 0, i32 2
-  %count = load i64, ptr %cp
-  %state = getelementptr %order, ptr %order, i32 0, i32 3
-  %dp = getelementptr %order, ptr %order, i32 0, i32 4
-  %before = load i64, ptr %dp
-  %table = getelementptr %order, ptr %order, i32 1
-  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
+ORDER_FIELDS  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
   store i64 %done, ptr %dp
   ret i64 %done
 }
@@ -303,16 +294,7 @@ entry:
 ; The same, and notes in %times (two of 16 bytes per step) when each of these steps began and ended.
 define i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock) {
 entry:
-  %p = load ptr, ptr %order
-  %sp = getelementptr %order, ptr %order, i32 0, i32 1
-  %steps = load ptr, ptr %sp
-  %cp = getelementptr %order, ptr %order, i32 0, i32 2
-  %count = load i64, ptr %cp
-  %state = getelementptr %order, ptr %order, i32 0, i32 3
-  %dp = getelementptr %order, ptr %order, i32 0, i32 4
-  %before = load i64, ptr %dp
-  %table = getelementptr %order, ptr %order, i32 1
-  %id = trunc i64 %clock to i32
+ORDER_FIELDS  %id = trunc i64 %clock to i32
   br label %loop
 loop:
   %i = phi i64 [%before, %entry], [%i1, %body]
@@ -334,6 +316,18 @@ out:
   store i64 %all, ptr %dp
   ret i64 %all
 }
+"""
+
+_ORDER_FIELDS = """\
+  %p = load ptr, ptr %order
+  %sp = getelementptr %order, ptr %order, i32 0, i32 1
+  %steps = load ptr, ptr %sp
+  %cp = getelementptr %order, ptr %order, i32 0, i32 2
+  %count = load i64, ptr %cp
+  %state = getelementptr %order, ptr %order, i32 0, i32 3
+  %dp = getelementptr %order, ptr %order, i32 0, i32 4
+  %before = load i64, ptr %dp
+  %table = getelementptr %order, ptr %order, i32 1
 """
 
 # Row-major C = A B is column-major C' = B' A', so the routine gets the operands in the other order. A unit is one
@@ -455,6 +449,7 @@ def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
+    text = text.replace("ORDER_FIELDS", _ORDER_FIELDS)
     return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed"))
 
 
