@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from unittest import mock
 
 import weft.core as mx
 from weft.compiler.codegen import kernels
-from weft.compiler.kernel import Kernel
-from weft.compiler.plan import make_plan
+from weft.compiler.evaluate import plan_of
 from weft.compiler.program import Program
 
 from . import Work, floats
@@ -21,22 +21,22 @@ class WeftPeer(MlxStylePeer):
     def generate_kernel(self, shape: tuple[int, ...]) -> Work:
         """Machine code for the kernel of gelu, neither planning before it nor LLVM's own first use."""
         x = mx.array(floats(*shape))
-        kernel = only_kernel(x * (1 + mx.erf(x / math.sqrt(2))) / 2)
+        kernel, schedule = only_kernel(x * (1 + mx.erf(x / math.sqrt(2))) / 2)
         mx.eval(x + x)
-        return lambda: kernels.address(kernel)
+        return lambda: kernels.address(kernel, schedule)
 
 
-def only_kernel(result: mx.array) -> Kernel:
-    """The kernel that computes an array, planned but not generated."""
+def only_kernel(result: mx.array) -> tuple[Any, Any]:
+    """The kernel that computes an array and its schedule, planned but not generated."""
     program = Program()
     program.add([result.node], lambda node: None if node.value is None else node.value.strides)
-    planned: list[Kernel] = []
+    planned: list[tuple[Any, Any]] = []
 
-    def note(kernel: Kernel) -> int:
-        planned.append(kernel)
+    def note(kernel: Any, schedule: Any) -> int:
+        planned.append((kernel, schedule))
         return 0
 
     with mock.patch.object(kernels, "address", note):
-        make_plan(program.entries, [program.position(result.node)])
-    (kernel,) = planned
-    return kernel
+        plan_of(program, [program.position(result.node)])
+    (found,) = planned
+    return found

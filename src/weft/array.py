@@ -21,7 +21,7 @@ from weft.graph.tracing import no_value, note_assignment, traced_placeholder, wa
 from weft.ops.array_at import ArrayAt
 from weft.ops.construction import construct
 from weft.ops.subscripts import getitem, update
-from weft.runtime.interchange import from_numpy, scalar, to_numpy, whole_buffer
+from weft.runtime.interchange import from_numpy, in_host_memory, scalar, to_numpy, whole_buffer
 from weft.runtime.memory import View
 
 __all__ = ["ArrayAt", "array"]
@@ -312,7 +312,7 @@ class array(Handle):
     # Values
 
     def _value(self, action: str) -> View:
-        """The values in memory; ``action`` says in an error what they are needed for."""
+        """The values in memory of the host; ``action`` says in an error what they are needed for."""
         node = self.node
         view = node.value
         if view is None or view.event is not None:
@@ -323,7 +323,7 @@ class array(Handle):
             evaluate([node])
             view = node.value
             assert view is not None
-        return view
+        return in_host_memory(view, node.shape, node.dtype)
 
     def _numpy(self, action: str) -> np.ndarray[Any, Any]:
         """The values as a read-only NumPy array that shares their memory."""

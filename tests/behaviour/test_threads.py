@@ -18,6 +18,7 @@ import weft.core as mx
 from tests.behaviour.checks import assert_same_bits, run_python
 from tests.behaviour.gates import Gate, is_there
 from weft.compiler import evaluate
+from weft.runtime.host import host
 from weft.runtime.memory import Buffer
 
 
@@ -288,7 +289,7 @@ def test_blocks_of_memory_are_handed_out_once() -> None:
         wrong = 0
         for step in range(3000):
             size, label = 1 + (step * 7 + number) % 200, number * 10_000 + step
-            buffer = Buffer(8 * size)
+            buffer = Buffer(host, 8 * size)
             words = (ctypes.c_uint64 * size).from_address(buffer.address)
             words[0] = words[size - 1] = label
             held.append((buffer, label))

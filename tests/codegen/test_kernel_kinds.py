@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from weft.compiler import builder, evaluate
-from weft.compiler.passes import SHORT_ROW
+from weft.compiler import evaluate
+from weft.compiler.cpu import schedule as schedules
+from weft.compiler.cpu.passes import SHORT_ROW
 from weft.primitives import reductions
 
 
@@ -35,16 +36,16 @@ def softmax(x: mx.array) -> mx.array:
 def test_keeping_values_changes_no_bit(columns: int, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     x = mx.array(normal(20, columns), dtype=dtype)
     kept = np.array(softmax(x))
-    assert "short" in plan_of(softmax, x) or columns == 1
-    monkeypatch.setattr(builder, "SHORT_ROW", 0)
+    assert "short rows" in plan_of(softmax, x) or columns == 1
+    monkeypatch.setattr(schedules, "SHORT_ROW", 0)
     evaluate._plans.clear()
-    assert "short" not in plan_of(softmax, x)
+    assert "short rows" not in plan_of(softmax, x)
     np.testing.assert_array_equal(kept, np.array(softmax(x)))
 
 
 def test_long_rows_are_not_kept_on_the_stack() -> None:
     x = mx.array(normal(20, SHORT_ROW + 1))
-    assert "short" not in plan_of(softmax, x)
+    assert "short rows" not in plan_of(softmax, x)
 
 
 @pytest.mark.parametrize("dtype", [mx.bool_, mx.int8, mx.float16, mx.float32, mx.int64, mx.complex64], ids=str)
@@ -55,7 +56,7 @@ def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: py
 
     x = mx.array(normal(40, columns) * 3).astype(dtype)
     plain = np.array(pieces(x).astype(mx.complex64))
-    monkeypatch.setattr(builder, "STREAM_BYTES", 0)
+    monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
     assert ("streamed" in plan_of(pieces, x)) == (columns == 64)
     evaluate._plans.clear()
     np.testing.assert_array_equal(plain, np.array(pieces(x).astype(mx.complex64)))
@@ -68,7 +69,7 @@ def test_large_results_are_streamed() -> None:
     np.testing.assert_array_equal(np.array(x + 1), np.array(x) + 1)
 
 
-WOVEN: dict[str, Callable[[mx.array], mx.array]] = {
+SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {
     "sum": lambda x: x.sum(axis=0),
     "maximum": lambda x: x.max(axis=0),
     "argmin": lambda x: mx.argmin(x, axis=0),
@@ -80,14 +81,14 @@ WOVEN: dict[str, Callable[[mx.array], mx.array]] = {
 
 
 @pytest.mark.parametrize("columns", [16, 17, 40, 1024, 2500])
-@pytest.mark.parametrize("name", WOVEN)
+@pytest.mark.parametrize("name", SWEEP_OUTER)
 def test_weaving_changes_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    function, x = WOVEN[name], mx.array(normal(50, columns))
-    assert ("woven" in plan_of(function, x)) == (columns > 16)
-    woven = np.array(function(x))
-    monkeypatch.setattr(builder, "WOVEN_SWEEPS", 1 << 30)
-    assert "woven" not in plan_of(function, x)
-    np.testing.assert_array_equal(woven, np.array(function(x)))
+    function, x = SWEEP_OUTER[name], mx.array(normal(50, columns))
+    assert ("sweep outer" in plan_of(function, x)) == (columns > 16)
+    outer = np.array(function(x))
+    monkeypatch.setattr(schedules, "SWEEP_OUTER_ROWS", 1 << 30)
+    assert "sweep outer" not in plan_of(function, x)
+    np.testing.assert_array_equal(outer, np.array(function(x)))
 
 
 PARTED = [

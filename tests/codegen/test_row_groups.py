@@ -111,3 +111,33 @@ def test_a_broadcast_number_is_no_array_of_a_compiled_function() -> None:
     result = mx.compile(f)(mx.ones((1 << 10, 1 << 10)))
     mx.eval(result)
     assert mx.get_active_memory() - held <= result.nbytes + (1 << 16)
+
+
+def test_more_expensive_values_than_a_pass_saves() -> None:
+    functions = (mx.exp, mx.sin, mx.cos, mx.tanh, mx.erf, mx.sigmoid, mx.expm1, mx.arctan, mx.sinh, mx.cosh)
+
+    def product(x: mx.array) -> mx.array:
+        values = [function(x) for function in functions]
+        result = sum(values[1:], values[0]).sum(-1, keepdims=True)
+        for value in values:
+            result = result * value
+        return result
+
+    x = normal(ROWS, COLUMNS)
+    assert planned(product, x).steps.count == 1
+    values = [function(x) for function in functions]
+    mx.eval(values)
+    np.testing.assert_array_equal(np.array(product(x)), np.array(stepwise(values)))
+
+
+def stepwise(values: list[mx.array]) -> mx.array:
+    """The same with every operation evaluated by itself."""
+    result = values[0]
+    for value in values[1:]:
+        result = result + value
+        mx.eval(result)
+    result = result.sum(-1, keepdims=True)
+    for value in values:
+        mx.eval(result)
+        result = result * value
+    return result

@@ -14,7 +14,7 @@ from hypothesis import given
 import weft.core as mx
 from tests.behaviour.programs import Program, programs
 from weft.compiler import evaluate
-from weft.compiler.plan import Plan, make_plan
+from weft.compiler.plan import Plan
 from weft.compiler.program import Program as Key
 from weft.compiler.records import Region, StepRecord, bytes_of
 from weft.graph.node import Placeholder
@@ -32,7 +32,7 @@ def plan_of(function: Callable[..., Any], *arguments: mx.array) -> Plan:
     nodes = [result.node for result in (results if isinstance(results, tuple | list) else (results,))]
     program = Key()
     program.add(nodes, evaluate.strides_of_value)
-    return make_plan(program.entries, [program.position(node) for node in nodes])
+    return evaluate.plan_of(program, [program.position(node) for node in nodes])
 
 
 def records_of(function: Callable[..., Any], *arguments: mx.array) -> list[StepRecord]:

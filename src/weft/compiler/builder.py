@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.index import ZERO, Term, Terms, added, shifted, through_view, weighted
-from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
-from weft.compiler.passes import SHORT_ROW, passes_of
+from weft.compiler.kernel import Access, Instruction, Kernel, Launch, Level
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
-
-# Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
-STREAM_BYTES = 1 << 24
-WOVEN_SWEEPS = 8
 
 Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
@@ -268,30 +262,8 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     rows = nest.merge_rows(rows, lane if mode == "kept" else None)
     nest.place(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
-    if mode == "kept" and not sweeps:
-        for instruction in draft.instructions:
-            if _is_transposed(instruction) and instruction.access is not None:
-                kernel.tiled = instruction.access.transposed = True
-    for instruction in draft.instructions:
-        _stream(instruction)
     lane_extent = 1 if lane is None else nest.extents[lane]
-    kernel.short = mode == "reduced" and not sweeps and lane_extent <= SHORT_ROW
-    kernel.short = kernel.short and any(current.recalled for current in passes_of(kernel))
-    folded = prod(nest.extents[axis] for axis in sweeps)
-    large = lane_extent > VIRTUAL_LANES and folded >= WOVEN_SWEEPS
-    kernel.woven = mode == "kept" and bool(sweeps) and large and _folds_rows_of_memory(kernel)
     return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
-
-
-def _folds_rows_of_memory(kernel: Kernel) -> bool:
-    """Whether a kernel folds whole rows of memory, one after the other, in one pass."""
-    for instruction in kernel.instructions:
-        if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
-            return False
-        if instruction.operation == "store" and instruction.level is Level.SWEEP:
-            return False
-    reads = [i.access for i in kernel.instructions if i.operation == "load" and i.level is Level.SWEEP]
-    return any(access is not None and access.lane_stride is LaneStride.ONE for access in reads)
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:
@@ -300,26 +272,6 @@ def _writes_along(draft: Draft, reduced: set[int]) -> bool:
         instruction.operation == "store" and term is not None and term.computed
         for instruction, term in zip(draft.instructions, draft.terms, strict=True)
     )
-
-
-def _is_transposed(instruction: Instruction) -> bool:
-    """Whether neighbours in memory are on neighbouring rows instead of lanes."""
-    access = instruction.access
-    if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
-        return False
-    return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
-
-
-def _stream(instruction: Instruction) -> None:
-    """Let a store go past the caches if they could not hold all of it: memory then need not be read first."""
-    access = instruction.access
-    if instruction.operation != "store" or access is None or access.computed:
-        return
-    if instruction.where is not None or instruction.combine is not None or not instruction.varying:
-        return
-    aligned = all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
-    large = access.operand.size * access.dtype.size >= STREAM_BYTES
-    access.streamed = large and aligned and access.lane_stride is LaneStride.ONE
 
 
 class _Nest:

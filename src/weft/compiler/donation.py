@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.compiler.kernel import Instruction, Launch
-from weft.compiler.passes import Pass, passes_of
+from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.runtime.memory import size_class
 
-Step = tuple[set[Node], set[Node], Launch | None]
+Step = tuple[set[Node], set[Node], Launch | None, Schedule | None]
+"""What a step reads and writes, and how, if it is a kernel."""
 
 
 def donations(
@@ -23,7 +24,7 @@ def donations(
     """
     reads: dict[Node, list[int]] = {}
     writes: dict[Node, list[int]] = {}
-    for number, (read, written, _) in enumerate(steps):
+    for number, (read, written, *_) in enumerate(steps):
         for node in read:
             reads.setdefault(node, []).append(number)
         for node in written:
@@ -37,7 +38,7 @@ def donations(
             if _block(node) != _block(target):
                 continue
             first, last = min(writes[target]), max(reads.get(node, [-1]))
-            if last < first or (last == first and _in_place(steps[first][2], node, target)):
+            if last < first or (last == first and _in_place(*steps[first][2:], node, target)):
                 found.append((inputs[node], buffer))
                 free.remove(node)
                 break
@@ -48,9 +49,9 @@ def _block(node: Node) -> int:
     return size_class(node.size * node.dtype.size)
 
 
-def _in_place(launch: Launch | None, source: Node, target: Node) -> bool:
+def _in_place(launch: Launch | None, schedule: Schedule | None, source: Node, target: Node) -> bool:
     """Whether a kernel reads ``source`` only where it then writes ``target``."""
-    if launch is None or source.dtype.size != target.dtype.size:
+    if launch is None or schedule is None:
         return False
     instructions = launch.kernel.instructions
     stores = [number for number, i in enumerate(instructions) if _touches(i, "store", target)]
@@ -58,19 +59,10 @@ def _in_place(launch: Launch | None, source: Node, target: Node) -> bool:
     if len(stores) != 1:
         return False
     (store,) = stores
-    passes = passes_of(launch.kernel)
     return all(
-        load < store
-        and _same_place(instructions[load], instructions[store])
-        and _last_pass(passes, load, instructions[load]) <= instructions[store].stage
+        _same_location(instructions[load], instructions[store]) and schedule.reads_first(launch.kernel, load, store)
         for load in loads
     )
-
-
-def _last_pass(passes: Sequence[Pass], number: int, instruction: Instruction) -> int:
-    """The last pass over a row in which an instruction is done: passes compute again what they need."""
-    stages = [stage for stage, current in enumerate(passes) if number in current.needed]
-    return max(stages, default=instruction.stage)
 
 
 def _touches(instruction: Instruction, operation: str, node: Node) -> bool:
@@ -78,7 +70,7 @@ def _touches(instruction: Instruction, operation: str, node: Node) -> bool:
     return instruction.operation == operation and access is not None and access.operand is node
 
 
-def _same_place(load: Instruction, store: Instruction) -> bool:
+def _same_location(load: Instruction, store: Instruction) -> bool:
     left, right = load.access, store.access
     assert left is not None
     assert right is not None

@@ -13,13 +13,15 @@ from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
+from weft.compiler.target import target_of
 from weft.dtypes import float32
 from weft.graph import tracing
 from weft.graph.node import Node, leaf, serial_of
+from weft.runtime.devices import CPU, Device, Stream, current_stream, default_device, default_stream
 from weft.runtime.devices import LONG_WORK as LONG_WORK
-from weft.runtime.devices import Stream, current_stream, default_stream
-from weft.runtime.devices import cpu as cpu_type
+from weft.runtime.engine import engine_of
 from weft.runtime.forking import fork_safe_lock
+from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View
 from weft.runtime.streams import is_idle, worker_of
 
@@ -40,15 +42,16 @@ _reading: list[int] = []
 _evaluated_meanwhile: list[Node] = []
 
 
-def plan_of(program: Program, outputs: Sequence[int]) -> Plan:
-    """The plan for a program, from the cache if its structure was seen before."""
-    key = (tuple(program.entries), tuple(outputs))
+def plan_of(program: Program, outputs: Sequence[int], device: Device = CPU) -> Plan:
+    """The plan for a program on a device, from the cache if its structure was seen before."""
+    engine, target = engine_of(device), target_of(device)
+    key = (engine, target.key, tuple(program.entries), tuple(outputs))
     plan = _plans.get(key)
     if plan is None:
         with _plan_lock:
             plan = _plans.get(key)
             if plan is None:
-                plan = make_plan(program.entries, outputs)
+                plan = make_plan(program.entries, outputs, target, engine)
                 while len(_plans) >= PLAN_LIMIT:
                     _plans.pop(next(iter(_plans)))
                 _plans[key] = plan
@@ -128,7 +131,7 @@ if hasattr(os, "register_at_fork"):
 
 def caller_stream() -> Stream:
     """The stream of work that names none."""
-    return current_stream() or default_stream(cpu_type)
+    return current_stream() or default_stream(default_device())
 
 
 def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
@@ -167,7 +170,7 @@ class _Work:
         `LONG_WORK`, nothing has to be waited for.
         """
         program, views, nodes = self.program, self._inputs, self._nodes
-        plan = plan_of(program, self._outputs)
+        plan = plan_of(program, self._outputs, stream.device)
         if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
             _publish_later(nodes, Run(plan, views, program.constants), stream)
         elif not plan.donations or not self._submit_donating(plan):
@@ -253,7 +256,7 @@ def _outer_references(program: Program, number: int) -> tuple[int, int, int]:
 def _unused_references() -> tuple[int, int, int]:
     """The references to an input that nobody else refers to, to its view and to its buffer."""
     program = Program()
-    view = View(Buffer(4), 0, ())
+    view = View(Buffer(host, 4), 0, ())
     source = leaf(view, (), float32)
     last = Node(p.negative, (source,), (), (), source.dtype, None)
     views = [view]

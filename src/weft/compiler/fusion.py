@@ -17,23 +17,20 @@ import weft.primitives as p
 from weft.compiler.builder import behind_view
 from weft.compiler.index import ZERO, Term, Terms, own_axes, reshaped_strides, whole_axes
 from weft.compiler.library import accepts
+from weft.compiler.target import FusionLimits
 from weft.compiler.units import CallUnit, Cluster, Layout, Root, ScatterPart, Unit, Use, parts_of
 from weft.graph.node import Node, Shape
 from weft.runtime.memory import contiguous_strides
-
-MEMBER_LIMIT = 48
-ROW_GROUP_SIZE = 1 << 15
-ROW_GROUP_ROWS = 16
-# What so many cheap operations make of inputs that are so many times smaller is computed again rather than stored.
-REPEATED_OPERATIONS = 8
-FEWER = 4
 
 
 class Fusion:
     """Places every node of a graph in a unit. ``units`` are in the order in which they can run."""
 
-    def __init__(self, order: Sequence[Node], outputs: Iterable[Node], inputs: dict[Node, Shape]) -> None:
+    def __init__(
+        self, order: Sequence[Node], outputs: Iterable[Node], inputs: dict[Node, Shape], limits: FusionLimits
+    ) -> None:
         self.inputs = inputs
+        self.limits = limits
         self.copies: dict[Any, Node] = {}
         self._layouts: dict[Node, Layout | None] = {}
         self.uses: dict[Node, list[Use]] = {}
@@ -203,10 +200,10 @@ class Fusion:
     def _repeat(self, node: Node, places: Iterable[Use]) -> bool:
         """Compute a node in each of its users, if it is cheap and made of much less than it is: storing the result of
         broadcasting would take longer."""
-        if _operations_from_less(node, node.size // FEWER, REPEATED_OPERATIONS) is None:
+        if _operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
             return False
         uses = [(unit, terms) for unit, terms in places if isinstance(unit, Cluster) and terms is not None]
-        if any(unit.members >= MEMBER_LIMIT for unit, _ in uses):
+        if any(unit.members >= self.limits.members for unit, _ in uses):
             return False
         for unit, terms in uses:
             self._expand(node, unit, terms)
@@ -214,7 +211,7 @@ class Fusion:
 
     def _may_inline(self, node: Node, cluster: Cluster, terms: Terms) -> bool:
         """Whether computing ``node`` inside ``cluster`` repeats no work that matters."""
-        if cluster.members >= MEMBER_LIMIT:
+        if cluster.members >= self.limits.members:
             return False
         if node.primitive is p.iota or not cluster.axes:
             return True
@@ -226,7 +223,7 @@ class Fusion:
         return not missing or (isinstance(node.primitive, p.Elementwise) and node.primitive.cheap)
 
     def _may_store(self, node: Node, cluster: Cluster, terms: Terms, uses: list[Use]) -> bool:
-        if cluster.members >= MEMBER_LIMIT or cluster.scattering:
+        if cluster.members >= self.limits.members or cluster.scattering:
             return False
         if any(unit is cluster and other != terms for unit, other in uses):
             return False
@@ -257,7 +254,7 @@ class Fusion:
 
     def _may_reduce(self, node: Node, cluster: Cluster, terms: Terms, uses: list[Use]) -> bool:
         """Whether a reduction can be computed in the rows of a cluster that uses its result."""
-        if cluster.members >= MEMBER_LIMIT or cluster.scattering:
+        if cluster.members >= self.limits.members or cluster.scattering:
             return False
         if any(unit is cluster and other != terms for unit, other in uses) or not self._can_join(cluster, uses):
             return False
@@ -286,7 +283,7 @@ class Fusion:
         for axis in cluster.axes:
             size *= cluster.extents[axis]
             rows *= cluster.extents[axis] if axis in kept else 1
-        return rows >= ROW_GROUP_ROWS or size <= ROW_GROUP_SIZE
+        return rows >= self.limits.group_rows or size <= self.limits.group_size
 
     def _join_reduction(self, node: Node, cluster: Cluster, terms: Terms) -> None:
         source, folded = node.inputs[0].shape, node.params[0]

@@ -8,15 +8,15 @@ machine code with other `numbers`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtypes import Dtype
 
 VIRTUAL_LANES = 16
-TILE_ROWS = 16
-# So many lanes are accumulated side by side in memory.
-WOVEN_LANES = 1024
+"""Reductions over the lane axis fold every 16th element, and in the end 16 results: the order is fixed by this number,
+whatever the processor's vectors are."""
 
 
 class LaneStride(enum.Enum):
@@ -37,11 +37,7 @@ class Level(enum.IntEnum):
 
 @dataclass(slots=True)
 class Access:
-    """A strided place in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
-
-    A ``transposed`` load of a tiled kernel is contiguous along the last row axis. A ``streamed`` store goes past the
-    caches.
-    """
+    """Strided locations in an operand. Strides are in elements, one per row axis, sweep axis, and the lane."""
 
     dtype: Dtype
     rows: tuple[int, ...]
@@ -50,8 +46,6 @@ class Access:
     offset: int
     computed: tuple[tuple[int, int], ...]
     operand: Any
-    transposed: bool = False
-    streamed: bool = False
 
     @property
     def lane_stride(self) -> LaneStride:
@@ -63,8 +57,7 @@ class Access:
         computed = "".join(f" +%{value}" for value, _ in self.computed)
         rows = "".join("*" if stride else "." for stride in self.rows)
         sweeps = "".join("*" if stride else "." for stride in self.sweeps)
-        lane = "transposed" if self.transposed else "streamed" if self.streamed else self.lane_stride.value
-        return f"{self.dtype.name}[{rows}|{sweeps}|{lane}{computed}]"
+        return f"{self.dtype.name}[{rows}|{sweeps}|{self.lane_stride.value}{computed}]"
 
 
 @dataclass(slots=True)
@@ -124,25 +117,28 @@ class Instruction:
 class Kernel:
     """The structure: ``rows`` and ``sweeps`` count loop axes; ``lane`` says where the vectorised axis is.
 
-    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane). A
-    ``tiled`` kernel walks over blocks of rows for each vector of lanes, because some operand is contiguous along the
-    last row axis. A ``short`` one has rows of which some values are kept from pass to pass. A ``woven`` one walks over
-    the sweeps outside and over lanes inside, so that it reads memory in order.
+    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane).
     """
 
     rows: int
     sweeps: int
     lane: str
     instructions: list[Instruction]
-    tiled: bool = False
-    short: bool = False
-    woven: bool = False
 
     def __str__(self) -> str:
-        kind = " tiled" if self.tiled else " short" if self.short else " woven" if self.woven else ""
-        lines = [f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{kind}"]
-        lines.extend(f"  %{position} = {i.text()}" for position, i in enumerate(self.instructions))
+        return self.described("")
+
+    def described(self, schedule: str) -> str:
+        """The text of the kernel, with that of a schedule in its first line."""
+        heading = f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}"
+        lines = [f"{heading} ({schedule})" if schedule else heading]
+        lines.extend(f"  %{number} = {i.text()}" for number, i in enumerate(self.instructions))
         return "\n".join(lines)
+
+    @property
+    def primitives(self) -> tuple[Any, ...]:
+        """The primitives whose scalar code it applies, in order: two of one name are not the same."""
+        return tuple([found for i in self.instructions for found in (i.primitive, i.combine) if found is not None])
 
     def check(self) -> None:
         """Raise if the description contradicts itself."""
@@ -173,12 +169,8 @@ class Launch:
         return count
 
     @property
-    def row_units(self) -> int:
-        """Rows that can be done independently: those of a tile are done together."""
-        if not self.kernel.tiled:
-            return self.row_count
-        last = self.row_extents[-1]
-        return self.row_count // max(last, 1) * -(-last // TILE_ROWS)
+    def extents_text(self) -> str:
+        return f"{self.row_extents} {self.sweep_extents} {self.lane_extent}"
 
     @property
     def work(self) -> int:
@@ -192,11 +184,15 @@ class Launch:
 Key = tuple[object, ...]
 
 
-def number_layout(kernel: Kernel) -> dict[Key, int]:
-    """Where each run-time number of a kernel stands in its argument block of 64-bit integers."""
+def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[Key, int]:
+    """Where each run-time number of a kernel stands in its argument block of 64-bit integers.
+
+    ``scheduled`` are the names of those that belong to its schedule.
+    """
     keys: list[Key] = [("row", axis) for axis in range(kernel.rows)]
     keys.extend(("sweep", axis) for axis in range(kernel.sweeps))
-    keys.extend([("lane",), ("block",), ("blocks",)])
+    keys.append(("lane",))
+    keys.extend((name,) for name in scheduled)
     for position, instruction in enumerate(kernel.instructions):
         keys.extend(_instruction_keys(position, instruction))
     return {key: position for position, key in enumerate(keys)}
@@ -219,25 +215,27 @@ def _instruction_keys(position: int, instruction: Instruction) -> list[Key]:
 
 
 def numbers_of(
-    launch: Launch, block: int, slot_of: dict[object, tuple[int, int]], scalars: dict[int, int]
+    launch: Launch,
+    scheduled: Iterable[int],
+    slot_of: Mapping[object, tuple[int, int]],
+    scalar_slot: Callable[[int], int],
 ) -> list[int]:
     """The argument block of one launch.
 
-    ``slot_of`` gives the entry of the buffer table and the byte offset of each operand, ``scalars`` the entry of each
-    scalar instruction; ``block`` is how many lanes one unit of work covers.
+    ``scheduled`` are the numbers of its schedule. ``slot_of`` gives the slot in the table and the byte offset of each
+    operand, ``scalar_slot`` the slot of a constant by its number.
     """
-    numbers = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent, block]
-    numbers.append(-(-launch.lane_extent // block) if block else 1)
-    for position, instruction in enumerate(launch.kernel.instructions):
+    numbers = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent, *scheduled]
+    for instruction in launch.kernel.instructions:
         access = instruction.access
         if instruction.operation == "scalar":
-            numbers.append(scalars[position])
+            numbers.append(scalar_slot(instruction.scalar))
         elif access is not None:
             numbers.extend(_access_numbers(access, slot_of))
     return numbers
 
 
-def _access_numbers(access: Access, slot_of: dict[object, tuple[int, int]]) -> list[int]:
+def _access_numbers(access: Access, slot_of: Mapping[object, tuple[int, int]]) -> list[int]:
     numbers = [access.offset]
     if access.operand is not None:
         slot, base = slot_of[access.operand]

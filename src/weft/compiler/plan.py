@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import weft.primitives as p
 from weft.compiler import dumps, library
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of, row_major
-from weft.compiler.codegen import kernels
 from weft.compiler.donation import Step as DonationStep
 from weft.compiler.donation import donations
 from weft.compiler.fusion import Fusion
 from weft.compiler.index import Term, added, scaled, shifted, weighted
-from weft.compiler.kernel import WOVEN_LANES, Launch, numbers_of
+from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.program import Entry, rebuilt
-from weft.compiler.records import StepRecord, Target, call_record, kernel_record
+from weft.compiler.records import StepRecord, Written, call_record, kernel_record
+from weft.compiler.target import Schedule, Target
 from weft.compiler.units import CallUnit, Cluster, Layout, RegionPart, Root, ScatterPart, Unit
 from weft.graph.node import Node, Shape, reachable
 from weft.runtime import recording
-from weft.runtime.steps import StepTable
+from weft.runtime.engine import Engine, Step
+from weft.runtime.memory import size_class, span_of
+from weft.runtime.steps import DONE, Sealed, Table, TableLayout
 
-WORK_PER_GRAIN = 1 << 15
-LANE_BLOCK = 1 << 14
 CHECKS = bool(os.environ.get("WEFT_CHECKS"))
 
 
@@ -42,11 +42,18 @@ class Output:
 
 @dataclass(slots=True)
 class Plan:
-    """A program that can run. The table of a call holds the addresses of inputs, of new buffers (of ``sizes`` bytes),
-    of the arena for temporaries, and then the constants. ``donations`` are inputs and the new buffers that may be
-    theirs, if nobody needs the input afterwards. ``entries`` and ``wanted`` are what was planned."""
+    """A program that an engine can run.
 
-    steps: StepTable
+    ``layout`` says what the table of a run holds. New buffers have ``sizes`` bytes, temporaries ``arena`` bytes in all;
+    ``spans`` are the bytes that each input covers, counted from its first element. ``donations`` are inputs and the new
+    buffers that may be theirs, if nobody needs the input afterwards. ``entries`` and ``wanted`` are what was planned,
+    for ``target``.
+    """
+
+    engine: Engine
+    steps: Sealed
+    layout: TableLayout
+    spans: list[tuple[int, int]]
     outputs: list[Output]
     sizes: list[int]
     arena: int
@@ -54,6 +61,28 @@ class Plan:
     donations: list[tuple[int, int]]
     entries: Sequence[Entry]
     wanted: Sequence[int]
+    target: Target
+    blocks: list[tuple[int, int]] = field(init=False)
+    """Bytes and block size of each new buffer."""
+    tables: list[Table] = field(init=False, default_factory=list)
+    """Tables of runs that are over, for other runs."""
+
+    def __post_init__(self) -> None:
+        self.blocks = [(size, size_class(size)) for size in self.sizes]
+
+    def new_table(self) -> Table:
+        """A table for a run, without addresses and constants."""
+        constants = sum([entry[0] is p.constant for entry in self.entries])
+        return Table(self.steps, [0] * self.layout.constant(constants))
+
+    def take_table(self) -> Table:
+        """The same, from a run that is over if there is one."""
+        try:
+            table = self.tables.pop()
+        except IndexError:
+            return self.new_table()
+        table.values[DONE] = 0
+        return table
 
     def __str__(self) -> str:
         lines = [f"plan: {self.steps.count} steps, {self.arena} bytes of temporaries, outputs of {self.sizes} bytes"]
@@ -66,9 +95,9 @@ class Plan:
         def watch(unit: Unit, node: Node) -> None:
             computed.setdefault(unit, {})[node] = None
 
-        planner = _planner(self.entries, self.wanted, watch)
+        planner = _planner(self.entries, self.wanted, self.target, watch)
         steps = list(planner.steps(planner.slots()[0]))
-        if [step[2:6] for step in steps] != self.steps.rows():
+        if [tuple(step.step) for step in steps] != self.steps.rows():
             raise AssertionError("planning the same program again gave another plan")
         return planner.description([planner.record(step, computed.get(step.unit, {})) for step in steps])
 
@@ -90,39 +119,48 @@ class Description(NamedTuple):
         return self.copies.get((node, position), node.inputs[position])
 
 
-def make_plan(entries: Sequence[Entry], outputs: Sequence[int]) -> Plan:
-    """Plan a program: ``outputs`` are positions of entries."""
+def make_plan(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
+    """Plan a program for a target; ``outputs`` are positions of entries."""
     if "graph" in dumps.stages:
         dumps.show("graph", dumps.graph_text(entries, outputs))
     with recording.span("plan", f"{len(entries)} entries"):
-        plan = _planned(entries, outputs)
+        plan = _planned(entries, outputs, target, engine)
     if "plan" in dumps.stages:
         dumps.show("plan", str(plan))
     return plan
 
 
-def _planned(entries: Sequence[Entry], outputs: Sequence[int]) -> Plan:
-    planner = _planner(entries, outputs)
+def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
+    planner = _planner(entries, outputs, target)
     slots, arena = planner.slots()
-    steps = StepTable()
+    steps: list[Step] = []
     work = 0
-    for step in planner.steps(slots):
-        steps.add(step.function, step.numbers, step.units, step.grain)
-        work += step.work
-    steps.seal()
-    sizes = [node.size * node.dtype.size for node in planner.buffers]
-    return Plan(steps, planner.outputs, sizes, arena, work, planner.donations(), entries, outputs)
+    for planned in planner.steps(slots):
+        steps.append(planned.step)
+        work += planned.work
+    return Plan(
+        engine=engine,
+        steps=engine.seal(steps),
+        layout=planner.layout,
+        spans=[span_of(node.shape, strides, node.dtype.size) for node, strides in planner.fusion.inputs.items()],
+        outputs=planner.outputs,
+        sizes=[node.size * node.dtype.size for node in planner.buffers],
+        arena=arena,
+        work=work,
+        donations=planner.donations(),
+        entries=entries,
+        wanted=outputs,
+        target=target,
+    )
 
 
-class _Step(NamedTuple):
-    """A row of the table of steps, and what it was made of."""
+class _PlannedStep(NamedTuple):
+    """A step, and what it was made of."""
 
     unit: Unit
     launch: Launch | None
-    function: int
-    numbers: list[int]
-    units: int
-    grain: int
+    schedule: Schedule | None
+    step: Step
     work: int
 
 
@@ -130,11 +168,11 @@ Watch = Callable[[Unit, Node], None]
 Slots = dict[object, tuple[int, int]]
 
 
-def _planner(entries: Sequence[Entry], outputs: Sequence[int], watch: Watch | None = None) -> _Planner:
+def _planner(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> _Planner:
     nodes, inputs, constants = rebuilt(entries, outputs)
     wanted = [nodes[position] for position in outputs]
-    fusion = Fusion(reachable(wanted), wanted, inputs)
-    return _Planner(fusion, wanted, list(inputs), constants, watch)
+    fusion = Fusion(reachable(wanted), wanted, inputs, target.limits)
+    return _Planner(target, fusion, wanted, list(inputs), constants, watch)
 
 
 class _Planner:
@@ -142,12 +180,14 @@ class _Planner:
 
     def __init__(
         self,
+        target: Target,
         fusion: Fusion,
         wanted: Sequence[Node],
         inputs: list[Node],
         constants: list[Node],
         watch: Watch | None,
     ) -> None:
+        self.target = target
         self.fusion = fusion
         self.wanted = wanted
         self.inputs = {node: number for number, node in enumerate(inputs)}
@@ -155,7 +195,8 @@ class _Planner:
         self.watch = watch
         self.buffers: dict[Node, int] = {}
         self.outputs = [self._output(node) for node in wanted]
-        self.drafts = [(unit, self._draft(unit) if isinstance(unit, Cluster) else None) for unit in fusion.units]
+        self.layout = TableLayout(len(inputs), len(self.buffers))
+        self.drafts = [(unit, *self._scheduled(unit)) for unit in fusion.units]
 
     def _output(self, node: Node) -> Output:
         layout = self.fusion.layout(node)
@@ -166,6 +207,17 @@ class _Planner:
             return Output(True, self.inputs[base], node.shape, layout.strides, layout.offset * node.dtype.size)
         number = self.buffers.setdefault(base, len(self.buffers))
         return Output(False, number, node.shape, layout.strides, layout.offset * node.dtype.size)
+
+    def _scheduled(self, unit: Unit) -> tuple[Launch | None, Schedule | None]:
+        """The loop nest of a cluster and how it is done; None for a call, or if there is nothing to do."""
+        launch = self._draft(unit) if isinstance(unit, Cluster) else None
+        if launch is None:
+            return None, None
+        schedule = self.target.schedule(launch)
+        if CHECKS:
+            launch.kernel.check()
+            schedule.check(launch)
+        return launch, schedule
 
     def _draft(self, cluster: Cluster) -> Launch | None:
         """The loop nest of a cluster; None if there is nothing to do."""
@@ -228,44 +280,44 @@ class _Planner:
                 valid = inside if valid is None else draft.apply(p.logical_and, valid, inside)
         return total, valid
 
-    def steps(self, slots: Slots) -> Iterator[_Step]:
-        """The rows of the table, in order; what has nothing to do has none."""
-        for unit, launch in self.drafts:
+    def steps(self, slots: Slots) -> Iterator[_PlannedStep]:
+        """The steps in order; what has nothing to do has none."""
+        for unit, launch, schedule in self.drafts:
             if isinstance(unit, CallUnit):
                 step = self._call(unit, slots)
             else:
-                step = None if launch is None else self._launch(unit, launch, slots)
+                step = None if launch is None or schedule is None else self._launch(unit, launch, schedule, slots)
             if step is not None:
                 yield step
 
     def donations(self) -> list[tuple[int, int]]:
         """Inputs and the new buffers that may be written in their memory."""
-        written: dict[Unit, set[Node]] = {unit: set() for unit, _ in self.drafts}
+        written: dict[Unit, set[Node]] = {unit: set() for unit, *_ in self.drafts}
         for node, writers in self.fusion.stored.items():
             for unit in writers:
                 written[unit].add(node)
         steps: list[DonationStep] = [
-            (set(self._read_by(unit, launch)), written[unit], launch) for unit, launch in self.drafts
+            (set(self._read_by(unit, launch)), written[unit], launch, schedule)
+            for unit, launch, schedule in self.drafts
         ]
         shown = {output.number for output in self.outputs if output.from_input}
         return donations(steps, self.inputs, shown, self.buffers)
 
     def slots(self) -> tuple[Slots, int]:
         """Table entry and byte offset of everything in memory."""
-        first_buffer = len(self.inputs)
-        arena_slot = first_buffer + len(self.buffers)
-        slots: Slots = {node: (number, 0) for node, number in self.inputs.items()}
-        slots.update((node, (first_buffer + number, 0)) for node, number in self.buffers.items())
+        layout = self.layout
+        slots: Slots = {node: (layout.input(number), 0) for node, number in self.inputs.items()}
+        slots.update((node, (layout.output(number), 0)) for node, number in self.buffers.items())
         intervals = self._lifetimes()
         offsets, size = arrange(list(intervals.values()))
-        slots.update((node, (arena_slot, offset)) for node, offset in zip(intervals, offsets, strict=True))
+        slots.update((node, (layout.arena, offset)) for node, offset in zip(intervals, offsets, strict=True))
         return slots, size
 
     def _lifetimes(self) -> dict[Node, Interval]:
         """When each temporary is written first and read last, in steps."""
         position = {unit: number for number, unit in enumerate(self.fusion.units)}
         last: dict[Node, int] = {}
-        for number, (unit, launch) in enumerate(self.drafts):
+        for number, (unit, launch, _) in enumerate(self.drafts):
             for base in self._read_by(unit, launch):
                 last[base] = number
         intervals: dict[Node, Interval] = {}
@@ -288,7 +340,7 @@ class _Planner:
             if i.access is not None and i.access.operand is not None
         ]
 
-    def _call(self, unit: CallUnit, slots: Slots) -> _Step | None:
+    def _call(self, unit: CallUnit, slots: Slots) -> _PlannedStep | None:
         node = unit.node
         if node.size == 0:
             return None
@@ -300,32 +352,20 @@ class _Planner:
         strides.append(tuple(row_major(node.shape)))
         places.append(slots[node])
         routine = library.matmul(node, strides, places)
-        return _Step(unit, None, routine.address, routine.numbers, routine.units, routine.grain, routine.work)
+        step = Step(routine.address, routine.numbers, routine.units, routine.grain)
+        return _PlannedStep(unit, None, None, step, routine.work)
 
     def _operands(self, unit: CallUnit) -> list[Layout]:
         """Where the inputs of a call are."""
         layouts = [self.fusion.layout(self.fusion.operand(unit, number)) for number in range(len(unit.node.inputs))]
         return [layout for layout in layouts if layout is not None]
 
-    def _launch(self, unit: Unit, launch: Launch, slots: Slots) -> _Step | None:
-        kernel = launch.kernel
-        if CHECKS:
-            kernel.check()
-        first_constant = len(self.inputs) + len(self.buffers) + 1
-        scalars = {
-            position: first_constant + instruction.scalar
-            for position, instruction in enumerate(kernel.instructions)
-            if instruction.operation == "scalar"
-        }
-        most = WOVEN_LANES if kernel.woven else LANE_BLOCK
-        block = min(most, max(16, -(-launch.lane_extent // 16) * 16)) if kernel.lane == "kept" else 0
-        blocks = -(-launch.lane_extent // block) if block else 1
-        units = launch.row_units * blocks
-        if not units:
+    def _launch(self, unit: Unit, launch: Launch, schedule: Schedule, slots: Slots) -> _PlannedStep | None:
+        if not schedule.units:
             return None
-        grain = max(1, WORK_PER_GRAIN // max(1, launch.work // units))
-        numbers = numbers_of(launch, block, slots, scalars)
-        return _Step(unit, launch, kernels.address(kernel), numbers, units, grain, launch.work)
+        numbers = numbers_of(launch, schedule.numbers.values(), slots, self.layout.constant)
+        code = self.target.code(launch.kernel, schedule)
+        return _PlannedStep(unit, launch, schedule, Step(code, numbers, schedule.units, schedule.grain), launch.work)
 
     def description(self, records: list[StepRecord]) -> Description:
         """What there is to say besides the records of the steps."""
@@ -336,21 +376,23 @@ class _Planner:
         }
         return Description(records, list(self.inputs), list(self.wanted), copies, temporaries)
 
-    def record(self, step: _Step, computed: Iterable[Node]) -> StepRecord:
+    def record(self, planned: _PlannedStep, computed: Iterable[Node]) -> StepRecord:
         """What a step is; ``computed`` are the nodes that its unit was seen to compute."""
-        if isinstance(step.unit, CallUnit):
-            node = step.unit.node
-            places = [(layout.base, layout.offset, layout.strides) for layout in self._operands(step.unit)]
-            return call_record(node, places, step.units, step.grain, step.work, self._target(node))
-        assert isinstance(step.unit, Cluster)
-        assert step.launch is not None
-        targets = [self._target(root.target) for root in step.unit.roots]
-        updated = [root.target for root in step.unit.roots if root.part is not None]
-        return kernel_record(step.launch, {*computed, *updated}, step.units, step.grain, targets)
+        unit, step = planned.unit, planned.step
+        if isinstance(unit, CallUnit):
+            node = unit.node
+            inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(unit)]
+            return call_record(node, inputs, step.units, step.grain, planned.work, self._written(node))
+        assert isinstance(unit, Cluster)
+        assert planned.launch is not None
+        assert planned.schedule is not None
+        written = [self._written(root.target) for root in unit.roots]
+        updated = [root.target for root in unit.roots if root.part is not None]
+        return kernel_record(planned.launch, planned.schedule, {*computed, *updated}, written)
 
-    def _target(self, node: Node) -> Target:
+    def _written(self, node: Node) -> Written:
         number = self.buffers.get(node)
         shown = [
             place for place, output in enumerate(self.outputs) if not output.from_input and output.number == number
         ]
-        return Target(shown[0] if shown else None, node)
+        return Written(shown[0] if shown else None, node)

@@ -8,7 +8,7 @@ from weft.compiler.evaluate import SHORT_WORK, caller_stream
 from weft.compiler.prepared import Prepared
 from weft.compiler.segments import segments_of
 from weft.graph.node import Node, reachable
-from weft.runtime.devices import CPU, Stream, current_stream, set_current_stream
+from weft.runtime.devices import CPU, Device, Stream, current_stream, set_current_stream
 
 CALLER = Stream(CPU)
 """Stands for the stream of the caller."""
@@ -19,14 +19,20 @@ class PreparedParts:
     their stream has nothing else to do."""
 
     def __init__(
-        self, placeholders: Sequence[Node], outputs: Sequence[Node], strides: Sequence[tuple[int, ...]]
+        self,
+        placeholders: Sequence[Node],
+        outputs: Sequence[Node],
+        strides: Sequence[tuple[int, ...]],
+        device: Device,
     ) -> None:
         known = dict(zip(placeholders, strides, strict=True))
         order = [node for node in reachable(outputs) if node.value is None and node not in known]
         wanted = [node for node in outputs if node.value is None and node not in known]
         self._parts: list[tuple[Stream, Prepared]] = []
+        self.device = device
         for stream, nodes in segments_of(order, wanted, CALLER):
-            part = Prepared(list(known), nodes, list(known.values()))
+            place = device if stream is CALLER else stream.device
+            part = Prepared(list(known), nodes, list(known.values()), place)
             self._parts.append((stream, part))
             known.update(zip(nodes, part.strides, strict=True))
         places = {node: place for place, node in enumerate(known)}

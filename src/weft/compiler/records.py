@@ -12,6 +12,7 @@ from typing import NamedTuple
 import weft.primitives as p
 from weft.compiler.fusion import is_view
 from weft.compiler.kernel import Access, Instruction, Launch, Level
+from weft.compiler.target import Schedule
 from weft.graph.node import Node, Shape, describe
 
 
@@ -24,7 +25,7 @@ class Region(NamedTuple):
     size: int
 
 
-class Target(NamedTuple):
+class Written(NamedTuple):
     """What a step writes: a result of the program, by number, or a temporary (None)."""
 
     result: int | None
@@ -36,7 +37,7 @@ class Target(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """A step of a plan: a fused kernel (with its ``launch``), or a call that computes one node.
+    """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node.
 
     ``operations`` are counted by name, in the order of the program. ``work`` is how often the innermost body runs,
     ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of the planned graph that are computed
@@ -44,6 +45,7 @@ class StepRecord(NamedTuple):
     """
 
     launch: Launch | None
+    schedule: Schedule | None
     operations: dict[str, int]
     kept: tuple[int, ...]
     folded: tuple[int, ...]
@@ -53,7 +55,7 @@ class StepRecord(NamedTuple):
     arithmetic: int
     bytes_read: int
     bytes_written: int
-    targets: tuple[Target, ...]
+    targets: tuple[Written, ...]
     nodes: tuple[Node, ...]
 
     @property
@@ -73,16 +75,14 @@ class StepRecord(NamedTuple):
     @property
     def text(self) -> str:
         """The kernel and its extents, or the call."""
-        launch = self.launch
-        if launch is None:
+        launch, schedule = self.launch, self.schedule
+        if launch is None or schedule is None:
             (node,) = self.nodes
             return f"call {node.primitive.name} {node.shape}"
-        return f"{launch.kernel}\n  extents {launch.row_extents} {launch.sweep_extents} {launch.lane_extent}"
+        return f"{launch.kernel.described(schedule.text)}\n  extents {launch.extents_text}"
 
 
-def kernel_record(
-    launch: Launch, nodes: Iterable[Node], units: int, grain: int, targets: Sequence[Target]
-) -> StepRecord:
+def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], targets: Sequence[Written]) -> StepRecord:
     """The record of a kernel that computes ``nodes``."""
     order = sorted(nodes, key=lambda node: node.serial)
     kept, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
@@ -90,11 +90,12 @@ def kernel_record(
     computing = [node for node in order if not (is_view(node) or p.is_constant(node))]
     return StepRecord(
         launch=launch,
+        schedule=schedule,
         operations=_counted([node.primitive.name for node in computing or [target.node for target in targets]]),
         kept=kept + lane if mode == "kept" else kept,
         folded=folded + lane if mode == "reduced" else folded,
-        units=units,
-        grain=grain,
+        units=schedule.units,
+        grain=schedule.grain,
         work=launch.work,
         arithmetic=_arithmetic(launch),
         bytes_read=bytes_of(_regions(launch, "load")),
@@ -105,7 +106,7 @@ def kernel_record(
 
 
 def call_record(
-    node: Node, places: Sequence[tuple[Node, int, Shape]], units: int, grain: int, work: int, target: Target
+    node: Node, places: Sequence[tuple[Node, int, Shape]], units: int, grain: int, work: int, target: Written
 ) -> StepRecord:
     """The record of a product; ``places`` are memory, offset and strides of its inputs."""
     reads = [
@@ -114,6 +115,7 @@ def call_record(
     ]
     return StepRecord(
         launch=None,
+        schedule=None,
         operations={node.primitive.name: 1},
         kept=node.shape,
         folded=(node.inputs[0].shape[-1],),

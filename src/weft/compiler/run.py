@@ -3,32 +3,108 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from weft.compiler.codegen import native
 from weft.compiler.plan import Output, Plan
 from weft.dtypes import Dtype
 from weft.errors import EvaluationError
 from weft.graph.node import Node, Shape, leaf
 from weft.runtime import recording
 from weft.runtime.devices import Stream
-from weft.runtime.executor import executor
+from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View, size_class
-from weft.runtime.steps import POOL, Table
-from weft.runtime.streams import Event, under_way, worker_of
+from weft.runtime.steps import FIRST, Table
+from weft.runtime.streams import Event, under_way
+from weft.runtime.transfers import address_on, has_copies
 
 CANCELLED = "the evaluation was cancelled"
 # The buffer of outputs that have no memory yet.
-_NOWHERE = Buffer(1)
+_NOWHERE = Buffer(host, 1)
+_NONE: Mapping[int, Buffer] = {}
 
 
 class Memory(NamedTuple):
-    """Where a run has its outputs and temporaries, and the table that says so to native code."""
+    """Where a run has its outputs and temporaries, and the table that says so to the engine."""
 
     buffers: Sequence[Buffer]
     arena: Buffer | None
     table: Table
+
+
+def fill_inputs(plan: Plan, table: Table, inputs: Sequence[View]) -> None:
+    """Wait for the inputs of a plan and write their addresses into the table of a run."""
+    values, engine = table.values, plan.engine
+    slot = FIRST
+    for number, view in enumerate(inputs):
+        event = view.event  # another thread may settle it
+        if event is not None:
+            event.wait()
+        here = view.buffer.engine is engine
+        values[slot] = view.address if here else address_on(engine, view, plan.spans[number])
+        slot += 1
+
+
+def take_memory(plan: Plan, table: Table, constants: Sequence[int], donated: Mapping[int, Buffer] = _NONE) -> Memory:
+    """Memory for the outputs and temporaries of a plan, some of it ``donated``, written into the table of a run behind
+    its inputs, and its constants behind that."""
+    values, engine = table.values, plan.engine
+    slot = FIRST + plan.layout.inputs
+    buffers = []
+    for number, (size, block) in enumerate(plan.blocks):
+        buffer = donated.get(number) if donated else None
+        if buffer is None:
+            buffer = Buffer(engine, size, block)
+        buffers.append(buffer)
+        values[slot] = buffer.address
+        slot += 1
+    arena = None
+    if plan.arena:
+        arena = Buffer(engine, plan.arena)
+        values[slot] = arena.address
+    for constant in constants:
+        slot += 1
+        values[slot] = constant
+    return Memory(buffers, arena, table)
+
+
+def views_of(plan: Plan, inputs: Sequence[View], buffers: Sequence[Buffer]) -> list[View]:
+    """The outputs of a plan."""
+    return [
+        view_of_input(inputs[output.number], output)
+        if output.from_input
+        else View(buffers[output.number], output.offset, output.strides)
+        for output in plan.outputs
+    ]
+
+
+def view_of_input(source: View, output: Output) -> View:
+    """An output that shows an input in another way."""
+    view = View(source.buffer, source.offset + output.offset, output.strides)
+    view.event = source.event
+    return view
+
+
+def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
+    """Run the steps of a plan that were not run yet."""
+    count = plan.steps.count
+    if count:
+        if recording.recorders and not table.steps_run:  # what goes on where it was stopped is not recorded
+            done = recording.run(plan, table, stream)
+        else:
+            done = plan.engine.run(plan.steps, table)
+        if done != count:
+            raise EvaluationError(CANCELLED)
+
+
+def run_now(plan: Plan, inputs: Sequence[View], constants: Sequence[int], stream: Stream | None = None) -> list[View]:
+    """The outputs of a plan, computed on this thread for ``stream`` (None: that of the thread)."""
+    table = plan.take_table()
+    fill_inputs(plan, table, inputs)
+    memory = take_memory(plan, table, constants)
+    execute(plan, table, stream)
+    plan.tables.append(table)
+    return views_of(plan, inputs, memory.buffers)
 
 
 class Run:
@@ -68,15 +144,9 @@ class Run:
             self._memory = self._taken(ended)
 
     def _taken(self, ended: Collection[int]) -> Memory:
-        plan, inputs = self._plan, self._inputs
-        donated = _donated(plan, inputs, ended) if ended else {}
-        buffers = [donated.get(number) or Buffer(size) for number, size in enumerate(plan.sizes)]
-        arena = Buffer(plan.arena) if plan.arena else None
-        entries = [view.address for view in inputs]
-        entries += [buffer.address for buffer in buffers]
-        entries.append(arena.address if arena is not None else 0)
-        entries += self._constants
-        return Memory(buffers, arena, Table(plan.steps, entries))
+        plan = self._plan
+        donated = _donated(plan, self._inputs, ended) if ended else _NONE
+        return take_memory(plan, plan.new_table(), self._constants, donated)
 
     def place(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
@@ -102,18 +172,16 @@ class Run:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
         if self._memory is not None and self._memory.table.stopped:
             raise EvaluationError(CANCELLED)  # before it waits for what need not be computed any more
-        for view in self._inputs:
-            event = view.event  # another thread may settle it
-            if event is not None:
-                event.wait()
-        execute(self._plan, self._placed().table)
+        table = self._placed().table
+        fill_inputs(self._plan, table, self._inputs)
+        execute(self._plan, table)
 
     def queue(self, stream: Stream) -> Event:
         """Leave it to the worker of a stream; the outputs wait for the event. Should it fail, they are promised
         afterwards: who reads one then runs it again."""
         with self._lock:
             self._stream = stream  # nobody else may refer to it, and a stream that is gone is not waited for
-            self._event = event = worker_of(stream).submit(self._queued, self._cancel)
+            self._event = event = self._plan.engine.submit(stream, self._queued, self._cancel)
             for view in self.results():
                 view.event = event
         return event
@@ -169,59 +237,18 @@ class Run:
             view.event = None
 
 
-def run_now(plan: Plan, inputs: Sequence[View], constants: Sequence[int], stream: Stream) -> list[View]:
-    """The outputs of a plan, computed on this thread for ``stream``."""
-    entries = []
-    for view in inputs:
-        event = view.event  # another thread may settle it
-        if event is not None:
-            event.wait()
-        entries.append(view.address)
-    buffers = [Buffer(size) for size in plan.sizes]
-    entries += [buffer.address for buffer in buffers]
-    arena = Buffer(plan.arena) if plan.arena else _NOWHERE
-    entries.append(arena.address)
-    entries += constants
-    execute(plan, Table(plan.steps, entries), stream)
-    return [
-        view_of_input(inputs[output.number], output)
-        if output.from_input
-        else View(buffers[output.number], output.offset, output.strides)
-        for output in plan.outputs
-    ]
-
-
-def view_of_input(source: View, output: Output) -> View:
-    """An output that shows an input in another way."""
-    view = View(source.buffer, source.offset + output.offset, output.strides)
-    view.event = source.event
-    return view
-
-
-def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
-    """Walk over the steps of a plan."""
-    count = plan.steps.count
-    if count:
-        native_code = executor(native.runtime_functions)
-        table.values[POOL] = native_code.pool
-        if recording.recorders and not table.steps_run:  # what goes on where it was stopped is not recorded
-            done = recording.run(native_code, plan, table, stream)
-        else:
-            done = native_code.run(table.address)
-        if done != count:
-            raise EvaluationError(CANCELLED)
-
-
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:
     """The buffers of ended inputs by the output that takes them."""
     taken = {}
     for number, output in plan.donations:
         size = plan.sizes[output]
-        if number in ended and _fits(inputs[number], size):
+        if number in ended and _fits(plan, inputs[number], size):
             taken[output] = buffer = inputs[number].buffer
             buffer.size = size
     return taken
 
 
-def _fits(view: View, size: int) -> bool:
-    return view.offset == 0 and size_class(view.buffer.size) == size_class(size)
+def _fits(plan: Plan, view: View, size: int) -> bool:
+    buffer = view.buffer
+    same_block = size_class(buffer.size) == size_class(size)
+    return buffer.engine is plan.engine and view.offset == 0 and same_block and not has_copies(buffer)

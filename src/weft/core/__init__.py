@@ -248,7 +248,7 @@ from weft.runtime.devices import (
     set_default_stream,
     stream,
 )
-from weft.runtime.memory import (
+from weft.runtime.memory_use import (
     clear_cache,
     get_active_memory,
     get_cache_memory,

@@ -247,7 +247,7 @@ def explain(
     for stream, wanted in _streams_of(outputs, values):
         program = Program()
         program.add(wanted, lambda node: values[node].strides if node in values else strides_of_value(node))
-        plan = plan_of(program, [program.position(node) for node in wanted])
+        plan = plan_of(program, [program.position(node) for node in wanted], stream.device)
         views = [values[node] if node in values else _value(node) for node in program.inputs]
         results = _run(plan, views, program, stream)
         values.update({node: view for node, view in zip(wanted, results, strict=True) if node not in values})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
-import platform
 import threading
 from itertools import count
 from types import TracebackType
@@ -68,6 +66,25 @@ def as_device(device: Device | DeviceType) -> Device:
     raise wrong_type(called(), "device", "a device such as mx.cpu or mx.Device(mx.cpu, 0)", device)
 
 
+_engines: dict[Device, Any] = {}
+"""The engines of the devices that are there."""
+
+
+def register_engine(engine: Any) -> None:
+    """Make a device available: ``engine``, which names it, runs its work."""
+    _engines[engine.device] = engine
+
+
+def forget_engine(engine: Any) -> None:
+    """Make a device unavailable again."""
+    del _engines[engine.device]
+
+
+def engine_at(device: Device) -> Any:
+    """The engine of a device that is there; see `weft.runtime.engine`."""
+    return _engines[device]
+
+
 _stream_indices = count()
 
 LONG_WORK = 1 << 31
@@ -86,7 +103,9 @@ class Stream:
 
     def __init__(self, device: Device, work_at_once: int = 1 << 18) -> None:
         """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
-        self.device = as_device(device)
+        device = as_device(device)
+        # Equal devices are one object here: whether two streams are on one device is asked in every call.
+        self.device = _engines[device].device if device in _engines else device
         self.index = next(_stream_indices)
         self.work_at_once = work_at_once
         self.worker: Any = None
@@ -105,10 +124,12 @@ CPU = Device(cpu)
 
 
 class _Local(threading.local):
-    """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing), and
-    the default stream of each device. No other thread has the same ones, so threads do not wait for each other."""
+    """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing), the
+    default device, and the default stream of each device. No other thread has the same ones, so threads do not wait for
+    each other."""
 
     def __init__(self) -> None:
+        self.device = CPU
         self.defaults = {CPU: Stream(CPU, LONG_WORK)}
         self.stream: Stream | None = self.defaults[CPU]
 
@@ -159,7 +180,7 @@ def is_available(device: Device | DeviceType) -> bool:
     >>> is_available(cpu)
     True
     """
-    return as_device(device) == CPU
+    return as_device(device) in _engines
 
 
 def device_count(device_type: DeviceType) -> int:
@@ -168,12 +189,14 @@ def device_count(device_type: DeviceType) -> int:
     >>> device_count(cpu)
     1
     """
-    return 1 if as_device(device_type).type is cpu else 0
+    kind = as_device(device_type).type
+    return sum([device.type is kind for device in _engines])
 
 
 def _require(device: Device) -> None:
     if not is_available(device):
-        kinds = "there is no GPU that Weft can use" if device.type is gpu else f"there is only {CPU}"
+        others = [str(other) for other in _engines if other.type is device.type]
+        kinds = f"there is only {' and '.join(others)}" if others else "there is no GPU that Weft can use"
         raise ValueError(
             f"[{called()}] {device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available "
             "first."
@@ -189,8 +212,8 @@ def as_stream(place: StreamOrDevice) -> Stream | None:
         return place
     if isinstance(place, (Device, DeviceType)):
         stream = default_stream(place)
-        # While tracing, where all devices are one kind, whatever the caller's stream is, it is on that device.
-        return None if _local.stream is None and not is_available(gpu) else stream
+        # While tracing, where there is one device, whatever the caller's stream is, it is on that device.
+        return None if _local.stream is None and len(_engines) == 1 else stream
     if isinstance(place, ThreadLocalStream):
         return place.here
     raise wrong_type(called(), "stream", "a stream or a device such as mx.cpu", place)
@@ -203,7 +226,7 @@ def default_device() -> Device:
     Device(cpu, 0)
     """
     stream = _local.stream
-    return CPU if stream is None else stream.device
+    return _local.device if stream is None else stream.device
 
 
 def set_default_device(device: Device | DeviceType) -> None:
@@ -211,7 +234,8 @@ def set_default_device(device: Device | DeviceType) -> None:
 
     >>> set_default_device(cpu)
     """
-    _local.stream = default_stream(device)
+    _local.stream = stream = default_stream(device)
+    _local.device = stream.device
 
 
 def default_stream(device: Device | DeviceType) -> Stream:
@@ -223,7 +247,12 @@ def default_stream(device: Device | DeviceType) -> Stream:
     device = as_device(device)
     _require(device)
     current = _local.stream
-    return current if current is not None and current.device == device else _local.defaults[device]
+    if current is not None and current.device == device:
+        return current
+    stream = _local.defaults.get(device)
+    if stream is None:
+        stream = _local.defaults[device] = Stream(device, LONG_WORK)
+    return stream
 
 
 def set_default_stream(stream: Stream) -> None:
@@ -311,10 +340,5 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     """Facts about a device: its name, architecture and memory in bytes."""
     device = default_device() if d is None else as_device(d)
     _require(device)
-    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return {
-        "device_name": platform.processor() or platform.machine(),
-        "architecture": platform.machine(),
-        "memory_size": pages * page,
-        "resource_limit": 0,
-    }
+    found: dict[str, str | int] = _engines[device].info()
+    return found

@@ -10,7 +10,9 @@ import numpy as np
 
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.runtime.memory import Buffer, View, contiguous_strides
+from weft.runtime.host import host
+from weft.runtime.memory import Buffer, View, contiguous_strides, span_of
+from weft.runtime.transfers import on_host
 
 _SMALL = 4096
 """Up to this many bytes an intermediate copy costs less than a NumPy view of the buffer."""
@@ -19,13 +21,18 @@ _SMALL = 4096
 def from_numpy(array: np.ndarray[Any, Any]) -> View:
     """A row-major copy of ``array`` in a buffer of its own; the elements keep their bits."""
     size = array.nbytes
-    view = View(Buffer(size), 0, contiguous_strides(array.shape))
+    view = View(Buffer(host, size), 0, contiguous_strides(array.shape))
     if size <= _SMALL:
         ctypes.memmove(view.address, array.tobytes(), size)
     else:
         target = _memory(view, array.shape, array.dtype.itemsize, f"V{array.dtype.itemsize}", writable=True)
         np.copyto(target.view(array.dtype), array)
     return view
+
+
+def in_host_memory(view: View, shape: tuple[int, ...], dtype: Dtype) -> View:
+    """The same elements in memory that NumPy can see."""
+    return view if view.buffer.engine is host else on_host(view, span_of(shape, view.strides, dtype.size))
 
 
 def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool = False) -> np.ndarray[Any, Any]:
@@ -57,7 +64,7 @@ _FORMATS = {
 
 def scalar(view: View, dtype: Dtype) -> Any:
     """The first element of ``view`` as a Python number."""
-    data = ctypes.string_at(view.address, dtype.size)
+    data = ctypes.string_at(on_host(view, (0, dtype.size)).address, dtype.size)
     if dtype is dtypes.bfloat16:
         return struct.unpack("<f", bytes(2) + data)[0]
     numbers = struct.unpack(f"={_FORMATS[dtype]}", data)

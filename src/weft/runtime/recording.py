@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from weft.runtime.devices import Stream, cpu, current_stream, default_stream
-from weft.runtime.executor import CLOCK, Executor
+from weft.runtime.executor import CLOCK
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.steps import Table
 from weft.runtime.streams import working_for
@@ -143,14 +143,14 @@ class _OpenSpan:
             recorder.add_span(done)
 
 
-def run(executor: Executor, plan: Any, table: Table, stream: Stream | None) -> int:
-    """Run the steps of a plan, as `Executor.run` does, with a clock.
+def run(plan: Any, table: Table, stream: Stream | None) -> int:
+    """Run the steps of a plan on its engine, with a clock.
 
     ``stream`` is the one that the run belongs to; None for that of this thread.
     """
     listening = recorders
     times = array("q", bytes(32 * plan.steps.count))
-    done = executor.run_timed(table.address, times.buffer_info()[0])
+    done: int = plan.engine.run_timed(plan.steps, table, times)
     record = PlanRun(plan, done, times, _index_of(stream), this_thread())
     for recorder in listening:
         recorder.add_run(record)

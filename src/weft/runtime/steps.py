@@ -5,43 +5,65 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 
 class StepTable:
-    """Steps as ``{function, numbers, units, grain}`` in memory; open while steps are added, then sealed."""
+    """Steps as ``{function, numbers, units, grain}`` in memory."""
 
-    def __init__(self) -> None:
-        self._steps: list[tuple[int, Sequence[int], int, int]] = []
-        self._numbers: list[ctypes.Array[ctypes.c_int64]] = []
-        self._table: ctypes.Array[ctypes.c_int64] | None = None
-        self.count = 0
-        self.address = 0
-
-    def add(self, function: int, numbers: Sequence[int], units: int, grain: int) -> None:
-        """Append a step whose ``units`` of work may be shared in pieces of ``grain``."""
-        self._steps.append((function, numbers, units, grain))
-
-    def seal(self) -> None:
-        """Lay the table out in memory; no step can be added afterwards."""
+    def __init__(self, steps: Sequence[tuple[int, Sequence[int], int, int]]) -> None:
         flat: list[int] = []
-        for function, numbers, units, grain in self._steps:
+        self._numbers: list[ctypes.Array[ctypes.c_int64]] = []
+        for function, numbers, units, grain in steps:
             block = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
             self._numbers.append(block)
             flat += [function, ctypes.addressof(block), units, grain]
-        self.count = len(self._steps)
+        self.count = len(steps)
         self._table = (ctypes.c_int64 * max(len(flat), 1))(*flat)
         self.address = ctypes.addressof(self._table)
-        self._steps.clear()
 
     def rows(self) -> list[tuple[int, list[int], int, int]]:
-        """The sealed steps as they stand in memory."""
-        table = [] if self._table is None else list(self._table)
-        blocks = [list(block) for block in self._numbers]
+        """The steps as they stand in memory."""
+        table, blocks = list(self._table), [list(block) for block in self._numbers]
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
 
 
 POOL, _STOP, DONE, FIRST = 0, 3, 4, 5
 """Where a `Table` has the address of the pool, how many steps were run, and from where on what they refer to."""
+
+
+class Sealed(Protocol):
+    """Steps in the form in which an engine runs them. ``address`` is where native code finds them, else 0."""
+
+    count: int
+    address: int
+
+    def rows(self) -> list[tuple[Any, list[int], int, int]]:
+        """Code, numbers, units and grain of each step."""
+
+
+class TableLayout(NamedTuple):
+    """Which slot of a run's table holds what.
+
+    In this order: addresses of ``inputs``, addresses of ``outputs`` that are new buffers, the address of the memory for
+    temporaries, constants.
+    """
+
+    inputs: int
+    outputs: int
+
+    def input(self, number: int) -> int:
+        return number
+
+    def output(self, number: int) -> int:
+        return self.inputs + number
+
+    @property
+    def arena(self) -> int:
+        return self.inputs + self.outputs
+
+    def constant(self, number: int) -> int:
+        return self.arena + 1 + number
 
 
 class Table:
@@ -54,7 +76,7 @@ class Table:
 
     __slots__ = ("address", "values")
 
-    def __init__(self, steps: StepTable, entries: Sequence[int]) -> None:
+    def __init__(self, steps: Sealed, entries: Sequence[int]) -> None:
         self.values = array("Q", (0, steps.address, steps.count, 0, 0, *entries))
         self.address = self.values.buffer_info()[0]
 

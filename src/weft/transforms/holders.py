@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from weft.dtypes import float32
 from weft.graph.node import Handle, Node, leaf, wrap
+from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View
 
 References = tuple[int, int, int, int]
@@ -24,7 +25,7 @@ def references(arrays: Sequence[Handle], inputs: Sequence[Node], number: int) ->
 
 def unused_references(lists: int) -> References:
     """The same for an array that so many lists refer to, its node in a list, and its view in another one."""
-    holders = [[wrap(leaf(View(Buffer(4), 0, ()), (), float32))]]
+    holders = [[wrap(leaf(View(Buffer(host, 4), 0, ()), (), float32))]]
     while len(holders) < lists:
         holders.append(list(holders[0]))
     nodes = [array.node for array in holders[0]]

@@ -9,6 +9,7 @@ from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_parts import Runnable
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import is_tracing
+from weft.runtime.devices import current_stream
 from weft.transforms.constants import object_keys
 from weft.transforms.containers import Skeleton, State
 from weft.transforms.holders import references, unused_references
@@ -38,6 +39,9 @@ class Repeat:
         """The nodes of arrays; None if these are not what is expected."""
         expected = self._expected
         if len(arrays) != len(expected) or is_tracing():
+            return None
+        stream = current_stream()
+        if stream is None or stream.device is not self._prepared.device:
             return None
         kind = Handle.concrete
         inputs = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import evaluate, start
+from weft.compiler.evaluate import caller_stream, evaluate, start
 from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_parts import PreparedParts, Runnable
 from weft.graph.dims import Decisions, resolved
@@ -14,7 +14,7 @@ from weft.graph.extents import Extent, shown_extent
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.tracing import is_tracing, no_value, traced_placeholder
 from weft.inspection.explanation import Explanation, explain
-from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.devices import Device, current_stream, set_current_stream
 from weft.transforms.calls import Call
 from weft.transforms.containers import Update
 from weft.transforms.replay import Recording
@@ -115,7 +115,7 @@ class Traced:
         inputs = [array.node for array in arrays]
         if self._extents or not self.cacheable or any(node.value is None for node in inputs):
             return None
-        return self._prepared.get(_layouts(inputs))
+        return self._prepared.get((caller_stream().device, *_layouts(inputs)))
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
@@ -138,19 +138,20 @@ class Traced:
 
     def _prepared_for(self, inputs: list[Node]) -> Runnable:
         start([node for node in inputs if node.value is None])
-        key = _layouts(inputs)
+        device = caller_stream().device
+        key = (device, *_layouts(inputs))
         prepared = self._prepared.get(key)
         if prepared is None:
             if len(self._prepared) >= TRACE_LIMIT:
                 oldest, *_ = self._prepared
                 self._prepared.pop(oldest, None)
-            prepared = self._prepared[key] = self._prepare(inputs)
+            prepared = self._prepared[key] = self._prepare(inputs, device)
         return prepared
 
-    def _prepare(self, inputs: Sequence[Node]) -> Runnable:
+    def _prepare(self, inputs: Sequence[Node], device: Device) -> Runnable:
         placeholders, outputs = self._graph(inputs)
         prepare = PreparedParts if self._own_streams else Prepared
-        return prepare(placeholders, outputs, [node.value.strides for node in inputs])  # type: ignore[union-attr]
+        return prepare(placeholders, outputs, [node.value.strides for node in inputs], device)  # type: ignore[union-attr]
 
     def _graph(self, inputs: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
         """The graph for inputs of these shapes, from placeholders to outputs."""

@@ -27,38 +27,32 @@ from weft.compiler.codegen.memory import (
     store,
 )
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import (
-    TILE_ROWS,
-    VIRTUAL_LANES,
-    WOVEN_LANES,
-    Instruction,
-    Kernel,
-    LaneStride,
-    Level,
-    number_layout,
-)
-from weft.compiler.passes import SHORT_ROW, Pass, passes_of
+from weft.compiler.cpu.passes import SHORT_ROW, Pass
+from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, TILE_ROWS, CpuSchedule, Walk
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Level, number_layout
 from weft.dtypes import Dtype
 
 
-def generate(kernel: Kernel, name: str) -> str:
+def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     """The LLVM IR of a kernel as a module with one function."""
-    return _Generator(kernel).function(name)
+    return _Generator(kernel, schedule).function(name)
 
 
 class _Generator:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
         self.kernel = kernel
+        self.schedule = schedule
+        self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
         self.e = Emitter()
         self.scalar = MathLanes(self.e, 1)
         self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
         self.width = self.vector.width
-        self.layout = number_layout(kernel)
-        self.passes = passes_of(kernel)
+        self.layout = number_layout(kernel, schedule.numbers)
+        self.passes = schedule.passes(kernel)
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
-        self.kept: dict[int, str] = {}
+        self.saved: dict[int, str] = {}
         self.ahead: dict[int, str] = {}
         self.lane_index = self.first_lane = self.last_lane = "0"
         self.mask: str | None = None
@@ -77,7 +71,7 @@ class _Generator:
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
         with self.e.loop("%begin", "%end") as unit:
             self._unit(unit)
-        if any(i.access is not None and i.access.streamed for i in self.kernel.instructions):
+        if self.schedule.streamed:
             self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
         return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
 
@@ -95,7 +89,7 @@ class _Generator:
         else:
             self.offsets[position] = self.number(position, "offset")
         below = (position, "sweep", self.kernel.sweeps - 1)
-        if instruction.operation == "load" and self.kernel.woven and below in self.layout:
+        if instruction.operation == "load" and self.sweep_outer and below in self.layout:
             self.ahead[position] = self.number(*below)
 
     def _unit(self, unit: str) -> None:
@@ -106,7 +100,7 @@ class _Generator:
             row = self.e.assign(f"udiv i64 {unit}, {blocks}")
             block = self.e.assign(f"urem i64 {unit}, {blocks}")
         with self._scope():
-            if self.kernel.tiled:
+            if self.schedule.walk is Walk.TILED:
                 self._tile(row, block)
                 return
             self._enter_rows(row, self.kernel.rows)
@@ -140,16 +134,13 @@ class _Generator:
 
     def _transposed_tiles(self, start: str, rows: str) -> dict[int, str]:
         """Tiles with what transposed loads read for the current lanes and the rows from ``start`` on."""
-        chosen = [n for n, i in enumerate(self.kernel.instructions) if i.access is not None and i.access.transposed]
-        if not chosen:
-            return {}
         L = self.vector
         last = self.e.assign(f"sub i64 {self.number('lane')}, 1")
         here = [self._smaller(self.e.assign(f"add i64 {self.lane_index}, {lane}"), last) for lane in range(self.width)]
         row_numbers = self._numbered(start)
         mask = (row_numbers < L.splat(Value(self.scalar, rows, dtypes.int64))).name
         tiles: dict[int, str] = {}
-        for position in chosen:
+        for position in self.schedule.transposed:
             dtype = self.kernel.instructions[position].dtype
             element = MEMORY_TYPES[dtype]
             tiles[position] = self.e.slot(f"[{self.width} x <{self.width} x {element}>]")
@@ -201,8 +192,8 @@ class _Generator:
         size, extent = self.number("block"), self.number("lane")
         start = self.e.assign(f"mul i64 {block}, {size}")
         stop = self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
-        if self.kernel.woven:
-            self._woven(start, stop)
+        if self.sweep_outer:
+            self._sweep_outer(start, stop)
         else:
             self._lanes(start, stop, body)
 
@@ -264,24 +255,24 @@ class _Generator:
             for position in current.roots
             if self.kernel.instructions[position].operation == "reduce"
         }
-        for position in current.kept:
+        for position in current.saved:
             lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
-            self.kept[position] = self.e.slot(f"[{SHORT_ROW // self.width} x {lanes}]")
+            self.saved[position] = self.e.slot(f"[{SHORT_ROW // self.width} x {lanes}]")
         with self._scope():
             self._open_sweep(1, current, reductions)
         for position, accumulator in reductions.items():
             self.values[position] = accumulator.result()
 
-    def _kept_place(self, position: int) -> tuple[str, str]:
-        """Type and address of what is kept of a value for the current lanes."""
+    def _saved_location(self, position: int) -> tuple[str, str]:
+        """Type and address of what is saved of a value for the current lanes."""
         lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
         number = self.e.assign(f"udiv i64 {self.lane_index}, {self.width}")
-        return lanes, self.e.assign(f"getelementptr {lanes}, ptr {self.kept[position]}, i64 {number}")
+        return lanes, self.e.assign(f"getelementptr {lanes}, ptr {self.saved[position]}, i64 {number}")
 
-    def _woven(self, start: str, stop: str) -> None:
-        """Lanes ``start`` to ``stop`` of a woven kernel: their accumulators are in memory while the sweeps go on."""
+    def _sweep_outer(self, start: str, stop: str) -> None:
+        """Lanes ``start`` to ``stop`` inside of the sweeps: their accumulators are in memory meanwhile."""
         current = self.passes[0]
-        vectors = WOVEN_LANES // self.width
+        vectors = SWEEP_OUTER_BLOCK // self.width
         reductions = {
             position: Accumulator(self, self.kernel.instructions[position], vectors)
             for position in current.roots
@@ -306,13 +297,13 @@ class _Generator:
     @property
     def _lanes_inside(self) -> bool:
         """Whether there is a loop over lanes inside the sweeps."""
-        return self.kernel.lane == "reduced" or self.kernel.woven
+        return self.kernel.lane == "reduced" or self.sweep_outer
 
     def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator]) -> None:
         """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
         if depth > self.kernel.sweeps:
             if self._lanes_inside:
-                bounds = (self.first_lane, self.last_lane) if self.kernel.woven else ("0", self.number("lane"))
+                bounds = (self.first_lane, self.last_lane) if self.sweep_outer else ("0", self.number("lane"))
                 self._lanes(*bounds, lambda: self._accumulate(current, reductions))
             return
         last = depth == self.kernel.sweeps and not self._lanes_inside
@@ -343,12 +334,12 @@ class _Generator:
             if position in reductions:
                 reductions[position].step()
             elif position in current.recalled:
-                type_, pointer = self._kept_place(position)
+                type_, pointer = self._saved_location(position)
                 self.values[position] = Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
             elif position not in self.values:
                 self.values[position] = self._instruction(position, instruction)
-            if position in current.kept:
-                type_, pointer = self._kept_place(position)
+            if position in current.saved:
+                type_, pointer = self._saved_location(position)
                 self.e.store(type_, self.values[position].name, pointer)
 
     def lanes_of(self, instruction: Instruction) -> Lanes:
@@ -373,7 +364,7 @@ class _Generator:
         raise AssertionError(f"{operation} has no code")
 
     def _prefetch(self, place: Place, dtype: Dtype, stride: str) -> None:
-        """Ask for the same lanes of the next row of a woven sweep.
+        """Ask for the same lanes of the next row.
 
         Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
         does, and asking would cost: then it is for what is near anyway.
@@ -452,7 +443,7 @@ class _Generator:
             value = instruction.combine.lanes(L, old, value)
             if access.dtype in HALVES:
                 value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, place, mask, access.streamed)
+        store(L, value, access.dtype, place, mask, position in self.schedule.streamed)
 
     def _scalar(self, position: int, instruction: Instruction) -> Any:
         pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")

@@ -1,48 +1,51 @@
-"""The machine code of kernels, made once per structure."""
+"""The machine code of kernels, made once per structure and schedule."""
 
 from __future__ import annotations
 
 import sys
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from weft.compiler import dumps
 from weft.compiler.codegen import loading
+from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.undisturbed import undisturbed
 
-_addresses: dict[str, int] = {}
+# By text and primitives: another primitive of the same name has other code.
+_addresses: dict[tuple[str, tuple[Any, ...]], int] = {}
 _lock = fork_safe_lock()
 generated = 0
 _NAME = "kernel"
 
 
-def address(kernel: Kernel) -> int:
+def address(kernel: Kernel, schedule: CpuSchedule) -> int:
     """The address of a kernel's machine code, loaded or generated if it is new to this process."""
-    key = str(kernel)
+    key = kernel.described(schedule.text), kernel.primitives
     found = _addresses.get(key)
     if found is None:
         with _lock:
             found = _addresses.get(key)
             if found is None:
-                found = _addresses[key] = _load(kernel, key)
+                found = _addresses[key] = _load(kernel, schedule, key[0])
     return found
 
 
-def _load(kernel: Kernel, text: str) -> int:
+def _load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
     def generate() -> str:
         global generated
         generated += 1
-        text: str = _writer().generate(kernel, _NAME)
-        return text
+        module: str = _writer().generate(kernel, schedule, _NAME)
+        return module
 
     if "kernel" in dumps.stages:
         dumps.show("kernel", text)
-    used = {id(p) for i in kernel.instructions for p in (i.primitive, i.combine) if p is not None}
+    lasting = own_primitives().issuperset(kernel.primitives)
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
-    return loading.load(text, generate, (_NAME,), lasting=used <= _own_primitives(), title=title)[_NAME]
+    return loading.load(text, generate, (_NAME,), lasting=lasting, title=title)[_NAME]
 
 
 @cache
@@ -58,9 +61,12 @@ def _writer() -> ModuleType:
 
 
 @cache
-def _own_primitives() -> frozenset[int]:
-    """Weft's own primitives: the scalar code of others may change while their text, and Weft, stay the same."""
+def own_primitives() -> frozenset[Primitive]:
+    """Weft's own primitives, no two of which have one name.
+
+    Their code is kept on disk under their names. That of others may change while their names, and Weft, stay the same.
+    """
     modules = [module for name, module in sys.modules.items() if name.startswith("weft.primitives")]
     own = [value for module in modules for value in vars(module).values() if isinstance(value, Primitive)]
     own += [part for primitive in own for part in vars(primitive).values() if isinstance(part, Primitive)]
-    return frozenset([id(primitive) for primitive in own])
+    return frozenset(own)

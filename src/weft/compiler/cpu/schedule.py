@@ -1,0 +1,158 @@
+"""How the CPU walks over the loops of a kernel, and how threads share them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from math import prod
+
+from weft.compiler.cpu.passes import SHORT_ROW, Pass, passes_of
+from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.target import Schedule
+
+TILE_ROWS = 16
+LANE_BLOCK = 1 << 14
+SWEEP_OUTER_BLOCK = 1024
+"""So many lanes are accumulated side by side in memory."""
+
+SWEEP_OUTER_ROWS = 8
+WORK_PER_GRAIN = 1 << 15
+
+# Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
+STREAM_BYTES = 1 << 24
+
+
+class Walk(enum.Enum):
+    """In which order a kernel goes over its elements.
+
+    ``TILED``: blocks of 16 rows for each vector of lanes, because some operand is contiguous along the last row axis.
+    ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next. ``SWEEP_OUTER``: the
+    sweeps outside and the lanes inside, so that memory is read in order, with accumulators for many lanes in memory.
+    """
+
+    PLAIN = ""
+    TILED = "tiled"
+    SHORT_ROWS = "short rows"
+    SWEEP_OUTER = "sweep outer"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSchedule(Schedule):
+    """``transposed`` are the loads of a tiled kernel that read along the rows, ``streamed`` the stores that go past the
+    caches, by number of the instruction. A unit is a row (a tile of rows), or a block of ``block`` lanes of one; 0 if
+    lanes are not cut into blocks."""
+
+    walk: Walk
+    transposed: tuple[int, ...]
+    streamed: tuple[int, ...]
+    units: int
+    grain: int
+    block: int
+    blocks: int
+
+    @property
+    def text(self) -> str:
+        parts = [self.walk.value]
+        for name, numbers in (("transposed", self.transposed), ("streamed", self.streamed)):
+            if numbers:
+                parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
+        return ", ".join([part for part in parts if part])
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        return {"block": self.block, "blocks": self.blocks}
+
+    def passes(self, kernel: Kernel) -> list[Pass]:
+        """What is done in each pass over a row."""
+        return passes_of(kernel, saves=self.walk is Walk.SHORT_ROWS, lanes_in_sweeps=self.walk is Walk.SWEEP_OUTER)
+
+    def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
+        stages = [stage for stage, current in enumerate(self.passes(kernel)) if load in current.needed]
+        last = max(stages, default=kernel.instructions[load].stage)
+        return load < store and last <= kernel.instructions[store].stage
+
+    def check(self, launch: Launch) -> None:
+        kernel = launch.kernel
+        expected = {
+            Walk.TILED: kernel.lane == "kept" and not kernel.sweeps and bool(kernel.rows),
+            Walk.SHORT_ROWS: kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW,
+            Walk.SWEEP_OUTER: kernel.lane == "kept" and bool(kernel.sweeps),
+        }
+        kinds = [kernel.instructions[number].operation for number in (*self.transposed, *self.streamed)]
+        good = expected.get(self.walk, True) and bool(self.transposed) == (self.walk is Walk.TILED)
+        good = good and kinds == ["load"] * len(self.transposed) + ["store"] * len(self.streamed)
+        good = good and (self.block * self.blocks >= launch.lane_extent if self.block else kernel.lane != "kept")
+        good = good and self.grain > 0 and self.units == _row_units(launch, self.walk) * self.blocks
+        if not good:
+            raise AssertionError(f"{self} does not fit\n{kernel}\nwith extents {launch.extents_text}")
+
+
+def schedule_of(launch: Launch) -> CpuSchedule:
+    """The schedule of a launch: its walk, and pieces of work of about equal size."""
+    kernel = launch.kernel
+    instructions = list(enumerate(kernel.instructions))
+    transposed: list[int] = []
+    if kernel.lane == "kept" and not kernel.sweeps:
+        transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
+    streamed = [number for number, instruction in instructions if _passes_caches(instruction)]
+    walk = Walk.TILED if transposed else _walk(launch)
+    most = SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK
+    lanes = -(-launch.lane_extent // VIRTUAL_LANES) * VIRTUAL_LANES
+    block = min(most, max(VIRTUAL_LANES, lanes)) if kernel.lane == "kept" else 0
+    blocks = -(-launch.lane_extent // block) if block else 1
+    units = _row_units(launch, walk) * blocks
+    grain = max(1, WORK_PER_GRAIN // max(1, launch.work // max(1, units)))
+    return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks)
+
+
+def _walk(launch: Launch) -> Walk:
+    kernel = launch.kernel
+    if kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW:
+        saves = any(current.recalled for current in passes_of(kernel, saves=True))
+        return Walk.SHORT_ROWS if saves else Walk.PLAIN
+    large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
+    if kernel.lane == "kept" and kernel.sweeps and large and _folds_rows_of_memory(kernel):
+        return Walk.SWEEP_OUTER
+    return Walk.PLAIN
+
+
+def _row_units(launch: Launch, walk: Walk) -> int:
+    """Rows that can be done independently: those of a tile are done together."""
+    if walk is not Walk.TILED:
+        return launch.row_count
+    last = launch.row_extents[-1]
+    return launch.row_count // max(last, 1) * -(-last // TILE_ROWS)
+
+
+def _folds_rows_of_memory(kernel: Kernel) -> bool:
+    """Whether a kernel folds whole rows of memory, one after the other, in one pass."""
+    for instruction in kernel.instructions:
+        if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
+            return False
+        if instruction.operation == "store" and instruction.level is Level.SWEEP:
+            return False
+    reads = [i.access for i in kernel.instructions if i.operation == "load" and i.level is Level.SWEEP]
+    return any(access is not None and access.lane_stride is LaneStride.ONE for access in reads)
+
+
+def _reads_along_rows(instruction: Instruction) -> bool:
+    """Whether neighbours in memory are on neighbouring rows instead of lanes."""
+    access = instruction.access
+    if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
+        return False
+    return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
+
+
+def _passes_caches(instruction: Instruction) -> bool:
+    """Whether a store goes past the caches, as they could not hold all of it: memory then need not be read first."""
+    access = instruction.access
+    if instruction.operation != "store" or access is None or access.computed:
+        return False
+    if instruction.where is not None or instruction.combine is not None or not instruction.varying:
+        return False
+    return _is_large_and_aligned(access) and access.lane_stride is LaneStride.ONE
+
+
+def _is_large_and_aligned(access: Access) -> bool:
+    aligned = all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
+    return aligned and access.operand.size * access.dtype.size >= STREAM_BYTES

@@ -1,0 +1,27 @@
+"""The CPU of this process as a target."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen import kernels, native
+from weft.compiler.cpu.schedule import CpuSchedule, schedule_of
+from weft.compiler.kernel import Kernel, Launch
+from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.runtime.host import host
+
+
+class CpuTarget(Target):
+    """Explicit vectors and threads. Code is the address of a native function."""
+
+    kind = "cpu"
+    key = "cpu"
+    limits = FusionLimits(members=48, group_rows=16, group_size=1 << 15, repeated_operations=8, fewer=4)
+
+    def schedule(self, launch: Launch) -> CpuSchedule:
+        return schedule_of(launch)
+
+    def code(self, kernel: Kernel, schedule: Schedule) -> int:
+        assert isinstance(schedule, CpuSchedule)
+        return kernels.address(kernel, schedule)
+
+
+host.functions = native.runtime_functions

@@ -1,0 +1,98 @@
+"""What a target is: it chooses a schedule for each launch of a kernel, and makes code of both.
+
+A `Kernel` says what is computed. A `Schedule` says how a target does it, and is a part of the identity of the code. The
+rest of the compiler asks a target and never which one it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from weft.compiler.kernel import Kernel, Launch
+from weft.runtime.devices import Device
+from weft.runtime.engine import Engine, engine_of
+
+
+class Schedule(ABC):
+    """How one launch of a kernel is done.
+
+    ``units`` are the pieces of work that may run at the same time, handed out ``grain`` at a time.
+    """
+
+    __slots__ = ()
+    units: int
+    grain: int
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """All that the code depends on besides the kernel; "" for the plain way."""
+
+    @property
+    @abstractmethod
+    def numbers(self) -> dict[str, int]:
+        """Numbers that the code reads at run time, behind the extents of the loops."""
+
+    @abstractmethod
+    def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
+        """Whether an element is read for the last time by instruction ``load`` before ``store`` writes the one at the
+        same location."""
+
+    @abstractmethod
+    def check(self, launch: Launch) -> None:
+        """Raise if this is no schedule for the launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusionLimits:
+    """How far fusion goes.
+
+    ``members`` is how many nodes a group has at most: it keeps code generation fast. Rows are walked one by one if
+    there are at least ``group_rows`` of them, or at most ``group_size`` elements in all. What ``repeated_operations``
+    cheap operations make of inputs that are ``fewer`` times smaller is computed in each user instead of stored.
+    """
+
+    members: int
+    group_rows: int
+    group_size: int
+    repeated_operations: int
+    fewer: int
+
+
+class Target(ABC):
+    """A kind of processor to generate code for.
+
+    ``kind`` names it where routines are registered; ``key`` is a part of the keys of programs and plans: two targets
+    with equal keys run the same code.
+    """
+
+    kind: str
+    limits: FusionLimits
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """What tells this target from others."""
+
+    @abstractmethod
+    def schedule(self, launch: Launch) -> Schedule:
+        """How a launch is done here."""
+
+    @abstractmethod
+    def code(self, kernel: Kernel, schedule: Schedule) -> Any:
+        """The code of a kernel, in the form in which the engine of this target seals it into steps."""
+
+
+_targets: dict[Engine, Target] = {}
+
+
+def register_target(engine: Engine, target: Target) -> None:
+    """Generate code for ``target`` where work runs on ``engine``."""
+    _targets[engine] = target
+
+
+def target_of(device: Device) -> Target:
+    """The target of a device that is there."""
+    return _targets[engine_of(device)]

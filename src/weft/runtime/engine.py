@@ -1,0 +1,83 @@
+"""What an engine is: the part of the runtime that belongs to one device.
+
+It has the device's memory, copies to and from it, and runs tables of steps. What steps compute it does not know. The
+rest of Weft asks the engine of a device and never which one it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from weft.runtime import streams
+from weft.runtime.devices import Device, Stream, engine_at
+from weft.runtime.memory import Allocator, Buffer
+from weft.runtime.steps import Sealed, Table
+
+
+class Step(NamedTuple):
+    """Work for an engine. ``code`` is what the target of the engine made; it reads ``numbers``. Its ``units`` of work
+    may be shared in pieces of ``grain``."""
+
+    code: Any
+    numbers: Sequence[int]
+    units: int
+    grain: int
+
+
+class Engine(ABC):
+    """Runs the work of one device."""
+
+    def __init__(self, device: Device, memory: Allocator) -> None:
+        self.device = device
+        self.memory = memory
+
+    @abstractmethod
+    def info(self) -> dict[str, str | int]:
+        """Facts about the device, for users."""
+
+    @abstractmethod
+    def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
+        """Copy bytes of the host to a buffer of this engine, from byte ``offset`` on; done when this returns."""
+
+    @abstractmethod
+    def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        """Copy from byte ``offset`` of a buffer of this engine on as many bytes as ``target`` has."""
+
+    def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
+        """Copy ``size`` bytes of a buffer of another engine to the beginning of one of this engine."""
+        staging = bytearray(size)
+        source.engine.copy_out(source, start, memoryview(staging))
+        self.copy_in(memoryview(staging), target, 0)
+
+    @abstractmethod
+    def seal(self, steps: Sequence[Step]) -> Sealed:
+        """Steps as something that can be run."""
+
+    @abstractmethod
+    def run(self, steps: Sealed, table: Table) -> int:
+        """Run the steps that were not run yet; returns how many were run before somebody stopped it."""
+
+    @abstractmethod
+    def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
+        """The same; notes in ``times``, in seconds and nanoseconds, when each step began and when it ended."""
+
+    # Work is queued by threads of the host, unless the device has queues of its own.
+
+    def submit(
+        self, stream: Stream, task: Callable[[], None], cancel: Callable[[], None] | None = None
+    ) -> streams.Event:
+        """Queue work on a stream; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
+        return streams.worker_of(stream).submit(task, cancel)
+
+    def make_room(self, stream: Stream) -> None:
+        """Wait until more may be queued on a stream."""
+        streams.worker_of(stream).make_room()
+
+
+def engine_of(device: Device) -> Engine:
+    """The engine of a device that is there."""
+    engine: Engine = engine_at(device)
+    return engine

@@ -1,0 +1,87 @@
+"""The engine of the CPU: memory of the process, and tables of native steps that a pool of threads shares."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from array import array
+from collections.abc import Sequence
+
+from weft.runtime.devices import CPU, register_engine
+from weft.runtime.engine import Engine, Step
+from weft.runtime.executor import Functions, executor
+from weft.runtime.memory import ALIGNMENT, Allocator, Buffer
+from weft.runtime.steps import POOL, Sealed, StepTable, Table
+
+_libc = ctypes.CDLL(None)
+_posix_memalign = _libc.posix_memalign
+_posix_memalign.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t)
+_posix_memalign.restype = ctypes.c_int
+_free = _libc.free
+_free.argtypes = (ctypes.c_void_p,)
+_free.restype = None
+
+_PAGE_CLASS = 1 << 21
+_madvise = getattr(_libc, "madvise", None) if sys.platform == "linux" else None
+if _madvise is not None:
+    _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_HUGE_PAGES = 14
+
+
+def _system_block(size: int) -> int:
+    pointer = ctypes.c_void_p()
+    if size > 1 << 56 or _posix_memalign(ctypes.byref(pointer), ALIGNMENT, size) != 0 or pointer.value is None:
+        return 0
+    if size >= _PAGE_CLASS and _madvise is not None:
+        start = (pointer.value + 4095) & -4096
+        _madvise(start, (pointer.value + size - start) & -4096, _HUGE_PAGES)
+    return pointer.value
+
+
+class HostEngine(Engine):
+    """Runs native steps on threads of this process.
+
+    ``functions`` provides the native code of the pool and of the loop over steps; whoever generates code sets it.
+    """
+
+    functions: Functions
+
+    def info(self) -> dict[str, str | int]:
+        return {
+            "device_name": platform.processor() or platform.machine(),
+            "architecture": platform.machine(),
+            "memory_size": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "resource_limit": 0,
+        }
+
+    def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
+        self.bytes_of(buffer)[offset : offset + source.nbytes] = source.cast("B")
+
+    def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        target.cast("B")[:] = self.bytes_of(buffer)[offset : offset + target.nbytes]
+
+    def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
+        source.engine.copy_out(source, start, self.bytes_of(target)[:size])
+
+    def bytes_of(self, buffer: Buffer) -> memoryview:
+        """The memory of a buffer, which must outlive what is returned."""
+        return memoryview((ctypes.c_char * buffer.size).from_address(buffer.address)).cast("B")
+
+    def seal(self, steps: Sequence[Step]) -> StepTable:
+        return StepTable(steps)
+
+    def run(self, steps: Sealed, table: Table) -> int:
+        native = executor(self.functions)
+        table.values[POOL] = native.pool
+        return native.run(table.address)
+
+    def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
+        native = executor(self.functions)
+        table.values[POOL] = native.pool
+        return native.run_timed(table.address, times.buffer_info()[0])
+
+
+host = HostEngine(CPU, Allocator(_system_block, _free))
+register_engine(host)

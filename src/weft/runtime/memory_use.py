@@ -1,0 +1,74 @@
+"""How much memory arrays take, and how much may be kept for reuse: on the default device."""
+
+from __future__ import annotations
+
+from weft.checks import integer_of
+from weft.runtime.devices import default_device
+from weft.runtime.engine import engine_of
+from weft.runtime.memory import Allocator
+
+
+def _memory() -> Allocator:
+    return engine_of(default_device()).memory
+
+
+def get_active_memory() -> int:
+    """Bytes in use by arrays."""
+    return _memory().active
+
+
+def get_peak_memory() -> int:
+    """The most bytes that were in use by arrays since the start or the last `reset_peak_memory`."""
+    return _memory().peak
+
+
+def reset_peak_memory() -> None:
+    """Start measuring the peak again."""
+    _memory().peak = _memory().active
+
+
+def get_cache_memory() -> int:
+    """Bytes kept for reuse."""
+    return _memory().cached
+
+
+def clear_cache() -> None:
+    """Return memory kept for reuse to the system."""
+    _memory().clear()
+
+
+def get_memory_limit() -> int:
+    """The limit in bytes above which kept memory is returned before more is taken."""
+    return _memory().memory_limit
+
+
+def _bytes(name: str, limit: int) -> int:
+    limit = integer_of(name, "limit", limit)
+    if limit < 0:
+        raise ValueError(f"[{name}] limit must not be negative; got {limit}.")
+    return limit
+
+
+def set_memory_limit(limit: int) -> int:
+    """Set the limit in bytes above which kept memory is returned before more is taken; returns the old one.
+
+    >>> before = set_memory_limit(1 << 30)
+    >>> set_memory_limit(before) == 1 << 30
+    True
+    """
+    before, _memory().memory_limit = _memory().memory_limit, _bytes("set_memory_limit", limit)
+    return before
+
+
+def set_cache_limit(limit: int) -> int:
+    """Set how many bytes are kept for reuse at most; returns the old limit. What arrays held that ended goes back when
+    the next one is made, or with `clear_cache`.
+
+    >>> before = set_cache_limit(1 << 30)
+    >>> set_cache_limit(before) == 1 << 30
+    True
+    """
+    before, _memory().cache_limit = _memory().cache_limit, _bytes("set_cache_limit", limit)
+    if _memory().cached > _memory().cache_limit:
+        _memory().clear()
+    return before
