@@ -1,7 +1,6 @@
-"""From graphs to machine code and runs. The targets that Weft brings with it are registered here."""
+"""From graphs to machine code and runs."""
 
 from weft.compiler.cpu.target import CpuTarget
-from weft.compiler.target import register_target
 from weft.runtime.host import host
 
-register_target(host, CpuTarget())
+host.target = CpuTarget()

@@ -13,13 +13,12 @@ from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
-from weft.compiler.target import target_of
 from weft.dtypes import float32
 from weft.graph import tracing
 from weft.graph.node import Node, leaf, serial_of
-from weft.runtime.devices import CPU, Device, Stream, current_stream, default_device, default_stream
 from weft.runtime.devices import LONG_WORK as LONG_WORK
-from weft.runtime.engine import engine_of
+from weft.runtime.devices import Stream, current_stream, default_device, default_stream
+from weft.runtime.engine import Engine
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View
@@ -42,9 +41,9 @@ _reading: list[int] = []
 _evaluated_meanwhile: list[Node] = []
 
 
-def plan_of(program: Program, outputs: Sequence[int], device: Device = CPU) -> Plan:
-    """The plan for a program on a device, from the cache if its structure was seen before."""
-    engine, target = engine_of(device), target_of(device)
+def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> Plan:
+    """The plan for a program on an engine, from the cache if its structure was seen before."""
+    target = engine.target
     key = (engine, target.key, tuple(program.entries), tuple(outputs))
     plan = _plans.get(key)
     if plan is None:
@@ -170,11 +169,16 @@ class _Work:
         `LONG_WORK`, nothing has to be waited for.
         """
         program, views, nodes = self.program, self._inputs, self._nodes
-        plan = plan_of(program, self._outputs, stream.device)
+        plan = plan_of(program, self._outputs, stream.engine)
         if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
             _publish_later(nodes, Run(plan, views, program.constants), stream)
         elif not plan.donations or not self._submit_donating(plan):
-            _publish(nodes, run_now(plan, views, program.constants, stream))
+            _publish(nodes, self._run_now(plan, stream))
+
+    def _run_now(self, plan: Plan, stream: Stream) -> list[View]:
+        found = run_now(plan, plan.new_table(self.program.constants), self._inputs, stream)
+        assert found is not None
+        return found
 
     def _submit_donating(self, plan: Plan) -> bool:
         """Run in the memory of inputs that end, if there are any.

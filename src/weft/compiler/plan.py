@@ -24,7 +24,7 @@ from weft.graph.node import Node, Shape, reachable
 from weft.runtime import recording
 from weft.runtime.engine import Engine, Step
 from weft.runtime.memory import size_class, span_of
-from weft.runtime.steps import DONE, Sealed, Table, TableLayout
+from weft.runtime.steps import FIRST, Sealed, Table, TableLayout
 
 CHECKS = bool(os.environ.get("WEFT_CHECKS"))
 
@@ -38,6 +38,10 @@ class Output:
     shape: Shape
     strides: Shape
     offset: int
+
+
+Block = tuple[int, int, int]
+"""Where a table has the address of a buffer, its bytes, and the size of the block that holds it."""
 
 
 @dataclass(slots=True)
@@ -62,27 +66,21 @@ class Plan:
     entries: Sequence[Entry]
     wanted: Sequence[int]
     target: Target
-    blocks: list[tuple[int, int]] = field(init=False)
-    """Bytes and block size of each new buffer."""
-    tables: list[Table] = field(init=False, default_factory=list)
-    """Tables of runs that are over, for other runs."""
+    blocks: list[Block] = field(init=False)
+    """The new buffers, and then the memory for temporaries."""
 
     def __post_init__(self) -> None:
-        self.blocks = [(size, size_class(size)) for size in self.sizes]
+        layout = self.layout
+        slots = [layout.output(number) for number in range(len(self.sizes))]
+        sizes = list(self.sizes)
+        if self.arena:
+            slots.append(layout.arena)
+            sizes.append(self.arena)
+        self.blocks = [(FIRST + slot, size, size_class(size)) for slot, size in zip(slots, sizes, strict=True)]
 
-    def new_table(self) -> Table:
-        """A table for a run, without addresses and constants."""
-        constants = sum([entry[0] is p.constant for entry in self.entries])
-        return Table(self.steps, [0] * self.layout.constant(constants))
-
-    def take_table(self) -> Table:
-        """The same, from a run that is over if there is one."""
-        try:
-            table = self.tables.pop()
-        except IndexError:
-            return self.new_table()
-        table.values[DONE] = 0
-        return table
+    def new_table(self, constants: Sequence[int]) -> Table:
+        """A table for a run, without the addresses."""
+        return Table(self.steps, [0] * self.layout.constant(0) + [*constants])
 
     def __str__(self) -> str:
         lines = [f"plan: {self.steps.count} steps, {self.arena} bytes of temporaries, outputs of {self.sizes} bytes"]

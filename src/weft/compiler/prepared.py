@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
+from typing import Any
 
-from weft.compiler.evaluate import arrived, caller_stream, evaluate, plan_of, strides_of_value
+from weft.compiler.evaluate import arrived, evaluate, plan_of, strides_of_value
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.graph.node import Node, leaf
-from weft.runtime.devices import Device, Stream, current_stream
+from weft.runtime.devices import Stream
+from weft.runtime.engine import Engine
 from weft.runtime.memory import View
+from weft.runtime.steps import Table
 from weft.runtime.streams import is_idle
+
+_value_of: Callable[[Node], Any] = attrgetter("value")
 
 
 class Prepared:
-    """A traced graph with its plan for inputs of certain layouts, on a device."""
+    """A traced graph with its plan for inputs of certain layouts, on an engine."""
 
     def __init__(
         self,
         placeholders: Sequence[Node],
         outputs: Sequence[Node],
         strides: Sequence[tuple[int, ...]],
-        device: Device,
+        engine: Engine,
     ) -> None:
         layouts = dict(zip(placeholders, strides, strict=True))
 
@@ -30,36 +36,41 @@ class Prepared:
 
         program = Program()
         program.add(outputs, strides_of)
-        self.device = device
-        self._plan = plan = plan_of(program, [program.position(node) for node in outputs], device)
+        self.engine = engine
+        self._plan = plan = plan_of(program, [program.position(node) for node in outputs], engine)
         numbers = {node: number for number, node in enumerate(placeholders)}
         self._sources = [numbers.get(node, node) for node in program.inputs]
         self._constants = program.constants
         self._avals = [(node.shape, node.dtype) for node in outputs]
+        self._all_given = self._sources == list(range(len(placeholders)))
+        self._tables: list[Table] = []
+        """Tables of runs that are over, with the constants."""
         self.can_replace = bool(plan.donations)
         self.work = plan.work
         self.strides = [output.strides for output in plan.outputs]
         evaluate([source for source in self._sources if isinstance(source, Node)])
 
-    def run(self, inputs: Sequence[Node]) -> list[Node]:
-        """New nodes with the values of the outputs, computed on the caller's stream."""
-        stream = current_stream() or caller_stream()
+    def run(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
+        """New nodes with the values of the outputs, computed on a stream of this engine."""
         plan = self._plan
         if plan.work >= stream.work_at_once or not (stream.worker is None or stream.worker.idle):
             return self.run_later(inputs, stream)
-        views = self._views(inputs)
-        for view in views:
-            event = view.event  # another thread may settle it
-            if event is not None and not event.done:
-                return self.run_later(inputs, stream)
-        found = run_now(plan, views, self._constants)
-        # `strict` takes its time
-        return [leaf(view, shape, dtype) for view, (shape, dtype) in zip(found, self._avals)]  # noqa: B905
+        try:
+            table = self._tables.pop()
+        except IndexError:
+            table = plan.new_table(self._constants)
+        found = run_now(plan, table, self._views(inputs), stream, wait=False)
+        self._tables.append(table)
+        if found is None:
+            return self.run_later(inputs, stream)
+        results = []
+        for view, (shape, dtype) in zip(found, self._avals):  # noqa: B905  # `strict` takes its time
+            results.append(leaf(view, shape, dtype))
+        return results
 
-    def begin(self, inputs: Sequence[Node]) -> tuple[list[Node], Run | None]:
+    def begin(self, inputs: Sequence[Node], stream: Stream) -> tuple[list[Node], Run | None]:
         """New nodes for the outputs, before they have memory, and the run to `finish`; None if it has been left to the
         stream."""
-        stream = caller_stream()
         views = self._views(inputs)
         if self._plan.work >= stream.work_at_once or not is_idle(stream) or not arrived(views):
             return self.run_later(inputs, stream), None
@@ -79,6 +90,8 @@ class Prepared:
         return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
 
     def _views(self, inputs: Sequence[Node]) -> list[View]:
+        if self._all_given:
+            return list(map(_value_of, inputs))
         return [
             inputs[source].value if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources

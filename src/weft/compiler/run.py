@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from weft.compiler.plan import Output, Plan
+from weft.compiler.plan import Block, Output, Plan
 from weft.dtypes import Dtype
 from weft.errors import EvaluationError
 from weft.graph.node import Node, Shape, leaf
@@ -14,7 +14,7 @@ from weft.runtime import recording
 from weft.runtime.devices import Stream
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View, size_class
-from weft.runtime.steps import FIRST, Table
+from weft.runtime.steps import DONE, FIRST, Table
 from weft.runtime.streams import Event, under_way
 from weft.runtime.transfers import address_on, has_copies
 
@@ -24,65 +24,40 @@ _NOWHERE = Buffer(host, 1)
 _NONE: Mapping[int, Buffer] = {}
 
 
-class Memory(NamedTuple):
-    """Where a run has its outputs and temporaries, and the table that says so to the engine."""
+def fill(
+    plan: Plan,
+    table: Table,
+    inputs: Sequence[View],
+    blocks: Sequence[Block],
+    wait: bool = True,
+    donated: Mapping[int, Buffer] = _NONE,
+) -> list[Buffer] | None:
+    """Write addresses into the table of a run: of ``inputs``, once they are there, and of memory for ``blocks``.
 
-    buffers: Sequence[Buffer]
-    arena: Buffer | None
-    table: Table
-
-
-def fill_inputs(plan: Plan, table: Table, inputs: Sequence[View]) -> None:
-    """Wait for the inputs of a plan and write their addresses into the table of a run."""
+    Returns that memory, some of which may be ``donated``, by slot.
+    None if an input is not there yet, and it is not to ``wait`` for that.
+    """
     values, engine = table.values, plan.engine
     slot = FIRST
-    for number, view in enumerate(inputs):
+    for view in inputs:
         event = view.event  # another thread may settle it
         if event is not None:
+            if not (wait or event.done):
+                return None
             event.wait()
-        here = view.buffer.engine is engine
-        values[slot] = view.address if here else address_on(engine, view, plan.spans[number])
+        if view.buffer.engine is engine:
+            values[slot] = view.address
+        else:
+            values[slot] = address_on(engine, view, plan.spans[slot - FIRST])
         slot += 1
-
-
-def take_memory(plan: Plan, table: Table, constants: Sequence[int], donated: Mapping[int, Buffer] = _NONE) -> Memory:
-    """Memory for the outputs and temporaries of a plan, some of it ``donated``, written into the table of a run behind
-    its inputs, and its constants behind that."""
-    values, engine = table.values, plan.engine
-    slot = FIRST + plan.layout.inputs
     buffers = []
-    for number, (size, block) in enumerate(plan.blocks):
-        buffer = donated.get(number) if donated else None
+    for slot, size, block in blocks:
+        buffer = donated.get(slot) if donated else None
         if buffer is None:
             buffer = Buffer(engine, size, block)
         buffers.append(buffer)
         values[slot] = buffer.address
-        slot += 1
-    arena = None
-    if plan.arena:
-        arena = Buffer(engine, plan.arena)
-        values[slot] = arena.address
-    for constant in constants:
-        slot += 1
-        values[slot] = constant
-    return Memory(buffers, arena, table)
-
-
-def views_of(plan: Plan, inputs: Sequence[View], buffers: Sequence[Buffer]) -> list[View]:
-    """The outputs of a plan."""
-    return [
-        view_of_input(inputs[output.number], output)
-        if output.from_input
-        else View(buffers[output.number], output.offset, output.strides)
-        for output in plan.outputs
-    ]
-
-
-def view_of_input(source: View, output: Output) -> View:
-    """An output that shows an input in another way."""
-    view = View(source.buffer, source.offset + output.offset, output.strides)
-    view.event = source.event
-    return view
+    return buffers
 
 
 def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
@@ -97,14 +72,44 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
             raise EvaluationError(CANCELLED)
 
 
-def run_now(plan: Plan, inputs: Sequence[View], constants: Sequence[int], stream: Stream | None = None) -> list[View]:
-    """The outputs of a plan, computed on this thread for ``stream`` (None: that of the thread)."""
-    table = plan.take_table()
-    fill_inputs(plan, table, inputs)
-    memory = take_memory(plan, table, constants)
+def views_of(plan: Plan, inputs: Sequence[View], buffers: Sequence[Buffer]) -> list[View]:
+    """The outputs of a plan."""
+    views = []
+    for output in plan.outputs:
+        if output.from_input:
+            views.append(view_of_input(inputs[output.number], output))
+        else:
+            views.append(View(buffers[output.number], output.offset, output.strides))
+    return views
+
+
+def view_of_input(source: View, output: Output) -> View:
+    """An output that shows an input in another way."""
+    view = View(source.buffer, source.offset + output.offset, output.strides)
+    view.event = source.event
+    return view
+
+
+def run_now(
+    plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None = None, wait: bool = True
+) -> list[View] | None:
+    """The outputs of a plan, computed on this thread for ``stream`` (None: that of the thread).
+
+    ``table`` holds the constants. None if an input is not there yet, and it is not to ``wait`` for that.
+    """
+    table.values[DONE] = 0
+    buffers = fill(plan, table, inputs, plan.blocks, wait)
+    if buffers is None:
+        return None
     execute(plan, table, stream)
-    plan.tables.append(table)
-    return views_of(plan, inputs, memory.buffers)
+    return views_of(plan, inputs, buffers)
+
+
+class Memory(NamedTuple):
+    """The buffers of a run's outputs and temporaries, and the table that says so to the engine."""
+
+    buffers: Sequence[Buffer]
+    table: Table
 
 
 class Run:
@@ -146,7 +151,10 @@ class Run:
     def _taken(self, ended: Collection[int]) -> Memory:
         plan = self._plan
         donated = _donated(plan, self._inputs, ended) if ended else _NONE
-        return take_memory(plan, plan.new_table(), self._constants, donated)
+        table = plan.new_table(self._constants)
+        buffers = fill(plan, table, (), plan.blocks, donated=donated)
+        assert buffers is not None
+        return Memory(buffers, table)
 
     def place(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
@@ -173,7 +181,7 @@ class Run:
         if self._memory is not None and self._memory.table.stopped:
             raise EvaluationError(CANCELLED)  # before it waits for what need not be computed any more
         table = self._placed().table
-        fill_inputs(self._plan, table, self._inputs)
+        fill(self._plan, table, self._inputs, ())
         execute(self._plan, table)
 
     def queue(self, stream: Stream) -> Event:
@@ -238,12 +246,12 @@ class Run:
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:
-    """The buffers of ended inputs by the output that takes them."""
+    """The buffers of ended inputs by the slot of the output that takes them."""
     taken = {}
     for number, output in plan.donations:
         size = plan.sizes[output]
         if number in ended and _fits(plan, inputs[number], size):
-            taken[output] = buffer = inputs[number].buffer
+            taken[plan.blocks[output][0]] = buffer = inputs[number].buffer
             buffer.size = size
     return taken
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.kernel import Kernel, Launch
-from weft.runtime.devices import Device
-from weft.runtime.engine import Engine, engine_of
+from weft.runtime.engine import Engine
 
 
 class Schedule(ABC):
@@ -85,14 +84,7 @@ class Target(ABC):
         """The code of a kernel, in the form in which the engine of this target seals it into steps."""
 
 
-_targets: dict[Engine, Target] = {}
-
-
-def register_target(engine: Engine, target: Target) -> None:
-    """Generate code for ``target`` where work runs on ``engine``."""
-    _targets[engine] = target
-
-
-def target_of(device: Device) -> Target:
-    """The target of a device that is there."""
-    return _targets[engine_of(device)]
+def target_of(engine: Engine) -> Target:
+    """What code is generated for where work runs on an engine."""
+    target: Target = engine.target
+    return target

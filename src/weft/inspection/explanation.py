@@ -247,7 +247,7 @@ def explain(
     for stream, wanted in _streams_of(outputs, values):
         program = Program()
         program.add(wanted, lambda node: values[node].strides if node in values else strides_of_value(node))
-        plan = plan_of(program, [program.position(node) for node in wanted], stream.device)
+        plan = plan_of(program, [program.position(node) for node in wanted], stream.engine)
         views = [values[node] if node in values else _value(node) for node in program.inputs]
         results = _run(plan, views, program, stream)
         values.update({node: view for node, view in zip(wanted, results, strict=True) if node not in values})
@@ -274,7 +274,9 @@ def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple
 
 def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) -> list[View]:
     if plan.work < LONG_WORK:
-        return run_now(plan, views, program.constants, stream)
+        found = run_now(plan, plan.new_table(program.constants), views, stream)
+        assert found is not None
+        return found
     run = Run(plan, views, program.constants)
     run.queue(stream).wait()  # so that an interrupt ends it
     return run.results()

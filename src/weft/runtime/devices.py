@@ -73,6 +73,9 @@ _engines: dict[Device, Any] = {}
 def register_engine(engine: Any) -> None:
     """Make a device available: ``engine``, which names it, runs its work."""
     _engines[engine.device] = engine
+    for stream in _local.defaults.values():  # that of the CPU is there before its engine is
+        if stream.device == engine.device:
+            stream.engine = engine
 
 
 def forget_engine(engine: Any) -> None:
@@ -81,8 +84,8 @@ def forget_engine(engine: Any) -> None:
 
 
 def engine_at(device: Device) -> Any:
-    """The engine of a device that is there; see `weft.runtime.engine`."""
-    return _engines[device]
+    """The engine of a device, None if it is not there."""
+    return _engines.get(device)
 
 
 _stream_indices = count()
@@ -99,13 +102,13 @@ class Stream:
     Stream(Device(cpu, 0), 0)
     """
 
-    __slots__ = ("__weakref__", "device", "index", "work_at_once", "worker")
+    __slots__ = ("__weakref__", "device", "engine", "index", "work_at_once", "worker")
 
     def __init__(self, device: Device, work_at_once: int = 1 << 18) -> None:
         """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
-        device = as_device(device)
-        # Equal devices are one object here: whether two streams are on one device is asked in every call.
-        self.device = _engines[device].device if device in _engines else device
+        self.device = as_device(device)
+        self.engine: Any = engine_at(self.device)
+        """What runs its work; see `weft.runtime.engine`."""
         self.index = next(_stream_indices)
         self.work_at_once = work_at_once
         self.worker: Any = None

@@ -33,6 +33,8 @@ class Engine(ABC):
     def __init__(self, device: Device, memory: Allocator) -> None:
         self.device = device
         self.memory = memory
+        self.target: Any = None
+        """What code is generated for; the compiler sets it."""
 
     @abstractmethod
     def info(self) -> dict[str, str | int]:

@@ -56,7 +56,8 @@ class Executor:
 
 
 _lock = fork_safe_lock()
-_current: Executor | None = None
+current: Executor | None = None
+"""The one that is there, if any; see `executor`."""
 # A worker that ends still leaves its mutex after the pool was told that it is gone: the memory of pools is kept.
 _retired: list[Executor] = []
 _functions: Functions | None = None
@@ -65,38 +66,38 @@ _threads: int | None = None
 
 def executor(functions: Functions) -> Executor:
     """The process's executor; ``functions`` provides the native code when it is needed first."""
-    global _current, _functions
-    if _current is None:
+    global current, _functions
+    if current is None:
         with _lock:
-            if _current is None:
+            if current is None:
                 _functions = functions
-                _current = Executor(functions(), _threads or thread_count_from_environment())
-    return _current
+                current = Executor(functions(), _threads or thread_count_from_environment())
+    return current
 
 
 def thread_count() -> int:
     """How many threads share the work of a kernel."""
-    return _current.threads if _current is not None else _threads or thread_count_from_environment()
+    return current.threads if current is not None else _threads or thread_count_from_environment()
 
 
 def set_thread_count(count: int) -> None:
     """Use ``count`` threads from now on. Results do not depend on it."""
-    global _current, _threads
+    global current, _threads
     if count < 1:
         raise ValueError(f"the number of threads must be 1 or more, not {count}")
     with _lock:
         _threads = count
-        if _current is not None and _functions is not None:
-            before, _current = _current, Executor(_functions(), count)
+        if current is not None and _functions is not None:
+            before, current = current, Executor(_functions(), count)
             before.stop()
             _retired.append(before)
 
 
 def _after_fork() -> None:
-    global _current
-    if _current is not None:
-        _retired.append(_current)
-    _current = None
+    global current
+    if current is not None:
+        _retired.append(current)
+    current = None
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,6 +9,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 
+from weft.runtime import executor as executors
 from weft.runtime.devices import CPU, register_engine
 from weft.runtime.engine import Engine, Step
 from weft.runtime.executor import Functions, executor
@@ -73,7 +74,7 @@ class HostEngine(Engine):
         return StepTable(steps)
 
     def run(self, steps: Sealed, table: Table) -> int:
-        native = executor(self.functions)
+        native = executors.current or executor(self.functions)
         table.values[POOL] = native.pool
         return native.run(table.address)
 

@@ -28,20 +28,18 @@ class Repeat:
     def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments are not what is expected."""
         inputs = self._inputs(arguments)
-        if inputs is None:
+        stream = current_stream()
+        if inputs is None or stream is None or stream.engine is not self._prepared.engine:
             return NotImplemented
         traced = self._traced
         traced.used = tick()
-        nodes = self._prepared.run(inputs)
+        nodes = self._prepared.run(inputs, stream)
         return wrap(nodes[0]) if traced.returns_an_array else traced.results(nodes)
 
     def _inputs(self, arrays: Sequence[Any]) -> list[Node] | None:
         """The nodes of arrays; None if these are not what is expected."""
         expected = self._expected
         if len(arrays) != len(expected) or is_tracing():
-            return None
-        stream = current_stream()
-        if stream is None or stream.device is not self._prepared.device:
             return None
         kind = Handle.concrete
         inputs = []
@@ -74,17 +72,18 @@ class StatefulRepeat(Repeat):
             return NotImplemented
         arrays = [*arguments, *state]
         inputs = self._inputs(arrays)
-        if inputs is None:
+        stream = current_stream()
+        if inputs is None or stream is None or stream.engine is not self._prepared.engine:
             return NotImplemented
         traced = self._traced
         traced.used = tick()
         prepared = self._prepared
         if not isinstance(prepared, Prepared) or not prepared.can_replace:
-            nodes = prepared.run(inputs)
+            nodes = prepared.run(inputs, stream)
             self._write(state, nodes[traced.count :])
             return traced.results(nodes)
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
-        nodes, run = prepared.begin(inputs)
+        nodes, run = prepared.begin(inputs, stream)
         self._write(state, nodes[traced.count :])
         if run is not None:
             prepared.finish(run, self._ended(arrays, inputs, len(arguments)))

@@ -14,7 +14,8 @@ from weft.graph.extents import Extent, shown_extent
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.tracing import is_tracing, no_value, traced_placeholder
 from weft.inspection.explanation import Explanation, explain
-from weft.runtime.devices import Device, current_stream, set_current_stream
+from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.engine import Engine
 from weft.transforms.calls import Call
 from weft.transforms.containers import Update
 from weft.transforms.replay import Recording
@@ -91,7 +92,8 @@ class Traced:
         if is_tracing() or not self.cacheable or self._any_traced(inputs):
             nodes = self._replayed(inputs)
         else:
-            nodes = self._prepared_for(inputs).run(inputs)
+            stream = caller_stream()
+            nodes = self._prepared_for(inputs, stream.engine).run(inputs, stream)
         results = self.results(nodes) if not self._extents else self._results_with_extents(nodes, inputs)
         return results, nodes[self.count :]
 
@@ -115,7 +117,7 @@ class Traced:
         inputs = [array.node for array in arrays]
         if self._extents or not self.cacheable or any(node.value is None for node in inputs):
             return None
-        return self._prepared.get((caller_stream().device, *_layouts(inputs)))
+        return self._prepared.get((caller_stream().engine, *_layouts(inputs)))
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
@@ -136,22 +138,21 @@ class Traced:
                 f"not fit {called}: {error}\n{_FIXED_SHAPE}"
             ) from error
 
-    def _prepared_for(self, inputs: list[Node]) -> Runnable:
+    def _prepared_for(self, inputs: list[Node], engine: Engine) -> Runnable:
         start([node for node in inputs if node.value is None])
-        device = caller_stream().device
-        key = (device, *_layouts(inputs))
+        key = (engine, *_layouts(inputs))
         prepared = self._prepared.get(key)
         if prepared is None:
             if len(self._prepared) >= TRACE_LIMIT:
                 oldest, *_ = self._prepared
                 self._prepared.pop(oldest, None)
-            prepared = self._prepared[key] = self._prepare(inputs, device)
+            prepared = self._prepared[key] = self._prepare(inputs, engine)
         return prepared
 
-    def _prepare(self, inputs: Sequence[Node], device: Device) -> Runnable:
+    def _prepare(self, inputs: Sequence[Node], engine: Engine) -> Runnable:
         placeholders, outputs = self._graph(inputs)
         prepare = PreparedParts if self._own_streams else Prepared
-        return prepare(placeholders, outputs, [node.value.strides for node in inputs], device)  # type: ignore[union-attr]
+        return prepare(placeholders, outputs, [node.value.strides for node in inputs], engine)  # type: ignore[union-attr]
 
     def _graph(self, inputs: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
         """The graph for inputs of these shapes, from placeholders to outputs."""
