@@ -11,7 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.behaviour.gates import Gate, is_there
-from weft.compiler import prepared, run
+from weft.compiler import run
 
 
 def like_the_first() -> mx.array:
@@ -117,7 +117,7 @@ def test_threads_that_make_the_same_call(monkeypatch: pytest.MonkeyPatch) -> Non
     def work(number: int) -> None:
         results[number] = [compiled(inputs[number]) for _ in range(5)]
 
-    monkeypatch.setattr(prepared, "execute", execute)
+    monkeypatch.setattr(run, "execute", execute)
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()

@@ -1,0 +1,89 @@
+"""Checks a plan against what its steps read and write: with ``WEFT_CHECKS=1``, for each plan that is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft.compiler.donation import Step, may_share
+from weft.graph.node import Node
+
+Slots = Mapping[object, tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Who wrote last to which bytes of the memory for temporaries, while steps are walked over in order."""
+
+    owners: list[tuple[int, int, Node]] = field(default_factory=list)
+
+    def write(self, low: int, high: int, node: Node) -> None:
+        self.owners = [
+            (start, end, owner)
+            for start, end, owner in self.owners
+            if owner is not node and (end <= low or high <= start)
+        ]
+        self.owners.append((low, high, node))
+
+    def holds(self, node: Node) -> bool:
+        return any(owner is node for _, _, owner in self.owners)
+
+
+def check_memory(steps: Sequence[Step], slots: Slots, arena: int, size: int, inputs: Mapping[Node, int]) -> None:
+    """Raise unless everything is read after it was written and before its memory is written again.
+
+    ``arena`` is the slot of the memory for temporaries, of ``size`` bytes.
+    """
+    left: dict[Node, int] = {}
+    for _, written, *_ in steps:
+        for node in written:
+            left[node] = left.get(node, 0) + 1
+    memory = _Memory()
+    for number, (read, written, *_) in enumerate(steps):
+        for node in read - inputs.keys() - written:
+            if left.get(node, 1):
+                raise AssertionError(f"step {number} reads {node} before it is written")
+            if slots[node][0] == arena and not memory.holds(node):
+                raise AssertionError(f"step {number} reads {node}, whose memory another step has overwritten")
+        for node in written:
+            left[node] -= 1
+            slot, low = slots[node]
+            if slot != arena:
+                continue
+            high = low + node.size * node.dtype.size
+            if high > size:
+                raise AssertionError(f"step {number} writes {node} beyond the {size} bytes for temporaries")
+            for other in (read | written) - {node}:
+                if _overlap(slots[other], other, slot, low, high):
+                    raise AssertionError(f"step {number} writes {node} where it reads or writes {other}")
+            memory.write(low, high, node)
+
+
+def _overlap(place: tuple[int, int], node: Node, slot: int, low: int, high: int) -> bool:
+    start = place[1]
+    return place[0] == slot and start < high and low < start + node.size * node.dtype.size
+
+
+def check_donations(
+    steps: Sequence[Step],
+    donations: Sequence[tuple[int, int]],
+    inputs: Mapping[Node, int],
+    shown: set[int],
+    buffers: Mapping[Node, int],
+) -> None:
+    """Raise unless each donated input has been read when the buffer that takes its memory is written.
+
+    ``shown`` are the inputs that outputs show.
+    """
+    given, taken = [number for number, _ in donations], [number for _, number in donations]
+    if len(set(given)) != len(given) or len(set(taken)) != len(taken) or shown.intersection(given):
+        raise AssertionError(f"the donations {donations} use memory twice, or that of a result")
+    node_of_input = {number: node for node, number in inputs.items()}
+    node_of_buffer = {number: node for node, number in buffers.items()}
+    for number, output in donations:
+        source, target = node_of_input[number], node_of_buffer[output]
+        first = min(step for step, (_, written, *_) in enumerate(steps) if target in written)
+        for step, (read, _, launch, schedule) in enumerate(steps):
+            late = step > first or (step == first and not may_share(launch, schedule, source, target))
+            if source in read and late:
+                raise AssertionError(f"step {step} reads input {number}, whose memory {target} has taken")
