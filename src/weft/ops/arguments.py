@@ -15,8 +15,9 @@ from weft.graph.dims import Dim, joint_extent
 from weft.graph.location import user_location
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.ops.convert import as_array, python_scalar
+from weft.ops.entrance import call_on
 from weft.primitives.base import Elementwise
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream, current_stream
+from weft.runtime.devices import StreamOrDevice, current_stream
 
 Array = Any  # a handle; the concrete class lives above this layer
 Widen = Callable[[Dtype], Dtype]
@@ -97,11 +98,11 @@ def _unfit(name: str, argument: str, value: Any, error: Exception) -> Exception:
     return ValueError(f"[{name}] {argument}: {error}.")
 
 
-def to_dtype(x: Array, dtype: Dtype, stream: Stream | None = None) -> Array:
+def to_dtype(x: Array, dtype: Dtype) -> Array:
     """``x`` converted to ``dtype``, or itself if it has it."""
     if x.node.dtype is dtype:
         return x
-    return p.cast(x, dtype=dtype, stream=stream)
+    return p.cast(x, dtype=dtype)
 
 
 def fresh(x: Array) -> Array:
@@ -112,16 +113,17 @@ def fresh(x: Array) -> Array:
 def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """An elementwise primitive of one array, in the dtype that ``widen`` makes of its dtype."""
     x = a if isinstance(a, Handle) else array_of(primitive.name, "a", a)
-    place = current_stream() if stream is None else as_stream(stream)
+    if stream is not None:
+        return call_on(stream, unary, primitive, x, None, widen)
     node = x.node
     dtype = node.dtype
     if dtype.is_floating and primitive.result is None:
-        return wrap(Node(primitive, (node,), (), node.shape, dtype, place))
+        return wrap(Node(primitive, (node,), (), node.shape, dtype, current_stream()))
     if widen is not None:
         wide = widen(dtype)
         if wide is not dtype:
-            x = p.cast(x, dtype=wide, stream=place)
-    return primitive(x, stream=place)
+            x = p.cast(x, dtype=wide)
+    return primitive(x)
 
 
 def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
@@ -130,6 +132,8 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
     Two arrays of one floating dtype and one shape, or one and a number, take the short way: every primitive
     that comes here accepts them as they are.
     """
+    if stream is not None:
+        return call_on(stream, binary, primitive, a, b, None, widen)
     try:
         if isinstance(a, Handle):
             x = a.node
@@ -154,33 +158,32 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
     except OverflowError:
         short = False  # a number beyond all of the dtype: the other way says so
     if not short:
-        return general_binary(primitive, a, b, stream, widen)
+        return general_binary(primitive, a, b, None, widen)
     result: Any = primitive.result
-    place = current_stream() if stream is None else as_stream(stream)
-    return wrap(Node(primitive, (x, y), (), shape, dtype if result is None else result, place))
+    return wrap(Node(primitive, (x, y), (), shape, dtype if result is None else result, current_stream()))
 
 
 def general_binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """`binary` without the short way: for any dtypes and shapes, and for primitives that refuse floating dtypes."""
-    place = current_stream() if stream is None else as_stream(stream)
+    if stream is not None:
+        return call_on(stream, general_binary, primitive, a, b, None, widen)
     if isinstance(a, Handle) and isinstance(b, Handle) and a.node.dtype is b.node.dtype and widen is None:
         x, y = a, b
     else:
-        x, y = promoted(primitive.name, (a, b), place, widen)
+        x, y = promoted(primitive.name, (a, b), widen)
     left, right = x.node.shape, y.node.shape
     if left != right:
         shape = _joint_shape(primitive.name, (left, right), left, right)
         if left != shape and not p.is_constant(x.node):
-            x = broadcast(x, shape, place)
+            x = broadcast(x, shape)
         if right != shape and not p.is_constant(y.node):
-            y = broadcast(y, shape, place)
-    return primitive(x, y, stream=place)
+            y = broadcast(y, shape)
+    return primitive(x, y)
 
 
 def promoted(
     name: str,
     values: Sequence[Any],
-    stream: Stream | None,
     widen: Widen | None = None,
     words: Sequence[str] = ("a", "b"),
 ) -> list[Array]:
@@ -208,9 +211,7 @@ def promoted(
     assert dtype is not None
     if widen is not None:
         dtype = widen(dtype)
-    return [
-        to_dtype(one, dtype, stream) if isinstance(one, Handle) else wrap(_new_constant(one, dtype)) for one in found
-    ]
+    return [to_dtype(one, dtype) if isinstance(one, Handle) else wrap(_new_constant(one, dtype)) for one in found]
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -240,34 +241,34 @@ def _joint_shape(name: str, shapes: Sequence[Shape], left: Shape, right: Shape) 
     return (*left[:offset], *joint)
 
 
-def broadcast(x: Array, shape: Shape, stream: Stream | None = None) -> Array:
+def broadcast(x: Array, shape: Shape) -> Array:
     """``x`` repeated to ``shape``, which it must broadcast to."""
     node = x.node
     if node.shape == shape:
         return x
-    place = stream or current_stream()
+    stream = current_stream()
     missing = len(shape) - len(node.shape)
     if missing:
         new_axes = tuple(range(missing))
-        node = Node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, place)
+        node = Node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, stream)
     if node.shape != shape:
-        node = Node(p.broadcast, (node,), (shape,), shape, node.dtype, place)
+        node = Node(p.broadcast, (node,), (shape,), shape, node.dtype, stream)
     return wrap(node)
 
 
-def broadcast_anew(x: Array, shape: Shape, stream: Stream | None = None) -> Array:
+def broadcast_anew(x: Array, shape: Shape) -> Array:
     """`broadcast` for results: always a node of its own. Which nodes a function makes must not depend on extents, or
     its gradient would be summed up in another order where they are other ones."""
     missing = len(shape) - x.node.ndim
     if missing:
-        x = p.expand(x, axes=tuple(range(missing)), stream=stream)
-    return p.broadcast(x, shape=shape, stream=stream)
+        x = p.expand(x, axes=tuple(range(missing)))
+    return p.broadcast(x, shape=shape)
 
 
-def broadcast_all(name: str, arrays: Sequence[Array], stream: Stream | None = None) -> list[Array]:
+def broadcast_all(name: str, arrays: Sequence[Array]) -> list[Array]:
     """All arrays in their common shape. Constants stay 0-d: elementwise primitives repeat them by themselves."""
     shape = broadcasted_shape(name, [x.node.shape for x in arrays])
-    return [x if p.is_constant(x.node) else broadcast(x, shape, stream) for x in arrays]
+    return [x if p.is_constant(x.node) else broadcast(x, shape) for x in arrays]
 
 
 def axis_of(name: str, axis: Any, ndim: int) -> int:

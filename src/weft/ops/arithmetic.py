@@ -24,8 +24,9 @@ from weft.ops.arguments import (
     to_dtype,
     unary,
 )
+from weft.ops.entrance import on_stream
 from weft.primitives.base import Elementwise
-from weft.runtime.devices import StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
     "add",
@@ -72,8 +73,9 @@ def subtract(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.subtract(mx.array([1, 2]), mx.array([3, 1]))
     array([-2, 1], dtype=int32)
     """
-    result = _of_booleans(p.not_equal, "subtract", a, b, stream)
-    return binary(p.subtract, a, b, stream) if result is None else result
+    if _are_boolean(a, b):
+        return _of_booleans(p.not_equal, "subtract", a, b, stream)
+    return binary(p.subtract, a, b, stream)
 
 
 def multiply(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -100,8 +102,9 @@ def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.floor_divide(mx.array([7, -7]), 2)
     array([3, -4], dtype=int32)
     """
-    result = _of_booleans(p.floor_divide, "floor_divide", a, b, stream, through=dtypes.uint8)
-    return binary(p.floor_divide, a, b, stream) if result is None else result
+    if _are_boolean(a, b):
+        return _of_booleans(p.floor_divide, "floor_divide", a, b, stream, through=dtypes.uint8)
+    return binary(p.floor_divide, a, b, stream)
 
 
 def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -110,17 +113,22 @@ def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.remainder(mx.array([7, -7]), 4)
     array([3, 1], dtype=int32)
     """
-    result = _of_booleans(p.remainder, "remainder", a, b, stream, through=dtypes.uint8)
-    return binary(p.remainder, a, b, stream) if result is None else result
+    if _are_boolean(a, b):
+        return _of_booleans(p.remainder, "remainder", a, b, stream, through=dtypes.uint8)
+    return binary(p.remainder, a, b, stream)
 
 
+@on_stream
 def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
     """`floor_divide` and `remainder` in one.
 
     >>> mx.divmod(mx.array([7, -7]), 4)
     [array([1, -2], dtype=int32), array([3, 1], dtype=int32)]
     """
-    return [floor_divide(a, b, stream), remainder(a, b, stream)]
+    x, y = broadcast_all("divmod", promoted("divmod", (a, b)))
+    if x.node.dtype.is_complex:
+        raise TypeError("[divmod] does not support complex64.")
+    return [floor_divide(x, y), remainder(x, y)]
 
 
 def power(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
@@ -134,25 +142,30 @@ def power(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
         dtype = a.node.dtype
         if dtype.is_inexact or (dtype.is_integer and type(b) is not float):
             return unary(p.square, a, stream)
-    result = _of_booleans(p.power, "power", a, b, stream, through=dtypes.uint8)
-    return binary(p.power, a, b, stream) if result is None else result
+    if _are_boolean(a, b):
+        return _of_booleans(p.power, "power", a, b, stream, through=dtypes.uint8)
+    return binary(p.power, a, b, stream)
 
 
 pow = power
 
 
+def _are_boolean(*operands: Any) -> bool:
+    for operand in operands:
+        if not (operand.node.dtype.is_bool if isinstance(operand, Handle) else isinstance(operand, bool)):
+            return False
+    return True
+
+
+@on_stream
 def _of_booleans(
     primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice, through: Dtype | None = None
-) -> Array | None:
-    """The result if both operands are boolean, computed in the dtype ``through``; else None."""
-    for operand in (a, b):
-        if not (operand.node.dtype.is_bool if isinstance(operand, Handle) else isinstance(operand, bool)):
-            return None
-    place = as_stream(stream)
-    x, y = promoted(name, (a, b), place)
+) -> Array:
+    """The result of boolean operands, computed in the dtype ``through``."""
+    x, y = promoted(name, (a, b))
     if through is not None:
-        x, y = to_dtype(x, through, place), to_dtype(y, through, place)
-    return to_dtype(primitive(*broadcast_all(name, (x, y), place), stream=place), dtypes.bool_, place)
+        x, y = to_dtype(x, through), to_dtype(y, through)
+    return to_dtype(primitive(*broadcast_all(name, (x, y))), dtypes.bool_)
 
 
 def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
@@ -194,6 +207,7 @@ def arctan2(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 atan2 = arctan2
 
 
+@on_stream
 def clip(a: Array, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) -> Array:
     """Each element moved into the range from a_min to a_max; NaN stays.
 
@@ -207,12 +221,11 @@ def clip(a: Array, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) 
     """
     if a_min is None and a_max is None:
         raise ValueError("[clip] a_min and a_max are both None: give at least one limit.")
-    place = as_stream(stream)
     operands = [a, *[limit for limit in (a_min, a_max) if limit is not None]]
-    x, *limits = broadcast_all("clip", promoted("clip", operands, place, words=("a", "a limit", "a_max")), place)
+    x, *limits = broadcast_all("clip", promoted("clip", operands, words=("a", "a limit", "a_max")))
     if a_min is not None:
-        x = p.maximum(x, limits[0], stream=place)
-    return x if a_max is None else p.minimum(x, limits[-1], stream=place)
+        x = p.maximum(x, limits[0])
+    return x if a_max is None else p.minimum(x, limits[-1])
 
 
 def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -242,14 +255,15 @@ def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     return general_binary(p.bitwise_xor, a, b, stream)
 
 
+@on_stream
 def bitwise_invert(a: Any, stream: StreamOrDevice = None) -> Array:
     """The bits that are not set; of integers and booleans.
 
     >>> mx.bitwise_invert(mx.array([0, 5]))
     array([-1, -6], dtype=int32)
     """
-    (x,) = promoted("bitwise_invert", (a,), as_stream(stream))
-    return p.bitwise_invert(x, stream=as_stream(stream))
+    (x,) = promoted("bitwise_invert", (a,))
+    return p.bitwise_invert(x)
 
 
 def _shifted(dtype: Dtype) -> Dtype:

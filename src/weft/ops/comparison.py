@@ -31,8 +31,9 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.convert import python_scalar
+from weft.ops.entrance import call_on, on_stream
 from weft.primitives.base import Elementwise
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
     "allclose",
@@ -58,7 +59,9 @@ __all__ = [
 ]
 
 
-def _beside_the_dtype(relation: Callable[[int, int], bool], a: Any, b: Any, error: ValueError) -> Array:
+def _beside_the_dtype(
+    relation: Callable[[int, int], bool], a: Any, b: Any, stream: StreamOrDevice, error: ValueError
+) -> Array:
     """What a comparison gives that failed because the dtype of the array cannot hold the integer beside it.
 
     Such an integer is above (or below) all that the array may hold, so nothing has to be computed.
@@ -70,7 +73,7 @@ def _beside_the_dtype(relation: Callable[[int, int], bool], a: Any, b: Any, erro
     if not dtype.is_integer or dtype.lowest <= number <= dtype.highest:
         raise error
     outcome = relation(0, number) if x is a else relation(number, 0)
-    return p.full(x.node.shape, outcome, dtypes.bool_)
+    return call_on(stream, p.full, x.node.shape, outcome, dtypes.bool_)
 
 
 def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -86,7 +89,7 @@ def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     try:
         return binary(p.equal, a, b, stream)
     except ValueError as error:
-        return _beside_the_dtype(operator.eq, a, b, error)
+        return _beside_the_dtype(operator.eq, a, b, stream, error)
 
 
 def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -98,7 +101,7 @@ def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     try:
         return binary(p.not_equal, a, b, stream)
     except ValueError as error:
-        return _beside_the_dtype(operator.ne, a, b, error)
+        return _beside_the_dtype(operator.ne, a, b, stream, error)
 
 
 def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -110,7 +113,7 @@ def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     try:
         return binary(p.less, a, b, stream)
     except ValueError as error:
-        return _beside_the_dtype(operator.lt, a, b, error)
+        return _beside_the_dtype(operator.lt, a, b, stream, error)
 
 
 def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -122,7 +125,7 @@ def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     try:
         return binary(p.less_equal, a, b, stream)
     except ValueError as error:
-        return _beside_the_dtype(operator.le, a, b, error)
+        return _beside_the_dtype(operator.le, a, b, stream, error)
 
 
 def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -136,7 +139,7 @@ def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     try:
         return binary(p.greater, a, b, stream)
     except ValueError as error:
-        return _beside_the_dtype(operator.gt, a, b, error)
+        return _beside_the_dtype(operator.gt, a, b, stream, error)
 
 
 def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -148,52 +151,55 @@ def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     try:
         return binary(p.greater_equal, a, b, stream)
     except ValueError as error:
-        return _beside_the_dtype(operator.ge, a, b, error)
+        return _beside_the_dtype(operator.ge, a, b, stream, error)
 
 
-def _logical(primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice) -> Array:
-    place = as_stream(stream)
-    operands = [to_dtype(array_argument(name, one, word), dtypes.bool_, place) for word, one in (("a", a), ("b", b))]
-    return primitive(*broadcast_all(name, operands, place), stream=place)
+def _logical(primitive: Elementwise, name: str, a: Any, b: Any) -> Array:
+    operands = [to_dtype(array_argument(name, one, word), dtypes.bool_) for word, one in (("a", a), ("b", b))]
+    return primitive(*broadcast_all(name, operands))
 
 
+@on_stream
 def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where both are not zero.
 
     >>> mx.logical_and(mx.array([0, 1, 2]), mx.array([True, True, False]))
     array([False, True, False], dtype=bool)
     """
-    return _logical(p.logical_and, "logical_and", a, b, stream)
+    return _logical(p.logical_and, "logical_and", a, b)
 
 
+@on_stream
 def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where one or both are not zero.
 
     >>> mx.logical_or(mx.array([0, 1]), False)
     array([False, True], dtype=bool)
     """
-    return _logical(p.logical_or, "logical_or", a, b, stream)
+    return _logical(p.logical_or, "logical_or", a, b)
 
 
+@on_stream
 def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where exactly one is not zero.
 
     >>> mx.logical_xor(mx.array([0, 1]), True)
     array([True, False], dtype=bool)
     """
-    return _logical(p.not_equal, "logical_xor", a, b, stream)
+    return _logical(p.not_equal, "logical_xor", a, b)
 
 
+@on_stream
 def logical_not(a: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where an element is zero.
 
     >>> mx.logical_not(mx.array([0.0, 0.5]))
     array([True, False], dtype=bool)
     """
-    place = as_stream(stream)
-    return p.logical_not(to_dtype(array_argument("logical_not", a), dtypes.bool_, place), stream=place)
+    return p.logical_not(to_dtype(array_argument("logical_not", a), dtypes.bool_))
 
 
+@on_stream
 def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """x where the condition is not zero, else y.
 
@@ -202,67 +208,68 @@ def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -
     >>> mx.where(mx.array([True, False]), mx.array([1, 2]), 0.5)
     array([1, 0.5], dtype=float32)
     """
-    place = as_stream(stream)
-    chosen = to_dtype(array_argument("where", condition, "the condition"), dtypes.bool_, place)
-    values = promoted("where", (x, y), place, words=("x", "y"))
-    return p.select(*broadcast_all("where", (chosen, *values), place), stream=place)
+    chosen = to_dtype(array_argument("where", condition, "the condition"), dtypes.bool_)
+    values = promoted("where", (x, y), words=("x", "y"))
+    return p.select(*broadcast_all("where", (chosen, *values)))
 
 
-def _parts(x: Array, place: Stream | None) -> list[Array]:
+def _parts(x: Array) -> list[Array]:
     """The real numbers that an array of inexact dtype consists of."""
     if x.node.dtype.is_complex:
-        return [p.real(x, stream=place), p.imag(x, stream=place)]
+        return [p.real(x), p.imag(x)]
     return [x]
 
 
-def _has_special(name: str, a: Any, stream: StreamOrDevice, find: Any) -> Array:
-    """Where ``find(part, stream)`` holds for a part of the element; nowhere for integers."""
+def _has_special(name: str, a: Any, find: Any) -> Array:
+    """Where ``find(part)`` holds for a part of the element; nowhere for integers."""
     x = array_argument(name, a)
-    place = as_stream(stream)
     if not x.node.dtype.is_inexact:
         return p.full(x.node.shape, False, dtypes.bool_)
-    found = [find(part, place) for part in _parts(x, place)]
-    return found[0] if len(found) == 1 else p.logical_or(*found, stream=place)
+    found = [find(part) for part in _parts(x)]
+    return found[0] if len(found) == 1 else p.logical_or(*found)
 
 
+@on_stream
 def isnan(a: Any, stream: StreamOrDevice = None) -> Array:
     """Where an element is NaN; of complex numbers, where a part is.
 
     >>> mx.isnan(mx.array([1.0, mx.nan, mx.inf]))
     array([False, True, False], dtype=bool)
     """
-    return _has_special("isnan", a, stream, lambda x, place: p.not_equal(x, x, stream=place))
+    return _has_special("isnan", a, lambda x: p.not_equal(x, x))
 
 
+@on_stream
 def isinf(a: Any, stream: StreamOrDevice = None) -> Array:
     """Where an element is infinite; of complex numbers, where a part is.
 
     >>> mx.isinf(mx.array([1.0, mx.nan, -mx.inf]))
     array([False, False, True], dtype=bool)
     """
-    return _has_special(
-        "isinf", a, stream, lambda x, place: p.equal(p.absolute(x, stream=place), math.inf, stream=place)
-    )
+    return _has_special("isinf", a, lambda x: p.equal(p.absolute(x), math.inf))
 
 
+@on_stream
 def isposinf(a: Any, stream: StreamOrDevice = None) -> Array:
     """Where an element is plus infinity; of complex numbers, where a part is.
 
     >>> mx.isposinf(mx.array([1.0, mx.inf, -mx.inf]))
     array([False, True, False], dtype=bool)
     """
-    return _has_special("isposinf", a, stream, lambda x, place: p.equal(x, math.inf, stream=place))
+    return _has_special("isposinf", a, lambda x: p.equal(x, math.inf))
 
 
+@on_stream
 def isneginf(a: Any, stream: StreamOrDevice = None) -> Array:
     """Where an element is minus infinity; of complex numbers, where a part is.
 
     >>> mx.isneginf(mx.array([1.0, mx.inf, -mx.inf]))
     array([False, False, True], dtype=bool)
     """
-    return _has_special("isneginf", a, stream, lambda x, place: p.equal(x, -math.inf, stream=place))
+    return _has_special("isneginf", a, lambda x: p.equal(x, -math.inf))
 
 
+@on_stream
 def isfinite(a: Any, stream: StreamOrDevice = None) -> Array:
     """Where an element is neither infinite nor NaN.
 
@@ -270,13 +277,13 @@ def isfinite(a: Any, stream: StreamOrDevice = None) -> Array:
     array([True, False, False], dtype=bool)
     """
     x = array_argument("isfinite", a)
-    place = as_stream(stream)
     if not x.node.dtype.is_inexact:
         return p.full(x.node.shape, True, dtypes.bool_)
-    found = [p.less(p.absolute(part, stream=place), math.inf, stream=place) for part in _parts(x, place)]
-    return found[0] if len(found) == 1 else p.logical_and(*found, stream=place)
+    found = [p.less(p.absolute(part), math.inf) for part in _parts(x)]
+    return found[0] if len(found) == 1 else p.logical_and(*found)
 
 
+@on_stream
 def isclose(
     a: Any,
     b: Any,
@@ -292,23 +299,27 @@ def isclose(
     >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.1]))
     array([True, False], dtype=bool)
     """
-    place = as_stream(stream)
-    x, y = promoted("isclose", (a, b), place, inexact)
-    shape = broadcasted_shape("isclose", (x.node.shape, y.node.shape))
-    x, y = broadcast(x, shape, place), broadcast(y, shape, place)
-    distance = p.absolute(p.subtract(x, y, stream=place), stream=place)
-    size = p.absolute(y, stream=place)
-    relative, absolute = [_real_number("isclose", *one, size, place) for one in (("rtol", rtol), ("atol", atol))]
-    allowed = p.add(p.multiply(size, relative, stream=place), absolute, stream=place)
-    near = p.less_equal(distance, allowed, stream=place)
+    return _isclose("isclose", a, b, rtol, atol, equal_nan)
+
+
+def _isclose(name: str, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: bool) -> Array:
+    x, y = promoted(name, (a, b), inexact)
+    shape = broadcasted_shape(name, (x.node.shape, y.node.shape))
+    x, y = broadcast(x, shape), broadcast(y, shape)
+    distance = p.absolute(p.subtract(x, y))
+    size = p.absolute(y)
+    relative, absolute = [_real_number(name, *one, size) for one in (("rtol", rtol), ("atol", atol))]
+    allowed = p.add(p.multiply(size, relative), absolute)
+    near = p.less_equal(distance, allowed)
     # Infinities: their distance is NaN or allowed is infinite, so only equality tells.
-    near = p.logical_and(near, p.less(size, math.inf, stream=place), stream=place)
-    close = p.logical_or(near, p.equal(x, y, stream=place), stream=place)
+    near = p.logical_and(near, p.less(size, math.inf))
+    close = p.logical_or(near, p.equal(x, y))
     if not equal_nan:
         return close
-    return p.logical_or(close, p.logical_and(isnan(x, place), isnan(y, place), stream=place), stream=place)
+    return p.logical_or(close, p.logical_and(isnan(x), isnan(y)))
 
 
+@on_stream
 def allclose(
     a: Any,
     b: Any,
@@ -324,26 +335,27 @@ def allclose(
     >>> mx.allclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.0]))
     array(True, dtype=bool)
     """
-    close = isclose(a, b, rtol, atol, equal_nan=equal_nan, stream=stream)
-    return p.all_(close, axes=tuple(range(close.node.ndim)), stream=as_stream(stream))
+    close = _isclose("allclose", a, b, rtol, atol, equal_nan)
+    return p.all_(close, axes=tuple(range(close.node.ndim)))
 
 
+@on_stream
 def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice = None) -> Array:
     """Whether two arrays have the same shape and equal elements; dtypes are promoted.
 
     >>> mx.array_equal(mx.array([1, 2]), mx.array([1.0, 2.0]))
     array(True, dtype=bool)
     """
-    place = as_stream(stream)
-    x, y = promoted("array_equal", (a, b), place)
+    x, y = promoted("array_equal", (a, b))
     if not equal_shapes(x.node.shape, y.node.shape):
         return p.full((), False, dtypes.bool_)
-    same = p.equal(x, y, stream=place)
+    same = p.equal(x, y)
     if equal_nan:
-        same = p.logical_or(same, p.logical_and(isnan(x, place), isnan(y, place), stream=place), stream=place)
-    return p.all_(same, axes=tuple(range(same.node.ndim)), stream=place)
+        same = p.logical_or(same, p.logical_and(isnan(x), isnan(y)))
+    return p.all_(same, axes=tuple(range(same.node.ndim)))
 
 
+@on_stream
 def nan_to_num(
     a: Any,
     nan: float = 0,
@@ -366,19 +378,18 @@ def nan_to_num(
         raise TypeError("[nan_to_num] does not support complex64: apply it to mx.real and mx.imag.")
     if not dtype.is_floating:
         return fresh(x)
-    place = as_stream(stream)
     limit = finfo(dtype).max
     replacements = (
-        (p.not_equal(x, x, stream=place), nan),
-        (p.equal(x, math.inf, stream=place), limit if posinf is None else posinf),
-        (p.equal(x, -math.inf, stream=place), -limit if neginf is None else neginf),
+        (p.not_equal(x, x), nan),
+        (p.equal(x, math.inf), limit if posinf is None else posinf),
+        (p.equal(x, -math.inf), -limit if neginf is None else neginf),
     )
-    for place_of, value in replacements:
-        x = p.select(place_of, _real_number("nan_to_num", "A replacement", value, x, place), x, stream=place)
+    for is_there, value in replacements:
+        x = p.select(is_there, _real_number("nan_to_num", "A replacement", value, x), x)
     return x
 
 
-def _real_number(name: str, argument: str, value: Any, like: Array, place: Stream | None) -> Any:
+def _real_number(name: str, argument: str, value: Any, like: Array) -> Any:
     """A number, or an array that is repeated to the shape of ``like`` and has its dtype."""
     if isinstance(value, Handle):
         shape = like.node.shape
@@ -387,5 +398,5 @@ def _real_number(name: str, argument: str, value: Any, like: Array, place: Strea
                 f"[{name}] {argument} must be a number; its shape {shape_text(value.node.shape)} is larger than that "
                 f"of the result, {shape_text(shape)}."
             )
-        return broadcast(to_dtype(value, like.node.dtype, place), shape, place)
+        return broadcast(to_dtype(value, like.node.dtype), shape)
     return real_number(name, argument, value)

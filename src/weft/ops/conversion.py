@@ -9,11 +9,13 @@ from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_argument, fresh
-from weft.runtime.devices import StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["astype", "can_cast", "contiguous", "result_type", "stop_gradient"]
 
 
+@on_stream
 def astype(a: Array, dtype: Dtype, /, *, stream: StreamOrDevice = None) -> Array:
     """The elements converted to ``dtype``.
 
@@ -25,18 +27,20 @@ def astype(a: Array, dtype: Dtype, /, *, stream: StreamOrDevice = None) -> Array
     """
     x = array_argument("astype", a)
     target = as_dtype(dtype)
-    return fresh(x) if x.node.dtype is target else p.cast(x, dtype=target, stream=as_stream(stream))
+    return fresh(x) if x.node.dtype is target else p.cast(x, dtype=target)
 
 
+@on_stream
 def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The same values, which count as constants when a function is differentiated.
 
     >>> mx.grad(lambda x: x * mx.stop_gradient(x))(mx.array(3.0))
     array(3, dtype=float32)
     """
-    return p.stop_gradient(array_argument("stop_gradient", a), stream=as_stream(stream))
+    return p.stop_gradient(array_argument("stop_gradient", a))
 
 
+@on_stream
 def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The same values. How they lie in memory is decided where they are evaluated, so that nothing is to be done.
 

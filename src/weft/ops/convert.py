@@ -15,7 +15,6 @@ from weft.graph.dims import Dim
 from weft.graph.extents import Extent
 from weft.graph.node import Handle, leaf, wrap
 from weft.runtime import interchange
-from weft.runtime.devices import Stream
 
 Array = Any  # a handle; the concrete class lives above this layer
 NumPyArray = np.ndarray[Any, Any]
@@ -25,7 +24,7 @@ __all__ = ["as_array", "from_numpy", "python_scalar"]
 _PYTHON_SCALARS = (bool, int, float, complex)
 
 
-def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = None) -> Array:
+def as_array(value: Any, dtype: Dtype | None = None) -> Array:
     """An array of ``value``: an array, a number, NumPy data, or nested lists and tuples of numbers.
 
     Numbers become constants of the graph; without ``dtype`` they are ``int32`` (``int64`` if they do not fit),
@@ -38,7 +37,7 @@ def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = 
     if isinstance(value, Handle):
         if dtype is None or value.node.dtype is dtype:
             return value
-        return p.cast(value, dtype=dtype, stream=stream)
+        return p.cast(value, dtype=dtype)
     if isinstance(value, _PYTHON_SCALARS):
         return _scalar_array(value, dtype)
     if isinstance(value, Extent):
@@ -48,7 +47,7 @@ def as_array(value: Any, dtype: Dtype | None = None, *, stream: Stream | None = 
     if isinstance(value, (np.ndarray, np.generic)):
         return from_numpy(np.asarray(value), dtype)
     if hasattr(value, "__mlx_array__"):
-        return as_array(value.__mlx_array__(), dtype, stream=stream)
+        return as_array(value.__mlx_array__(), dtype)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return from_numpy(np.asarray(value), dtype)
     raise TypeError(f"expected an array, a number, NumPy data or nested lists of numbers, got {shown(value)}")

@@ -27,7 +27,8 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.convert import python_scalar
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
     "arange",
@@ -48,11 +49,12 @@ __all__ = [
 ]
 
 
-def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None, stream: StreamOrDevice) -> Array:
+def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None) -> Array:
     extents = checked_extents(name, shape_of(name, shape))
-    return p.full(extents, value, dtypes.float32 if dtype is None else as_dtype(dtype), as_stream(stream))
+    return p.full(extents, value, dtypes.float32 if dtype is None else as_dtype(dtype))
 
 
+@on_stream
 def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
     """An array of zeros.
 
@@ -63,9 +65,10 @@ def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrD
     array([[0, 0, 0],
            [0, 0, 0]], dtype=float32)
     """
-    return _filled("zeros", shape, 0, dtype, stream)
+    return _filled("zeros", shape, 0, dtype)
 
 
+@on_stream
 def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
     """An array of ones.
 
@@ -75,18 +78,20 @@ def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
     >>> mx.ones(3, mx.int32)
     array([1, 1, 1], dtype=int32)
     """
-    return _filled("ones", shape, 1, dtype, stream)
+    return _filled("ones", shape, 1, dtype)
 
 
+@on_stream
 def empty(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
     """An array whose values are not to be relied on; here they are zeros.
 
     >>> mx.empty((2, 3)).shape
     (2, 3)
     """
-    return _filled("empty", shape, 0, dtype, stream)
+    return _filled("empty", shape, 0, dtype)
 
 
+@on_stream
 def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
     """An array of one value, or of an array that is broadcast to ``shape``.
 
@@ -102,58 +107,62 @@ def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrD
     array([[0.5, 0.5],
            [0.5, 0.5]], dtype=float32)
     """
-    return _full("full", checked_extents("full", shape_of("full", shape)), vals, dtype, as_stream(stream))
+    return _full("full", checked_extents("full", shape_of("full", shape)), vals, dtype)
 
 
-def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None, place: Stream | None) -> Array:
+def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None) -> Array:
     scalar = python_scalar(vals)
     target = None if dtype is None else as_dtype(dtype)
     if scalar is not None and not (isinstance(scalar, (float, complex)) and target and not target.is_inexact):
         x = array_of(name, "vals", scalar, target)
     else:
         x = array_argument(name, vals, "vals")
-        x = x if target is None else to_dtype(x, target, place)
+        x = x if target is None else to_dtype(x, target)
     if not x.node.shape:
         return p.fill(x, shape)
     if not same_extents(broadcasted_shape(name, (x.node.shape, shape)), shape):
         raise ValueError(
             f"[{name}] Values of shape {shape_text(x.node.shape)} do not broadcast to {shape_text(shape)}."
         )
-    return broadcast_anew(x, shape, place)
+    return broadcast_anew(x, shape)
 
 
-def _like(name: str, a: Any, value: complex, dtype: Dtype | None, stream: StreamOrDevice) -> Array:
+def _like(name: str, a: Any, value: complex, dtype: Dtype | None) -> Array:
     x = array_argument(name, a)
-    return p.full(x.node.shape, value, x.node.dtype if dtype is None else as_dtype(dtype), as_stream(stream))
+    return p.full(x.node.shape, value, x.node.dtype if dtype is None else as_dtype(dtype))
 
 
+@on_stream
 def zeros_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Zeros in the shape of ``a``, and in its dtype if no other is given.
 
     >>> mx.zeros_like(mx.array([1, 2]))
     array([0, 0], dtype=int32)
     """
-    return _like("zeros_like", a, 0, dtype, stream)
+    return _like("zeros_like", a, 0, dtype)
 
 
+@on_stream
 def ones_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Ones in the shape of ``a``, and in its dtype if no other is given.
 
     >>> mx.ones_like(mx.array([1, 2]), mx.float16)
     array([1, 1], dtype=float16)
     """
-    return _like("ones_like", a, 1, dtype, stream)
+    return _like("ones_like", a, 1, dtype)
 
 
+@on_stream
 def empty_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
     """An array in the shape of ``a`` whose values are not to be relied on; here they are zeros.
 
     >>> mx.empty_like(mx.array([1, 2])).dtype
     weft.core.int32
     """
-    return _like("empty_like", a, 0, dtype, stream)
+    return _like("empty_like", a, 0, dtype)
 
 
+@on_stream
 def full_like(a: Array, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
     """One value in the shape of ``a``, and in its dtype if no other is given.
 
@@ -161,9 +170,10 @@ def full_like(a: Array, vals: Any, dtype: Dtype | None = None, *, stream: Stream
     array([7, 7], dtype=int32)
     """
     x = array_argument("full_like", a)
-    return _full("full_like", x.node.shape, vals, x.node.dtype if dtype is None else dtype, as_stream(stream))
+    return _full("full_like", x.node.shape, vals, x.node.dtype if dtype is None else dtype)
 
 
+@on_stream
 def arange(
     start: float | None = None,
     stop: float | None = None,
@@ -194,7 +204,7 @@ def arange(
         dtype = _dtype_of_range(begin, end, by)
     elif as_dtype(dtype).is_bool:
         raise ValueError("[arange] A range of booleans has no meaning: use another dtype.")
-    return _progression(_count(begin, end, by), begin, by, dtype, as_stream(stream))
+    return _progression(_count(begin, end, by), begin, by, dtype)
 
 
 def _dtype_of_range(begin: float, end: float, by: float) -> Dtype:
@@ -222,19 +232,20 @@ def _ratio(distance: float, step: float) -> float:
         return math.inf
 
 
-def _progression(count: int, begin: float, by: float, dtype: Dtype, place: Stream | None) -> Array:
+def _progression(count: int, begin: float, by: float, dtype: Dtype) -> Array:
     """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers with a whole step."""
     whole = dtype.is_integer
     if whole:
         begin, by = (one if isinstance(one, int) else int(one) for one in (begin, by))
-    x = p.iota(shape=(count,), axis=0, dtype=dtype if whole else dtypes.float64, stream=place)
+    x = p.iota(shape=(count,), axis=0, dtype=dtype if whole else dtypes.float64)
     if by != 1:
-        x = p.multiply(x, by, stream=place)
+        x = p.multiply(x, by)
     if begin != 0:
-        x = p.add(x, begin, stream=place)
-    return to_dtype(x, dtype, place)
+        x = p.add(x, begin)
+    return to_dtype(x, dtype)
 
 
+@on_stream
 def linspace(
     start: float,
     stop: float,
@@ -257,15 +268,15 @@ def linspace(
     """
     begin, end = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
     num = count_of("linspace", "num", num)
-    place = as_stream(stream)
     steps = max(num - 1 if endpoint else num, 1)
-    index = p.iota(shape=(num,), axis=0, dtype=dtypes.float64, stream=place)
-    x = p.add(p.multiply(index, _ratio(end - begin, steps), stream=place), begin, stream=place)
+    index = p.iota(shape=(num,), axis=0, dtype=dtypes.float64)
+    x = p.add(p.multiply(index, _ratio(end - begin, steps)), begin)
     if endpoint and num > 1:
-        x = p.select(p.equal(index, num - 1, stream=place), end, x, stream=place)
-    return to_dtype(x, dtypes.float32 if dtype is None else as_dtype(dtype), place)
+        x = p.select(p.equal(index, num - 1), end, x)
+    return to_dtype(x, dtypes.float32 if dtype is None else as_dtype(dtype))
 
 
+@on_stream
 def meshgrid(
     *arrays: Array, sparse: bool | None = False, indexing: str | None = "xy", stream: StreamOrDevice = None
 ) -> tuple[Array, ...]:
@@ -283,7 +294,6 @@ def meshgrid(
            [1, 2]], dtype=int32)
     """
     one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
-    place = as_stream(stream)
     vectors = [array_argument("meshgrid", one, f"argument {n}") for n, one in enumerate(arrays, 1)]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:
@@ -291,54 +301,57 @@ def meshgrid(
     grids = []
     for x, own_axis in zip(vectors, order, strict=True):
         shape = tuple([x.node.size if axis == own_axis else 1 for axis in range(len(vectors))])
-        grids.append(p.reshape(x, shape=shape, stream=place))
+        grids.append(p.reshape(x, shape=shape))
     if sparse:
         return tuple(grids)
     shape = broadcasted_shape("meshgrid", [x.node.shape for x in grids])
-    return tuple([broadcast(x, shape, place) for x in grids])
+    return tuple([broadcast(x, shape) for x in grids])
 
 
-def _window(name: str, M: int, weights: tuple[float, ...], stream: StreamOrDevice) -> Array:
+def _window(name: str, M: int, weights: tuple[float, ...]) -> Array:
     """The sum of ``weights[k] * cos(2 pi k i / (M - 1))`` for i from 0 to M - 1."""
-    place = as_stream(stream)
     M = integer_of(name, "M", M)
     if M <= 1:
         return p.ones((max(M, 0),), dtypes.float32)
-    index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64, stream=place)
+    index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64)
     total = p.full((M,), weights[0], dtypes.float64)
     for k, weight in enumerate(weights[1:], 1):
-        wave = p.cos(p.multiply(index, 2 * math.pi * k / (M - 1), stream=place), stream=place)
-        total = p.add(total, p.multiply(wave, weight, stream=place), stream=place)
-    return p.cast(total, dtype=dtypes.float32, stream=place)
+        wave = p.cos(p.multiply(index, 2 * math.pi * k / (M - 1)))
+        total = p.add(total, p.multiply(wave, weight))
+    return p.cast(total, dtype=dtypes.float32)
 
 
+@on_stream
 def hanning(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Hann window of M points, 0.5 - 0.5 cos(2 pi i / (M - 1)).
 
     >>> mx.hanning(5)
     array([0, 0.5, 1, 0.5, 0], dtype=float32)
     """
-    return _window("hanning", M, (0.5, -0.5), stream)
+    return _window("hanning", M, (0.5, -0.5))
 
 
+@on_stream
 def hamming(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Hamming window of M points, 0.54 - 0.46 cos(2 pi i / (M - 1)).
 
     >>> mx.hamming(3)
     array([0.08, 1, 0.08], dtype=float32)
     """
-    return _window("hamming", M, (0.54, -0.46), stream)
+    return _window("hamming", M, (0.54, -0.46))
 
 
+@on_stream
 def blackman(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Blackman window of M points, 0.42 - 0.5 cos(2 pi i / (M - 1)) + 0.08 cos(4 pi i / (M - 1)).
 
     >>> mx.blackman(5).tolist()[2]
     1.0
     """
-    return _window("blackman", M, (0.42, -0.5, 0.08), stream)
+    return _window("blackman", M, (0.42, -0.5, 0.08))
 
 
+@on_stream
 def bartlett(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Bartlett (triangular) window of M points, 1 - abs(2 i / (M - 1) - 1).
 
@@ -348,7 +361,6 @@ def bartlett(M: int, *, stream: StreamOrDevice = None) -> Array:
     M = integer_of("bartlett", "M", M)
     if M <= 1:
         return p.ones((max(M, 0),), dtypes.float32)
-    place = as_stream(stream)
-    index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64, stream=place)
-    centred = p.subtract(p.multiply(index, 2 / (M - 1), stream=place), 1, stream=place)
-    return p.cast(p.subtract(1, p.absolute(centred, stream=place), stream=place), dtype=dtypes.float32, stream=place)
+    index = p.iota(shape=(M,), axis=0, dtype=dtypes.float64)
+    centred = p.subtract(p.multiply(index, 2 / (M - 1)), 1)
+    return p.cast(p.subtract(1, p.absolute(centred)), dtype=dtypes.float32)

@@ -17,23 +17,24 @@ from weft.ops.arguments import (
     integer_of,
     to_dtype,
 )
+from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["diag", "diagonal", "eye", "identity", "trace", "tri", "tril", "triu"]
 
 _FAR = 1 << 30
 
 
-def _rows_and_columns(rows: int, columns: int, offset: int, place: Stream | None) -> tuple[Array, Array]:
+def _rows_and_columns(rows: int, columns: int, offset: int) -> tuple[Array, Array]:
     """The row number plus ``offset``, and the column number, of each element of a matrix.
 
     An offset beyond all rows and columns is as good as any other such, and must not leave the dtype.
     """
     offset = smallest(largest(offset, -_FAR), _FAR)
-    row = p.iota(shape=(rows, columns), axis=0, dtype=dtypes.int32, stream=place)
-    column = p.iota(shape=(rows, columns), axis=1, dtype=dtypes.int32, stream=place)
-    return (p.add(row, offset, stream=place) if offset else row), column
+    row = p.iota(shape=(rows, columns), axis=0, dtype=dtypes.int32)
+    column = p.iota(shape=(rows, columns), axis=1, dtype=dtypes.int32)
+    return (p.add(row, offset) if offset else row), column
 
 
 def _matrix_shape(name: str, n: Any, m: Any) -> tuple[int, int]:
@@ -41,6 +42,7 @@ def _matrix_shape(name: str, n: Any, m: Any) -> tuple[int, int]:
     return rows, rows if m is None else count_of(name, "m", m)
 
 
+@on_stream
 def eye(
     n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None
 ) -> Array:
@@ -55,11 +57,11 @@ def eye(
     array([[0, 1, 0],
            [0, 0, 1]], dtype=float32)
     """
-    place = as_stream(stream)
-    row, column = _rows_and_columns(*_matrix_shape("eye", n, m), integer_of("eye", "k", k), place)
-    return to_dtype(p.equal(row, column, stream=place), dtypes.float32 if dtype is None else as_dtype(dtype), place)
+    row, column = _rows_and_columns(*_matrix_shape("eye", n, m), integer_of("eye", "k", k))
+    return to_dtype(p.equal(row, column), dtypes.float32 if dtype is None else as_dtype(dtype))
 
 
+@on_stream
 def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
     """The identity matrix of ``n`` rows.
 
@@ -67,9 +69,10 @@ def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
     array([[1, 0],
            [0, 1]], dtype=float32)
     """
-    return eye(n, dtype=dtype, stream=stream)
+    return eye(n, dtype=dtype)
 
 
+@on_stream
 def tri(
     n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = None, *, stream: StreamOrDevice = None
 ) -> Array:
@@ -86,23 +89,22 @@ def tri(
            [1, 1, 0],
            [1, 1, 1]], dtype=float32)
     """
-    place = as_stream(stream)
-    row, column = _rows_and_columns(*_matrix_shape("tri", n, m), integer_of("tri", "k", k), place)
-    below = p.greater_equal(row, column, stream=place)
-    return to_dtype(below, dtypes.float32 if dtype is None else as_dtype(dtype), place)
+    row, column = _rows_and_columns(*_matrix_shape("tri", n, m), integer_of("tri", "k", k))
+    below = p.greater_equal(row, column)
+    return to_dtype(below, dtypes.float32 if dtype is None else as_dtype(dtype))
 
 
-def _triangle(name: str, x: Any, k: int, lower: bool, stream: StreamOrDevice) -> Array:
+def _triangle(name: str, x: Any, k: int, lower: bool) -> Array:
     a = array_argument(name, x, "x")
     if a.node.ndim < 2:
         raise ValueError(f"[{name}] A triangle needs at least 2 dimensions; the array has {a.node.ndim}.")
-    place = as_stream(stream)
     rows, columns = a.node.shape[-2:]
-    row, column = _rows_and_columns(rows, columns, integer_of(name, "k", k), place)
-    kept = (p.greater_equal if lower else p.less_equal)(row, column, stream=place)
-    return p.select(broadcast(kept, a.node.shape, place), a, p.zeros_like(a), stream=place)
+    row, column = _rows_and_columns(rows, columns, integer_of(name, "k", k))
+    kept = (p.greater_equal if lower else p.less_equal)(row, column)
+    return p.select(broadcast(kept, a.node.shape), a, p.zeros_like(a))
 
 
+@on_stream
 def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The matrices in the last two axes with zeros above diagonal ``k``.
 
@@ -110,9 +112,10 @@ def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     array([[1, 0],
            [3, 4]], dtype=int32)
     """
-    return _triangle("tril", x, k, True, stream)
+    return _triangle("tril", x, k, True)
 
 
+@on_stream
 def triu(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The matrices in the last two axes with zeros below diagonal ``k``.
 
@@ -120,9 +123,10 @@ def triu(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     array([[1, 2],
            [0, 4]], dtype=int32)
     """
-    return _triangle("triu", x, k, False, stream)
+    return _triangle("triu", x, k, False)
 
 
+@on_stream
 def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: StreamOrDevice = None) -> Array:
     """The diagonals of the matrices in two axes; the diagonal is the last axis of the result.
 
@@ -137,10 +141,10 @@ def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: 
     array([2, 6], dtype=int32)
     """
     x = array_argument("diagonal", a)
-    return _diagonal("diagonal", x, offset, axis1, axis2, as_stream(stream))
+    return _diagonal("diagonal", x, offset, axis1, axis2)
 
 
-def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int, place: Stream | None) -> Array:
+def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int) -> Array:
     ndim = x.node.ndim
     if ndim < 2:
         raise ValueError(f"[{name}] A diagonal needs at least 2 dimensions; the array has {ndim}.")
@@ -148,19 +152,20 @@ def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int, place: S
     if rows == columns:
         raise ValueError(f"[{name}] axis1 and axis2 must be different axes; both are {rows}.")
     kept = [axis for axis in range(ndim) if axis not in (rows, columns)]
-    moved = p.transpose(x, axes=(*kept, rows, columns), stream=place)
+    moved = p.transpose(x, axes=(*kept, rows, columns))
     *outer, height, width = moved.node.shape
     offset = integer_of(name, "offset", offset)
     down, right = max(-offset, 0), max(offset, 0)
     length = largest(smallest(height - down, width - right), 0)
-    index = p.iota(shape=(length,), axis=0, dtype=dtypes.int32, stream=place)
+    index = p.iota(shape=(length,), axis=0, dtype=dtypes.int32)
     batch = len(outer)
-    places = [p.add(index, start, stream=place) if start else index for start in (down, right)]
-    found = p.gather(moved, *places, axes=(batch, batch + 1), slice_sizes=(*outer, 1, 1), stream=place)
-    flat = p.squeeze(found, axes=(batch + 1, batch + 2), stream=place)
-    return p.transpose(flat, axes=(*range(1, batch + 1), 0), stream=place) if batch else flat
+    places = [p.add(index, start) if start else index for start in (down, right)]
+    found = p.gather(moved, *places, axes=(batch, batch + 1), slice_sizes=(*outer, 1, 1))
+    flat = p.squeeze(found, axes=(batch + 1, batch + 2))
+    return p.transpose(flat, axes=(*range(1, batch + 1), 0)) if batch else flat
 
 
+@on_stream
 def trace(
     a: Array,
     /,
@@ -180,12 +185,12 @@ def trace(
     >>> mx.trace(mx.array([[1, 2], [3, 4]]))
     array(5, dtype=int32)
     """
-    place = as_stream(stream)
-    elements = _diagonal("trace", array_argument("trace", a), offset, axis1, axis2, place)
+    elements = _diagonal("trace", array_argument("trace", a), offset, axis1, axis2)
     total = whole_sum_dtype(elements.node.dtype) if dtype is None else as_dtype(dtype)
-    return p.sum(to_dtype(elements, total, place), axes=(elements.node.ndim - 1,), stream=place)
+    return p.sum(to_dtype(elements, total), axes=(elements.node.ndim - 1,))
 
 
+@on_stream
 def diag(a: Array, /, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The diagonal ``k`` of a matrix, or a matrix with a vector on its diagonal ``k`` and zeros elsewhere.
 
@@ -199,15 +204,14 @@ def diag(a: Array, /, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """
     x = array_argument("diag", a)
     k = integer_of("diag", "k", k)
-    place = as_stream(stream)
     if x.node.ndim == 2:
-        return _diagonal("diag", x, k, 0, 1, place)
+        return _diagonal("diag", x, k, 0, 1)
     if x.node.ndim != 1:
         raise ValueError(f"[diag] takes vectors and matrices; the array has {x.node.ndim} dimensions.")
     zero = p.zeros((), x.node.dtype)
-    column = p.pad(x, zero, low=(max(-k, 0),), high=(max(k, 0),), stream=place)
+    column = p.pad(x, zero, low=(max(-k, 0),), high=(max(k, 0),))
     size = column.node.shape[0]
-    row_index, column_index = _rows_and_columns(size, size, k, place)
-    spread = p.broadcast(p.expand(column, axes=(1,), stream=place), shape=(size, size), stream=place)
-    chosen = p.equal(row_index, column_index, stream=place)
-    return p.select(chosen, spread, p.zeros_like(spread), stream=place)
+    row_index, column_index = _rows_and_columns(size, size, k)
+    spread = p.broadcast(p.expand(column, axes=(1,)), shape=(size, size))
+    chosen = p.equal(row_index, column_index)
+    return p.select(chosen, spread, p.zeros_like(spread))

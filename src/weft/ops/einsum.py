@@ -10,15 +10,17 @@ from weft.checks import wrong_type
 from weft.graph.dims import equal, joint_extent
 from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
+from weft.ops.entrance import on_stream
 from weft.ops.products import inexact_only
 from weft.ops.reductions import whole_sum_dtype
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["einsum"]
 
 Labels = list[str]
 
 
+@on_stream
 def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Array:
     """The sum of products that Einstein's notation describes, from left to right.
 
@@ -34,22 +36,21 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
     >>> mx.einsum("ij,kj->ik", mx.array([[1.0, 2.0]]), mx.array([[3.0, 4.0], [5.0, 6.0]]))
     array([[11, 17]], dtype=float32)
     """
-    place = as_stream(stream)
     if not isinstance(subscripts, str):
         raise wrong_type("einsum", "subscripts", "a string such as 'ij,jk->ik'", subscripts)
     if not operands:
         raise ValueError("[einsum] At least one operand is needed.")
-    arrays = promoted("einsum", operands, place, words=())
+    arrays = promoted("einsum", operands, words=())
     inputs, output = _parsed(subscripts, [x.node.ndim for x in arrays])
-    terms = [_with_diagonals(x, labels, place) for x, labels in zip(arrays, inputs, strict=True)]
+    terms = [_with_diagonals(x, labels) for x, labels in zip(arrays, inputs, strict=True)]
     _check_extents(subscripts, terms)
     result, labels = terms[0]
     for number, (x, others) in enumerate(terms[1:], 1):
         needed = {*output, *[label for _, later in terms[number + 1 :] for label in later]}
-        result, labels = _summed(result, labels, {*needed, *others}, place)
-        result, labels = _joined(result, labels, x, others, needed, place)
-    result, labels = _summed(result, labels, set(output), place)
-    return p.transpose(result, axes=tuple([labels.index(label) for label in output]), stream=place)
+        result, labels = _summed(result, labels, {*needed, *others})
+        result, labels = _joined(result, labels, x, others, needed)
+    result, labels = _summed(result, labels, set(output))
+    return p.transpose(result, axes=tuple([labels.index(label) for label in output]))
 
 
 def _parsed(subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], Labels]:
@@ -83,7 +84,7 @@ def _labels(word: str, hidden: int) -> Labels:
     return [*before, *[str(distance) for distance in range(hidden, 0, -1) if dots], *behind]
 
 
-def _with_diagonals(x: Array, labels: Labels, place: Stream | None) -> tuple[Array, Labels]:
+def _with_diagonals(x: Array, labels: Labels) -> tuple[Array, Labels]:
     """Without repeated labels: their axes become one, the diagonal."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -91,7 +92,7 @@ def _with_diagonals(x: Array, labels: Labels, place: Stream | None) -> tuple[Arr
             second = labels.index(label, first + 1)
             if not equal(x.node.shape[first], x.node.shape[second]):
                 raise ValueError(f"[einsum] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
-            x = diagonal(x, 0, first, second, stream=place)
+            x = diagonal(x, 0, first, second)
             labels = [one for axis, one in enumerate(labels) if axis not in (first, second)] + [label]
     return x, labels
 
@@ -107,37 +108,35 @@ def _check_extents(subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> No
                 raise ValueError(f"[einsum] Axis {label!r} of {subscripts!r} has extents {known} and {extent}.")
 
 
-def _summed(x: Array, labels: Labels, needed: set[str], place: Stream | None) -> tuple[Array, Labels]:
+def _summed(x: Array, labels: Labels, needed: set[str]) -> tuple[Array, Labels]:
     axes = tuple([axis for axis, label in enumerate(labels) if label not in needed])
     if not axes:
         return x, labels
-    x = p.sum(to_dtype(x, whole_sum_dtype(x.node.dtype), place), axes=axes, stream=place)
+    x = p.sum(to_dtype(x, whole_sum_dtype(x.node.dtype)), axes=axes)
     return x, [label for label in labels if label in needed]
 
 
-def _joined(
-    x: Array, left: Labels, y: Array, right: Labels, needed: set[str], place: Stream | None
-) -> tuple[Array, Labels]:
+def _joined(x: Array, left: Labels, y: Array, right: Labels, needed: set[str]) -> tuple[Array, Labels]:
     """The product of two terms, summed over the labels of both that nobody needs any more."""
-    y, right = _summed(y, right, {*left, *needed}, place)
+    y, right = _summed(y, right, {*left, *needed})
     shared = [label for label in left if label in right]
     inner = [label for label in shared if label not in needed]
     outer = [label for label in shared if label in needed]
     rows = [label for label in left if label not in right]
     columns = [label for label in right if label not in left]
     extents = _joint_extents(x, left, y, right)
-    x = _arranged(x, left, [*outer, *rows, *inner], extents, place)
-    y = _arranged(y, right, [*outer, *inner, *columns], extents, place)
+    x = _arranged(x, left, [*outer, *rows, *inner], extents)
+    y = _arranged(y, right, [*outer, *inner, *columns], extents)
     batch, m, k, n = [[extents[label] for label in labels] for labels in (outer, rows, inner, columns)]
-    x = p.reshape(x, shape=(*batch, p.product(m), p.product(k)), stream=place)
-    y = p.reshape(y, shape=(*batch, p.product(k), p.product(n)), stream=place)
+    x = p.reshape(x, shape=(*batch, p.product(m), p.product(k)))
+    y = p.reshape(y, shape=(*batch, p.product(k), p.product(n)))
     if inner:
         inexact_only("einsum", x.node.dtype)
-        product = p.matmul(x, y, stream=place)
+        product = p.matmul(x, y)
     else:
         shape = (*batch, p.product(m), p.product(n))
-        product = p.multiply(broadcast(x, shape, place), broadcast(y, shape, place), stream=place)
-    return p.reshape(product, shape=(*batch, *m, *n), stream=place), [*outer, *rows, *columns]
+        product = p.multiply(broadcast(x, shape), broadcast(y, shape))
+    return p.reshape(product, shape=(*batch, *m, *n)), [*outer, *rows, *columns]
 
 
 def _joint_extents(x: Array, left: Labels, y: Array, right: Labels) -> dict[str, int]:
@@ -147,6 +146,6 @@ def _joint_extents(x: Array, left: Labels, y: Array, right: Labels) -> dict[str,
     return extents
 
 
-def _arranged(x: Array, labels: Labels, wanted: Labels, extents: dict[str, int], place: Stream | None) -> Array:
-    ordered = p.transpose(x, axes=tuple([labels.index(label) for label in wanted]), stream=place)
-    return broadcast(ordered, tuple([extents[label] for label in wanted]), place)
+def _arranged(x: Array, labels: Labels, wanted: Labels, extents: dict[str, int]) -> Array:
+    ordered = p.transpose(x, axes=tuple([labels.index(label) for label in wanted]))
+    return broadcast(ordered, tuple([extents[label] for label in wanted]))

@@ -6,7 +6,6 @@ Integers and booleans are computed in float32 wherever the result is not whole b
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import weft.primitives as p
 from weft.ops.arguments import (
@@ -18,7 +17,8 @@ from weft.ops.arguments import (
     to_dtype,
     unary,
 )
-from weft.runtime.devices import StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
     "abs",
@@ -90,6 +90,7 @@ def negative(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return unary(p.negative, a, stream)
 
 
+@on_stream
 def positive(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The elements as they are.
 
@@ -135,6 +136,7 @@ def trunc(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return unary(p.trunc, a, stream)
 
 
+@on_stream
 def round(a: Array, /, decimals: int = 0, stream: StreamOrDevice = None) -> Array:
     """Each element rounded to a number of decimals; halves go to the even neighbour.
 
@@ -146,36 +148,35 @@ def round(a: Array, /, decimals: int = 0, stream: StreamOrDevice = None) -> Arra
     array([1200, 1200, 1400], dtype=int32)
     """
     x = array_argument("round", a)
-    place = as_stream(stream)
     decimals = integer_of("round", "decimals", decimals)
     if not x.node.dtype.is_inexact:
         if decimals >= 0 or x.node.dtype.is_bool:
             return fresh(x)
-        return _round_integers(x, 10 ** min(-decimals, _MOST_DIGITS), place)
+        return _round_integers(x, 10 ** min(-decimals, _MOST_DIGITS))
     if decimals == 0:
-        return p.rint(x, stream=place)
+        return p.rint(x)
     factor = 10.0 ** min(max(decimals, -decimals), 308)
     if decimals > 0:
-        return p.divide(p.rint(p.multiply(x, factor, stream=place), stream=place), factor, stream=place)
-    return p.multiply(p.rint(p.divide(x, factor, stream=place), stream=place), factor, stream=place)
+        return p.divide(p.rint(p.multiply(x, factor)), factor)
+    return p.multiply(p.rint(p.divide(x, factor)), factor)
 
 
 _MOST_DIGITS = 20
 """No integer dtype has as many."""
 
 
-def _round_integers(x: Array, unit: int, place: Any) -> Array:
+def _round_integers(x: Array, unit: int) -> Array:
     """Whole multiples of ``unit``, without leaving the dtype."""
     dtype = x.node.dtype
     if unit > dtype.highest:
-        return p.multiply(x, 0, stream=place)
-    count = p.floor_divide(x, unit, stream=place)
-    rest = p.subtract(x, p.multiply(count, unit, stream=place), stream=place)
-    to_next = p.subtract(unit, rest, stream=place)
-    odd = p.not_equal(p.remainder(count, 2, stream=place), 0, stream=place)
-    tie_goes_up = p.logical_and(p.equal(rest, to_next, stream=place), odd, stream=place)
-    up = p.logical_or(p.greater(rest, to_next, stream=place), tie_goes_up, stream=place)
-    return p.multiply(p.add(count, to_dtype(up, dtype, place), stream=place), unit, stream=place)
+        return p.multiply(x, 0)
+    count = p.floor_divide(x, unit)
+    rest = p.subtract(x, p.multiply(count, unit))
+    to_next = p.subtract(unit, rest)
+    odd = p.not_equal(p.remainder(count, 2), 0)
+    tie_goes_up = p.logical_and(p.equal(rest, to_next), odd)
+    up = p.logical_or(p.greater(rest, to_next), tie_goes_up)
+    return p.multiply(p.add(count, to_dtype(up, dtype)), unit)
 
 
 def sqrt(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
@@ -205,6 +206,7 @@ def square(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return unary(p.square, a, stream)
 
 
+@on_stream
 def reciprocal(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """One over each element.
 
@@ -212,8 +214,7 @@ def reciprocal(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     array([0.5, 0.25], dtype=float32)
     """
     x = array_argument("reciprocal", a)
-    place = as_stream(stream)
-    return p.divide(1, to_dtype(x, inexact(x.node.dtype), place), stream=place)
+    return p.divide(1, to_dtype(x, inexact(x.node.dtype)))
 
 
 def exp(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
@@ -408,30 +409,32 @@ def erfinv(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return unary(p.erfinv, a, stream, inexact)
 
 
-def _scaled(name: str, a: Array, factor: float, stream: StreamOrDevice) -> Array:
+def _scaled(name: str, a: Array, factor: float) -> Array:
     x = array_argument(name, a)
-    place = as_stream(stream)
-    return p.multiply(to_dtype(x, inexact(x.node.dtype), place), factor, stream=place)
+    return p.multiply(to_dtype(x, inexact(x.node.dtype)), factor)
 
 
+@on_stream
 def degrees(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """Angles in degrees from angles in radians.
 
     >>> mx.degrees(mx.array([0.0, mx.pi]))
     array([0, 180], dtype=float32)
     """
-    return _scaled("degrees", a, 180 / math.pi, stream)
+    return _scaled("degrees", a, 180 / math.pi)
 
 
+@on_stream
 def radians(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """Angles in radians from angles in degrees.
 
     >>> mx.radians(mx.array([0, 180]))
     array([0, 3.14159], dtype=float32)
     """
-    return _scaled("radians", a, math.pi / 180, stream)
+    return _scaled("radians", a, math.pi / 180)
 
 
+@on_stream
 def real(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The real part of complex numbers; real numbers as they are.
 
@@ -439,9 +442,10 @@ def real(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     array([1], dtype=float32)
     """
     x = array_argument("real", a)
-    return p.real(x, stream=as_stream(stream)) if x.node.dtype.is_complex else fresh(x)
+    return p.real(x) if x.node.dtype.is_complex else fresh(x)
 
 
+@on_stream
 def imag(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The imaginary part of complex numbers; zero for real ones.
 
@@ -449,9 +453,10 @@ def imag(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     array([2], dtype=float32)
     """
     x = array_argument("imag", a)
-    return p.imag(x, stream=as_stream(stream)) if x.node.dtype.is_complex else p.zeros_like(x)
+    return p.imag(x) if x.node.dtype.is_complex else p.zeros_like(x)
 
 
+@on_stream
 def conjugate(a: Array, *, stream: StreamOrDevice = None) -> Array:
     """The complex conjugate; real numbers as they are.
 
@@ -459,7 +464,7 @@ def conjugate(a: Array, *, stream: StreamOrDevice = None) -> Array:
     array([1-2j], dtype=complex64)
     """
     x = array_argument("conjugate", a)
-    return p.conjugate(x, stream=as_stream(stream)) if x.node.dtype.is_complex else fresh(x)
+    return p.conjugate(x) if x.node.dtype.is_complex else fresh(x)
 
 
 conj = conjugate

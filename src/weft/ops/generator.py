@@ -14,7 +14,8 @@ from weft.graph.dims import same_extents
 from weft.graph.node import Handle, Shape, describe
 from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
 from weft.ops.convert import from_numpy
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 from weft.runtime.forking import fork_safe_lock
 
 __all__ = ["key", "seed", "split", "state"]
@@ -59,13 +60,14 @@ def seed(seed: int) -> None:
         state[:] = [fresh_state]
 
 
+@on_stream
 def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
     """``num`` independent keys made of one: ``uint32[num, 2]``.
 
     >>> mx.random.split(mx.random.key(0), 3).shape
     (3, 2)
     """
-    return random_words("split", (integer_of("split", "num", num), 2), _checked_key("split", key), as_stream(stream))
+    return random_words("split", (integer_of("split", "num", num), 2), _checked_key("split", key))
 
 
 def _next_key() -> Array:
@@ -78,11 +80,11 @@ def _next_key() -> Array:
         return taken
 
 
-def random_words(name: str, shape: Shape, key: Any, stream: Stream | None) -> Array:
+def random_words(name: str, shape: Shape, key: Any) -> Array:
     """Random ``uint32`` of ``shape``, of ``key`` or of the next one of the global generator."""
     checked_extents(name, shape)
     found = _next_key() if key is None else _checked_key(name, key)
-    return p.random_bits(found, shape=shape, stream=stream)
+    return p.random_bits(found, shape=shape)
 
 
 def _checked_key(name: str, key: Any) -> Array:
@@ -102,34 +104,32 @@ def _below_one(dtype: Dtype) -> float:
     return 1 - dtypes.finfo(dtype).eps / 2
 
 
-def unit_interval(name: str, shape: Shape, dtype: Dtype, key: Any, stream: Stream | None) -> Array:
+def unit_interval(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
     """Numbers from 0 (included) to 1 (excluded): 32 random bits rounded to ``dtype``, 53 for float64."""
     if dtype is dtypes.float64:
-        high, low = (p.cast(words, dtype=dtype, stream=stream) for words in _word_pair(name, shape, key, stream))
-        high = p.multiply(high, 2.0**21, stream=stream)
-        low = p.floor(p.multiply(low, 2.0**-11, stream=stream), stream=stream)
-        return p.multiply(p.add(high, low, stream=stream), 2.0**-53, stream=stream)
-    words = random_words(name, shape, key, stream)
-    unit = p.multiply(p.cast(words, dtype=dtypes.float32, stream=stream), 2.0**-32, stream=stream)
-    return p.minimum(to_dtype(unit, dtype, stream), _below_one(dtype), stream=stream)
+        high, low = (p.cast(words, dtype=dtype) for words in _word_pair(name, shape, key))
+        high = p.multiply(high, 2.0**21)
+        low = p.floor(p.multiply(low, 2.0**-11))
+        return p.multiply(p.add(high, low), 2.0**-53)
+    words = random_words(name, shape, key)
+    unit = p.multiply(p.cast(words, dtype=dtypes.float32), 2.0**-32)
+    return p.minimum(to_dtype(unit, dtype), _below_one(dtype))
 
 
-def _word_pair(name: str, shape: Shape, key: Any, stream: Stream | None) -> list[Array]:
-    words = random_words(name, (2, *shape), key, stream)
+def _word_pair(name: str, shape: Shape, key: Any) -> list[Array]:
+    words = random_words(name, (2, *shape), key)
     starts, steps = (0,) * len(shape), (1,) * (len(shape) + 1)
     return [
-        p.squeeze(p.slice_(words, starts=(row, *starts), sizes=(1, *shape), steps=steps, stream=stream), axes=(0,))
-        for row in (0, 1)
+        p.squeeze(p.slice_(words, starts=(row, *starts), sizes=(1, *shape), steps=steps), axes=(0,)) for row in (0, 1)
     ]
 
 
-def symmetric_interval(name: str, shape: Shape, key: Any, stream: Stream | None) -> Array:
+def symmetric_interval(name: str, shape: Shape, key: Any) -> Array:
     """Float32 numbers between -1 and 1, both excluded."""
-    unit = unit_interval(name, shape, dtypes.float32, key, stream)
+    unit = unit_interval(name, shape, dtypes.float32, key)
     return p.add(
-        p.multiply(unit, difference(1, _ABOVE_MINUS_ONE, dtypes.float32), stream=stream),
+        p.multiply(unit, difference(1, _ABOVE_MINUS_ONE, dtypes.float32)),
         _ABOVE_MINUS_ONE,
-        stream=stream,
     )
 
 

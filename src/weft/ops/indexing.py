@@ -22,12 +22,14 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
+from weft.ops.entrance import on_stream
 from weft.ops.subscripts import broadcast_update, from_front
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
 
 
+@on_stream
 def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Entries of ``a`` along an axis.
 
@@ -47,30 +49,29 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
     array([[3, 1],
            [6, 4]], dtype=int32)
     """
-    place = as_stream(stream)
     x = array_argument("take", a)
     if axis is None:
-        x = p.reshape(x, shape=(x.node.size,), stream=place)
+        x = p.reshape(x, shape=(x.node.size,))
         along = 0
     else:
         along = axis_of("take", axis, x.node.ndim)
     if isinstance(indices, Extent):
         indices = indices.dim
     if isinstance(indices, int) and not isinstance(indices, bool):
-        return _entry(x, indices, along, place)
+        return _entry(x, indices, along)
     index = _indices("take", indices)
     shape = x.node.shape
     sizes = (*shape[:along], 1, *shape[along + 1 :])
-    taken = p.gather(x, index, axes=(along,), slice_sizes=sizes, stream=place)
+    taken = p.gather(x, index, axes=(along,), slice_sizes=sizes)
     dimensions = index.node.ndim
-    taken = p.squeeze(taken, axes=(dimensions + along,), stream=place)
+    taken = p.squeeze(taken, axes=(dimensions + along,))
     if along == 0 or dimensions == 0:
         return taken
     order = (*range(dimensions, dimensions + along), *range(dimensions), *range(dimensions + along, taken.node.ndim))
-    return p.transpose(taken, axes=order, stream=place)
+    return p.transpose(taken, axes=order)
 
 
-def _entry(x: Array, index: int, axis: int, stream: Stream | None) -> Array:
+def _entry(x: Array, index: int, axis: int) -> Array:
     shape = x.node.shape
     index = from_front(index, shape[axis])
     place = index + shape[axis] if index < 0 else index
@@ -80,8 +81,8 @@ def _entry(x: Array, index: int, axis: int, stream: Stream | None) -> Array:
         )
     starts = tuple([place if one == axis else 0 for one in range(len(shape))])
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
-    part = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape), stream=stream)
-    return p.squeeze(part, axes=(axis,), stream=stream)
+    part = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
+    return p.squeeze(part, axes=(axis,))
 
 
 def _indices(name: str, indices: Any) -> Array:
@@ -91,6 +92,7 @@ def _indices(name: str, indices: Any) -> Array:
     return array
 
 
+@on_stream
 def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """Elements of ``a`` along an axis, each row with places of its own.
 
@@ -108,17 +110,17 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
     array([[1],
            [4]], dtype=int32)
     """
-    place = as_stream(stream)
-    x, index, along = _aligned("take_along_axis", a, indices, axis, place)
+    x, index, along = _aligned("take_along_axis", a, indices, axis)
     shapes = [_without(array.node.shape, along) for array in (x, index)]
     others = broadcasted_shape("take_along_axis", shapes)
-    index = broadcast(index, _with(others, along, index.node.shape[along]), place)
-    x = broadcast(x, _with(others, along, x.node.shape[along]), place)
+    index = broadcast(index, _with(others, along, index.node.shape[along]))
+    x = broadcast(x, _with(others, along, x.node.shape[along]))
     rank = x.node.ndim
-    taken = p.gather(x, *_places(index, along, place), axes=tuple(range(rank)), slice_sizes=(1,) * rank, stream=place)
-    return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)), stream=place)
+    taken = p.gather(x, *_places(index, along), axes=tuple(range(rank)), slice_sizes=(1,) * rank)
+    return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)))
 
 
+@on_stream
 def put_along_axis(
     a: Array, /, indices: Array, values: Array, axis: int | None = None, *, stream: StreamOrDevice = None
 ) -> Array:
@@ -138,23 +140,18 @@ def put_along_axis(
     array([[5, 0, 0],
            [0, 0, 6]], dtype=float32)
     """
-    place = as_stream(stream)
-    x, index, along = _aligned("put_along_axis", a, indices, axis, place)
+    x, index, along = _aligned("put_along_axis", a, indices, axis)
     shape = x.node.shape
-    index = _broadcast_to_rows("put_along_axis", index, shape, along, place)
-    new = to_dtype(array_argument("put_along_axis", values, "values"), x.node.dtype, place)
+    index = _broadcast_to_rows("put_along_axis", index, shape, along)
+    new = to_dtype(array_argument("put_along_axis", values, "values"), x.node.dtype)
     new = broadcast_update(new, index.node.shape, "put_along_axis")
     rank = len(shape)
-    new = p.expand(new, axes=tuple(range(rank, 2 * rank)), stream=place)
-    result = p.scatter(x, *_places(index, along, place), new, axes=tuple(range(rank)), mode="set", stream=place)
-    return (
-        result
-        if axis is not None
-        else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape, stream=place)
-    )
+    new = p.expand(new, axes=tuple(range(rank, 2 * rank)))
+    result = p.scatter(x, *_places(index, along), new, axes=tuple(range(rank)), mode="set")
+    return result if axis is not None else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape)
 
 
-def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int, stream: Stream | None) -> Array:
+def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int) -> Array:
     """``index`` broadcast to ``shape`` but for one axis."""
     target = _with(_without(shape, axis), axis, index.node.shape[axis])
     if not same_extents(broadcasted_shape(name, [index.node.shape, target]), target):
@@ -162,14 +159,14 @@ def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int, stream:
             f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape "
             f"{shape_text(shape)} along axis {axis}."
         )
-    return broadcast(index, target, stream)
+    return broadcast(index, target)
 
 
-def _aligned(name: str, a: Any, indices: Any, axis: int | None, stream: Stream | None) -> tuple[Array, Array, int]:
+def _aligned(name: str, a: Any, indices: Any, axis: int | None) -> tuple[Array, Array, int]:
     """The array and the indices with as many axes, and the axis."""
     x, index = array_argument(name, a), _indices(name, indices)
     if axis is None:
-        flat_x, flat_index = (p.reshape(array, shape=(array.node.size,), stream=stream) for array in (x, index))
+        flat_x, flat_index = (p.reshape(array, shape=(array.node.size,)) for array in (x, index))
         return flat_x, flat_index, 0
     along = axis_of(name, axis, x.node.ndim)
     if index.node.ndim != x.node.ndim:
@@ -188,15 +185,13 @@ def _with(shape: Shape, axis: int, extent: int) -> Shape:
     return (*shape[:axis], extent, *shape[axis:])
 
 
-def _places(index: Array, axis: int, stream: Stream | None) -> list[Array]:
+def _places(index: Array, axis: int) -> list[Array]:
     """The place along each axis: ``index`` along one, where the element stands along the others."""
     shape = index.node.shape
-    return [
-        index if one == axis else p.iota(shape=shape, axis=one, dtype=dtypes.int32, stream=stream)
-        for one in range(len(shape))
-    ]
+    return [index if one == axis else p.iota(shape=shape, axis=one, dtype=dtypes.int32) for one in range(len(shape))]
 
 
+@on_stream
 def slice(
     a: Array, start_indices: Array, axes: Sequence[int], slice_size: Sequence[int], *, stream: StreamOrDevice = None
 ) -> Array:
@@ -216,16 +211,16 @@ def slice(
     array([[2, 3],
            [5, 6]], dtype=int32)
     """
-    place = as_stream(stream)
     x = array_argument("slice", a)
     sizes = shape_of("slice", slice_size)
     shape = x.node.shape
     if len(sizes) != len(shape) or any(not 0 <= size <= extent for size, extent in zip(sizes, shape, strict=True)):
         raise ValueError(f"[slice] slice_size={shape_text(sizes)} does not fit an array of shape {shape_text(shape)}.")
-    starts, along = _starts("slice", start_indices, axes, len(shape), place)
-    return p.gather(x, *starts, axes=along, slice_sizes=sizes, stream=place)
+    starts, along = _starts("slice", start_indices, axes, len(shape))
+    return p.gather(x, *starts, axes=along, slice_sizes=sizes)
 
 
+@on_stream
 def slice_update(
     a: Array, update: Array, start_indices: Array, axes: Sequence[int], *, stream: StreamOrDevice = None
 ) -> Array:
@@ -246,11 +241,10 @@ def slice_update(
     array([[0, 1, 0],
            [0, 1, 0]], dtype=float32)
     """
-    place = as_stream(stream)
     x = array_argument("slice_update", a)
     shape = x.node.shape
-    new = to_dtype(array_argument("slice_update", update, "update"), x.node.dtype, place)
-    starts, along = _starts("slice_update", start_indices, axes, len(shape), place)
+    new = to_dtype(array_argument("slice_update", update, "update"), x.node.dtype)
+    starts, along = _starts("slice_update", start_indices, axes, len(shape))
     found = new.node.shape
     missing = len(shape) - len(found)
     sizes = (*[1 if axis in along else shape[axis] for axis in range(missing)], *found)
@@ -258,13 +252,11 @@ def slice_update(
         raise ValueError(
             f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}."
         )
-    part = broadcast(new, sizes, place)
-    return p.scatter(x, *starts, part, axes=along, mode="set", outside="nearest", stream=place)
+    part = broadcast(new, sizes)
+    return p.scatter(x, *starts, part, axes=along, mode="set", outside="nearest")
 
 
-def _starts(
-    name: str, start_indices: Any, axes: Sequence[int], rank: int, stream: Stream | None
-) -> tuple[list[Array], tuple[int, ...]]:
+def _starts(name: str, start_indices: Any, axes: Sequence[int], rank: int) -> tuple[list[Array], tuple[int, ...]]:
     """The starts as 0-d arrays, and their axes."""
     index = _indices(name, start_indices)
     axes = sequence_of(name, "axes", axes)
@@ -278,5 +270,5 @@ def _starts(
         )
     if index.node.ndim == 0:
         return [index], along
-    parts = [p.slice_(index, starts=(place,), sizes=(1,), steps=(1,), stream=stream) for place in range(len(along))]
-    return [p.squeeze(part, axes=(0,), stream=stream) for part in parts], along
+    parts = [p.slice_(index, starts=(place,), sizes=(1,), steps=(1,)) for place in range(len(along))]
+    return [p.squeeze(part, axes=(0,)) for part in parts], along

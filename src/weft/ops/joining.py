@@ -23,12 +23,13 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["concat", "concatenate", "diff", "flip", "repeat", "roll", "split", "stack", "tile", "unstack"]
 
 
-def part(x: Array, axis: int, start: int, size: int, place: Stream | None = None, step: int = 1) -> Array:
+def part(x: Array, axis: int, start: int, size: int, step: int = 1) -> Array:
     """``size`` elements of one axis, the others whole."""
     shape = x.node.shape
     return p.slice_(
@@ -36,14 +37,13 @@ def part(x: Array, axis: int, start: int, size: int, place: Stream | None = None
         starts=tuple([start if place_ == axis else 0 for place_ in range(len(shape))]),
         sizes=(*shape[:axis], size, *shape[axis + 1 :]),
         steps=tuple([step if place_ == axis else 1 for place_ in range(len(shape))]),
-        stream=place,
     )
 
 
-def _operands(name: str, arrays: Any, place: Stream | None) -> list[Array]:
+def _operands(name: str, arrays: Any) -> list[Array]:
     """A non-empty list of arrays in one dtype. An array stands for the list of its rows."""
     if isinstance(arrays, Handle) and arrays.node.ndim:
-        arrays = unstack(arrays, stream=place)
+        arrays = unstack(arrays)
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(f"[{name}] takes a list of arrays; got {shown(arrays)}.")
     if not arrays:
@@ -52,9 +52,10 @@ def _operands(name: str, arrays: Any, place: Stream | None) -> list[Array]:
     dtype = operands[0].node.dtype
     for x in operands[1:]:
         dtype = promote(dtype, x.node.dtype)
-    return [to_dtype(x, dtype, place) for x in operands]
+    return [to_dtype(x, dtype) for x in operands]
 
 
+@on_stream
 def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
     """Arrays one behind the other along an axis, promoted to one dtype.
 
@@ -68,16 +69,15 @@ def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: Stream
     >>> mx.concatenate([mx.array([1, 2]), mx.array([3])])
     array([1, 2, 3], dtype=int32)
     """
-    place = as_stream(stream)
-    operands = _operands("concatenate", arrays, place)
+    operands = _operands("concatenate", arrays)
     if axis is None:
-        operands = [p.reshape(x, shape=(x.node.size,), stream=place) for x in operands]
+        operands = [p.reshape(x, shape=(x.node.size,)) for x in operands]
         axis = 0
     joined = axis_of("concatenate", axis, operands[0].node.ndim)
     if len(operands) == 1:
         return fresh(operands[0])
     _check_shapes([x.node.shape for x in operands], joined)
-    return p.concatenate(*operands, axis=joined, stream=place)
+    return p.concatenate(*operands, axis=joined)
 
 
 def _check_shapes(shapes: Sequence[Shape], axis: int) -> None:
@@ -94,6 +94,7 @@ def _check_shapes(shapes: Sequence[Shape], axis: int) -> None:
 concat = concatenate
 
 
+@on_stream
 def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
     """Arrays of one shape along a new axis, promoted to one dtype.
 
@@ -107,16 +108,16 @@ def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevi
     array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    place = as_stream(stream)
-    operands = _operands("stack", arrays, place)
+    operands = _operands("stack", arrays)
     shapes = [x.node.shape for x in operands]
     if any(not same_extents(shape, shapes[0]) for shape in shapes):
         raise ValueError(f"[stack] Shapes must be equal; got {', '.join(shape_text(shape) for shape in shapes)}.")
     new = axis_of("stack", 0 if axis is None else axis, len(shapes[0]) + 1)
-    expanded = [p.expand(x, axes=(new,), stream=place) for x in operands]
-    return expanded[0] if len(expanded) == 1 else p.concatenate(*expanded, axis=new, stream=place)
+    expanded = [p.expand(x, axes=(new,)) for x in operands]
+    return expanded[0] if len(expanded) == 1 else p.concatenate(*expanded, axis=new)
 
 
+@on_stream
 def split(
     a: Array, /, indices_or_sections: int | Sequence[int], axis: int = 0, *, stream: StreamOrDevice = None
 ) -> list[Array]:
@@ -132,7 +133,6 @@ def split(
     [array([0, 1], dtype=int32), array([2, 3], dtype=int32), array([4], dtype=int32)]
     """
     x = array_argument("split", a)
-    place = as_stream(stream)
     along = axis_of("split", axis, x.node.ndim)
     extent = x.node.shape[along]
     if isinstance(indices_or_sections, (list, tuple)):
@@ -150,7 +150,7 @@ def split(
         size = derived(_equal_part, extent, sections)
         sizes = [size] * sections
         starts = [size * n for n in range(sections)]
-    return [part(x, along, start, size, place) for start, size in zip(starts, sizes, strict=True)]
+    return [part(x, along, start, size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def _equal_part(extent: int, sections: int) -> int:
@@ -166,6 +166,7 @@ def _bound(index: int, extent: int) -> int:
     return smallest(largest(index, 0), extent)
 
 
+@on_stream
 def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     """The arrays that lie along an axis.
 
@@ -173,12 +174,12 @@ def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tup
     (array([1, 2], dtype=int32), array([3, 4], dtype=int32))
     """
     a = array_argument("unstack", x, "x")
-    place = as_stream(stream)
     along = axis_of("unstack", axis, a.node.ndim)
     extent = fixed_extent(a.node.shape[along])
-    return tuple([p.squeeze(part(a, along, n, 1, place), axes=(along,), stream=place) for n in range(extent)])
+    return tuple([p.squeeze(part(a, along, n, 1), axes=(along,)) for n in range(extent)])
 
 
+@on_stream
 def repeat(array: Array, repeats: int, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Each element, or each slice along an axis, several times in a row.
 
@@ -192,18 +193,18 @@ def repeat(array: Array, repeats: int, axis: int | None = None, *, stream: Strea
     array([1, 1, 2, 2], dtype=int32)
     """
     x = array_argument("repeat", array, "array")
-    place = as_stream(stream)
     times = count_of("repeat", "repeats", repeats)
     if axis is None:
-        x = p.reshape(x, shape=(x.node.size,), stream=place)
+        x = p.reshape(x, shape=(x.node.size,))
         axis = 0
     along = axis_of("repeat", axis, x.node.ndim)
     shape = x.node.shape
-    each = p.expand(x, axes=(along + 1,), stream=place)
-    spread = p.broadcast(each, shape=(*shape[: along + 1], times, *shape[along + 1 :]), stream=place)
-    return p.reshape(spread, shape=(*shape[:along], shape[along] * times, *shape[along + 1 :]), stream=place)
+    each = p.expand(x, axes=(along + 1,))
+    spread = p.broadcast(each, shape=(*shape[: along + 1], times, *shape[along + 1 :]))
+    return p.reshape(spread, shape=(*shape[:along], shape[along] * times, *shape[along + 1 :]))
 
 
+@on_stream
 def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = None) -> Array:
     """The whole array several times along each axis.
 
@@ -215,7 +216,6 @@ def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = Non
            [1, 2, 1, 2]], dtype=int32)
     """
     x = array_argument("tile", a)
-    place = as_stream(stream)
     counts = [count_of("tile", "reps", one) for one in (reps if isinstance(reps, (list, tuple)) else (reps,))]
     shape = x.node.shape
     ndim = max(len(counts), len(shape))
@@ -223,12 +223,13 @@ def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = Non
     counts = [1] * (ndim - len(counts)) + counts
     if ndim == 0:
         return fresh(x)
-    rows = p.reshape(x, shape=tuple([n for extent in extents for n in (1, extent)]), stream=place)
+    rows = p.reshape(x, shape=tuple([n for extent in extents for n in (1, extent)]))
     pairs = tuple([n for pair in zip(counts, extents, strict=True) for n in pair])
-    spread = p.broadcast(rows, shape=pairs, stream=place)
-    return p.reshape(spread, shape=tuple([n * m for n, m in zip(counts, extents, strict=True)]), stream=place)
+    spread = p.broadcast(rows, shape=pairs)
+    return p.reshape(spread, shape=tuple([n * m for n, m in zip(counts, extents, strict=True)]))
 
 
+@on_stream
 def roll(
     a: Array,
     shift: int | Sequence[int],
@@ -246,15 +247,14 @@ def roll(
     array([3, 1, 2], dtype=int32)
     """
     x = array_argument("roll", a)
-    place = as_stream(stream)
     shifts = [integer_of("roll", "shift", one) for one in (shift if isinstance(shift, (list, tuple)) else (shift,))]
     shape = x.node.shape
     if axis is None:
         total = 0
         for one in shifts:
             total += one
-        flat = p.reshape(x, shape=(x.node.size,), stream=place)
-        return p.reshape(_rolled(flat, total, 0, place), shape=shape, stream=place)
+        flat = p.reshape(x, shape=(x.node.size,))
+        return p.reshape(_rolled(flat, total, 0), shape=shape)
     axes = [axis_of("roll", one, len(shape)) for one in (axis if isinstance(axis, (list, tuple)) else (axis,))]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
@@ -263,21 +263,22 @@ def roll(
     if len(shifts) != len(axes):
         raise ValueError(f"[roll] {len(shifts)} shifts are given for {len(axes)} axes.")
     for distance, along in zip(shifts, axes, strict=True):
-        x = _rolled(x, distance, along, place)
+        x = _rolled(x, distance, along)
     return fresh(x)
 
 
-def _rolled(x: Array, distance: int, axis: int, place: Stream | None) -> Array:
+def _rolled(x: Array, distance: int, axis: int) -> Array:
     extent = x.node.shape[axis]
     start = derived(_wrapped, distance, extent)
     end = extent - start
-    return p.concatenate(part(x, axis, end, start, place), part(x, axis, 0, end, place), axis=axis, stream=place)
+    return p.concatenate(part(x, axis, end, start), part(x, axis, 0, end), axis=axis)
 
 
 def _wrapped(distance: int, extent: int) -> int:
     return distance % extent if extent else 0
 
 
+@on_stream
 def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """The elements along axes in the opposite order.
 
@@ -298,10 +299,10 @@ def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Stream
         starts=tuple([largest(extent - 1, 0) if place in axes else 0 for place, extent in enumerate(shape)]),
         sizes=shape,
         steps=tuple([-1 if place in axes else 1 for place in range(len(shape))]),
-        stream=as_stream(stream),
     )
 
 
+@on_stream
 def diff(a: Array, /, n: int = 1, axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
     """The differences of neighbours along an axis, taken ``n`` times; of booleans, whether they differ.
 
@@ -309,12 +310,11 @@ def diff(a: Array, /, n: int = 1, axis: int = -1, *, stream: StreamOrDevice = No
     array([3, 5], dtype=int32)
     """
     x = array_argument("diff", a)
-    place = as_stream(stream)
     along = axis_of("diff", axis, x.node.ndim)
     subtract = p.not_equal if x.node.dtype.is_bool else p.subtract
     for _ in range(count_of("diff", "n", n)):
         extent = x.node.shape[along]
         rest = largest(extent - 1, 0)
         start = extent - rest
-        x = subtract(part(x, along, start, rest, place), part(x, along, 0, rest, place), stream=place)
+        x = subtract(part(x, along, start, rest), part(x, along, 0, rest))
     return fresh(x)

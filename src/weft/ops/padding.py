@@ -20,13 +20,15 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.convert import python_scalar
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["pad"]
 
 Widths = list[tuple[int, int]]
 
 
+@on_stream
 def pad(
     a: Array,
     pad_width: int | Sequence[Any],
@@ -53,13 +55,12 @@ def pad(
     array([3, 2, 1, 2, 3, 2], dtype=int32)
     """
     x = array_argument("pad", a)
-    place = as_stream(stream)
     widths = _widths(pad_width, x.node.ndim)
     if one_of("pad", "mode", mode, ("constant", *_SOURCES)) == "constant":
-        return _with_constant(x, widths, constant_values, place)
+        return _with_constant(x, widths, constant_values)
     for axis, (before, behind) in enumerate(widths):
         if before or behind:
-            x = _with_own_elements(x, axis, before, behind, mode, place)
+            x = _with_own_elements(x, axis, before, behind, mode)
     return fresh(x)
 
 
@@ -87,13 +88,13 @@ def _pair(widths: Any) -> tuple[int, int]:
     raise ValueError(f"[pad] Widths are one int or two, for all axes or for each; got {shown(widths)}.")
 
 
-def _with_constant(x: Array, widths: Widths, constant: Any, place: Stream | None) -> Array:
+def _with_constant(x: Array, widths: Widths, constant: Any) -> Array:
     dtype = x.node.dtype
     scalar = python_scalar(constant)
     if scalar is not None and not (isinstance(scalar, complex) and not dtype.is_complex):
         value = array_of("pad", "constant_values", scalar, dtype)
     else:
-        value = to_dtype(array_argument("pad", constant, "constant_values"), dtype, place)
+        value = to_dtype(array_argument("pad", constant, "constant_values"), dtype)
     if value.node.shape:
         raise ValueError(
             f"[pad] constant_values must be one number; got an array of shape {shape_text(value.node.shape)}."
@@ -102,41 +103,41 @@ def _with_constant(x: Array, widths: Widths, constant: Any, place: Stream | None
         return fresh(x)
     low = tuple([before for before, _ in widths])
     high = tuple([behind for _, behind in widths])
-    return p.pad(x, value, low=low, high=high, stream=place)
+    return p.pad(x, value, low=low, high=high)
 
 
-def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str, place: Stream | None) -> Array:
+def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str) -> Array:
     shape = x.node.shape
     extent = shape[axis]
     if int(extent) == 0:
         raise ValueError(
             f"[pad] Axis {axis} of shape {shape_text(shape)} has no elements that mode {mode!r} could repeat."
         )
-    index = p.iota(shape=(before + extent + behind,), axis=0, dtype=dtypes.int32, stream=place)
-    source = _SOURCES[mode](p.subtract(index, before, stream=place), extent, place)
-    found = p.gather(x, source, axes=(axis,), slice_sizes=(*shape[:axis], 1, *shape[axis + 1 :]), stream=place)
-    row = p.squeeze(found, axes=(axis + 1,), stream=place)
+    index = p.iota(shape=(before + extent + behind,), axis=0, dtype=dtypes.int32)
+    source = _SOURCES[mode](p.subtract(index, before), extent)
+    found = p.gather(x, source, axes=(axis,), slice_sizes=(*shape[:axis], 1, *shape[axis + 1 :]))
+    row = p.squeeze(found, axes=(axis + 1,))
     return p.move_axis(row, 0, axis)
 
 
-def _nearest(position: Array, extent: int, place: Stream | None) -> Array:
+def _nearest(position: Array, extent: int) -> Array:
     last = extent_constant(extent - 1, dtypes.int32)
-    return p.minimum(p.maximum(position, 0, stream=place), last, stream=place)
+    return p.minimum(p.maximum(position, 0), last)
 
 
-def _mirrored(position: Array, extent: int, place: Stream | None) -> Array:
+def _mirrored(position: Array, extent: int) -> Array:
     """0 1 2 1 0 1 2 ...: the edges stand once."""
     period = extent_constant(largest(2 * extent - 2, 1), dtypes.int32)
-    phase = p.remainder(position, period, stream=place)
-    return p.minimum(phase, p.subtract(period, phase, stream=place), stream=place)
+    phase = p.remainder(position, period)
+    return p.minimum(phase, p.subtract(period, phase))
 
 
-def _mirrored_with_edge(position: Array, extent: int, place: Stream | None) -> Array:
+def _mirrored_with_edge(position: Array, extent: int) -> Array:
     """0 1 2 2 1 0 0 1 ...: the edges stand twice."""
     period = extent_constant(2 * extent, dtypes.int32)
     last = extent_constant(2 * extent - 1, dtypes.int32)
-    phase = p.remainder(position, period, stream=place)
-    return p.minimum(phase, p.subtract(last, phase, stream=place), stream=place)
+    phase = p.remainder(position, period)
+    return p.minimum(phase, p.subtract(last, phase))
 
 
 _SOURCES = {"edge": _nearest, "reflect": _mirrored, "symmetric": _mirrored_with_edge}

@@ -20,8 +20,9 @@ from weft.ops.arguments import (
     real_number,
     shape_text,
 )
+from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["addmm", "inner", "kron", "matmul", "outer", "tensordot", "vecdot"]
 
@@ -35,12 +36,13 @@ def inexact_only(name: str, dtype: Dtype) -> None:
         )
 
 
-def _inexact_operands(name: str, a: Any, b: Any, place: Stream | None) -> list[Array]:
-    operands = promoted(name, (a, b), place)
+def _inexact_operands(name: str, a: Any, b: Any) -> list[Array]:
+    operands = promoted(name, (a, b))
     inexact_only(name, operands[0].node.dtype)
     return operands
 
 
+@on_stream
 def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of the matrices in the last two axes; the axes in front are broadcast.
 
@@ -59,12 +61,11 @@ def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.matmul(mx.array([[1.0, 2.0], [3.0, 4.0]]), mx.array([1.0, 1.0]))
     array([3, 7], dtype=float32)
     """
-    place = as_stream(stream)
-    x, y = _inexact_operands("matmul", a, b, place)
-    return _matmul("matmul", x, y, place)
+    x, y = _inexact_operands("matmul", a, b)
+    return _matmul("matmul", x, y)
 
 
-def _matmul(name: str, a: Array, b: Array, place: Stream | None) -> Array:
+def _matmul(name: str, a: Array, b: Array) -> Array:
     left, right = a.node.shape, b.node.shape
     if not left or not right:
         raise ValueError(
@@ -76,28 +77,29 @@ def _matmul(name: str, a: Array, b: Array, place: Stream | None) -> Array:
             f"have the extent of the {'second to last' if len(right) > 1 else 'only'} axis of the second."
         )
     if len(left) == 1:
-        a = p.expand(a, axes=(0,), stream=place)
+        a = p.expand(a, axes=(0,))
     if len(right) == 1:
-        b = p.expand(b, axes=(1,), stream=place)
-    result = _batched(name, a, b, place)
+        b = p.expand(b, axes=(1,))
+    result = _batched(name, a, b)
     ndim = result.node.ndim
     dropped = [ndim - 2] if len(left) == 1 else []
     if len(right) == 1:
         dropped.append(ndim - 1)
-    return p.squeeze(result, axes=tuple(dropped), stream=place) if dropped else result
+    return p.squeeze(result, axes=tuple(dropped)) if dropped else result
 
 
-def _batched(name: str, a: Array, b: Array, place: Stream | None) -> Array:
+def _batched(name: str, a: Array, b: Array) -> Array:
     left, right = a.node.shape, b.node.shape
     if len(right) == 2 and len(left) > 2:
         # Many matrices times one: all their rows are one matrix.
-        rows = p.reshape(a, shape=(p.product(left[:-1]), left[-1]), stream=place)
-        result = p.matmul(rows, b, stream=place)
-        return p.reshape(result, shape=(*left[:-1], right[-1]), stream=place)
+        rows = p.reshape(a, shape=(p.product(left[:-1]), left[-1]))
+        result = p.matmul(rows, b)
+        return p.reshape(result, shape=(*left[:-1], right[-1]))
     batch = broadcasted_shape(name, (left[:-2], right[:-2]))
-    return p.matmul(broadcast(a, (*batch, *left[-2:]), place), broadcast(b, (*batch, *right[-2:]), place), stream=place)
+    return p.matmul(broadcast(a, (*batch, *left[-2:])), broadcast(b, (*batch, *right[-2:])))
 
 
+@on_stream
 def addmm(
     c: Array,
     a: Array,
@@ -118,26 +120,23 @@ def addmm(
     >>> mx.addmm(mx.array(1.0), mx.array([[1.0, 2.0]]), mx.array([[3.0], [4.0]]))
     array([[12]], dtype=float32)
     """
-    place = as_stream(stream)
-    x, y, z = promoted("addmm", (a, b, c), place, words=("a", "b", "c"))
-    x, y = _inexact_operands("addmm", x, y, place)
-    product = _matmul("addmm", x, y, place)
+    x, y, z = promoted("addmm", (a, b, c), words=("a", "b", "c"))
+    x, y = _inexact_operands("addmm", x, y)
+    product = _matmul("addmm", x, y)
     shape = product.node.shape
     if not same_extents(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
         raise ValueError(f"[addmm] c of shape {shape_text(z.node.shape)} does not broadcast to {shape_text(shape)}.")
-    product, z = _scaled("alpha", alpha, product, place), _scaled("beta", beta, z, place)
-    return p.add(broadcast(z, shape, place), product, stream=place)
+    product, z = _scaled("alpha", alpha, product), _scaled("beta", beta, z)
+    return p.add(broadcast(z, shape), product)
 
 
-def _scaled(word: str, factor: Any, x: Array, place: Stream | None) -> Array:
+def _scaled(word: str, factor: Any, x: Array) -> Array:
     is_complex = isinstance(factor, complex) and x.node.dtype.is_complex
     number = factor if is_complex else real_number("addmm", word, factor)
-    return x if number == 1 else p.multiply(x, number, stream=place)
+    return x if number == 1 else p.multiply(x, number)
 
 
-def _contracted(
-    name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Sequence[int], place: Stream | None
-) -> Array:
+def _contracted(name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Sequence[int]) -> Array:
     """The sum of products over pairs of axes, as one matrix product."""
     left, right = a.node.shape, b.node.shape
     if not all(equal(left[i], right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
@@ -150,13 +149,14 @@ def _contracted(
     inner = p.product([left[axis] for axis in axes_a])
     row_shape = [left[axis] for axis in rows]
     column_shape = [right[axis] for axis in columns]
-    x = p.transpose(a, axes=(*rows, *axes_a), stream=place)
-    y = p.transpose(b, axes=(*axes_b, *columns), stream=place)
-    x = p.reshape(x, shape=(p.product(row_shape), inner), stream=place)
-    y = p.reshape(y, shape=(inner, p.product(column_shape)), stream=place)
-    return p.reshape(p.matmul(x, y, stream=place), shape=(*row_shape, *column_shape), stream=place)
+    x = p.transpose(a, axes=(*rows, *axes_a))
+    y = p.transpose(b, axes=(*axes_b, *columns))
+    x = p.reshape(x, shape=(p.product(row_shape), inner))
+    y = p.reshape(y, shape=(inner, p.product(column_shape)))
+    return p.reshape(p.matmul(x, y), shape=(*row_shape, *column_shape))
 
 
+@on_stream
 def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: StreamOrDevice = None) -> Array:
     """The sum of products over axes of both.
 
@@ -169,8 +169,7 @@ def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: S
     >>> mx.tensordot(mx.ones((2, 3)), mx.ones((3, 4)), 1).shape
     (2, 4)
     """
-    place = as_stream(stream)
-    x, y = _inexact_operands("tensordot", a, b, place)
+    x, y = _inexact_operands("tensordot", a, b)
     left, right = x.node.ndim, y.node.ndim
     if isinstance(axes, (list, tuple)):
         axes_a, axes_b = _two_lists(axes, left, right)
@@ -179,7 +178,7 @@ def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: S
         if count > min(left, right):
             raise ValueError(f"[tensordot] Cannot sum over {count} axes of arrays with {left} and {right} dimensions.")
         axes_a, axes_b = list(range(left - count, left)), list(range(count))
-    return _contracted("tensordot", x, y, axes_a, axes_b, place)
+    return _contracted("tensordot", x, y, axes_a, axes_b)
 
 
 def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[list[int], list[int]]:
@@ -196,20 +195,21 @@ def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[list[int], l
     return axes_a, axes_b
 
 
+@on_stream
 def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The sum of products over the last axis of both; with a 0-d array, the product.
 
     >>> mx.inner(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
     array(11, dtype=float32)
     """
-    place = as_stream(stream)
-    x, y = promoted("inner", (a, b), place)
+    x, y = promoted("inner", (a, b))
     if x.node.ndim == 0 or y.node.ndim == 0:
-        return p.multiply(*broadcast_all("inner", (x, y), place), stream=place)
-    x, y = _inexact_operands("inner", x, y, place)
-    return _contracted("inner", x, y, [x.node.ndim - 1], [y.node.ndim - 1], place)
+        return p.multiply(*broadcast_all("inner", (x, y)))
+    x, y = _inexact_operands("inner", x, y)
+    return _contracted("inner", x, y, [x.node.ndim - 1], [y.node.ndim - 1])
 
 
+@on_stream
 def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of every element of ``a`` with every element of ``b``: ``(M,)`` and ``(N,)`` give ``(M, N)``.
 
@@ -219,43 +219,42 @@ def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     array([[3, 4],
            [6, 8]], dtype=int32)
     """
-    place = as_stream(stream)
-    x, y = promoted("outer", (a, b), place)
+    x, y = promoted("outer", (a, b))
     m, n = x.node.size, y.node.size
-    column = p.broadcast(p.reshape(x, shape=(m, 1), stream=place), shape=(m, n), stream=place)
-    row = p.broadcast(p.reshape(y, shape=(1, n), stream=place), shape=(m, n), stream=place)
-    return p.multiply(column, row, stream=place)
+    column = p.broadcast(p.reshape(x, shape=(m, 1)), shape=(m, n))
+    row = p.broadcast(p.reshape(y, shape=(1, n)), shape=(m, n))
+    return p.multiply(column, row)
 
 
+@on_stream
 def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = None) -> Array:
     """The sum of conj(a) * b over an axis; the arrays are broadcast.
 
     >>> mx.vecdot(mx.array([[1, 2], [3, 4]]), mx.array([[1, 1], [1, 1]]))
     array([3, 7], dtype=int32)
     """
-    place = as_stream(stream)
-    x, y = promoted("vecdot", (a, b), place, whole_sum_dtype)
+    x, y = promoted("vecdot", (a, b), whole_sum_dtype)
     shape = broadcasted_shape("vecdot", (x.node.shape, y.node.shape))
     along = axis_of("vecdot", axis, len(shape))
-    x, y = broadcast(x, shape, place), broadcast(y, shape, place)
+    x, y = broadcast(x, shape), broadcast(y, shape)
     if x.node.dtype.is_complex:
-        x = p.conjugate(x, stream=place)
-    return p.sum(p.multiply(x, y, stream=place), axes=(along,), stream=place)
+        x = p.conjugate(x)
+    return p.sum(p.multiply(x, y), axes=(along,))
 
 
+@on_stream
 def kron(a: Array, b: Array, *, stream: StreamOrDevice = None) -> Array:
     """The Kronecker product: every element of ``a`` replaced by its product with ``b``.
 
     >>> mx.kron(mx.array([1, 2]), mx.array([1, 10]))
     array([1, 10, 2, 20], dtype=int32)
     """
-    place = as_stream(stream)
-    x, y = promoted("kron", (a, b), place)
+    x, y = promoted("kron", (a, b))
     ndim = max(x.node.ndim, y.node.ndim)
     left = (*([1] * (ndim - x.node.ndim)), *x.node.shape)
     right = (*([1] * (ndim - y.node.ndim)), *y.node.shape)
     pairs = tuple([n for pair in zip(left, right, strict=True) for n in pair])
-    x = p.reshape(x, shape=tuple([n for extent in left for n in (extent, 1)]), stream=place)
-    y = p.reshape(y, shape=tuple([n for extent in right for n in (1, extent)]), stream=place)
-    product = p.multiply(broadcast(x, pairs, place), broadcast(y, pairs, place), stream=place)
-    return p.reshape(product, shape=tuple([m * n for m, n in zip(left, right, strict=True)]), stream=place)
+    x = p.reshape(x, shape=tuple([n for extent in left for n in (extent, 1)]))
+    y = p.reshape(y, shape=tuple([n for extent in right for n in (1, extent)]))
+    product = p.multiply(broadcast(x, pairs), broadcast(y, pairs))
+    return p.reshape(product, shape=tuple([m * n for m, n in zip(left, right, strict=True)]))

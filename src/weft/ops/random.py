@@ -34,6 +34,7 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
+from weft.ops.entrance import on_stream
 from weft.ops.generator import (
     difference,
     key,
@@ -46,7 +47,7 @@ from weft.ops.generator import (
 )
 from weft.ops.indexing import take
 from weft.ops.reductions import softmax
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
     "bernoulli",
@@ -72,13 +73,13 @@ def _floating(name: str, dtype: Dtype | None) -> Dtype:
     return dtype
 
 
-def _parameter(name: str, argument: str, value: Any, dtype: Dtype, stream: Stream | None) -> Any:
+def _parameter(name: str, argument: str, value: Any, dtype: Dtype) -> Any:
     """A parameter of a distribution: a number as it is, an array in ``dtype``."""
     if isinstance(value, complex) and dtype.is_complex:
         return value
     if isinstance(value, (builtins.bool, int, float, complex)):
         return real_number(name, argument, value)
-    return to_dtype(array_argument(name, value, argument), dtype, stream)
+    return to_dtype(array_argument(name, value, argument), dtype)
 
 
 def _shape_with(name: str, shape: Shape, parameters: Sequence[Any]) -> Shape:
@@ -93,10 +94,11 @@ def _shape_with(name: str, shape: Shape, parameters: Sequence[Any]) -> Shape:
     return shape
 
 
-def _spread(x: Any, shape: Shape, stream: Stream | None) -> Any:
-    return broadcast(x, shape, stream) if isinstance(x, Handle) else x
+def _spread(x: Any, shape: Shape) -> Any:
+    return broadcast(x, shape) if isinstance(x, Handle) else x
 
 
+@on_stream
 def uniform(
     low: Any = 0,
     high: Any = 1,
@@ -120,21 +122,21 @@ def uniform(
     array([0.574144, 0.100158, 0.0594612], dtype=float32)
     """
     dtype = _floating("uniform", dtype)
-    place = as_stream(stream)
-    return _uniform("uniform", low, high, shape_of("uniform", shape), dtype, key, place)
+    return _uniform("uniform", low, high, shape_of("uniform", shape), dtype, key)
 
 
-def _uniform(name: str, low: Any, high: Any, shape: Shape, dtype: Dtype, key: Any, stream: Stream | None) -> Array:
-    low, high = _parameter(name, "low", low, dtype, stream), _parameter(name, "high", high, dtype, stream)
-    unit = unit_interval(name, _shape_with(name, shape, (low, high)), dtype, key, stream)
+def _uniform(name: str, low: Any, high: Any, shape: Shape, dtype: Dtype, key: Any) -> Array:
+    low, high = _parameter(name, "low", low, dtype), _parameter(name, "high", high, dtype)
+    unit = unit_interval(name, _shape_with(name, shape, (low, high)), dtype, key)
     if isinstance(low, Handle) or isinstance(high, Handle):
-        width = _spread(arithmetic.subtract(high, low, stream=stream), shape, stream)
-        return p.add(p.multiply(unit, width, stream=stream), _spread(low, shape, stream), stream=stream)
+        width = _spread(arithmetic.subtract(high, low), shape)
+        return p.add(p.multiply(unit, width), _spread(low, shape))
     if low == 0 and high == 1:
         return unit
-    return p.add(p.multiply(unit, difference(high, low, dtype), stream=stream), low, stream=stream)
+    return p.add(p.multiply(unit, difference(high, low, dtype)), low)
 
 
+@on_stream
 def normal(
     shape: Sequence[int] = (),
     dtype: Dtype | None = dtypes.float32,
@@ -158,52 +160,49 @@ def normal(
     array([0.186936, -1.28065, -1.55931], dtype=float32)
     """
     dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
-    place = as_stream(stream)
     extents = shape_of("normal", shape)
     loc, scale = [
-        None if value is None else _parameter("normal", argument, value, dtype, place)
+        None if value is None else _parameter("normal", argument, value, dtype)
         for argument, value in (("loc", loc), ("scale", scale))
     ]
     broadcasted_shape("normal", [extents, *[x.node.shape for x in (loc, scale) if isinstance(x, Handle)]])
     if dtype.is_complex:
-        result, unit = _complex_standard(extents, key, place), 1.0
+        result, unit = _complex_standard(extents, key), 1.0
     elif dtype.is_floating:
-        u = symmetric_interval("normal", extents, key, place)
-        result, unit = to_dtype(p.erfinv(u, stream=place), dtype, place), math.sqrt(2)
+        u = symmetric_interval("normal", extents, key)
+        result, unit = to_dtype(p.erfinv(u), dtype), math.sqrt(2)
     else:
         raise ValueError(f"[normal] The dtype must be a floating one or mx.complex64, not {dtype.name}.")
-    result = arithmetic.multiply(result, _scaled(unit, scale, dtype, place), stream=place)
-    return result if loc is None else arithmetic.add(result, loc, stream=place)
+    result = arithmetic.multiply(result, _scaled(unit, scale, dtype))
+    return result if loc is None else arithmetic.add(result, loc)
 
 
-def _scaled(unit: float, scale: Any, dtype: Dtype, stream: Stream | None) -> Any:
+def _scaled(unit: float, scale: Any, dtype: Dtype) -> Any:
     """``unit * scale``, rounded once to ``dtype``."""
     if scale is None:
         return unit
     if isinstance(scale, Handle):
-        return arithmetic.multiply(scale, unit, stream=stream)
+        return arithmetic.multiply(scale, unit)
     rounded = dtype.numpy.type
     with np.errstate(all="ignore"):
         return (rounded(scale) * rounded(unit)).item()
 
 
-def _complex_standard(shape: Shape, key: Any, stream: Stream | None) -> Array:
+def _complex_standard(shape: Shape, key: Any) -> Array:
     """Complex numbers whose parts have the variance 1/2."""
-    parts = p.erfinv(symmetric_interval("normal", (*shape, 2), key, stream), stream=stream)
+    parts = p.erfinv(symmetric_interval("normal", (*shape, 2), key))
     starts, steps, axis = (0,) * len(shape), (1,) * (len(shape) + 1), len(shape)
     real, imag = (
         p.cast(
-            p.squeeze(
-                p.slice_(parts, starts=(*starts, part), sizes=(*shape, 1), steps=steps, stream=stream), axes=(axis,)
-            ),
+            p.squeeze(p.slice_(parts, starts=(*starts, part), sizes=(*shape, 1), steps=steps), axes=(axis,)),
             dtype=dtypes.complex64,
-            stream=stream,
         )
         for part in (0, 1)
     )
-    return p.add(real, p.multiply(imag, 1j, stream=stream), stream=stream)
+    return p.add(real, p.multiply(imag, 1j))
 
 
+@on_stream
 def truncated_normal(
     lower: Any,
     upper: Any,
@@ -224,21 +223,21 @@ def truncated_normal(
     array([0.328271, -0.704232, -0.815721], dtype=float32)
     """
     dtype = _floating("truncated_normal", dtype)
-    place = as_stream(stream)
     low, high = (
-        to_dtype(array_argument("truncated_normal", bound, argument), dtype, place)
+        to_dtype(array_argument("truncated_normal", bound, argument), dtype)
         for bound, argument in ((lower, "lower"), (upper, "upper"))
     )
     joint = broadcasted_shape("truncated_normal", [low.node.shape, high.node.shape])
     extents = joint if shape is None else shape_of("truncated_normal", shape)
     root = math.sqrt(2)
-    ends = [p.erf(p.divide(bound, root, stream=place), stream=place) for bound in (low, high)]
-    u = _uniform("truncated_normal", ends[0], ends[1], extents, dtype, key, place)
-    result = p.multiply(p.erfinv(u, stream=place), root, stream=place)
-    result = p.minimum(result, broadcast(high, extents, place), stream=place)
-    return p.maximum(result, broadcast(low, extents, place), stream=place)
+    ends = [p.erf(p.divide(bound, root)) for bound in (low, high)]
+    u = _uniform("truncated_normal", ends[0], ends[1], extents, dtype, key)
+    result = p.multiply(p.erfinv(u), root)
+    result = p.minimum(result, broadcast(high, extents))
+    return p.maximum(result, broadcast(low, extents))
 
 
+@on_stream
 def gumbel(
     shape: Sequence[int] = (),
     dtype: Dtype | None = dtypes.float32,
@@ -250,16 +249,17 @@ def gumbel(
     >>> mx.random.gumbel((3,), key=mx.random.key(42))
     array([0.589014, -0.833346, -1.0376], dtype=float32)
     """
-    return _gumbel("gumbel", shape_of("gumbel", shape), _floating("gumbel", dtype), key, as_stream(stream))
+    return _gumbel("gumbel", shape_of("gumbel", shape), _floating("gumbel", dtype), key)
 
 
-def _gumbel(name: str, shape: Shape, dtype: Dtype, key: Any, stream: Stream | None) -> Array:
-    x = unit_interval(name, shape, dtype, key, stream)
+def _gumbel(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
+    x = unit_interval(name, shape, dtype, key)
     for _ in range(2):
-        x = p.negative(p.log(x, stream=stream), stream=stream)
+        x = p.negative(p.log(x))
     return x
 
 
+@on_stream
 def laplace(
     shape: Sequence[int] = (),
     dtype: Dtype | None = dtypes.float32,
@@ -280,16 +280,16 @@ def laplace(
     array([-0.160508, 1.60786, 2.12928], dtype=float32)
     """
     dtype = _floating("laplace", dtype)
-    place = as_stream(stream)
     loc, scale = real_number("laplace", "loc", loc), real_number("laplace", "scale", scale)
-    u = symmetric_interval("laplace", shape_of("laplace", shape), key, place)
-    size = p.log1p(p.negative(p.absolute(u, stream=place), stream=place), stream=place)
-    result = to_dtype(p.multiply(p.sign(u, stream=place), size, stream=place), dtype, place)
+    u = symmetric_interval("laplace", shape_of("laplace", shape), key)
+    size = p.log1p(p.negative(p.absolute(u)))
+    result = to_dtype(p.multiply(p.sign(u), size), dtype)
     if scale != 1:
-        result = p.multiply(result, scale, stream=place)
-    return p.add(result, loc, stream=place) if loc != 0 else result
+        result = p.multiply(result, scale)
+    return p.add(result, loc) if loc != 0 else result
 
 
+@on_stream
 def bernoulli(
     p: Any = 0.5,
     shape: Sequence[int] | None = None,
@@ -306,21 +306,21 @@ def bernoulli(
     >>> mx.random.bernoulli(0.3, (5,), key=mx.random.key(42))
     array([False, False, True, True, True], dtype=bool)
     """
-    place = as_stream(stream)
     probability = array_argument("bernoulli", p, "p")
     if not probability.node.dtype.is_floating:
         raise ValueError(f"[bernoulli] The probability p must be floating, not {probability.node.dtype.name}.")
     extents = probability.node.shape if shape is None else shape_of("bernoulli", shape)
     _shape_with("bernoulli", extents, (probability,))
-    return _is_below(unit_interval("bernoulli", extents, dtypes.float32, key, place), probability, place)
+    return _is_below(unit_interval("bernoulli", extents, dtypes.float32, key), probability)
 
 
-def _is_below(unit: Array, probability: Array, stream: Stream | None) -> Array:
+def _is_below(unit: Array, probability: Array) -> Array:
     dtype = dtypes.promote(dtypes.float32, probability.node.dtype)
-    bound = broadcast(to_dtype(probability, dtype, stream), unit.node.shape, stream)
-    return p.less(to_dtype(unit, dtype, stream), bound, stream=stream)
+    bound = broadcast(to_dtype(probability, dtype), unit.node.shape)
+    return p.less(to_dtype(unit, dtype), bound)
 
 
+@on_stream
 def randint(
     low: Any,
     high: Any,
@@ -345,14 +345,13 @@ def randint(
     dtype = dtypes.int32 if dtype is None else as_dtype(dtype)
     if not (dtype.is_integer or dtype.is_bool):
         raise ValueError(f"[randint] The dtype must be an integer one, not {dtype.name}.")
-    place = as_stream(stream)
     extents = shape_of("randint", shape)
     _check_range(low, high, dtype)
-    numbers = p.floor(_uniform("randint", low, high, extents, dtypes.float32, key, place), stream=place)
-    result = p.cast(numbers, dtype=dtype, stream=place)
-    first, last = _bound(low, 0, dtype, place), _bound(high, 1, dtype, place)
-    result = p.minimum(result, _spread(last, extents, place), stream=place)
-    return p.maximum(result, _spread(first, extents, place), stream=place)
+    numbers = p.floor(_uniform("randint", low, high, extents, dtypes.float32, key))
+    result = p.cast(numbers, dtype=dtype)
+    first, last = _bound(low, 0, dtype), _bound(high, 1, dtype)
+    result = p.minimum(result, _spread(last, extents))
+    return p.maximum(result, _spread(first, extents))
 
 
 def _check_range(low: Any, high: Any, dtype: Dtype) -> None:
@@ -364,14 +363,15 @@ def _check_range(low: Any, high: Any, dtype: Dtype) -> None:
             )
 
 
-def _bound(value: Any, less: int, dtype: Dtype, stream: Stream | None) -> Any:
+def _bound(value: Any, less: int, dtype: Dtype) -> Any:
     """A bound as a number of ``dtype``: what is not an array is rounded towards zero."""
     if isinstance(value, (int, float)):
         return int(value) - less
-    whole = to_dtype(array_argument("randint", value), dtypes.int64, stream)
-    return to_dtype(p.subtract(whole, less, stream=stream), dtype, stream)
+    whole = to_dtype(array_argument("randint", value), dtypes.int64)
+    return to_dtype(p.subtract(whole, less), dtype)
 
 
+@on_stream
 def categorical(
     logits: Array,
     axis: int = -1,
@@ -400,7 +400,6 @@ def categorical(
     """
     if shape is not None and num_samples is not None:
         raise ValueError("[categorical] Give either shape or num_samples, not both.")
-    place = as_stream(stream)
     x = array_argument("categorical", logits, "logits")
     x_shape = x.node.shape
     along = axis_of("categorical", axis, len(x_shape))
@@ -409,13 +408,13 @@ def categorical(
     rows = (*x_shape[:along], *x_shape[along + 1 :])
     result = _rows_drawn(rows, shape, num_samples)
     if result and equal(p.product(rows), 1):
-        return _of_one_row(x, result, key, place)
+        return _of_one_row(x, result, key)
     if num_samples is not None:
-        x = p.expand(x, axes=(len(x_shape),), stream=place)
+        x = p.expand(x, axes=(len(x_shape),))
     front = along + len(result) - len(rows) if num_samples is None else along
     drawn = (*result[:front], x_shape[along], *result[front:])
-    noise = _gumbel("categorical", drawn, dtypes.float32, key, place)
-    return p.argmax(arithmetic.add(x, noise, stream=place), axes=(front,), stream=place)
+    noise = _gumbel("categorical", drawn, dtypes.float32, key)
+    return p.argmax(arithmetic.add(x, noise), axes=(front,))
 
 
 def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | None) -> Shape:
@@ -428,23 +427,22 @@ def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | Non
     return result
 
 
-def _of_one_row(logits: Array, shape: Shape, key: Any, stream: Stream | None) -> Array:
+def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
     """Places drawn from one row: how many running sums of its probabilities a uniform number reaches."""
     count = logits.node.size
-    row = to_dtype(p.reshape(logits, shape=(count,), stream=stream), dtypes.float32, stream)
-    sums = p.running_sum(softmax(row, axis=0, stream=stream), stream=stream)
-    total = p.squeeze(
-        p.slice_(sums, starts=(count - 1,), sizes=(1,), steps=(1,), stream=stream), axes=(0,), stream=stream
-    )
-    unit = unit_interval("categorical", shape, dtypes.float32, key, stream)
-    level = p.multiply(unit, broadcast(total, shape, stream), stream=stream)
+    row = to_dtype(p.reshape(logits, shape=(count,)), dtypes.float32)
+    sums = p.running_sum(softmax(row, axis=0))
+    total = p.squeeze(p.slice_(sums, starts=(count - 1,), sizes=(1,), steps=(1,)), axes=(0,))
+    unit = unit_interval("categorical", shape, dtypes.float32, key)
+    level = p.multiply(unit, broadcast(total, shape))
     grid = (*shape, count)
-    levels = p.broadcast(p.expand(level, axes=(len(shape),), stream=stream), shape=grid, stream=stream)
-    is_reached = p.less_equal(broadcast(sums, grid, stream), levels, stream=stream)
-    place = p.sum(p.cast(is_reached, dtype=dtypes.uint32, stream=stream), axes=(len(shape),), stream=stream)
-    return p.minimum(place, count - 1, stream=stream)
+    levels = p.broadcast(p.expand(level, axes=(len(shape),)), shape=grid)
+    is_reached = p.less_equal(broadcast(sums, grid), levels)
+    place = p.sum(p.cast(is_reached, dtype=dtypes.uint32), axes=(len(shape),))
+    return p.minimum(place, count - 1)
 
 
+@on_stream
 def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamOrDevice = None) -> Array:
     """The numbers 0 to ``x - 1``, or the entries of an array along ``axis``, in random order.
 
@@ -456,26 +454,25 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
     >>> mx.random.permutation(5, key=mx.random.key(42))
     array([4, 2, 3, 0, 1], dtype=uint32)
     """
-    place = as_stream(stream)
     if not isinstance(x, Handle):
         count = integer_of("permutation", "x (if it is no array)", x)
-        return _order(random_words("permutation", (count,), key, place), place)
+        return _order(random_words("permutation", (count,), key))
     along = axis_of("permutation", axis, x.node.ndim)
-    order = _order(random_words("permutation", (x.node.shape[along],), key, place), place)
-    return take(x, order, axis=along, stream=stream)
+    order = _order(random_words("permutation", (x.node.shape[along],), key))
+    return take(x, order, axis=along)
 
 
-def _order(words: Array, stream: Stream | None) -> Array:
+def _order(words: Array) -> Array:
     """The places of ``words`` in ascending order, found by comparing each with each."""
     count = words.node.shape[0]
     if count == 0:
         return words
     square = (count, count)
-    left, right = (p.broadcast(p.expand(words, axes=(axis,)), shape=square, stream=stream) for axis in (1, 0))
-    row, column = (p.iota(shape=square, axis=axis, dtype=dtypes.uint32, stream=stream) for axis in (0, 1))
-    is_tie = p.logical_and(p.equal(left, right, stream=stream), p.less(column, row, stream=stream), stream=stream)
-    is_before = p.logical_or(p.less(right, left, stream=stream), is_tie, stream=stream)
-    rank = p.sum(p.cast(is_before, dtype=dtypes.uint32, stream=stream), axes=(1,), stream=stream)
-    places = p.iota(shape=(count,), axis=0, dtype=dtypes.uint32, stream=stream)
-    updates = p.expand(places, axes=(1,), stream=stream)
-    return p.scatter(p.zeros((count,), dtypes.uint32), rank, updates, axes=(0,), mode="set", stream=stream)
+    left, right = (p.broadcast(p.expand(words, axes=(axis,)), shape=square) for axis in (1, 0))
+    row, column = (p.iota(shape=square, axis=axis, dtype=dtypes.uint32) for axis in (0, 1))
+    is_tie = p.logical_and(p.equal(left, right), p.less(column, row))
+    is_before = p.logical_or(p.less(right, left), is_tie)
+    rank = p.sum(p.cast(is_before, dtype=dtypes.uint32), axes=(1,))
+    places = p.iota(shape=(count,), axis=0, dtype=dtypes.uint32)
+    updates = p.expand(places, axes=(1,))
+    return p.scatter(p.zeros((count,), dtypes.uint32), rank, updates, axes=(0,), mode="set")

@@ -21,8 +21,9 @@ from weft.ops.arguments import (
     integer_of,
     to_dtype,
 )
+from weft.ops.entrance import on_stream
 from weft.primitives.reductions import Reduction
-from weft.runtime.devices import Stream, StreamOrDevice, as_stream
+from weft.runtime.devices import StreamOrDevice
 
 Axis = int | list[int] | tuple[int, ...] | None
 
@@ -52,11 +53,12 @@ def whole_sum_dtype(dtype: Dtype) -> Dtype:
     return dtypes.uint32 if dtype.is_integer and not dtype.is_signed else dtypes.int32
 
 
-def _reduced(primitive: Reduction, x: Array, axes: tuple[int, ...], keepdims: bool, place: Stream | None) -> Array:
-    result = primitive(x, axes=axes, stream=place)
-    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+def _reduced(primitive: Reduction, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    result = primitive(x, axes=axes)
+    return p.expand(result, axes=axes) if keepdims and axes else result
 
 
+@on_stream
 def sum(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The sum over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
 
@@ -70,31 +72,32 @@ def sum(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     >>> mx.sum(mx.array([[1, 2], [3, 4]]), axis=0)
     array([4, 6], dtype=int32)
     """
-    return _total("sum", p.sum, a, axis, keepdims, stream)
+    return _total("sum", p.sum, a, axis, keepdims)
 
 
+@on_stream
 def prod(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The product over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
 
     >>> mx.prod(mx.array([[1, 2], [3, 4]]), axis=1)
     array([2, 12], dtype=int32)
     """
-    return _total("prod", p.prod, a, axis, keepdims, stream)
+    return _total("prod", p.prod, a, axis, keepdims)
 
 
-def _total(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool, stream: StreamOrDevice) -> Array:
+def _total(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) -> Array:
     x = array_argument(name, a)
-    place = as_stream(stream)
     axes = axes_of(name, axis, x.node.ndim)
-    x = to_dtype(x, whole_sum_dtype(x.node.dtype), place)
-    return _reduced(primitive, x, axes, keepdims, place)
+    x = to_dtype(x, whole_sum_dtype(x.node.dtype))
+    return _reduced(primitive, x, axes, keepdims)
 
 
-def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool, stream: StreamOrDevice) -> Array:
+def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) -> Array:
     x = array_argument(name, a)
-    return _reduced(primitive, x, axes_of(name, axis, x.node.ndim), keepdims, as_stream(stream))
+    return _reduced(primitive, x, axes_of(name, axis, x.node.ndim), keepdims)
 
 
+@on_stream
 def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The largest element over axes; NaN if there is one.
 
@@ -104,9 +107,10 @@ def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     >>> mx.max(mx.array([[1, 4], [3, 2]]), axis=0)
     array([3, 4], dtype=int32)
     """
-    return _plain("max", p.max_, a, axis, keepdims, stream)
+    return _plain("max", p.max_, a, axis, keepdims)
 
 
+@on_stream
 def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The smallest element over axes; NaN if there is one.
 
@@ -116,9 +120,10 @@ def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     >>> mx.min(mx.array([[1, 4], [3, 2]]), axis=0)
     array([1, 2], dtype=int32)
     """
-    return _plain("min", p.min_, a, axis, keepdims, stream)
+    return _plain("min", p.min_, a, axis, keepdims)
 
 
+@on_stream
 def minmax(
     a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None
 ) -> tuple[Array, Array]:
@@ -127,27 +132,30 @@ def minmax(
     >>> mx.minmax(mx.array([3, 1, 2]))
     (array(1, dtype=int32), array(3, dtype=int32))
     """
-    return min(a, axis, keepdims, stream=stream), max(a, axis, keepdims, stream=stream)
+    return min(a, axis, keepdims), max(a, axis, keepdims)
 
 
+@on_stream
 def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Whether no element over axes is zero.
 
     >>> mx.all(mx.array([[1, 0], [1, 1]]), axis=1)
     array([False, True], dtype=bool)
     """
-    return _plain("all", p.all_, a, axis, keepdims, stream)
+    return _plain("all", p.all_, a, axis, keepdims)
 
 
+@on_stream
 def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Whether some element over axes is not zero.
 
     >>> mx.any(mx.array([[1, 0], [0, 0]]), axis=1)
     array([True, False], dtype=bool)
     """
-    return _plain("any", p.any_, a, axis, keepdims, stream)
+    return _plain("any", p.any_, a, axis, keepdims)
 
 
+@on_stream
 def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, stream: StreamOrDevice = None) -> Array:
     """How many elements over axes are not zero, as int32.
 
@@ -155,12 +163,12 @@ def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, str
     array(2, dtype=int32)
     """
     x = array_argument("count_nonzero", a)
-    place = as_stream(stream)
     axes = axes_of("count_nonzero", axis, x.node.ndim)
-    ones = p.cast(to_dtype(x, dtypes.bool_, place), dtype=dtypes.int32, stream=place)
-    return _reduced(p.sum, ones, axes, keepdims, place)
+    ones = p.cast(to_dtype(x, dtypes.bool_), dtype=dtypes.int32)
+    return _reduced(p.sum, ones, axes, keepdims)
 
 
+@on_stream
 def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Where the largest element along an axis is, as uint32: the first of several, or the first NaN.
 
@@ -173,9 +181,10 @@ def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
     >>> mx.argmax(mx.array([[1, 4], [3, 2]]), axis=1)
     array([1, 0], dtype=uint32)
     """
-    return _place_of("argmax", p.argmax, a, axis, keepdims, stream)
+    return _place_of("argmax", p.argmax, a, axis, keepdims)
 
 
+@on_stream
 def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Where the smallest element along an axis is, as uint32: the first of several, or the first NaN.
 
@@ -188,19 +197,16 @@ def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
     >>> mx.argmin(mx.array([[1, 4], [3, 2]]), axis=1)
     array([0, 1], dtype=uint32)
     """
-    return _place_of("argmin", p.argmin, a, axis, keepdims, stream)
+    return _place_of("argmin", p.argmin, a, axis, keepdims)
 
 
-def _place_of(
-    name: str, primitive: Reduction, a: Any, axis: int | None, keepdims: bool, stream: StreamOrDevice
-) -> Array:
+def _place_of(name: str, primitive: Reduction, a: Any, axis: int | None, keepdims: bool) -> Array:
     x = array_argument(name, a)
-    place = as_stream(stream)
     if axis is not None:
-        return _reduced(primitive, x, (axis_of(name, axis, x.node.ndim),), keepdims, place)
+        return _reduced(primitive, x, (axis_of(name, axis, x.node.ndim),), keepdims)
     ndim = x.node.ndim
-    result = primitive(p.reshape(x, shape=(x.node.size,), stream=place), axes=(0,), stream=place)
-    return p.expand(result, axes=tuple(range(ndim)), stream=place) if keepdims and ndim else result
+    result = primitive(p.reshape(x, shape=(x.node.size,)), axes=(0,))
+    return p.expand(result, axes=tuple(range(ndim))) if keepdims and ndim else result
 
 
 def _halves_widened(dtype: Dtype) -> Dtype:
@@ -209,11 +215,12 @@ def _halves_widened(dtype: Dtype) -> Dtype:
     return dtypes.float32 if dtype.is_floating and dtype.size == 2 else dtype
 
 
-def _mean_of(x: Array, axes: tuple[int, ...], place: Stream | None) -> Array:
+def _mean_of(x: Array, axes: tuple[int, ...]) -> Array:
     count = p.product([x.node.shape[axis] for axis in axes])
-    return p.divide(p.sum(x, axes=axes, stream=place), extent_constant(count, x.node.dtype), stream=place)
+    return p.divide(p.sum(x, axes=axes), extent_constant(count, x.node.dtype))
 
 
+@on_stream
 def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The mean over axes; of integers in float32, of halves computed in float32.
 
@@ -221,13 +228,13 @@ def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Stre
     array([1.5, 4], dtype=float32)
     """
     x = array_argument("mean", a)
-    place = as_stream(stream)
     axes = axes_of("mean", axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
-    result = to_dtype(_mean_of(to_dtype(x, _halves_widened(dtype), place), axes, place), dtype, place)
-    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+    result = to_dtype(_mean_of(to_dtype(x, _halves_widened(dtype)), axes), dtype)
+    return p.expand(result, axes=axes) if keepdims and axes else result
 
 
+@on_stream
 def var(
     a: Array,
     /,
@@ -245,9 +252,10 @@ def var(
     >>> mx.var(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.25, dtype=float32)
     """
-    return _moment("var", a, axis, keepdims, ddof, False, as_stream(stream))
+    return _moment("var", a, axis, keepdims, ddof, False)
 
 
+@on_stream
 def std(
     a: Array,
     /,
@@ -262,41 +270,41 @@ def std(
     >>> mx.std(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.11803, dtype=float32)
     """
-    return _moment("std", a, axis, keepdims, ddof, True, as_stream(stream))
+    return _moment("std", a, axis, keepdims, ddof, True)
 
 
-def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bool, place: Stream | None) -> Array:
+def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bool) -> Array:
     x = array_argument(name, a)
     ddof = integer_of(name, "ddof", ddof)
     axes = axes_of(name, axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
-    x = to_dtype(x, _halves_widened(dtype), place)
-    centre = _mean_of(x, axes, place)
+    x = to_dtype(x, _halves_widened(dtype))
+    centre = _mean_of(x, axes)
     if axes:
-        centre = p.broadcast(p.expand(centre, axes=axes, stream=place), shape=x.node.shape, stream=place)
-    squares = _squared_magnitude(p.subtract(x, centre, stream=place), place)
+        centre = p.broadcast(p.expand(centre, axes=axes), shape=x.node.shape)
+    squares = _squared_magnitude(p.subtract(x, centre))
     count = p.product([x.node.shape[axis] for axis in axes])
     rest = largest(count - ddof, 0)
-    result = p.divide(p.sum(squares, axes=axes, stream=place), extent_constant(rest, squares.node.dtype), stream=place)
+    result = p.divide(p.sum(squares, axes=axes), extent_constant(rest, squares.node.dtype))
     if rooted:
-        result = p.sqrt(result, stream=place)
+        result = p.sqrt(result)
     if dtype.is_floating:
-        result = to_dtype(result, dtype, place)
-    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+        result = to_dtype(result, dtype)
+    return p.expand(result, axes=axes) if keepdims and axes else result
 
 
-def _squared_magnitude(x: Array, place: Stream | None) -> Array:
+def _squared_magnitude(x: Array) -> Array:
     if not x.node.dtype.is_complex:
-        return p.square(x, stream=place)
-    parts = (p.square(p.real(x, stream=place), stream=place), p.square(p.imag(x, stream=place), stream=place))
-    return p.add(*parts, stream=place)
+        return p.square(x)
+    parts = (p.square(p.real(x)), p.square(p.imag(x)))
+    return p.add(*parts)
 
 
-def _spread_maximum(x: Array, axes: tuple[int, ...], place: Stream | None) -> Array:
+def _spread_maximum(x: Array, axes: tuple[int, ...]) -> Array:
     """The largest real part over ``axes`` at every element, as a constant of differentiation."""
-    real = p.real(x, stream=place) if x.node.dtype.is_complex else x
-    largest = p.stop_gradient(p.max_(real, axes=axes, stream=place), stream=place)
-    return p.expand(largest, axes=axes, stream=place) if axes else largest
+    real = p.real(x) if x.node.dtype.is_complex else x
+    largest = p.stop_gradient(p.max_(real, axes=axes))
+    return p.expand(largest, axes=axes) if axes else largest
 
 
 def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
@@ -304,6 +312,7 @@ def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
     return builtins.any(equal(x.node.shape[axis], 0) for axis in axes)
 
 
+@on_stream
 def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """log(sum(exp(a))) over axes without overflow; integers are computed in float32. Of no elements, it is -inf.
 
@@ -311,23 +320,23 @@ def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream:
     array(1000.69, dtype=float32)
     """
     x = array_argument("logsumexp", a)
-    place = as_stream(stream)
     axes = axes_of("logsumexp", axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
-    x = to_dtype(x, _halves_widened(dtype), place)
+    x = to_dtype(x, _halves_widened(dtype))
     if _is_empty(x, axes):
-        result = to_dtype(p.log(p.sum(x, axes=axes, stream=place), stream=place), dtype, place)
-        return p.expand(result, axes=axes, stream=place) if keepdims else result
-    largest = _spread_maximum(x, axes, place)
-    finite = p.less(p.absolute(largest, stream=place), math.inf, stream=place)
-    shift = to_dtype(p.select(finite, largest, p.zeros_like(largest), stream=place), x.node.dtype, place)
-    spread = p.broadcast(shift, shape=x.node.shape, stream=place) if axes else shift
-    total = p.sum(p.exp(p.subtract(x, spread, stream=place), stream=place), axes=axes, stream=place)
-    flat = p.squeeze(shift, axes=axes, stream=place) if axes else shift
-    result = to_dtype(p.add(p.log(total, stream=place), flat, stream=place), dtype, place)
-    return p.expand(result, axes=axes, stream=place) if keepdims and axes else result
+        result = to_dtype(p.log(p.sum(x, axes=axes)), dtype)
+        return p.expand(result, axes=axes) if keepdims else result
+    largest = _spread_maximum(x, axes)
+    finite = p.less(p.absolute(largest), math.inf)
+    shift = to_dtype(p.select(finite, largest, p.zeros_like(largest)), x.node.dtype)
+    spread = p.broadcast(shift, shape=x.node.shape) if axes else shift
+    total = p.sum(p.exp(p.subtract(x, spread)), axes=axes)
+    flat = p.squeeze(shift, axes=axes) if axes else shift
+    result = to_dtype(p.add(p.log(total), flat), dtype)
+    return p.expand(result, axes=axes) if keepdims and axes else result
 
 
+@on_stream
 def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: StreamOrDevice = None) -> Array:
     """exp(a) / sum(exp(a)) over axes without overflow; integers are computed in float32.
 
@@ -340,17 +349,16 @@ def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: St
            [1, 0]], dtype=float32)
     """
     x = array_argument("softmax", a)
-    place = as_stream(stream)
     axes = axes_of("softmax", axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
-    x = to_dtype(x, _halves_widened(dtype) if precise else dtype, place)
+    x = to_dtype(x, _halves_widened(dtype) if precise else dtype)
     if _is_empty(x, axes):
-        return to_dtype(fresh(x), dtype, place)
+        return to_dtype(fresh(x), dtype)
     shape = x.node.shape
-    largest = to_dtype(_spread_maximum(x, axes, place), x.node.dtype, place)
-    spread = p.broadcast(largest, shape=shape, stream=place) if axes else largest
-    powers = p.exp(p.subtract(x, spread, stream=place), stream=place)
-    total = p.sum(powers, axes=axes, stream=place)
+    largest = to_dtype(_spread_maximum(x, axes), x.node.dtype)
+    spread = p.broadcast(largest, shape=shape) if axes else largest
+    powers = p.exp(p.subtract(x, spread))
+    total = p.sum(powers, axes=axes)
     if axes:
-        total = p.broadcast(p.expand(total, axes=axes, stream=place), shape=shape, stream=place)
-    return to_dtype(p.divide(powers, total, stream=place), dtype, place)
+        total = p.broadcast(p.expand(total, axes=axes), shape=shape)
+    return to_dtype(p.divide(powers, total), dtype)

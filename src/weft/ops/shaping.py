@@ -22,7 +22,8 @@ from weft.ops.arguments import (
     shape_of,
     shape_text,
 )
-from weft.runtime.devices import StreamOrDevice, as_stream
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
     "atleast_1d",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 
+@on_stream
 def reshape(a: Array, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """The same elements, row by row, in another shape.
 
@@ -59,7 +61,7 @@ def reshape(a: Array, /, shape: int | Sequence[int], *, stream: StreamOrDevice =
     """
     x = array_argument("reshape", a)
     wanted = _inferred("reshape", shape_of("reshape", shape), x.node.size, x.node.shape)
-    return p.reshape(x, shape=wanted, stream=as_stream(stream))
+    return p.reshape(x, shape=wanted)
 
 
 def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
@@ -83,6 +85,7 @@ def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
     return tuple([left if extent == -1 else extent for extent in wanted])
 
 
+@on_stream
 def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
     """The axes from ``start_axis`` to ``end_axis`` (included) joined into one.
 
@@ -95,7 +98,7 @@ def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: Str
     start_axis = integer_of("flatten", "start_axis", start_axis)
     end_axis = integer_of("flatten", "end_axis", end_axis)
     if ndim == 0:
-        return p.reshape(x, shape=(1,), stream=as_stream(stream))
+        return p.reshape(x, shape=(1,))
     first = max(start_axis + ndim if start_axis < 0 else start_axis, 0)
     last = min(end_axis + ndim if end_axis < 0 else end_axis, ndim - 1)
     if first > last:
@@ -105,9 +108,10 @@ def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: Str
     if first == last:
         return fresh(x)
     joined = (*shape[:first], p.product(shape[first : last + 1]), *shape[last + 1 :])
-    return p.reshape(x, shape=joined, stream=as_stream(stream))
+    return p.reshape(x, shape=joined)
 
 
+@on_stream
 def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """One axis split into several.
 
@@ -127,9 +131,10 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
     parts = _inferred("unflatten", parts, extent, (extent,))
     equal(p.product(parts), extent)  # noted: where another axis is empty, the shapes would fit all the same
     wanted = (*x.node.shape[:place], *parts, *x.node.shape[place + 1 :])
-    return p.reshape(x, shape=wanted, stream=as_stream(stream))
+    return p.reshape(x, shape=wanted)
 
 
+@on_stream
 def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """The axes in another order.
 
@@ -154,18 +159,19 @@ def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamO
         order = tuple([axis_of("transpose", axis, ndim) for axis in axes])
         if len(set(order)) != ndim:
             raise ValueError(f"[transpose] An axis is named twice in {tuple(axes)}.")
-    return _permuted(x, order, stream)
+    return _permuted(x, order)
 
 
 permute_dims = transpose
 
 
-def _permuted(x: Array, order: tuple[int, ...], stream: StreamOrDevice) -> Array:
+def _permuted(x: Array, order: tuple[int, ...]) -> Array:
     if order == tuple(range(len(order))):
         return fresh(x)
-    return p.transpose(x, axes=order, stream=as_stream(stream))
+    return p.transpose(x, axes=order)
 
 
+@on_stream
 def matrix_transpose(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The last two axes exchanged.
 
@@ -178,9 +184,10 @@ def matrix_transpose(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     x = array_argument("matrix_transpose", a)
     if x.node.ndim < 2:
         raise ValueError(f"[matrix_transpose] A matrix needs at least 2 dimensions; the array has {x.node.ndim}.")
-    return swapaxes(x, -1, -2, stream=stream)
+    return swapaxes(x, -1, -2)
 
 
+@on_stream
 def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = None) -> Array:
     """Two axes exchanged.
 
@@ -192,9 +199,10 @@ def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = No
     first, second = axis_of("swapaxes", axis1, ndim), axis_of("swapaxes", axis2, ndim)
     order = list(range(ndim))
     order[first], order[second] = second, first
-    return _permuted(x, tuple(order), stream)
+    return _permuted(x, tuple(order))
 
 
+@on_stream
 def moveaxis(a: Array, /, source: int, destination: int, *, stream: StreamOrDevice = None) -> Array:
     """One axis at another place; the others stay in order.
 
@@ -206,9 +214,10 @@ def moveaxis(a: Array, /, source: int, destination: int, *, stream: StreamOrDevi
     start, end = axis_of("moveaxis", source, ndim), axis_of("moveaxis", destination, ndim)
     order = [axis for axis in range(ndim) if axis != start]
     order.insert(end, start)
-    return _permuted(x, tuple(order), stream)
+    return _permuted(x, tuple(order))
 
 
+@on_stream
 def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Without axes of extent 1.
 
@@ -227,9 +236,10 @@ def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Str
         axes = tuple([place for place, extent in enumerate(shape) if equal(extent, 1)])
     else:
         axes = axes_of("squeeze", axis, len(shape))
-    return p.squeeze(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x)
+    return p.squeeze(x, axes=axes) if axes else fresh(x)
 
 
+@on_stream
 def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """With new axes of extent 1.
 
@@ -244,9 +254,10 @@ def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevic
     if axis is None:
         raise TypeError("[expand_dims] axis must be an int or a sequence of ints; got None.")
     axes = axes_of("expand_dims", axis, x.node.ndim + added)
-    return p.expand(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x)
+    return p.expand(x, axes=axes) if axes else fresh(x)
 
 
+@on_stream
 def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """The array repeated to ``shape``, without copying: extents of 1 and missing axes in front grow.
 
@@ -262,19 +273,19 @@ def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevic
     source = x.node.shape
     if len(source) > len(wanted) or not same_extents(broadcasted_shape("broadcast_to", (source, wanted)), wanted):
         raise ValueError(f"[broadcast_to] Shape {shape_text(source)} cannot be broadcast to {shape_text(wanted)}.")
-    return broadcast_anew(x, wanted, as_stream(stream))
+    return broadcast_anew(x, wanted)
 
 
+@on_stream
 def broadcast_arrays(*arrays: Array, stream: StreamOrDevice = None) -> list[Array]:
     """All arrays repeated to their common shape.
 
     >>> [x.shape for x in mx.broadcast_arrays(mx.zeros((3, 1)), mx.zeros(4))]
     [(3, 4), (3, 4)]
     """
-    place = as_stream(stream)
     operands = [array_argument("broadcast_arrays", one, f"argument {n}") for n, one in enumerate(arrays, 1)]
     shape = broadcasted_shape("broadcast_arrays", [x.node.shape for x in operands])
-    return [broadcast_anew(x, shape, place) for x in operands]
+    return [broadcast_anew(x, shape) for x in operands]
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -288,38 +299,41 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return broadcasted_shape("broadcast_shapes", [shape_of("broadcast_shapes", shape) for shape in shapes])
 
 
-def _with_axes(name: str, arrays: Sequence[Any], places: Sequence[tuple[int, ...]], stream: StreamOrDevice) -> Any:
+def _with_axes(name: str, arrays: Sequence[Any], places: Sequence[tuple[int, ...]]) -> Any:
     """Each array with the axes that ``places`` names for its number of dimensions; one alone, or a list."""
     results = []
     for array in arrays:
         x = array_argument(name, array)
         axes = places[x.node.ndim] if x.node.ndim < len(places) else ()
-        results.append(p.expand(x, axes=axes, stream=as_stream(stream)) if axes else fresh(x))
+        results.append(p.expand(x, axes=axes) if axes else fresh(x))
     return results[0] if len(results) == 1 else results
 
 
+@on_stream
 def atleast_1d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
     """Arrays with at least one dimension; one alone, or a list.
 
     >>> mx.atleast_1d(mx.array(3))
     array([3], dtype=int32)
     """
-    return _with_axes("atleast_1d", arys, [(0,)], stream)
+    return _with_axes("atleast_1d", arys, [(0,)])
 
 
+@on_stream
 def atleast_2d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
     """Arrays with at least two dimensions: vectors become rows; one alone, or a list.
 
     >>> mx.atleast_2d(mx.array([1, 2])).shape
     (1, 2)
     """
-    return _with_axes("atleast_2d", arys, [(0, 1), (0,)], stream)
+    return _with_axes("atleast_2d", arys, [(0, 1), (0,)])
 
 
+@on_stream
 def atleast_3d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
     """Arrays with at least three dimensions: ``(n,)`` becomes ``(1, n, 1)``, ``(m, n)`` becomes ``(m, n, 1)``.
 
     >>> mx.atleast_3d(mx.array([1, 2])).shape
     (1, 2, 1)
     """
-    return _with_axes("atleast_3d", arys, [(0, 1, 2), (0, 2), (2,)], stream)
+    return _with_axes("atleast_3d", arys, [(0, 1, 2), (0, 2), (2,)])

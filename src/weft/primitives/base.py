@@ -17,7 +17,7 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.dims import Dim, derived, same_extents
 from weft.graph.node import Handle, Node, Shape, describe, wrap
-from weft.runtime.devices import Stream, current_stream
+from weft.runtime.devices import current_stream
 
 Array = Any  # a handle; the concrete class lives above this layer
 Tangent = Array | None  # None is zero
@@ -29,12 +29,12 @@ class Primitive:
     name: str
     parameters: tuple[str, ...] = ()
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+    def __call__(self, *operands: Any, **params: Any) -> Array:
         """Apply to handles: infer the result's shape and dtype and make the node."""
         nodes = tuple([operand.node for operand in operands])
         shape, dtype = self.infer(*nodes, **params)
         values = tuple([params[name] for name in self.parameters])
-        return wrap(Node(self, nodes, values, shape, dtype, stream or current_stream()))
+        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         """Shape and dtype of the result."""
@@ -165,11 +165,11 @@ class Elementwise(Primitive):
         self.cheap = cheap
         self.exact = exact
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+    def __call__(self, *operands: Any, **params: Any) -> Array:
         nodes = self.nodes_of(operands)
         shape, dtype = self.infer(*nodes, **params)
         values = tuple([params[name] for name in self.parameters]) if params else ()
-        return wrap(Node(self, nodes, values, shape, dtype, stream or current_stream()))
+        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
 
     def nodes_of(self, operands: Sequence[Any]) -> tuple[Node, ...]:
         """Nodes of handles; Python numbers become constants of the first handle's dtype."""

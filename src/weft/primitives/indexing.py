@@ -16,7 +16,7 @@ from weft.graph.dims import same_extents
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
 from weft.primitives.batching import batch_size, insert, move_axis, with_batch
-from weft.runtime.devices import Stream, current_stream
+from weft.runtime.devices import current_stream
 
 
 class Indexed(Primitive):
@@ -35,9 +35,9 @@ class Iota(Indexed):
     name = "iota"
     parameters = ("shape", "axis", "dtype")
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+    def __call__(self, *operands: Any, **params: Any) -> Array:
         values = (params["shape"], params["axis"], params["dtype"])
-        return wrap(Node(self, (), values, params["shape"], params["dtype"], stream or current_stream()))
+        return wrap(Node(self, (), values, params["shape"], params["dtype"], current_stream()))
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         return params["shape"], params["dtype"]
@@ -137,8 +137,8 @@ class Gather(Indexed, Linear):
         parameters = ("axes", "slice_sizes", "outside")
         Linear.__init__(self, "gather", parameters, _infer_gather, _transpose_gather, _batch_gather)
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
-        return super().__call__(*operands, stream=stream, **{"outside": "nearest", **params})
+    def __call__(self, *operands: Any, **params: Any) -> Array:
+        return super().__call__(*operands, **{"outside": "nearest", **params})
 
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
@@ -308,8 +308,8 @@ class Scatter(Update):
     name = "scatter"
     parameters = ("axes", "mode", "outside")
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
-        return super().__call__(*operands, stream=stream, **{"outside": "nowhere", **params})
+    def __call__(self, *operands: Any, **params: Any) -> Array:
+        return super().__call__(*operands, **{"outside": "nowhere", **params})
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, *indices, updates = inputs

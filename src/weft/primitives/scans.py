@@ -15,7 +15,6 @@ from weft.graph.dims import largest
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import move_axis
-from weft.runtime.devices import Stream
 
 
 def reversed_rows(x: Array) -> Array:
@@ -76,10 +75,10 @@ class _Exclusive(Primitive):
     rows: int
     neutral: int
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+    def __call__(self, *operands: Any, **params: Any) -> Array:
         if len(operands) == self.rows:
             operands = (*operands, p.full((), self.neutral, operands[0].node.dtype))
-        return super().__call__(*operands, stream=stream)
+        return super().__call__(*operands)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         first = inputs[0]

@@ -10,7 +10,6 @@ from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, AxisTerm, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
-from weft.runtime.devices import Stream
 
 Aval = tuple[Shape, Dtype]
 
@@ -258,18 +257,18 @@ def ones(shape: Shape, dtype: Dtype) -> Array:
     return full(shape, 1, dtype)
 
 
-def full(shape: Shape, value: complex, dtype: Dtype, stream: Stream | None = None) -> Array:
+def full(shape: Shape, value: complex, dtype: Dtype) -> Array:
     """An array of one number."""
     number = p.wrap(p.constant.make(value, dtype))
-    return fill(number, shape, stream)
+    return fill(number, shape)
 
 
-def fill(scalar: Array, shape: Shape, stream: Stream | None = None) -> Array:
+def fill(scalar: Array, shape: Shape) -> Array:
     """A 0-d array repeated to ``shape``."""
     if not shape:
         return scalar
-    expanded = expand(scalar, axes=tuple(range(len(shape))), stream=stream)
-    return broadcast(expanded, shape=shape, stream=stream)
+    expanded = expand(scalar, axes=tuple(range(len(shape))))
+    return broadcast(expanded, shape=shape)
 
 
 def zeros_like(x: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array, Primitive, Tangent
-from weft.runtime.devices import Stream, current_stream
+from weft.runtime.devices import current_stream
 
 
 class Identity(Primitive):
@@ -92,11 +92,11 @@ class Marked(Primitive):
     name = "marked"
     parameters = ("rules", "arguments")
 
-    def __call__(self, *operands: Any, stream: Stream | None = None, **params: Any) -> Array:
+    def __call__(self, *operands: Any, **params: Any) -> Array:
         nodes = tuple([operand.node for operand in operands])
         first = nodes[-1]
         values = (params["rules"], params["arguments"])
-        return wrap(Node(self, nodes, values, first.shape, first.dtype, stream or current_stream()))
+        return wrap(Node(self, nodes, values, first.shape, first.dtype, current_stream()))
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         return inputs[-1].shape, inputs[-1].dtype

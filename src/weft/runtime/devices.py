@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections.abc import Callable
 from itertools import count
 from types import TracebackType
-from typing import Any, final
+from typing import Any, ParamSpec, TypeVar, final
 
 from weft.checks import called, integer_of, wrong_type
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class DeviceType(enum.Enum):
@@ -177,6 +181,16 @@ def set_current_stream(stream: Stream | None) -> None:
     _local.stream = stream
 
 
+def with_stream(stream: Stream | None, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """What ``function`` gives while ``stream`` is the current one on this thread."""
+    before = _local.stream
+    try:
+        _local.stream = stream
+        return function(*args, **kwargs)
+    finally:
+        _local.stream = before  # no call, so no interrupt comes before it
+
+
 def is_available(device: Device | DeviceType) -> bool:
     """Whether a device is there.
 
@@ -206,20 +220,20 @@ def _require(device: Device) -> None:
         )
 
 
-def as_stream(place: StreamOrDevice) -> Stream | None:
+def as_stream(named: StreamOrDevice) -> Stream | None:
     """The stream that ``stream=`` names: a stream, the default one of a device, or the current one for None."""
-    if place is None:
+    if named is None:
         return _local.stream
-    if isinstance(place, Stream):
-        _require(place.device)
-        return place
-    if isinstance(place, (Device, DeviceType)):
-        stream = default_stream(place)
+    if isinstance(named, Stream):
+        _require(named.device)
+        return named
+    if isinstance(named, (Device, DeviceType)):
+        stream = default_stream(named)
         # While tracing, where there is one device, whatever the caller's stream is, it is on that device.
         return None if _local.stream is None and len(_engines) == 1 else stream
-    if isinstance(place, ThreadLocalStream):
-        return place.here
-    raise wrong_type(called(), "stream", "a stream or a device such as mx.cpu", place)
+    if isinstance(named, ThreadLocalStream):
+        return named.here
+    raise wrong_type(called(), "stream", "a stream or a device such as mx.cpu", named)
 
 
 def default_device() -> Device:

@@ -1,0 +1,56 @@
+"""``stream=``: a public function resolves it once, and what it calls reads the stream that is current."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+from weft.runtime.devices import StreamOrDevice, as_stream, with_stream
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["call_on", "on_stream"]
+
+
+def call_on(stream: StreamOrDevice, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """What ``function`` gives if the stream that ``stream`` names is the current one."""
+    return with_stream(as_stream(stream), function, *args, **kwargs)
+
+
+def on_stream(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, whose parameter ``stream`` says which stream is the current one while it runs.
+
+    The body of ``function`` does not mention its parameter.
+    """
+    position = _position_of_stream(function)
+    elsewhere = call_on
+
+    def entrance(*args: P.args, **kwargs: P.kwargs) -> R:
+        stream: Any = args[position] if len(args) > position else kwargs.get("stream")
+        if stream is None:
+            return function(*args, **kwargs)
+        return elsewhere(stream, function, *args, **kwargs)
+
+    return functools.wraps(function)(_in_the_name_of(function, entrance))
+
+
+def _position_of_stream(function: Callable[..., Any]) -> int:
+    """How many arguments come before ``stream``; more than any call has if it can only be given by name."""
+    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.name == "stream" and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            return position
+    return sys.maxsize
+
+
+def _in_the_name_of(function: Callable[..., Any], entrance: Callable[P, R]) -> Callable[P, R]:
+    """``entrance`` as a function of the module of ``function``, where tools look for it, and with its name in frames,
+    where messages about ``stream`` take it from (`weft.checks.called`)."""
+    assert isinstance(entrance, FunctionType)
+    assert isinstance(function, FunctionType)
+    code = entrance.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
+    return FunctionType(code, function.__globals__, closure=entrance.__closure__)
