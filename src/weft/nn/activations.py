@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import weft.core as mx
 from weft.checks import shortened
+from weft.nn.checks import array_of, axis_of
+from weft.nn.log_probabilities import result_dtype, spread
 from weft.nn.module import Module
 
 
@@ -122,12 +124,14 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
 
 
 def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
-    """The logarithm of `softmax` along an axis, `x - logsumexp(x)`.
+    """The logarithm of `softmax` along an axis, `x - logsumexp(x)`, accurate for large `x` as well.
 
-    >>> nn.log_softmax(mx.array([1.0, 1.0]))
+    >>> nn.log_softmax(mx.array([1e8, 1e8]))
     array([-0.693147, -0.693147], dtype=float32)
     """
-    return x - mx.logsumexp(x, axis=axis, keepdims=True)
+    x = array_of("log_softmax", "x", x)
+    wide, largest, log_sum = spread(x, axis_of("log_softmax", "x", x, axis))
+    return ((wide - largest) - log_sum).astype(result_dtype(x))
 
 
 class _Activation(Module):

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 import weft.core as mx
-from weft.checks import shortened, shown
+from weft.checks import integer_of, shortened, shown
 
 
 def size_of(layer: str, name: str, value: Any, least: int) -> int:
@@ -62,3 +62,15 @@ def array_of(function: str, name: str, x: Any) -> mx.array:
         return mx.array(x)
     remedy = " Make one of it with mx.array." if isinstance(x, (list, tuple)) else ""
     raise TypeError(f"[{function}] {name} has to be an array, got a value of type {type(x).__name__}.{remedy}")
+
+
+def axis_of(function: str, name: str, x: mx.array, axis: Any) -> int:
+    """`axis` counted from the front, if `x` has it.
+
+    >>> axis_of("softmax", "x", mx.zeros((2, 3)), -1)
+    1
+    """
+    axis = integer_of(function, "axis", axis)
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"[{function}] axis {axis} is out of range for {name} of shape {x.shape}.")
+    return axis + x.ndim if axis < 0 else axis

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import weft.core as mx
-from weft.checks import integer_of, one_of
-from weft.nn.checks import array_of, share_of
+from weft.checks import one_of
+from weft.nn.checks import array_of, axis_of, share_of
+from weft.nn.log_probabilities import result_dtype, spread
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -49,15 +50,19 @@ def cross_entropy(
     one_of("cross_entropy", "reduction", reduction, _REDUCTIONS)
     label_smoothing = share_of("cross_entropy", "label_smoothing", label_smoothing)
     logits, targets = _arrays("cross_entropy", logits=logits, targets=targets)
-    axis = integer_of("cross_entropy", "axis", axis)
+    axis = axis_of("cross_entropy", "logits", logits, axis)
+    x, largest, log_sum = spread(logits, axis)
+    distance, log_sum = x - largest, log_sum.squeeze(axis)
     if targets.ndim == logits.ndim:
         _check_same_shape("cross_entropy", "logits", logits, "targets", targets)
-        score = mx.sum(logits * targets, axis=axis)
+        loss = log_sum * mx.sum(targets, axis=axis) - mx.sum(distance * targets, axis=axis)
     else:
-        score = _of_class("cross_entropy", "logits", logits, targets, axis)
+        # Taken from the logits, which are in memory.
+        score = _of_class("cross_entropy", "logits", x, targets, axis)
+        loss = log_sum - (score - largest.squeeze(axis))
     if label_smoothing > 0:
-        score = (1 - label_smoothing) * score + label_smoothing * mx.mean(logits, axis=axis)
-    loss = mx.logsumexp(logits, axis=axis) - score
+        loss = (1 - label_smoothing) * loss + label_smoothing * (log_sum - mx.mean(distance, axis=axis))
+    loss = loss.astype(result_dtype(logits))
     return _reduce(_weighted("cross_entropy", loss, weights), reduction)
 
 
@@ -88,7 +93,7 @@ def binary_cross_entropy(
     inputs, targets = _arrays("binary_cross_entropy", inputs=inputs, targets=targets)
     _check_same_shape("binary_cross_entropy", "inputs", inputs, "targets", targets)
     if with_logits:
-        loss = mx.logaddexp(0, inputs) - inputs * targets
+        loss = _of_logits(inputs, targets)
     else:
         loss = -(targets * _clipped_log(inputs) + (1 - targets) * _clipped_log(1 - inputs))
     return _reduce(_weighted("binary_cross_entropy", loss, weights), reduction)
@@ -110,7 +115,7 @@ def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Red
     """
     one_of("nll_loss", "reduction", reduction, _REDUCTIONS)
     inputs, targets = _arrays("nll_loss", inputs=inputs, targets=targets)
-    axis = integer_of("nll_loss", "axis", axis)
+    axis = axis_of("nll_loss", "inputs", inputs, axis)
     return _reduce(-_of_class("nll_loss", "inputs", inputs, targets, axis), reduction)
 
 
@@ -173,9 +178,6 @@ def _weighted(function: str, loss: mx.array, weights: mx.array | None) -> mx.arr
 
 def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axis: int) -> mx.array:
     """The entry of `scores` along `axis` that `targets` names, for each position of the other axes."""
-    if not -scores.ndim <= axis < scores.ndim:
-        raise ValueError(f"[{function}] axis {axis} is out of range for {name} of shape {scores.shape}.")
-    axis %= scores.ndim
     expected = scores.shape[:axis] + scores.shape[axis + 1 :]
     if targets.shape != expected:
         raise ValueError(
@@ -189,6 +191,13 @@ def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axi
     known = mx.logical_and(targets >= -classes, targets < classes)
     # A factor, not a choice between results, so that the gradient is nan as well.
     return score * mx.where(known, mx.ones_like(score), mx.nan)
+
+
+def _of_logits(x: mx.array, targets: mx.array) -> mx.array:
+    """`log(1 + exp(x)) - x * targets`, as a sum in which no term cancels another for targets from 0 to 1."""
+    x = x.astype(result_dtype(x))
+    positive = mx.greater(x, 0)
+    return mx.logaddexp(0, mx.where(positive, -x, x)) + x * (positive.astype(x.dtype) - targets)
 
 
 def _clipped_log(probability: mx.array) -> mx.array:
