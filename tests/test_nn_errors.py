@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a list as input": (
         lambda: linear()([1.0, 2.0]),
         TypeError,
-        r"\[Linear\(input_dims=2.*\] the input has to be an array, got .* list\. .*mx\.array",
+        r"\[Linear\(input_dims=2.*\] the input must be an array, .* list\. .*mx\.array",
     ),
     "nothing as input": (lambda: linear()(None), TypeError, r"\[Linear\(.*NoneType"),
     "nothing to normalise": (lambda: UNTYPED.LayerNorm(2)(None), TypeError, r"\[LayerNorm\(2, .*NoneType"),

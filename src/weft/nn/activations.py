@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import weft.core as mx
 from weft.checks import shortened
-from weft.nn.checks import array_of, axis_of
+from weft.nn.checks import array_of, axis_of, number_of, real_array_of
 from weft.nn.log_probabilities import result_dtype, spread
 from weft.nn.module import Module
 
@@ -20,7 +20,7 @@ def relu(x: mx.array) -> mx.array:
     >>> nn.relu(mx.array([-1.0, 2.0]))
     array([0, 2], dtype=float32)
     """
-    return mx.maximum(x, 0)
+    return mx.maximum(array_of("relu", "x", x), 0)
 
 
 def leaky_relu(x: mx.array, negative_slope: float = 0.01) -> mx.array:
@@ -29,7 +29,9 @@ def leaky_relu(x: mx.array, negative_slope: float = 0.01) -> mx.array:
     >>> nn.leaky_relu(mx.array([-1.0, 2.0]), 0.5)
     array([-0.5, 2], dtype=float32)
     """
-    return mx.where(mx.greater(x, 0), x, mx.multiply(negative_slope, x))
+    x = array_of("leaky_relu", "x", x)
+    slope = number_of("leaky_relu", "negative_slope", negative_slope)
+    return mx.where(mx.greater(x, 0), x, mx.multiply(slope, x))
 
 
 def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
@@ -40,6 +42,7 @@ def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
     >>> nn.elu(mx.array([-1.0, 2.0]))
     array([-0.632121, 2], dtype=float32)
     """
+    x, alpha = real_array_of("elu", "x", x), number_of("elu", "alpha", alpha)
     # Large values would overflow in the branch that is not taken, and make its derivative nan.
     positive = mx.greater(x, 0)
     return mx.where(positive, x, alpha * mx.expm1(mx.where(positive, 0, x)))
@@ -53,6 +56,7 @@ def gelu(x: mx.array) -> mx.array:
     >>> nn.gelu(mx.array([-1.0, 2.0]))
     array([-0.158655, 1.9545], dtype=float32)
     """
+    x = real_array_of("gelu", "x", x)
     return x * (1 + mx.erf(mx.divide(x, math.sqrt(2)))) / 2
 
 
@@ -64,6 +68,7 @@ def gelu_approx(x: mx.array) -> mx.array:
     >>> nn.gelu_approx(mx.array([-1.0, 2.0]))
     array([-0.158808, 1.9546], dtype=float32)
     """
+    x = array_of("gelu_approx", "x", x)
     return mx.multiply(0.5, x) * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
@@ -75,6 +80,7 @@ def gelu_fast_approx(x: mx.array) -> mx.array:
     >>> nn.gelu_fast_approx(mx.array([-1.0, 2.0]))
     array([-0.154204, 1.93566], dtype=float32)
     """
+    x = real_array_of("gelu_fast_approx", "x", x)
     return x * mx.sigmoid(mx.multiply(1.702, x))
 
 
@@ -84,6 +90,7 @@ def silu(x: mx.array) -> mx.array:
     >>> nn.silu(mx.array([-1.0, 2.0]))
     array([-0.268941, 1.76159], dtype=float32)
     """
+    x = real_array_of("silu", "x", x)
     return x * mx.sigmoid(x)
 
 
@@ -93,7 +100,7 @@ def sigmoid(x: mx.array) -> mx.array:
     >>> nn.sigmoid(mx.array([0.0, 2.0]))
     array([0.5, 0.880797], dtype=float32)
     """
-    return mx.sigmoid(x)
+    return mx.sigmoid(array_of("sigmoid", "x", x))
 
 
 def tanh(x: mx.array) -> mx.array:
@@ -102,7 +109,7 @@ def tanh(x: mx.array) -> mx.array:
     >>> nn.tanh(mx.array([0.0, 1.0]))
     array([0, 0.761594], dtype=float32)
     """
-    return mx.tanh(x)
+    return mx.tanh(array_of("tanh", "x", x))
 
 
 def softplus(x: mx.array) -> mx.array:
@@ -111,7 +118,7 @@ def softplus(x: mx.array) -> mx.array:
     >>> nn.softplus(mx.array([0.0, 100.0]))
     array([0.693147, 100], dtype=float32)
     """
-    return mx.logaddexp(x, 0)
+    return mx.logaddexp(array_of("softplus", "x", x), 0)
 
 
 def softmax(x: mx.array, axis: int = -1) -> mx.array:
@@ -120,7 +127,7 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
     >>> nn.softmax(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
     """
-    return mx.softmax(x, axis=axis)
+    return mx.softmax(array_of("softmax", "x", x), axis=axis)
 
 
 def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
@@ -171,7 +178,7 @@ class LeakyReLU(_Activation, function=leaky_relu):
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
-        self._set(negative_slope=negative_slope)
+        self._set(negative_slope=number_of("LeakyReLU", "negative_slope", negative_slope))
 
 
 class ELU(_Activation, function=elu):
@@ -183,7 +190,7 @@ class ELU(_Activation, function=elu):
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
-        self._set(alpha=alpha)
+        self._set(alpha=number_of("ELU", "alpha", alpha))
 
 
 _GELU_FUNCTIONS = {"none": gelu, "precise": gelu_approx, "tanh": gelu_approx, "fast": gelu_fast_approx}

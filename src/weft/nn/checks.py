@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import integer_of, shortened, shown
+from weft.ops.arguments import array_argument, real_number
 
 
 def size_of(layer: str, name: str, value: Any, least: int) -> int:
@@ -56,12 +57,29 @@ def array_of(function: str, name: str, x: Any) -> mx.array:
     >>> array_of("mse_loss", "targets", 2.5)
     array(2.5, dtype=float32)
     """
-    if isinstance(x, mx.array):
-        return x
-    if isinstance(x, (bool, int, float, complex)) or hasattr(x, "__array__"):
-        return mx.array(x)
-    remedy = " Make one of it with mx.array." if isinstance(x, (list, tuple)) else ""
-    raise TypeError(f"[{function}] {name} has to be an array, got a value of type {type(x).__name__}.{remedy}")
+    return array_argument(function, x, name)
+
+
+def real_array_of(function: str, name: str, x: Any) -> mx.array:
+    """`array_of`, but for complex numbers.
+
+    >>> real_array_of("gelu", "x", 2)
+    array(2, dtype=int32)
+    """
+    array = array_of(function, name, x)
+    if array.dtype == mx.complex64:
+        raise TypeError(f"[{function}] does not support complex64.")
+    return array
+
+
+def number_of(function: str, name: str, value: Any) -> Any:
+    """`value`, if it is a real number or an array of one.
+
+    >>> number_of("elu", "alpha", 2)
+    2
+    """
+    is_one = isinstance(value, mx.array) and value.ndim == 0
+    return value if is_one else real_number(function, name, value)
 
 
 def axis_of(function: str, name: str, x: mx.array, axis: Any) -> int:

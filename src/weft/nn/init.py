@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 import weft.core as mx
+from weft.nn.checks import number_of
 
 Fan = Literal["fan_in", "fan_out"]
 
@@ -30,8 +31,10 @@ def constant(value: float, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array],
     array([0.5, 0.5], dtype=float32)
     """
 
+    number = number_of("constant", "value", value)
+
     def initializer(a: mx.array) -> mx.array:
-        return mx.full(_shape("constant", a), value, dtype=dtype)
+        return mx.full(_shape("constant", a), number, dtype=dtype)
 
     return initializer
 

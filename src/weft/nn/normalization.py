@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weft.core as mx
-from weft.nn.checks import array_input, size_of
+from weft.nn.checks import array_input, number_of, size_of
 from weft.nn.module import Module
 
 
@@ -23,6 +23,7 @@ class LayerNorm(Module):
 
     def __init__(self, dims: int, eps: float = 1e-5, affine: bool = True, bias: bool = True) -> None:
         super().__init__()
+        number_of("LayerNorm", "eps", eps)
         dims = size_of("LayerNorm", "dims", dims, least=0)
         if affine:
             self.weight = mx.ones((dims,))
@@ -61,6 +62,7 @@ class RMSNorm(Module):
 
     def __init__(self, dims: int, eps: float = 1e-5) -> None:
         super().__init__()
+        number_of("RMSNorm", "eps", eps)
         self.weight = mx.ones((size_of("RMSNorm", "dims", dims, least=0),))
         self.eps = eps
 

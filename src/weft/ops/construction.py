@@ -15,18 +15,18 @@ from weft.ops.nested import from_nested
 __all__ = ["asarray", "construct", "from_dlpack"]
 
 
-def construct(value: Any, dtype: Dtype | None = None) -> Array:
-    """A new array of ``value``; see `mx.array`."""
+def construct(value: Any, dtype: Dtype | None = None, name: str = "array", argument: str = "val") -> Array:
+    """A new array of ``value``; see `mx.array`. ``name`` and ``argument`` are those of the user in messages."""
     if dtype is not None:
         dtype = as_dtype(dtype)
     if isinstance(value, Handle):
         found = as_array(value, dtype)
         return fresh(found) if found is value else found
     if isinstance(value, (bool, int, float, complex)):
-        return array_of("array", "val", value, dtype)
+        return array_of(name, argument, value, dtype)
     if isinstance(value, (list, tuple)):
-        return from_nested(value, dtype)
-    return array_of("array", "val", _foreign(value), dtype)
+        return from_nested(name, value, dtype)
+    return array_of(name, argument, _foreign(value), dtype)
 
 
 def _foreign(value: Any) -> Any:
@@ -59,7 +59,7 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
     """
     if copy is False and not (isinstance(a, Handle) and (dtype is None or dtype is a.node.dtype)):
         raise ValueError("[asarray] This cannot be made an array of that dtype without a copy; leave copy=False out.")
-    return construct(a, dtype)
+    return construct(a, dtype, "asarray", "a")
 
 
 def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
@@ -83,4 +83,4 @@ def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
         raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
     if copy is False:
         raise ValueError("[from_dlpack] Memory of another library is always copied; leave copy=False out.")
-    return construct(np.from_dlpack(x))
+    return construct(np.from_dlpack(x), None, "from_dlpack", "x")

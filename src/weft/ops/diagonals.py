@@ -57,7 +57,11 @@ def eye(
     array([[0, 1, 0],
            [0, 0, 1]], dtype=float32)
     """
-    row, column = _rows_and_columns(*_matrix_shape("eye", n, m), integer_of("eye", "k", k))
+    return _eye("eye", n, m, k, dtype)
+
+
+def _eye(name: str, n: Any, m: Any, k: Any, dtype: Dtype | None) -> Array:
+    row, column = _rows_and_columns(*_matrix_shape(name, n, m), integer_of(name, "k", k))
     return to_dtype(p.equal(row, column), dtypes.float32 if dtype is None else as_dtype(dtype))
 
 
@@ -69,7 +73,7 @@ def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
     array([[1, 0],
            [0, 1]], dtype=float32)
     """
-    return eye(n, dtype=dtype)
+    return _eye("identity", n, None, 0, dtype)
 
 
 @on_stream

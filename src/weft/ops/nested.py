@@ -23,8 +23,8 @@ Nested = list[Any] | tuple[Any, ...]
 _PYTHON_NUMBERS = frozenset((bool, int, float, complex))
 
 
-def from_nested(values: Nested, dtype: Dtype | None = None) -> Array:
-    """An array of nested lists and tuples of numbers and arrays.
+def from_nested(name: str, values: Nested, dtype: Dtype | None = None) -> Array:
+    """An array of nested lists and tuples of numbers and arrays, for the function ``name``.
 
     Arrays and open extents stay part of the graph: they are stacked, in the dtype that all elements promote to.
 
@@ -35,14 +35,14 @@ def from_nested(values: Nested, dtype: Dtype | None = None) -> Array:
     kinds: set[type] = set()
     _collect_kinds(values, kinds)
     if any(issubclass(kind, (Handle, Extent)) for kind in kinds):
-        _shape_of(values, ())
-        stacked = _stacked(values, dtype)
+        _shape_of(name, values, ())
+        stacked = _stacked(name, values, dtype)
         return stacked if dtype is None else to_dtype(stacked, dtype)
-    found = _numbers(values)
+    found = _numbers(name, values)
     if dtype is None and kinds <= _PYTHON_NUMBERS and found.dtype.kind in "iu":
         dtype = dtypes.int32 if _fits(found, dtypes.int32) else dtypes.int64
     if dtype is not None and dtype.is_integer and found.dtype.kind in "iu" and not _fits(found, dtype):
-        raise ValueError(f"[array] {_outermost(found)} does not fit {dtype.name}.")
+        raise ValueError(f"[{name}] {_outermost(found)} does not fit {dtype.name}.")
     return from_numpy(found, dtype)
 
 
@@ -56,20 +56,20 @@ def _collect_kinds(values: Nested, kinds: set[type]) -> None:
     kinds |= found
 
 
-def _numbers(values: Nested) -> np.ndarray[Any, Any]:
+def _numbers(name: str, values: Nested) -> np.ndarray[Any, Any]:
     try:
         found = np.array(values)
     except ValueError:
-        _shape_of(values, ())
+        _shape_of(name, values, ())
         raise
     if found.dtype.kind in "biufcV" and found.dtype.fields is None:
         return found
     for element in np.array(values, dtype=object).ravel():
         if isinstance(element, int):
-            array_of("array", "an element", element, dtypes.int64)  # says so if it fits no dtype
+            array_of(name, "an element", element, dtypes.int64)  # says so if it fits no dtype
         elif not isinstance(element, (float, complex, np.number)):
-            raise TypeError(f"[array] An array is made of numbers and arrays, not {shown(element)}.")
-    raise TypeError(f"[array] No dtype holds all these numbers (NumPy would take {found.dtype}).")
+            raise TypeError(f"[{name}] An array is made of numbers and arrays, not {shown(element)}.")
+    raise TypeError(f"[{name}] No dtype holds all these numbers (NumPy would take {found.dtype}).")
 
 
 def _fits(found: np.ndarray[Any, Any], dtype: Dtype) -> bool:
@@ -81,7 +81,7 @@ def _outermost(found: np.ndarray[Any, Any]) -> int:
     return max(int(found.max()), int(found.min()), key=abs)
 
 
-def _shape_of(value: Any, place: tuple[int, ...]) -> Shape:
+def _shape_of(name: str, value: Any, indices: tuple[int, ...]) -> Shape:
     """The shape of nested lists, if they have one."""
     if isinstance(value, Handle):
         return value.node.shape
@@ -89,29 +89,29 @@ def _shape_of(value: Any, place: tuple[int, ...]) -> Shape:
         return () if isinstance(value, Extent) else np.shape(value)
     first: Shape = ()
     for position, element in enumerate(value):
-        shape = _shape_of(element, (*place, position))
+        shape = _shape_of(name, element, (*indices, position))
         if position == 0:
             first = shape
         elif len(shape) != len(first) or not same_extents(shape, first):
             raise ValueError(
-                f"[array] Nested lists must be of one length on each level: {_name((*place, 0))} has the shape "
-                f"{shape_text(first)}, but {_name((*place, position))} the shape {shape_text(shape)}."
+                f"[{name}] Nested lists must be of one length on each level: {_element_name((*indices, 0))} has the "
+                f"shape {shape_text(first)}, but {_element_name((*indices, position))} the shape {shape_text(shape)}."
             )
     return (len(value), *first)
 
 
-def _name(place: tuple[int, ...]) -> str:
-    return "element " + "".join(f"[{position}]" for position in place)
+def _element_name(indices: tuple[int, ...]) -> str:
+    return "element " + "".join(f"[{position}]" for position in indices)
 
 
-def _stacked(values: Nested, dtype: Dtype | None) -> Array:
+def _stacked(name: str, values: Nested, dtype: Dtype | None) -> Array:
     """Elements, each made an array, one behind the other along a new first axis."""
-    arrays = [_element(value, dtype) for value in values]
+    arrays = [_element(name, value, dtype) for value in values]
     dtype = dtypes.result_type(*[array.node.dtype for array in arrays])
     return p.concatenate(*[p.expand(to_dtype(array, dtype), axes=(0,)) for array in arrays], axis=0)
 
 
-def _element(value: Any, dtype: Dtype | None) -> Array:
+def _element(name: str, value: Any, dtype: Dtype | None) -> Array:
     if isinstance(value, (list, tuple)):
-        return from_nested(value, dtype)
-    return as_array(value, dtype) if python_scalar(value) is None else array_of("array", "an element", value, dtype)
+        return from_nested(name, value, dtype)
+    return as_array(value, dtype) if python_scalar(value) is None else array_of(name, "an element", value, dtype)

@@ -401,6 +401,8 @@ def categorical(
     if shape is not None and num_samples is not None:
         raise ValueError("[categorical] Give either shape or num_samples, not both.")
     x = array_argument("categorical", logits, "logits")
+    if x.node.dtype.is_complex:
+        raise TypeError("[categorical] does not support complex64.")
     x_shape = x.node.shape
     along = axis_of("categorical", axis, len(x_shape))
     if int(x_shape[along]) == 0:

@@ -19,6 +19,7 @@ from weft.ops.arguments import (
     fresh,
     inexact,
     integer_of,
+    shape_text,
     to_dtype,
 )
 from weft.ops.entrance import on_stream
@@ -132,7 +133,13 @@ def minmax(
     >>> mx.minmax(mx.array([3, 1, 2]))
     (array(1, dtype=int32), array(3, dtype=int32))
     """
-    return min(a, axis, keepdims), max(a, axis, keepdims)
+    x = array_argument("minmax", a)
+    if x.node.dtype.is_complex:
+        raise TypeError("[minmax] does not support complex64.")
+    axes = axes_of("minmax", axis, x.node.ndim)
+    if builtins.any(int(x.node.shape[axis]) == 0 for axis in axes):
+        raise ValueError(f"[minmax] Cannot reduce axes {axes} of shape {shape_text(x.node.shape)}: no elements.")
+    return _reduced(p.min_, x, axes, keepdims), _reduced(p.max_, x, axes, keepdims)
 
 
 @on_stream
