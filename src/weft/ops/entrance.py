@@ -28,9 +28,13 @@ def on_stream(function: Callable[P, R]) -> Callable[P, R]:
     The body of ``function`` does not mention its parameter.
     """
     position = _position_of_stream(function)
+    # Local names, for `entrance` will not have the globals of this module; without keywords, a call is cheaper.
+    plain: Callable[..., R] = function
     elsewhere = call_on
 
     def entrance(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not kwargs and len(args) <= position:
+            return plain(*args)
         stream: Any = args[position] if len(args) > position else kwargs.get("stream")
         if stream is None:
             return function(*args, **kwargs)
