@@ -38,7 +38,7 @@ def donations(
             if _block(node) != _block(target):
                 continue
             first, last = min(writes[target]), max(reads.get(node, [-1]))
-            if last < first or (last == first and _in_place(*steps[first][2:], node, target)):
+            if last < first or (last == first and may_share(*steps[first][2:], node, target)):
                 found.append((inputs[node], buffer))
                 free.remove(node)
                 break
@@ -49,7 +49,7 @@ def _block(node: Node) -> int:
     return size_class(node.size * node.dtype.size)
 
 
-def _in_place(launch: Launch | None, schedule: Schedule | None, source: Node, target: Node) -> bool:
+def may_share(launch: Launch | None, schedule: Schedule | None, source: Node, target: Node) -> bool:
     """Whether a kernel reads ``source`` only where it then writes ``target``."""
     if launch is None or schedule is None:
         return False
