@@ -51,7 +51,7 @@ def _block(node: Node) -> int:
 
 def may_share(launch: Launch | None, schedule: Schedule | None, source: Node, target: Node) -> bool:
     """Whether a kernel reads ``source`` only where it then writes ``target``."""
-    if launch is None or schedule is None:
+    if launch is None or schedule is None or source.dtype.size != target.dtype.size:
         return False
     instructions = launch.kernel.instructions
     stores = [number for number, i in enumerate(instructions) if _touches(i, "store", target)]
