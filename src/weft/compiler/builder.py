@@ -7,10 +7,11 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.index import ZERO, Term, Terms, added, shifted, through_view, weighted
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch, Level
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
+from weft.primitives import index_code
+from weft.primitives.index import ZERO, Term, Terms, added, shifted, weighted
 
 Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
@@ -65,7 +66,7 @@ class Draft:
             place = self._in_memory(node)
             if place is not None:
                 return self._load(node, place, terms, where)
-            step = behind_view(node, terms)
+            step = node.primitive.behind(node, terms)
             if step is None:
                 break
             node, terms = step
@@ -121,19 +122,12 @@ class Draft:
         affine = affine_places(node, terms, count)
         if affine is not None:
             return affine, None
-        found = self.apply(p.cast, self.value(node, terms), dtype=dtypes.int64)
-        meant = self.apply(p.from_start, found, self.place(Term(extent)))
-        place = self.apply(p.clamp_place, meant, self.place(Term(count)))
-        return Term(0, (), ((place, 1),)), self.apply(p.equal, place, meant)
+        index, inside = index_code.nearest(self, self.value(node, terms), count, extent)
+        return Term(0, (), ((index, 1),)), inside
 
     def apply(self, primitive: p.Elementwise, *values: int, **params: Any) -> int:
         """Scalar code on values."""
-        if primitive is p.cast:
-            dtype = params["dtype"]
-        elif primitive.result is None:
-            dtype = self.instructions[values[-1]].dtype
-        else:
-            dtype = primitive.result
+        dtype = primitive.value_dtype(self.instructions[values[-1]].dtype, **params)
         return self._apply(primitive, values, dtype, params)
 
     def store(
@@ -163,7 +157,7 @@ class Reader:
         """An element of an input, read only where a condition holds."""
         both = where
         if where is not None and self._where is not None:
-            both = self.apply(p.logical_and, where, self._where)
+            both = index_code.both(self._draft, where, self._where)
         return self._draft.value(self._node.inputs[position], tuple(terms), self._where if both is None else both)
 
     def number(self, value: int) -> int:
@@ -187,10 +181,8 @@ class Reader:
         """Whether every term is at least its low and below its high bound; None if there are no bounds."""
         result = None
         for term, low, high in bounds:
-            at = self.place(term)
-            above = self.apply(p.greater_equal, at, self.number(low))
-            both = self.apply(p.logical_and, above, self.apply(p.less, at, self.number(high)))
-            result = both if result is None else self.apply(p.logical_and, result, both)
+            holds = index_code.within(self._draft, self.place(term), low, high)
+            result = holds if result is None else index_code.both(self._draft, result, holds)
         return result
 
     def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
@@ -200,44 +192,18 @@ class Reader:
 
     def zero(self, dtype: Dtype) -> int:
         """Zero in a dtype."""
-        return self.apply(p.cast, self.number(0), dtype=dtype)
+        return index_code.converted(self._draft, self.number(0), dtype)
 
 
 def affine_places(node: Node, terms: Terms, count: int) -> Term | None:
     """The index itself, if ``node`` just counts along an axis and stays below ``count``."""
-    step = behind_view(node, terms)
-    while step is not None:
+    while node.primitive is not None:
+        step = node.primitive.behind(node, terms)
+        if step is None:
+            axis = node.primitive.counts_along(node)
+            return None if axis is None or node.shape[axis] > count else terms[axis]
         node, terms = step
-        step = behind_view(node, terms)
-    if node.primitive is not p.iota:
-        return None
-    shape, axis, _ = node.params
-    return terms[axis] if shape[axis] <= count else None
-
-
-def behind_view(node: Node, terms: Terms) -> tuple[Node, Terms] | None:
-    """The input of a view, and the index there; None if ``node`` is no view that an index can pass."""
-    primitive = node.primitive
-    if isinstance(primitive, p.View):
-        source = node.inputs[0]
-        return source, through_view(terms, primitive.places(source.shape, **node.keywords))
-    if primitive is p.barrier:
-        return node.inputs[0], terms
-    if primitive is p.reshape:
-        source = node.inputs[0]
-        positions = squeezed(source.shape, node.shape)
-        if positions is not None:
-            return source, tuple([ZERO if axis is None else terms[axis] for axis in positions])
     return None
-
-
-def squeezed(source: Shape, target: Shape) -> list[int | None] | None:
-    """For a reshape that only adds or drops axes of extent 1: the target axis of each source axis, else None."""
-    positions = [axis for axis, extent in enumerate(target) if extent != 1]
-    if [extent for extent in source if extent != 1] != [target[axis] for axis in positions]:
-        return None
-    following = iter(positions)
-    return [None if extent == 1 else next(following) for extent in source]
 
 
 def row_major(shape: Sequence[int]) -> list[int]:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import weft.primitives as p
 from weft.compiler.program import Entry
 from weft.graph.node import describe
 
@@ -45,7 +44,7 @@ def graph_text(entries: Sequence[Entry], outputs: Sequence[int]) -> str:
         if primitive is None:
             number, shape, dtype, strides = rest
             line = f"input {number} strides {strides} : {describe(shape, dtype)}"
-        elif primitive is p.constant:
+        elif primitive.is_constant:
             number, dtype = rest
             line = f"constant {number} : {describe((), dtype)}"
         else:

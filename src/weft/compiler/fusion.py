@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
-from weft.compiler.builder import behind_view
-from weft.compiler.index import ZERO, Term, Terms, own_axes, reshaped_strides, whole_axes
+from weft.compiler.index import own_axes, whole_axes
 from weft.compiler.library import accepts
 from weft.compiler.target import FusionLimits
-from weft.compiler.units import CallUnit, Cluster, Layout, Root, ScatterPart, Unit, Use, parts_of
+from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit, Use
 from weft.graph.node import Node, Shape
+from weft.primitives.index import ZERO, Term, Terms
 from weft.runtime.memory import contiguous_strides
 
 
@@ -46,7 +47,7 @@ class Fusion:
         if node in self.inputs or not (uses or node in self._wanted):
             return
         in_memory = node in self._wanted or any(terms is None for _, terms in uses)
-        if is_view(node):
+        if node.primitive.is_view:
             self._place_view(node, uses, in_memory)
         elif isinstance(node.primitive, p.Call):
             self._place_call(node, uses)
@@ -101,7 +102,7 @@ class Fusion:
         return not bit
 
     def _place_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        opaque = behind_view(node, (ZERO,) * node.ndim) is None
+        opaque = _behind(node) is None
         if (in_memory and self.layout(node) is None) or (opaque and not self._is_viewable(node)):
             source = node.inputs[0]
             self.copies[node] = copy = copy_of(source)
@@ -114,7 +115,7 @@ class Fusion:
         if node in self._wanted:
             self._wanted.add(source)
         for unit, terms in uses:
-            step = None if terms is None or opaque else behind_view(node, terms)
+            step = None if terms is None or opaque else node.primitive.behind(node, terms)
             if step is not None and node not in self.copies:
                 self._use(step[0], unit, step[1])
             elif source is not self.copies.get(node):
@@ -141,13 +142,12 @@ class Fusion:
         else:
             found = self._layouts[node]
         for view in reversed(chain):
-            source = self.copies.get(view, view.inputs[0])
-            found = None if found is None else _seen_through(view, source.shape, found)
+            found = None if found is None else _seen_through(view, found)
             self._layouts[view] = found
         return found
 
     def _has_memory(self, node: Node) -> bool:
-        return node in self.stored or node in self.inputs or not is_view(node)
+        return node in self.stored or node in self.inputs or not p.is_view(node)
 
     def _store_in_new_cluster(self, node: Node, uses: list[Use]) -> Cluster:
         cluster, terms = self._new_cluster(node.shape, node.serial)
@@ -175,7 +175,7 @@ class Fusion:
                 computed = any(term.computed for term in at)
                 self._use(node.inputs[position], cluster, None if computed else at)
         else:
-            step = behind_view(node, terms)
+            step = primitive.behind(node, terms)
             if step is not None:
                 self._use(step[0], cluster, step[1])
 
@@ -186,7 +186,7 @@ class Fusion:
             if isinstance(unit, Cluster) and terms is not None and self._may_inline(node, unit, terms):
                 self._expand(node, unit, terms)
                 return
-        if node.primitive is p.iota and not in_memory:
+        if node.primitive.is_counted and not in_memory:
             return
         if not in_memory and self._repeat(node, places):
             return
@@ -213,7 +213,7 @@ class Fusion:
         """Whether computing ``node`` inside ``cluster`` repeats no work that matters."""
         if cluster.members >= self.limits.members:
             return False
-        if node.primitive is p.iota or not cluster.axes:
+        if node.primitive.is_counted or not cluster.axes:
             return True
         used = {axis for term in terms for axis, _ in term.axes}
         lane = cluster.axes[-1]
@@ -341,22 +341,22 @@ class Fusion:
     def _place_update(self, node: Node, uses: list[Use]) -> None:
         """One cluster per input writes its part of the result."""
         writers: list[Cluster] = []
-        parts = parts_of(node)
-        for position, part in parts:
-            source = node.inputs[position]
+        for part in node.primitive.parts(node):
+            source = node.inputs[part.position]
             cluster, terms = self._new_cluster(source.shape, node.serial)
             cluster.roots.append(Root(source, terms, node, part))
-            if isinstance(part, ScatterPart):
-                self._scatter(cluster, node, terms)
+            if isinstance(part, p.ScatterPart):
+                self._scatter(cluster, node, part, terms)
             self._link(cluster, uses)
             writers.append(cluster)
             self._use(source, cluster, terms)
-        if not isinstance(node.primitive, p.Concatenate):
-            self._link(writers[0], [(writers[1], None)])
+        if not node.primitive.disjoint:
+            for earlier, later in pairwise(writers):
+                self._link(earlier, [(later, None)])
         self.stored[node] = list(writers)
 
-    def _scatter(self, cluster: Cluster, node: Node, terms: Terms) -> None:
-        indices = node.inputs[1:-1]
+    def _scatter(self, cluster: Cluster, node: Node, part: p.ScatterPart, terms: Terms) -> None:
+        indices = [node.inputs[position] for position in part.indices]
         at = terms[: indices[0].ndim]
         cluster.reduced = tuple([term.axes[0][0] for term in at if term.axes])
         cluster.scattering = True
@@ -410,7 +410,7 @@ class _Recorder:
 def _operations_from_less(node: Node, most: int, limit: int) -> int | None:
     """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if there is no such way in
     ``limit`` operations."""
-    while behind_view(node, (ZERO,) * node.ndim) is not None:
+    while _behind(node) is not None:
         node = node.inputs[0]
     if node.size <= most:
         return 0
@@ -425,39 +425,22 @@ def _operations_from_less(node: Node, most: int, limit: int) -> int | None:
     return count if count <= limit else None
 
 
-def is_view(node: Node) -> bool:
-    """Whether a node only shows its first input in another way."""
-    return isinstance(node.primitive, p.View) or node.primitive in (p.reshape, p.barrier)
+def _behind(node: Node) -> Any:
+    """The input of a view that an index can pass, with an index there; else None."""
+    return None if node.primitive is None else node.primitive.behind(node, (ZERO,) * node.ndim)
 
 
-def _seen_through(view: Node, shape: Shape, source: Layout) -> Layout | None:
-    """The layout of a view of something of ``shape`` with a layout."""
-    if view.primitive is p.barrier:
-        return source
-    if view.primitive is p.reshape:
-        strides = reshaped_strides(shape, source.strides, view.shape)
-        return None if strides is None else Layout(source.base, strides, source.offset)
-    places = view.primitive.places(shape, **view.keywords)
-    offset = sum(place.start * stride for place, stride in zip(places, source.strides, strict=True))
-    return Layout(source.base, _view_strides(places, source.strides, len(view.shape)), source.offset + offset)
+def _seen_through(view: Node, source: Layout) -> Layout | None:
+    """The layout of a view of something with a layout."""
+    shown = view.primitive.shown(view, source.strides)
+    return None if shown is None else Layout(source.base, shown[0], source.offset + shown[1])
 
 
 def copy_of(node: Node) -> Node:
     """A node that holds the same elements in row-major order; in the order of steps it stands with ``node``."""
-    copy = Node(p.copy, (node,), (), node.shape, node.dtype, node.stream)
+    copy = p.copy_of(node)
     copy.serial = node.serial
     return copy
-
-
-def _view_strides(places: Sequence[p.AxisTerm], strides: Shape, rank: int) -> Shape:
-    """Strides of a view whose axes the input's axes are read from."""
-    result = [0] * rank
-    for place, stride in zip(places, strides, strict=True):
-        if place.axis is not None:
-            result[place.axis] += place.step * stride
-        if place.inner is not None:
-            result[place.inner] += stride
-    return tuple(result)
 
 
 def _sorted(units: list[Unit]) -> list[Unit]:

@@ -14,13 +14,14 @@ from weft.compiler.builder import Draft, launch_of, row_major
 from weft.compiler.donation import Step as DonationStep
 from weft.compiler.donation import donations
 from weft.compiler.fusion import Fusion
-from weft.compiler.index import Term, added, scaled, shifted, weighted
 from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.program import Entry, rebuilt
 from weft.compiler.records import StepRecord, Written, call_record, kernel_record
 from weft.compiler.target import Schedule, Target
-from weft.compiler.units import CallUnit, Cluster, Layout, RegionPart, Root, ScatterPart, Unit
+from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit
 from weft.graph.node import Node, Shape, reachable
+from weft.primitives import index_code
+from weft.primitives.index import Term, added, scaled, shifted, weighted
 from weft.runtime import recording
 from weft.runtime.engine import Engine, Step
 from weft.runtime.memory import size_class, span_of
@@ -247,24 +248,25 @@ class _Planner:
         combine, where = None, None
         if root.part is None:
             term = weighted(root.terms, strides)
-        elif isinstance(root.part, RegionPart):
+        elif isinstance(root.part, p.RegionPart):
             term = Term(0)
             parts = zip(root.terms, root.part.starts, root.part.steps, strides, strict=True)
             for at, start, step, stride in parts:
                 term = added(term, scaled(shifted(scaled(at, step), start), stride))
         else:
-            term, where = self._scatter_term(draft, root, strides)
-            combine = p.COMBINE[root.part.mode]
+            term, where = self._scatter_term(draft, root, root.part, strides)
+            combine = root.part.combine
         value = draft.value(root.node, root.terms)
-        scattered = isinstance(root.part, ScatterPart)
+        scattered = isinstance(root.part, p.ScatterPart)
         axes = cluster.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
         draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
 
-    def _scatter_term(self, draft: Draft, root: Root, strides: Sequence[int]) -> tuple[Term, int | None]:
+    def _scatter_term(
+        self, draft: Draft, root: Root, part: p.ScatterPart, strides: Sequence[int]
+    ) -> tuple[Term, int | None]:
         """Where the updates go, and which of them go anywhere."""
-        part, target = root.part, root.target
-        assert isinstance(part, ScatterPart)
-        indices = target.inputs[1:-1]
+        target = root.target
+        indices = [target.inputs[position] for position in part.indices]
         rank = indices[0].ndim
         at, within = root.terms[:rank], root.terms[rank:]
         slices = root.node.shape[rank:]
@@ -275,7 +277,7 @@ class _Planner:
             place, inside = draft.place_from(index, at, extent - slices[axis] + 1, extent)
             total = added(total, scaled(place, strides[axis]))
             if inside is not None and part.outside == "nowhere":
-                valid = inside if valid is None else draft.apply(p.logical_and, valid, inside)
+                valid = inside if valid is None else index_code.both(draft, valid, inside)
         return total, valid
 
     def steps(self, slots: Slots) -> Iterator[_PlannedStep]:

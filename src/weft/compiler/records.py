@@ -10,7 +10,6 @@ from math import prod
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler.fusion import is_view
 from weft.compiler.kernel import Access, Instruction, Launch, Level
 from weft.compiler.target import Schedule
 from weft.graph.node import Node, Shape, describe
@@ -87,7 +86,7 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
     order = sorted(nodes, key=lambda node: node.serial)
     kept, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
     mode = launch.kernel.lane
-    computing = [node for node in order if not (is_view(node) or p.is_constant(node))]
+    computing = [node for node in order if not (p.is_view(node) or p.is_constant(node))]
     return StepRecord(
         launch=launch,
         schedule=schedule,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import weft.primitives as p
-from weft.compiler.index import Terms
 from weft.graph.node import Node, Shape
+from weft.primitives import Part
+from weft.primitives.index import Terms
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +34,7 @@ class Root:
     node: Node
     terms: Terms
     target: Node
-    part: Any = None
+    part: Part | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -64,37 +64,3 @@ class Layout:
 
     def __init__(self, base: Node, strides: Shape, offset: int) -> None:
         self.base, self.strides, self.offset = base, strides, offset
-
-
-@dataclass(frozen=True, slots=True)
-class RegionPart:
-    """A strided region of the result: where each axis starts and how far apart elements are."""
-
-    starts: Shape
-    steps: Shape
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterPart:
-    """Slices at computed places."""
-
-    axes: tuple[int, ...]
-    mode: str
-    outside: str
-
-
-def parts_of(node: Node) -> list[tuple[int, RegionPart | ScatterPart]]:
-    """Which inputs of an `Update` are written where, in order."""
-    zero, one = (0,) * node.ndim, (1,) * node.ndim
-    if isinstance(node.primitive, p.Concatenate):
-        axis, start = node.params[0], 0
-        parts: list[tuple[int, RegionPart | ScatterPart]] = []
-        for position, source in enumerate(node.inputs):
-            parts.append((position, RegionPart((*zero[:axis], start, *zero[axis + 1 :]), one)))
-            start += source.shape[axis]
-        return parts
-    if isinstance(node.primitive, p.SliceUpdate):
-        starts, steps = node.params
-        return [(0, RegionPart(zero, one)), (1, RegionPart(starts, steps))]
-    axes, mode, outside = node.params
-    return [(0, RegionPart(zero, one)), (len(node.inputs) - 1, ScatterPart(axes, mode, outside))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from weft.graph.node import wrap
 from weft.primitives.base import (
-    AxisTerm,
     Elementwise,
     Linear,
     Primitive,
@@ -13,6 +12,7 @@ from weft.primitives.base import (
     conjugate_of,
     constant,
     is_constant,
+    is_view,
     plus,
 )
 from weft.primitives.batching import align_batch, batch_first, batch_size, move_axis, with_batch
@@ -43,12 +43,14 @@ from weft.primitives.binary import (
     select,
     subtract,
 )
+from weft.primitives.index import AxisTerm
 from weft.primitives.indexing import (
     COMBINE,
-    Concatenate,
     Indexed,
+    Part,
+    RegionPart,
     Scatter,
-    SliceUpdate,
+    ScatterPart,
     Update,
     clamp_place,
     concatenate,
@@ -105,6 +107,7 @@ from weft.primitives.unary import (
     ceil,
     conjugate,
     copy,
+    copy_of,
     cos,
     cosh,
     erf,
@@ -138,14 +141,15 @@ __all__ = [
     "AxisTerm",
     "Bilinear",
     "Call",
-    "Concatenate",
     "Elementwise",
     "Indexed",
     "Linear",
+    "Part",
     "Primitive",
     "Reduction",
+    "RegionPart",
     "Scatter",
-    "SliceUpdate",
+    "ScatterPart",
     "Update",
     "View",
     "absolute",
@@ -179,6 +183,7 @@ __all__ = [
     "conjugate_of",
     "constant",
     "copy",
+    "copy_of",
     "cos",
     "cosh",
     "divide",
@@ -201,6 +206,7 @@ __all__ = [
     "inverse",
     "iota",
     "is_constant",
+    "is_view",
     "left_shift",
     "less",
     "less_equal",

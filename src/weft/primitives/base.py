@@ -17,6 +17,7 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.dims import Dim, derived, same_extents
 from weft.graph.node import Handle, Node, Shape, describe, wrap
+from weft.primitives.index import AxisTerm, Terms, strides_through_view, through_view
 from weft.runtime.devices import current_stream
 
 Array = Any  # a handle; the concrete class lives above this layer
@@ -24,10 +25,20 @@ Tangent = Array | None  # None is zero
 
 
 class Primitive:
-    """The base of the families. ``parameters`` names what a node stores besides its inputs, in order."""
+    """The base of the families. ``parameters`` names what a node stores besides its inputs, in order.
+
+    ``is_view``: a node shows its first input in another way; then `behind` and `shown` say how.
+    ``is_constant``: a node is a number that is known while the graph is built.
+    ``is_unique``: the only parameter is a mark that makes each use of the operation unlike all others.
+    ``is_counted``: a node has no inputs, and its elements cost next to nothing: every use computes them again.
+    """
 
     name: str
     parameters: tuple[str, ...] = ()
+    is_view = False
+    is_constant = False
+    is_unique = False
+    is_counted = False
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         """Apply to handles: infer the result's shape and dtype and make the node."""
@@ -42,6 +53,19 @@ class Primitive:
 
     def alias(self, node: Node) -> Node | None:
         """The input that ``node`` is just another name of, if the operation computes nothing."""
+        return None
+
+    def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
+        """For a view the input, and the index there that belongs to one of ``node``; None if an index cannot say it."""
+        return None
+
+    def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
+        """For a view of an input in memory with ``strides`` its own, and the distance of its first element from that
+        of the input; None if no strides describe it."""
+        return None
+
+    def counts_along(self, node: Node) -> int | None:
+        """The axis along which the elements of ``node`` are 0, 1, 2, ..., if there is one."""
         return None
 
     def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
@@ -78,6 +102,7 @@ class Constant(Primitive):
 
     name = "constant"
     parameters = ("bits",)
+    is_constant = True
 
     def make(self, value: complex, dtype: Dtype) -> Node:
         """The node of ``value`` rounded to ``dtype``."""
@@ -129,6 +154,11 @@ def _half_bits(number: float, dtype: Dtype) -> int:
 
 def is_constant(node: Node) -> bool:
     return node.primitive is constant
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node shows its first input in another way."""
+    return node.primitive is not None and bool(node.primitive.is_view)
 
 
 Partial = Callable[..., Tangent] | int | None
@@ -191,6 +221,13 @@ class Elementwise(Primitive):
         if result is None:
             return shape, dtype
         return shape, result if isinstance(result, Dtype) else result(dtype)
+
+    def value_dtype(self, dtype: Dtype, /, **params: Any) -> Dtype:
+        """The dtype of the result of scalar code whose last input is of ``dtype``."""
+        result = self.result
+        if result is None:
+            return dtype
+        return result if isinstance(result, Dtype) else result(dtype)
 
     def partial(self, position: int, tangent: Array, output: Array, inputs: Sequence[Array], **params: Any) -> Tangent:
         """The change of the output that a change of one input makes."""
@@ -270,27 +307,26 @@ class Linear(Primitive):
         return self.batch(inputs, axes, **params)
 
 
-class AxisTerm:
-    """Where an input's index along one axis comes from: ``start + step * index[axis] + index[inner]``; without the part
-    of an axis that is None."""
-
-    __slots__ = ("axis", "inner", "start", "step")
-
-    def __init__(self, axis: int | None, step: int = 1, start: int = 0, inner: int | None = None) -> None:
-        self.axis, self.step, self.start, self.inner = axis, step, start, inner
-
-
 class View(Linear):
-    """A linear operation that only renames places: each input axis reads an axis of the output (two, if it is split),
+    """A linear operation that only renames indices: each input axis reads an axis of the output (two, if it is split),
     or a fixed index.
 
     ``places(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides;
     inside a fused kernel it is another index.
     """
 
+    is_view = True
+
     def __init__(self, *args: Any, places: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self.places = places
+
+    def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
+        source = node.inputs[0]
+        return source, through_view(index, self.places(source.shape, **node.keywords))
+
+    def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
+        return strides_through_view(self.places(node.inputs[0].shape, **node.keywords), strides, node.ndim)
 
 
 def plus(left: Tangent, right: Tangent) -> Tangent:

@@ -7,6 +7,7 @@ fused kernel. `Update` operations write into parts of a copy of their first inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import weft.primitives as p
@@ -34,6 +35,7 @@ class Iota(Indexed):
 
     name = "iota"
     parameters = ("shape", "axis", "dtype")
+    is_counted = True
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         values = (params["shape"], params["axis"], params["dtype"])
@@ -41,6 +43,10 @@ class Iota(Indexed):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         return params["shape"], params["dtype"]
+
+    def counts_along(self, node: Node) -> int | None:
+        axis: int = node.params[1]
+        return axis
 
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
@@ -204,8 +210,50 @@ def _batch_gather(
 gather = Gather()
 
 
+@dataclass(frozen=True, slots=True)
+class RegionPart:
+    """The input at ``position`` is written into a strided region of the result, given by the index of its first element
+    and the distance of elements on each axis."""
+
+    position: int
+    starts: Shape
+    steps: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterPart:
+    """The input at ``position`` is written in slices at computed indices.
+
+    The input at ``indices[i]`` holds indices along ``axes[i]``. ``combine`` joins what is there with what is written
+    (None: it is replaced). Updates ``outside`` go to the "nearest" index inside, or "nowhere".
+    """
+
+    position: int
+    indices: tuple[int, ...]
+    axes: tuple[int, ...]
+    combine: Elementwise | None
+    outside: str
+
+
+Part = RegionPart | ScatterPart
+
+
 class Update(Primitive):
-    """Writes into parts of a copy of the first input."""
+    """Writes parts of the result, most often into a copy of the first input.
+
+    ``disjoint`` says that no element is in two parts, so that these may be written in any order.
+    """
+
+    disjoint = False
+
+    def parts(self, node: Node) -> list[Part]:
+        """Which inputs are written where, in order."""
+        raise NotImplementedError(f"{self.name} does not say what it writes")
+
+
+def _whole(node: Node, position: int = 0) -> RegionPart:
+    """All of the result, from an input of its shape."""
+    return RegionPart(position, (0,) * node.ndim, (1,) * node.ndim)
 
 
 class SliceUpdate(Update):
@@ -213,6 +261,10 @@ class SliceUpdate(Update):
 
     name = "slice_update"
     parameters = ("starts", "steps")
+
+    def parts(self, node: Node) -> list[Part]:
+        starts, steps = node.params
+        return [_whole(node), RegionPart(1, starts, steps)]
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, update = inputs
@@ -248,6 +300,15 @@ class Concatenate(Update):
 
     name = "concatenate"
     parameters = ("axis",)
+    disjoint = True
+
+    def parts(self, node: Node) -> list[Part]:
+        axis, start = node.params[0], 0
+        parts: list[Part] = []
+        for position, source in enumerate(node.inputs):
+            parts.append(RegionPart(position, insert((0,) * (node.ndim - 1), axis, start), (1,) * node.ndim))
+            start += source.shape[axis]
+        return parts
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         axis, first = params["axis"], inputs[0]
@@ -307,6 +368,11 @@ class Scatter(Update):
 
     name = "scatter"
     parameters = ("axes", "mode", "outside")
+
+    def parts(self, node: Node) -> list[Part]:
+        axes, mode, outside = node.params
+        last = len(node.inputs) - 1
+        return [_whole(node), ScatterPart(last, tuple(range(1, last)), axes, COMBINE[mode], outside)]
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, **{"outside": "nowhere", **params})

@@ -8,8 +8,9 @@ from typing import Any
 import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
-from weft.primitives.base import Array, AxisTerm, Linear, View
+from weft.primitives.base import Array, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
+from weft.primitives.index import ZERO, AxisTerm, Terms, reshaped_strides, squeezed
 
 Aval = tuple[Shape, Dtype]
 
@@ -32,7 +33,25 @@ def _batch_reshape(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
     return reshape(moved, shape=(x.node.shape[axis], *shape)), 0
 
 
-reshape: Linear = Linear(
+class Reshape(Linear):
+    """The same elements in row-major order. It is a view where strides can describe it, or, for an index, where it only
+    adds or drops axes of extent 1."""
+
+    is_view = True
+
+    def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
+        source = node.inputs[0]
+        positions = squeezed(source.shape, node.shape)
+        if positions is None:
+            return None
+        return source, tuple([ZERO if axis is None else index[axis] for axis in positions])
+
+    def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
+        reshaped = reshaped_strides(node.inputs[0].shape, strides, node.shape)
+        return None if reshaped is None else (reshaped, 0)
+
+
+reshape: Linear = Reshape(
     "reshape", ("shape",), _infer_reshape, lambda ct, x, shape: reshape(ct, shape=x.node.shape), _batch_reshape
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array, Primitive, Tangent
+from weft.primitives.index import Terms
 from weft.runtime.devices import current_stream
 
 
@@ -61,9 +62,17 @@ class Barrier(Identity):
 
     name = "barrier"
     parameters = ("mark",)
+    is_view = True
+    is_unique = True
 
     def alias(self, node: Node) -> Node | None:
         return None
+
+    def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
+        return node.inputs[0], index
+
+    def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
+        return strides, 0
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*inputs, **params), axes[0]

@@ -8,6 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.node import Node
 from weft.primitives.base import Array, Elementwise
 
 
@@ -45,6 +46,13 @@ def _absolute_lanes(L: Any, x: Any) -> Any:
 
 
 copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,), exact=True)
+
+
+def copy_of(node: Node) -> Node:
+    """A node for the same elements, in row-major order where it is in memory."""
+    return Node(copy, (node,), (), node.shape, node.dtype, node.stream)
+
+
 absolute: Elementwise = Elementwise(
     "abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False, exact=True
 )
@@ -195,6 +203,10 @@ class Cast(Elementwise):
 
     def infer(self, *inputs: Any, **params: Any) -> Any:
         return inputs[0].shape, params["dtype"]
+
+    def value_dtype(self, dtype: Dtype, /, **params: Any) -> Dtype:
+        result: Dtype = params["dtype"]
+        return result
 
 
 def _cast_partial(t: Array, out: Array, x: Array, dtype: Dtype) -> Array | None:

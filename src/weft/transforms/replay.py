@@ -80,7 +80,7 @@ class Recording:
 
         def remake(primitive: p.Primitive, sources: tuple[Node, ...], params: Any, dtype: Dtype) -> tuple[Aval, Any]:
             values = resolved(params, binding)
-            if primitive is p.constant:
+            if primitive.is_constant:
                 return ((), dtype), values
             keywords: dict[str, Any] = dict(zip(primitive.parameters, values, strict=True))
             return primitive.infer(*sources, **keywords), values
