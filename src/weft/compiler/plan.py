@@ -15,11 +15,12 @@ from weft.compiler.donation import Step as DonationStep
 from weft.compiler.donation import donations
 from weft.compiler.fusion import Fusion
 from weft.compiler.kernel import Launch, numbers_of
-from weft.compiler.program import Entry, rebuilt
+from weft.compiler.program import Entry
 from weft.compiler.records import StepRecord, Written, call_record, kernel_record
+from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
 from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit
-from weft.graph.node import Node, Shape, reachable
+from weft.graph.node import Node, Shape
 from weft.primitives import index_code
 from weft.primitives.index import Term, added, scaled, shifted, weighted
 from weft.runtime import recording
@@ -168,10 +169,9 @@ Slots = dict[object, tuple[int, int]]
 
 
 def _planner(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> _Planner:
-    nodes, inputs, constants = rebuilt(entries, outputs)
-    wanted = [nodes[position] for position in outputs]
-    fusion = Fusion(reachable(wanted), wanted, inputs, target.limits)
-    return _Planner(target, fusion, wanted, list(inputs), constants, watch)
+    graph = planned_graph(entries, outputs)
+    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits)
+    return _Planner(target, fusion, graph.outputs, list(graph.inputs), graph.constants, watch)
 
 
 class _Planner:

@@ -7,12 +7,11 @@ the same code run again with other numbers finds it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import weft.primitives as p
-from weft.graph.node import Node, Placeholder, Shape, serial_of
+from weft.graph.node import Node, Placeholder, serial_of
 from weft.graph.tracing import no_value
 from weft.runtime.devices import Stream
 
@@ -24,7 +23,7 @@ class Program:
     ``streams`` those that its nodes name.
 
     An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape,
-    dtype, strides)``, for a constant ``(p.constant, number, dtype)``.
+    dtype, strides)``, for a constant ``(primitive, number, dtype)``.
     """
 
     __slots__ = (
@@ -63,11 +62,11 @@ class Program:
         outputs = list(outputs)
         for node in self._needed(outputs, strides_of):
             primitive = node.primitive
-            if primitive is p.constant:
-                continue
             if primitive is None:
                 assert isinstance(node, Placeholder)
                 raise no_value(node, node, "evaluate")
+            if primitive.is_constant:
+                continue
             self.streams.add(node.stream)
             if primitive is p.marked_call:
                 continue
@@ -117,7 +116,7 @@ class Program:
         place = self._constant_places.get(key)
         if place is None:
             place = self._constant_places[key] = len(self.entries)
-            self.entries.append((p.constant, len(self.constants), node.dtype))
+            self.entries.append((node.primitive, len(self.constants), node.dtype))
             self.constants.append(node.params[0])
         self._nodes[node] = place
         return place
@@ -126,7 +125,7 @@ class Program:
         nodes = self._nodes
         positions = tuple([self._place(source, strides_of) for source in node.inputs])
         params = node.params
-        if node.primitive is p.barrier:
+        if node.primitive.is_unique:
             params = (self._marks.setdefault(params, len(self._marks)),)
         entry = (node.primitive, params, node.shape, node.dtype, positions)
         place = self._places.get(entry)
@@ -134,30 +133,3 @@ class Program:
             place = self._places[entry] = len(self.entries)
             self.entries.append(entry)
         nodes[node] = place
-
-
-def rebuilt(entries: Sequence[Entry], outputs: Sequence[int] = ()) -> tuple[list[Node], dict[Node, Shape], list[Node]]:
-    """Fresh nodes for the entries of a key: all of them by position, the strides of inputs, and the constants."""
-    uses = Counter(outputs)
-    for entry in entries:
-        if entry[0] not in (None, p.constant):
-            uses.update(entry[-1])
-    nodes: list[Node] = []
-    inputs: dict[Node, Shape] = {}
-    constants: list[Node] = []
-    for entry in entries:
-        primitive = entry[0]
-        if primitive is None:
-            _, _, shape, dtype, strides = entry
-            node: Node = Placeholder(None, shape, dtype)
-            inputs[node] = strides
-        elif primitive is p.constant:
-            node = Node(p.constant, (), (entry[1],), (), entry[2], None)
-            constants.append(node)
-        else:
-            _, params, shape, dtype, positions = entry
-            sources = tuple([nodes[position] for position in positions])
-            alone = primitive is p.transpose and uses[positions[0]] == 1
-            node = (primitive.lowered_alone if alone else primitive.lowered)(sources, params, shape, dtype)
-        nodes.append(node)
-    return nodes, inputs, constants

@@ -68,9 +68,9 @@ class Primitive:
         """The axis along which the elements of ``node`` are 0, 1, 2, ..., if there is one."""
         return None
 
-    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
-        """The node that is planned for this operation: itself, or one of simpler operations that means the same."""
-        return Node(self, inputs, params, shape, dtype, None)
+    def lowered(self, node: Node) -> Node | None:
+        """A node of simpler operations that means the same and is planned in place of ``node``, if there is one."""
+        return None
 
     def swapped(self, node: Node) -> Node | None:
         """The same with the last two axes exchanged, and as cheap; None if that is not a node of this operation."""

@@ -60,12 +60,13 @@ class Matmul(Bilinear, Call):
             )
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
-    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+    def lowered(self, node: Node) -> Node | None:
         """Half precision is multiplied in float32 and rounded once."""
+        shape, dtype = node.shape, node.dtype
         if dtype not in (dtypes.float16, dtypes.bfloat16):
-            return super().lowered(inputs, params, shape, dtype)
-        wide = tuple([Node(p.cast, (x,), (dtypes.float32,), x.shape, dtypes.float32, None) for x in inputs])
-        product = Node(self, wide, params, shape, dtypes.float32, None)
+            return None
+        wide = tuple([Node(p.cast, (x,), (dtypes.float32,), x.shape, dtypes.float32, None) for x in node.inputs])
+        product = Node(self, wide, node.params, shape, dtypes.float32, None)
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
     def swapped(self, node: Node) -> Node | None:

@@ -88,13 +88,13 @@ class Reduction(Primitive):
         index = L.constant(0, dtypes.int64)
         return self.reducer.finish(L, self.reducer.lift(L, x, index), self.result(x.dtype))
 
-    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
+    def lowered(self, node: Node) -> Node | None:
         """Where no axis has more or fewer elements than one, nothing is folded; few long sums are cut into parts."""
-        x, axes = inputs[0], params[0]
+        x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
         if any(x.shape[axis] != 1 for axis in axes):
             parts = self._parts(x, axes)
             if parts is None:
-                return super().lowered(inputs, params, shape, dtype)
+                return None
             return self._of_parts(x, axes, shape, dtype, *parts)
         result = Node(self.of_one, (x,), (), x.shape, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result

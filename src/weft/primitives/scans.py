@@ -62,8 +62,8 @@ class RunningSum(Linear):
             lambda x, axis: (running_sum(move_axis(x, axis, 0)), 0),
         )
 
-    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
-        return _doubled(p.add, inputs[0])
+    def lowered(self, node: Node) -> Node | None:
+        return _doubled(p.add, node.inputs[0])
 
 
 class _Exclusive(Primitive):
@@ -89,8 +89,8 @@ class _Exclusive(Primitive):
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*p.batch_first(inputs[:-1], axes[:-1]), inputs[-1]), 0
 
-    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
-        *rows, neutral = inputs
+    def lowered(self, node: Node) -> Node | None:
+        (*rows, neutral), shape, dtype = node.inputs, node.shape, node.dtype
         if not shape[-1]:
             return rows[0]
         ones = (1,) * len(shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
@@ -72,17 +71,7 @@ def _batch_transpose(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array
     return transpose(x, axes=(axis, *shift_axes(axes, axis))), 0
 
 
-class Transpose(View):
-    def lowered_alone(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
-        """What is planned if nothing else uses the input: a matrix product is made as it is wanted."""
-        source, axes = inputs[0], params[0]
-        last = source.ndim - 1
-        if source.primitive is not None and axes == (*range(last - 1), last, last - 1):
-            return source.primitive.swapped(source) or self.lowered(inputs, params, shape, dtype)
-        return self.lowered(inputs, params, shape, dtype)
-
-
-transpose: Transpose = Transpose(
+transpose: View = View(
     "transpose",
     ("axes",),
     _infer_transpose,
@@ -132,14 +121,14 @@ class SumTo(Linear):
             lambda x, axis, shape: (sum_to(x, shape=insert(shape, axis, x.node.shape[axis])), axis),
         )
 
-    def lowered(self, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype) -> Node:
-        x = inputs[0]
+    def lowered(self, node: Node) -> Node | None:
+        x, shape, dtype = node.inputs[0], node.shape, node.dtype
         axes = tuple([axis for axis, extent in enumerate(shape) if extent == 1 and x.shape[axis] != 1])
         if not axes:
             return x
         kept = tuple([extent for axis, extent in enumerate(shape) if axis not in axes])
-        total = p.sum.lowered((x,), (axes,), kept, dtype)
-        return Node(expand, (total,), (axes,), shape, dtype, None)
+        total = Node(p.sum, (x,), (axes,), kept, dtype, None)
+        return Node(expand, (p.sum.lowered(total) or total,), (axes,), shape, dtype, None)
 
 
 def _infer_sum_to(x: Node, *, shape: Shape) -> Aval:
