@@ -218,7 +218,7 @@ def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
     asked = set(kept)
     references = program.references
     for node in references:
-        lazy = node.value is None and node.inputs and node.primitive is not p.marked_call
+        lazy = node.value is None and node.inputs and not node.primitive.several
         if lazy and node not in asked and sys.getrefcount(node) > references[node] + _OWN_REFERENCES:
             kept.append(node)
     return kept
@@ -244,7 +244,7 @@ def _ended(program: Program, plan: Plan) -> list[int]:
     """The inputs whose memory outputs may take, and that only the evaluated graph refers to: nobody else refers to them
     or to their memory."""
     ended = [number for number, _ in plan.donations if _outer_references(program, number) == _UNUSED]
-    if not ended or tracing.is_tracing() or any(node.primitive is p.marked_call for node in program.references):
+    if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.several for node in program.references):
         return []
     return ended
 

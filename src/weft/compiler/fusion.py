@@ -16,7 +16,6 @@ from typing import Any
 
 import weft.primitives as p
 from weft.compiler.index import own_axes, whole_axes
-from weft.compiler.library import accepts
 from weft.compiler.target import FusionLimits
 from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit, Use
 from weft.graph.node import Node, Shape
@@ -37,6 +36,7 @@ class Fusion:
         self.uses: dict[Node, list[Use]] = {}
         self.stored: dict[Node, list[Unit]] = {}
         self._units: list[Unit] = []
+        self._results: dict[Node, dict[int, Node]] = {}
         self._wanted = set(outputs)
         for node in reversed(order):
             self._place(node)
@@ -49,7 +49,9 @@ class Fusion:
         in_memory = node in self._wanted or any(terms is None for _, terms in uses)
         if node.primitive.is_view:
             self._place_view(node, uses, in_memory)
-        elif isinstance(node.primitive, p.Call):
+        elif node.primitive.whole(node) is not None:
+            self._place_result(node, uses)
+        elif node.primitive.routine is not None:
             self._place_call(node, uses)
         elif isinstance(node.primitive, p.Update):
             self._place_update(node, uses)
@@ -60,10 +62,6 @@ class Fusion:
                 self._store_in_new_cluster(node, uses)
         else:
             self._place_fusable(node, uses, in_memory)
-
-    def _unit(self, unit: Unit) -> Any:
-        self._units.append(unit)
-        return unit
 
     def _new_cluster(self, shape: Shape, serial: int) -> tuple[Cluster, Terms]:
         terms, axes = own_axes(shape)
@@ -321,10 +319,28 @@ class Fusion:
             inner.append(Term(0, ((loop, 1),)))
         return inner, axes
 
+    def _place_result(self, node: Node, uses: list[Use]) -> None:
+        """One of several results is stored by what computes all of them."""
+        whole = node.primitive.whole(node)
+        self._results.setdefault(whole, {})[node.params[0]] = node
+        self.uses.setdefault(whole, []).extend(uses)
+        if node in self._wanted:
+            self._wanted.add(whole)
+
+    def _results_of(self, node: Node) -> list[Node]:
+        """The nodes in memory that a routine computes; those that nobody asked for are made here."""
+        if not node.primitive.several:
+            return [node]
+        asked, count = self._results[node], len(node.primitive.infer_results(*node.inputs, **node.keywords))
+        return [asked.get(position) or p.result_of(node, position) for position in range(count)]
+
     def _place_call(self, node: Node, uses: list[Use]) -> None:
-        unit = self._unit(CallUnit(len(self._units), node.serial, node=node))
-        self.stored[node] = [unit]
+        results = self._results_of(node)
+        unit = CallUnit(len(self._units), node.serial, node=node, results=results)
+        self._units.append(unit)
+        self.stored.update((result, [unit]) for result in results)
         self._link(unit, uses)
+        accepts = node.primitive.routine.accepts
         for position, source in enumerate(node.inputs):
             layout = self.layout(source)
             if layout is not None and accepts(node, position, layout.strides) and not self._computes_nothing(source):
@@ -335,7 +351,7 @@ class Fusion:
                 self._store_in_new_cluster(copy, [(unit, None)])
 
     def operand(self, unit: CallUnit, position: int) -> Node:
-        """What a library call reads: its input, or a contiguous copy of it."""
+        """What a routine reads: its input, or a contiguous copy of it."""
         return self.copies.get((unit, position), unit.node.inputs[position])
 
     def _place_update(self, node: Node, uses: list[Use]) -> None:

@@ -1,4 +1,4 @@
-"""From a program's key to a plan: fused kernels, library calls, a memory plan, a table of native steps."""
+"""From a program's key to a plan: fused kernels, calls of routines, a memory plan, a table of native steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler import dumps, library
+from weft.compiler import dumps
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of, row_major
 from weft.compiler.donation import Step as DonationStep
@@ -23,6 +23,7 @@ from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit
 from weft.graph.node import Node, Shape
 from weft.primitives import index_code
 from weft.primitives.index import Term, added, scaled, shifted, weighted
+from weft.primitives.routine import Operand, Routine, RoutineCall
 from weft.runtime import recording
 from weft.runtime.engine import Engine, Step
 from weft.runtime.memory import size_class, span_of
@@ -313,19 +314,24 @@ class _Planner:
         slots.update((node, (layout.arena, offset)) for node, offset in zip(intervals, offsets, strict=True))
         return slots, size
 
-    def _lifetimes(self) -> dict[Node, Interval]:
-        """When each temporary is written first and read last, in steps."""
+    def _lifetimes(self) -> dict[Node | CallUnit, Interval]:
+        """When each temporary is written first and read last, in steps; the scratch memory of a call, by its unit."""
         position = {unit: number for number, unit in enumerate(self.fusion.units)}
         last: dict[Node, int] = {}
         for number, (unit, launch, _) in enumerate(self.drafts):
             for base in self._read_by(unit, launch):
                 last[base] = number
-        intervals: dict[Node, Interval] = {}
+        intervals: dict[Node | CallUnit, Interval] = {}
         for node, writers in self.fusion.stored.items():
             if node not in self.buffers:
                 first = min(position[unit] for unit in writers)
                 final = max(last.get(node, 0), max(position[unit] for unit in writers))
                 intervals[node] = Interval(node.size * node.dtype.size, first, final)
+        for unit, number in position.items():
+            if isinstance(unit, CallUnit):
+                scratch = unit.node.primitive.routine.scratch(unit.node)
+                if scratch:
+                    intervals[unit] = Interval(scratch, number, number)
         return intervals
 
     def _read_by(self, unit: Unit, launch: Launch | None) -> list[Node]:
@@ -342,21 +348,23 @@ class _Planner:
 
     def _call(self, unit: CallUnit, slots: Slots) -> _PlannedStep | None:
         node = unit.node
-        if node.size == 0:
+        if not any(result.size for result in unit.results):
             return None
-        strides, places = [], []
-        for layout in self._operands(unit):
+        operands = []
+        for source, layout in zip(node.inputs, self._operands(unit), strict=True):
             slot, offset = slots[layout.base]
-            strides.append(layout.strides)
-            places.append((slot, offset + layout.offset * node.dtype.size))
-        strides.append(tuple(row_major(node.shape)))
-        places.append(slots[node])
-        routine = library.matmul(node, strides, places)
-        step = Step(routine.address, routine.numbers, routine.units, routine.grain)
-        return _PlannedStep(unit, None, None, step, routine.work)
+            offset += layout.offset * source.dtype.size
+            operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset))
+        results = [Operand(x.shape, x.dtype, tuple(row_major(x.shape)), *slots[x]) for x in unit.results]
+        routine: Routine = node.primitive.routine
+        routine.require(node.primitive.name, node.inputs, self.target.kind)
+        scratch = slots.get(unit, (self.layout.arena, 0))
+        made = routine.step(RoutineCall(node.keywords, tuple(operands), tuple(results), scratch), self.target.kind)
+        step = Step(made.code, made.numbers, made.units, made.grain)
+        return _PlannedStep(unit, None, None, step, made.work)
 
     def _operands(self, unit: CallUnit) -> list[Layout]:
-        """Where the inputs of a call are."""
+        """Where the inputs of a routine are."""
         layouts = [self.fusion.layout(self.fusion.operand(unit, number)) for number in range(len(unit.node.inputs))]
         return [layout for layout in layouts if layout is not None]
 
@@ -382,7 +390,8 @@ class _Planner:
         if isinstance(unit, CallUnit):
             node = unit.node
             inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(unit)]
-            return call_record(node, inputs, step.units, step.grain, planned.work, self._written(node))
+            written = [self._written(result) for result in unit.results]
+            return call_record(node, inputs, step.units, step.grain, planned.work, written)
         assert isinstance(unit, Cluster)
         assert planned.launch is not None
         assert planned.schedule is not None

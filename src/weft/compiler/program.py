@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import weft.primitives as p
 from weft.graph.node import Node, Placeholder, serial_of
 from weft.graph.tracing import no_value
 from weft.runtime.devices import Stream
@@ -68,7 +67,7 @@ class Program:
             if primitive.is_constant:
                 continue
             self.streams.add(node.stream)
-            if primitive is p.marked_call:
+            if primitive.several and primitive.is_transparent:
                 continue
             source = primitive.alias(node)
             if source is not None:

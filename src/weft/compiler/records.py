@@ -13,6 +13,7 @@ import weft.primitives as p
 from weft.compiler.kernel import Access, Instruction, Launch, Level
 from weft.compiler.target import Schedule
 from weft.graph.node import Node, Shape, describe
+from weft.primitives.routine import Routine
 
 
 class Region(NamedTuple):
@@ -105,26 +106,33 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
 
 
 def call_record(
-    node: Node, places: Sequence[tuple[Node, int, Shape]], units: int, grain: int, work: int, target: Written
+    node: Node,
+    places: Sequence[tuple[Node, int, Shape]],
+    units: int,
+    grain: int,
+    work: int,
+    targets: Sequence[Written],
 ) -> StepRecord:
-    """The record of a product; ``places`` are memory, offset and strides of its inputs."""
+    """The record of a call of a routine; ``places`` are memory, offset and strides of its inputs."""
     reads = [
         strided_region(base, offset, source.shape, strides)
         for source, (base, offset, strides) in zip(node.inputs, places, strict=True)
     ]
+    routine: Routine = node.primitive.routine
+    parallel, reduced = routine.loops(node)
     return StepRecord(
         launch=None,
         schedule=None,
         operations={node.primitive.name: 1},
-        kept=node.shape,
-        folded=(node.inputs[0].shape[-1],),
+        kept=parallel,
+        folded=reduced,
         units=units,
         grain=grain,
         work=work,
-        arithmetic=work * (8 if node.dtype.is_complex else 2),
+        arithmetic=routine.arithmetic(node),
         bytes_read=bytes_of(reads),
-        bytes_written=node.size * node.dtype.size,
-        targets=(target,),
+        bytes_written=sum([target.node.size * target.node.dtype.size for target in targets]),
+        targets=tuple(targets),
         nodes=(node,),
     )
 

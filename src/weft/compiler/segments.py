@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import weft.primitives as p
 from weft.graph.node import Node
 from weft.runtime.devices import Stream
 
@@ -33,7 +32,7 @@ def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -
 def _parts(order: Sequence[Node], caller: Stream) -> dict[Node, Part]:
     """The part of each node: nodes of one stream with equally many changes of stream before them, and between which
     and other streams the same ones wait in each direction. So nothing waits for what it does not depend on because
-    that happens to be on the same stream."""
+    that happens to be on the same stream. All results of one node are where it is."""
     level: dict[Node, Level] = {}
     awaited: dict[Node, frozenset[Stream]] = {}
     for node in order:
@@ -52,12 +51,24 @@ def _parts(order: Sequence[Node], caller: Stream) -> dict[Node, Part]:
                     waiting[source] |= {other}
                 elif level[source] == level[node]:
                     waiting[source] |= waiting[node]
-    return {node: (*level[node], awaited[node], waiting[node]) for node in order}
+    parts: dict[Node, Part] = {}
+    for node in order:
+        whole = _whole(node)
+        known_part = None if whole is None else parts.get(whole)
+        parts[node] = known_part or (*level[node], awaited[node], waiting[node])
+    return parts
 
 
 def _sources(node: Node) -> Sequence[Node]:
-    """What a node is computed from: an output of a function with its own rules is another name."""
-    return (p.project.source(node.inputs[0], node.params[0]),) if node.primitive is p.project else node.inputs
+    """What a node is computed from: one that is another name depends on what it names alone."""
+    alias = None if node.primitive is None else node.primitive.alias(node)
+    return node.inputs if alias is None else (alias,)
+
+
+def _whole(node: Node) -> Node | None:
+    """The node with several results that one of them is computed with."""
+    primitive = node.primitive
+    return primitive.whole(node) if primitive is not None and primitive.alias(node) is None else None
 
 
 def _turn(part: Part) -> tuple[int, int, int]:

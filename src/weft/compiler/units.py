@@ -1,4 +1,4 @@
-"""What fusion makes: clusters of nodes and library calls, and what they store where."""
+"""What fusion makes: clusters of nodes and calls of routines, and what they store where."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weft.primitives.index import Terms
 
 @dataclass(eq=False, slots=True)
 class Unit:
-    """A step of the plan: a cluster of fused nodes, or a library call. ``after`` is a bit set of all units that need
-    it."""
+    """A step of the plan: a cluster of fused nodes, or a call of a routine. ``after`` is a bit set of all units that
+    need it."""
 
     number: int
     serial: int = 0
@@ -23,7 +23,10 @@ class Unit:
 
 @dataclass(eq=False, slots=True)
 class CallUnit(Unit):
+    """A node that a routine computes, and the nodes of its results in memory."""
+
     node: Any = None
+    results: list[Node] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)

@@ -61,7 +61,7 @@ from weft.primitives.indexing import (
     scatter,
     slice_update,
 )
-from weft.primitives.products import Bilinear, Call, matmul, matrix_transpose
+from weft.primitives.products import Bilinear, matmul, matrix_transpose
 from weft.primitives.randomness import random_bits
 from weft.primitives.reductions import (
     Reduction,
@@ -93,7 +93,7 @@ from weft.primitives.shaping import (
     zeros,
     zeros_like,
 )
-from weft.primitives.structure import barrier, identity, marked_call, project, stop_gradient
+from weft.primitives.structure import Several, barrier, identity, marked_call, project, result_of, stop_gradient
 from weft.primitives.unary import (
     absolute,
     arccos,
@@ -140,7 +140,6 @@ __all__ = [
     "COMBINE",
     "AxisTerm",
     "Bilinear",
-    "Call",
     "Elementwise",
     "Indexed",
     "Linear",
@@ -150,6 +149,7 @@ __all__ = [
     "RegionPart",
     "Scatter",
     "ScatterPart",
+    "Several",
     "Update",
     "View",
     "absolute",
@@ -243,6 +243,7 @@ __all__ = [
     "recurrence",
     "remainder",
     "reshape",
+    "result_of",
     "reversed_rows",
     "right_shift",
     "rint",

@@ -18,7 +18,8 @@ from weft.dtypes import Dtype
 from weft.graph.dims import Dim, derived, same_extents
 from weft.graph.node import Handle, Node, Shape, describe, wrap
 from weft.primitives.index import AxisTerm, Terms, strides_through_view, through_view
-from weft.runtime.devices import current_stream
+from weft.primitives.routine import Routine
+from weft.runtime.devices import Stream, current_stream
 
 Array = Any  # a handle; the concrete class lives above this layer
 Tangent = Array | None  # None is zero
@@ -31,6 +32,8 @@ class Primitive:
     ``is_constant``: a node is a number that is known while the graph is built.
     ``is_unique``: the only parameter is a mark that makes each use of the operation unlike all others.
     ``is_counted``: a node has no inputs, and its elements cost next to nothing: every use computes them again.
+    ``routine``: what computes a node as a whole; its inputs and results are in memory.
+    ``several``: a node has several results; see `Several`.
     """
 
     name: str
@@ -39,13 +42,22 @@ class Primitive:
     is_constant = False
     is_unique = False
     is_counted = False
+    routine: Routine | None = None
+    several = False
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         """Apply to handles: infer the result's shape and dtype and make the node."""
         nodes = tuple([operand.node for operand in operands])
         shape, dtype = self.infer(*nodes, **params)
-        values = tuple([params[name] for name in self.parameters])
-        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
+        return wrap(self.node(nodes, params, shape, dtype, current_stream()))
+
+    def node(
+        self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
+    ) -> Node:
+        """A node of this operation, which a routine has to be able to compute on its stream."""
+        if self.routine is not None and stream is not None:
+            self.routine.require(self.name, inputs, stream.device.type.name)
+        return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         """Shape and dtype of the result."""
@@ -62,6 +74,10 @@ class Primitive:
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
         """For a view of an input in memory with ``strides`` its own, and the distance of its first element from that
         of the input; None if no strides describe it."""
+        return None
+
+    def whole(self, node: Node) -> Node | None:
+        """The node with several results of which ``node`` is one; its parameter is the position of the result."""
         return None
 
     def counts_along(self, node: Node) -> int | None:

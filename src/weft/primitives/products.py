@@ -1,4 +1,4 @@
-"""Matrix products: bilinear operations that a library computes."""
+"""Matrix products: bilinear operations that a routine computes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weft.dtypes import Dtype
 from weft.graph.dims import same_extents
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
+from weft.primitives.routine import Routine
 
 
 class Bilinear(Primitive):
@@ -33,8 +34,27 @@ class Bilinear(Primitive):
         ]
 
 
-class Call(Primitive):
-    """An operation that a library routine computes; its inputs and its output are in memory."""
+_BATCH_AXES = 6
+
+
+def leading(shape: Shape, strides: Shape) -> tuple[int, int] | None:
+    """Whether a matrix is stored by columns (1) or by rows (0), and the distance between these; None for neither."""
+    (rows, columns), (down, across) = shape, strides
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return 0, max(down if rows > 1 else columns, columns, 1)
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        return 1, max(across if columns > 1 else rows, rows, 1)
+    return None
+
+
+def _accepts(node: Node, position: int, strides: Shape) -> bool:
+    """Whether the matrices of an operand are stored by rows or by columns."""
+    shape = node.inputs[position].shape
+    return leading(shape[-2:], strides[-2:]) is not None and len(shape) - 2 <= _BATCH_AXES
+
+
+def _multiplications(node: Node) -> int:
+    return node.size * node.inputs[0].shape[-1]
 
 
 def matrix_transpose(x: Array) -> Array:
@@ -42,10 +62,16 @@ def matrix_transpose(x: Array) -> Array:
     return p.transpose(x, axes=(*range(last - 2), last - 1, last - 2))
 
 
-class Matmul(Bilinear, Call):
+class Matmul(Bilinear):
     """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``."""
 
     name = "matmul"
+    routine: Routine = Routine(
+        accepts=_accepts,
+        arithmetic=lambda node: _multiplications(node) * (8 if node.dtype.is_complex else 2),
+        loops=lambda node: (node.shape, node.inputs[0].shape[-1:]),
+        names=("product of matrices", "products of matrices"),
+    )
     transposes = (
         lambda ct, a, b: matmul(ct, p.conjugate_of(matrix_transpose(b))),
         lambda ct, a, b: matmul(p.conjugate_of(matrix_transpose(a)), ct),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array, Primitive, Tangent
@@ -78,55 +79,130 @@ class Barrier(Identity):
         return self(*inputs, **params), axes[0]
 
 
+class Several(Primitive):
+    """A primitive with several results, which a call gives in a list.
+
+    A call makes one node, with the shape and dtype of the first result, and a `Project` of it for each result; only
+    these have values. ``infer_results`` gives shape and dtype of each. The rules take and give lists with an entry per
+    result: ``jvp(tangents, inputs, outputs)`` tangents, ``vjp(cotangents, inputs, outputs, wanted)`` takes cotangents
+    (None is zero), and ``vmap(inputs, axes)`` gives pairs of a result and its axis.
+    """
+
+    several = True
+    is_transparent = False
+
+    def __call__(self, *operands: Any, **params: Any) -> list[Array]:
+        nodes = tuple([operand.node for operand in operands])
+        results = self.infer_results(*nodes, **params)
+        stream = current_stream()
+        node = self.node(nodes, params, *results[0], stream)
+        return [
+            wrap(Node(project, (node,), (position,), shape, dtype, stream))
+            for position, (shape, dtype) in enumerate(results)
+        ]
+
+    def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
+        """Shape and dtype of each result."""
+        raise NotImplementedError(f"{self.name} has no shape rule")
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        return self.infer_results(*inputs, **params)[0]
+
+    def alias_of(self, node: Node, position: int) -> Node | None:
+        """The input that a result is just another name of."""
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Rules:
     """The rules of a function that brings its own, on flat lists; None where the function has none.
 
     ``vjp(primals, cotangents, outputs)``, ``jvp(primals, tangents, outputs)``, and ``vmap(inputs, axes, outputs)``,
-    which gets the nodes of the outputs of one example, and gives pairs of output and axis.
+    which gets the nodes of the outputs of one example, and gives pairs of output and axis. ``batched(rules, axes,
+    out_axes)`` gives the rules of the function when it is mapped without a rule of its own for that.
     """
 
     vjp: Callable[..., Any] | None
     jvp: Callable[..., Any] | None
     vmap: Callable[..., Any] | None
+    batched: Callable[[Rules, Sequence[int | None], Sequence[int | None]], Rules]
 
 
-class Marked(Primitive):
+class Marked(Several):
     """A call of a function with rules of its own.
 
-    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed. There is one
-    node per call; `Project` gives its outputs, which are just other names of the computed ones. ``rules`` is a `Rules`.
+    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed: the results are
+    just other names of these. ``rules`` is a `Rules`.
     """
 
     name = "marked"
     parameters = ("rules", "arguments")
+    is_transparent = True
 
-    def __call__(self, *operands: Any, **params: Any) -> Array:
-        nodes = tuple([operand.node for operand in operands])
-        first = nodes[-1]
-        values = (params["rules"], params["arguments"])
-        return wrap(Node(self, nodes, values, first.shape, first.dtype, current_stream()))
+    def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
+        return [(output.shape, output.dtype) for output in inputs[params["arguments"] :]]
 
-    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        return inputs[-1].shape, inputs[-1].dtype
+    def alias_of(self, node: Node, position: int) -> Node | None:
+        return node.inputs[node.params[1] + position]
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        rules, count = params["rules"], params["arguments"]
+        if rules.jvp is None or all(tangent is None for tangent in tangents[:count]):
+            return tangents[count:]
+        return rules.jvp(inputs[:count], tangents[:count], inputs[count:])
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        rules, count = params["rules"], params["arguments"]
+        primals, outputs = inputs[:count], inputs[count:]
+        if rules.vjp is None:
+            return [None] * count + list(cotangent)
+        filled = [p.zeros_like(x) if given is None else given for given, x in zip(cotangent, outputs, strict=True)]
+        return [*rules.vjp(primals, filled, outputs), *([None] * len(outputs))]
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> Any:
+        rules, count = params["rules"], params["arguments"]
+        out_axes = axes[count:]
+        if rules.vmap is not None and any(axis is not None for axis in axes[:count]):
+            examples = list(map(_one_example, inputs[count:], out_axes))
+            return rules.vmap(inputs[:count], axes[:count], examples)
+        batched = rules.batched(rules, axes[:count], out_axes)
+        return list(zip(self(*inputs, rules=batched, arguments=count), out_axes, strict=True))
+
+
+def _one_example(x: Array, axis: int | None) -> Node:
+    """A node like one example of a mapped array."""
+    shape = x.node.shape
+    return Node(None, (), (), shape if axis is None else (*shape[:axis], *shape[axis + 1 :]), x.node.dtype, None)
 
 
 class Project(Primitive):
-    """Output ``position`` of a node with several outputs."""
+    """Result ``position`` of a node with several results."""
 
     name = "project"
     parameters = ("position",)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        source = self.source(inputs[0], params["position"])
-        return source.shape, source.dtype
+        source = inputs[0]
+        result: tuple[Shape, Dtype] = source.primitive.infer_results(*source.inputs, **source.keywords)[
+            params["position"]
+        ]
+        return result
 
     def alias(self, node: Node) -> Node | None:
-        return self.source(node.inputs[0], node.params[0])
+        source = node.inputs[0]
+        found: Node | None = source.primitive.alias_of(source, node.params[0])
+        return found
 
-    @staticmethod
-    def source(marked: Node, position: int) -> Node:
-        return marked.inputs[marked.params[1] + position]
+    def whole(self, node: Node) -> Node | None:
+        return node.inputs[0]
+
+
+def result_of(node: Node, position: int) -> Node:
+    """A node for one result of a node with several."""
+    shape, dtype = node.primitive.infer_results(*node.inputs, **node.keywords)[position]
+    return Node(project, (node,), (position,), shape, dtype, node.stream)
 
 
 identity = Identity()

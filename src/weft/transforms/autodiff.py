@@ -17,6 +17,29 @@ def fresh(array: Array) -> Array:
     return wrap(Node(p.identity, (source,), (), source.shape, source.dtype, source.stream))
 
 
+class Results:
+    """The results of nodes, as rules get them: those of `Several` in a list."""
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        self._order = order
+        self._known: dict[tuple[Node, int], Node] | None = None
+
+    def count(self, node: Node) -> int:
+        """How many results a node has."""
+        return len(node.primitive.infer_results(*node.inputs, **node.keywords))
+
+    def of(self, node: Node) -> Any:
+        """The result of a node; for several a list, of the nodes in the graph where it has them: they may have values
+        already."""
+        if not node.primitive.several:
+            return wrap(node)
+        if self._known is None:
+            wholes = [(x, x.primitive.whole(x)) for x in self._order if x.primitive is not None]
+            self._known = {(whole, x.params[0]): x for x, whole in wholes if whole is not None}
+        positions = range(self.count(node))
+        return [wrap(self._known.get((node, position)) or p.result_of(node, position)) for position in positions]
+
+
 def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: Sequence[Node]) -> list[Tangent]:
     """The cotangents of ``targets`` that belong to ``cotangents`` of ``outputs``; None is zero."""
     order, depending = _dependents([array.node for array in outputs], targets)
@@ -27,6 +50,7 @@ def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: 
     stream = current_stream()
     found: dict[Node, Tangent] = {}
     ends = set(targets)
+    results = Results(order)
     try:
         for node in reversed(order):
             if node not in depending:
@@ -36,7 +60,7 @@ def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: 
                 found[node] = cotangent
             elif cotangent is not None:
                 set_current_stream(node.stream)
-                _pull_through(node, cotangent, depending, collected)
+                _pull_through(node, cotangent, depending, collected, results)
     finally:
         set_current_stream(stream)
     return [found.get(node) for node in targets]
@@ -47,7 +71,7 @@ def _dependents(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[list[N
     depending = set(inputs)
     order = reachable(outputs, min((node.serial for node in inputs), default=0) - 1)
     for node in order:
-        if not node.dtype.is_inexact and node.primitive is not p.marked_call:
+        if not node.dtype.is_inexact and not (node.primitive is not None and node.primitive.several):
             continue
         for source in node.inputs:
             if source in depending:
@@ -56,34 +80,21 @@ def _dependents(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[list[N
     return order, depending
 
 
-def _pull_through(node: Node, cotangent: Any, depending: set[Node], collected: dict[Node, Any]) -> None:
+def _pull_through(
+    node: Node, cotangent: Any, depending: set[Node], collected: dict[Node, Any], results: Results
+) -> None:
     """Add what a node's cotangent means for its inputs."""
     primitive = node.primitive
-    if primitive is p.project:
-        marked = node.inputs[0]
-        collected.setdefault(marked, {})[node.params[0]] = cotangent
+    whole = primitive.whole(node)
+    if whole is not None:
+        cotangents = collected.setdefault(whole, [None] * results.count(whole))
+        cotangents[node.params[0]] = cotangent
         return
-    if primitive is p.marked_call:
-        results = _pull_through_marked(node, cotangent)
-    else:
-        wanted = [source in depending for source in node.inputs]
-        results = primitive.vjp(cotangent, [wrap(x) for x in node.inputs], wrap(node), wanted, **node.keywords)
-    for source, result in zip(node.inputs, results, strict=True):
+    wanted = [source in depending for source in node.inputs]
+    found = primitive.vjp(cotangent, [wrap(x) for x in node.inputs], results.of(node), wanted, **node.keywords)
+    for source, result in zip(node.inputs, found, strict=True):
         if result is not None and source in depending:
             collected[source] = plus(collected.get(source), result)
-
-
-def _pull_through_marked(node: Node, cotangents: dict[int, Array]) -> Sequence[Tangent]:
-    rules, count = node.params
-    inputs = [wrap(x) for x in node.inputs]
-    primals, outputs = inputs[:count], inputs[count:]
-    if rules.vjp is None:
-        return [None] * count + [cotangents.get(position) for position in range(len(outputs))]
-    filled = [
-        cotangents[position] if position in cotangents else p.zeros_like(output)
-        for position, output in enumerate(outputs)
-    ]
-    return [*rules.vjp(primals, filled, outputs), *([None] * len(outputs))]
 
 
 def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: Sequence[Array]) -> list[Tangent]:
@@ -92,12 +103,13 @@ def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: S
         node: tangent for node, tangent in zip(inputs, tangents, strict=True) if tangent is not None
     }
     order, depending = _dependents([array.node for array in outputs], list(known))
+    results = Results(order)
     stream = current_stream()
     try:
         for node in order:
             if node in depending and node not in known:
                 set_current_stream(node.stream)
-                tangent = _push_through(node, known)
+                tangent = _push_through(node, known, results)
                 if tangent is not None:
                     known[node] = tangent
     finally:
@@ -105,27 +117,15 @@ def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: S
     return [known.get(array.node) for array in outputs]
 
 
-def _push_through(node: Node, known: dict[Node, Any]) -> Any:
+def _push_through(node: Node, known: dict[Node, Any], results: Results) -> Any:
     primitive = node.primitive
-    if primitive is p.project:
-        tangents = known.get(node.inputs[0])
-        return None if tangents is None else tangents[node.params[0]]
-    if primitive is p.marked_call:
-        return _push_through_marked(node, known)
+    whole = primitive.whole(node)
+    if whole is not None:
+        return known[whole][node.params[0]] if whole in known else None
     tangents = [known.get(source) for source in node.inputs]
     if all(tangent is None for tangent in tangents):
         return None
-    return primitive.jvp(tangents, [wrap(x) for x in node.inputs], wrap(node), **node.keywords)
-
-
-def _push_through_marked(node: Node, known: dict[Node, Any]) -> list[Tangent]:
-    rules, count = node.params
-    tangents = [known.get(source) for source in node.inputs]
-    if rules.jvp is None or all(tangent is None for tangent in tangents[:count]):
-        return tangents[count:]
-    inputs = [wrap(x) for x in node.inputs]
-    result: list[Tangent] = rules.jvp(inputs[:count], tangents[:count], inputs[count:])
-    return result
+    return primitive.jvp(tangents, [wrap(x) for x in node.inputs], results.of(node), **node.keywords)
 
 
 def require_arrays(name: str, leaves: Sequence[Any], paths: Callable[[], Sequence[str]]) -> None:

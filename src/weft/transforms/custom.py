@@ -17,6 +17,7 @@ from weft.primitives.structure import Rules
 from weft.transforms.autodiff import fresh, pull_back, require_arrays
 from weft.transforms.custom_rules import jvp_rule, vjp_rule, vmap_rule
 from weft.transforms.replay import Recording
+from weft.transforms.vectorize import batched_rules
 
 __all__ = ["checkpoint", "custom_function"]
 
@@ -37,8 +38,7 @@ def _call_marked(
     if not outputs or not all(isinstance(output, Handle) for output in outputs):
         raise ValueError(f"[{name}] {name_of(fun)} should return arrays, not {type(value).__name__}.")
     rules = rules_for(structure, result)
-    marked = p.marked_call(*leaves, *outputs, rules=rules, arguments=len(leaves))
-    return result.unflatten([p.project(marked, position=position) for position in range(len(outputs))])
+    return result.unflatten(p.marked_call(*leaves, *outputs, rules=rules, arguments=len(leaves)))
 
 
 class custom_function:  # a decorator, named as one
@@ -95,6 +95,7 @@ class custom_function:  # a decorator, named as one
             vjp=None if self._vjp is None else vjp_rule(self._vjp, name, arguments, result),
             jvp=None if self._jvp is None else jvp_rule(self._jvp, name, arguments, result),
             vmap=None if self._vmap is None else vmap_rule(self._vmap, name, arguments, result),
+            batched=batched_rules,
         )
 
 
@@ -122,8 +123,8 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
             raise ValueError(f"[checkpoint] {name_of(fun)} should return arrays only.")
         captured = _captured(outputs, nodes)
         rules = _recomputing(outputs, nodes, captured)
-        marked = p.marked_call(*arrays, *captured, *outputs, rules=rules, arguments=len(arrays) + len(captured))
-        return result.unflatten([p.project(marked, position=position) for position in range(len(outputs))])
+        count = len(arrays) + len(captured)
+        return result.unflatten(p.marked_call(*arrays, *captured, *outputs, rules=rules, arguments=count))
 
     return checkpointed
 
@@ -152,4 +153,4 @@ def _recomputing(outputs: Sequence[Array], inputs: Sequence[Node], captured: Seq
         results = [wrap(node) for node in recording.replay([array.node for array in again])]
         return pull_back(results, cotangents, [array.node for array in again])
 
-    return Rules(vjp=backwards, jvp=None, vmap=None)
+    return Rules(vjp=backwards, jvp=None, vmap=None, batched=batched_rules)

@@ -144,34 +144,19 @@ def _batched(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Mapped]:
 
 def _batch(node: Node, known: dict[Node, Any]) -> Any:
     primitive = node.primitive
-    if primitive is p.project:
-        mapped: list[Mapped] = known[node.inputs[0]]
-        return mapped[node.params[0]]
+    whole = primitive.whole(node)
+    if whole is not None:
+        results: list[Mapped] | None = known[whole]
+        return (wrap(node), None) if results is None else results[node.params[0]]
     entries = [known.get(source) for source in node.inputs]
     inputs = [wrap(source) if entry is None else entry[0] for source, entry in zip(node.inputs, entries, strict=True)]
     axes = [None if entry is None else entry[1] for entry in entries]
-    if primitive is p.marked_call:
-        return _batch_marked(node, inputs, axes)
     if all(axis is None for axis in axes):
-        return wrap(node), None
+        return None if primitive.several else (wrap(node), None)
     return primitive.vmap(inputs, axes, **node.keywords)
 
 
-def _batch_marked(node: Node, inputs: list[Array], axes: list[int | None]) -> list[Mapped]:
-    """All outputs of a function with rules of its own, with their axes."""
-    rules, count = node.params
-    if rules.vmap is not None and any(axis is not None for axis in axes[:count]):
-        return list(rules.vmap(inputs[:count], axes[:count], node.inputs[count:]))
-    outputs, out_axes = inputs[count:], axes[count:]
-    marked = p.marked_call(*inputs, rules=_batched_rules(rules, axes[:count], out_axes), arguments=count)
-    return [(_project(marked, position), axis) for position, axis in enumerate(out_axes) if outputs]
-
-
-def _project(marked: Array, position: int) -> Array:
-    return p.project(marked, position=position)
-
-
-def _batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[int | None]) -> Rules:
+def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[int | None]) -> Rules:
     """The rules of the batched call: the mapped rules of one call, summed where an argument was not mapped."""
 
     one_vjp, one_jvp = rules.vjp, rules.jvp
@@ -197,7 +182,12 @@ def _batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[
         rule = vmap(one, in_axes=(list(axes), list(axes), list(out_axes)), out_axes=list(out_axes))
         return list(rule(list(primals), filled, list(outputs)))
 
-    return Rules(vjp=None if rules.vjp is None else backwards, jvp=None if rules.jvp is None else forwards, vmap=None)
+    return Rules(
+        vjp=None if rules.vjp is None else backwards,
+        jvp=None if rules.jvp is None else forwards,
+        vmap=None,
+        batched=batched_rules,
+    )
 
 
 def _placed(result: Mapped, place: Any, size: int) -> Array:

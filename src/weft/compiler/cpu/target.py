@@ -6,6 +6,7 @@ from weft.compiler.codegen import kernels, native
 from weft.compiler.cpu.schedule import CpuSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.primitives.routine import implemented_in
 from weft.runtime.host import host
 
 
@@ -25,3 +26,4 @@ class CpuTarget(Target):
 
 
 host.functions = native.runtime_functions
+implemented_in(CpuTarget.kind, "weft.compiler.cpu.matmul")

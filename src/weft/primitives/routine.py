@@ -1,0 +1,138 @@
+"""Routines: operations that are computed as a whole by a library or by code written for them, not fused with others.
+
+A routine belongs to its primitive and knows no target: it says which operands it can read, how much scratch memory it
+needs, and what inspection tells of it. A target adds the step that its machine runs: the module that implements it
+registers a function with `Routine.on`, and the target names that module with `implemented_in`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, describe
+from weft.runtime.undisturbed import undisturbed
+
+
+class Operand(NamedTuple):
+    """An operand or a result in memory: strides are in elements; the address of its first element is ``offset`` bytes
+    behind the one in ``slot`` of the run's table."""
+
+    shape: Shape
+    dtype: Dtype
+    strides: Shape
+    slot: int
+    offset: int
+
+
+class RoutineCall(NamedTuple):
+    """What a step is made for: parameters of the operation, operands, results (in row-major order), and slot and offset
+    in bytes of the scratch memory."""
+
+    params: dict[str, Any]
+    operands: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    scratch: tuple[int, int]
+
+
+class RoutineStep(NamedTuple):
+    """What an engine runs: ``code`` in the form in which it seals it (the address of a native function, say) and the
+    numbers that this reads.
+
+    Threads share ``units`` of work in pieces of ``grain``; ``work`` is how often the innermost body runs in all.
+    """
+
+    code: Any
+    numbers: list[int]
+    units: int
+    grain: int
+    work: int
+
+
+Steps = Callable[[RoutineCall], RoutineStep]
+Accepts = Callable[[Node, int, Shape], bool]
+Count = Callable[[Node], int]
+Loops = Callable[[Node], tuple[Shape, Shape]]
+
+_modules: dict[str, list[str]] = {}
+
+
+def implemented_in(kind: str, *modules: str) -> None:
+    """Name modules that register steps for a kind of device. They are imported when a step is first asked for."""
+    _modules.setdefault(kind, []).extend(modules)
+
+
+def row_major(node: Node, position: int, strides: Shape) -> bool:
+    """Whether an input's elements lie in row-major order without gaps."""
+    step = 1
+    for extent, stride in zip(reversed(node.inputs[position].shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def _elements(node: Node) -> int:
+    return max(source.size for source in (node, *node.inputs))
+
+
+class Routine:
+    """How a primitive is computed as a whole.
+
+    ``accepts(node, position, strides)`` tells whether an input can be read with these strides; others are copied.
+    ``scratch(node)`` is how many bytes of memory the routine needs while it runs. Inspection shows ``arithmetic(node)``
+    (how many scalar operations), ``loops(node)`` (the extents of parallel and of reduced axes) and ``names`` (singular
+    and plural of what a call is).
+    """
+
+    def __init__(
+        self,
+        accepts: Accepts = row_major,
+        scratch: Count = lambda node: 0,
+        arithmetic: Count = _elements,
+        loops: Loops = lambda node: (node.shape, ()),
+        names: tuple[str, str] = ("routine", "routines"),
+    ) -> None:
+        self.accepts = accepts
+        self.scratch = scratch
+        self.arithmetic = arithmetic
+        self.loops = loops
+        self.names = names
+        self._steps: dict[str, Steps] = {}
+
+    def on(self, kind: str) -> Callable[[Steps], Steps]:
+        """Register what makes the step for a kind of device, as a decorator."""
+
+        def register(steps: Steps) -> Steps:
+            self._steps[kind] = steps
+            return steps
+
+        return register
+
+    def is_on(self, kind: str) -> bool:
+        """Whether there is a step for a kind of device."""
+        if kind not in self._steps:
+            missing = [module for module in _modules.get(kind, ()) if module not in sys.modules]
+            undisturbed(lambda: [importlib.import_module(module) for module in missing])
+        return kind in self._steps
+
+    def require(self, name: str, inputs: Sequence[Node], kind: str) -> None:
+        """Raise unless there is a step for a kind of device.
+
+        Raises:
+            NotImplementedError: it is missing.
+        """
+        if not self.is_on(kind):
+            operands = ", ".join([describe(x.shape, x.dtype) for x in inputs])
+            others = ", ".join(sorted(self._steps)) or "no device"
+            raise NotImplementedError(
+                f"[{name}] There is no routine for {operands} on {kind}; there is one on {others}. Choose the device "
+                "with stream=."
+            )
+
+    def step(self, call: RoutineCall, kind: str) -> RoutineStep:
+        """The step of a call on a kind of device that has one."""
+        return self._steps[kind](call)
