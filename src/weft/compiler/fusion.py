@@ -49,7 +49,7 @@ class Fusion:
         in_memory = node in self._wanted or any(terms is None for _, terms in uses)
         if node.primitive.is_view:
             self._place_view(node, uses, in_memory)
-        elif node.primitive.whole(node) is not None:
+        elif node.primitive.is_result:
             self._place_result(node, uses)
         elif node.primitive.routine is not None:
             self._place_call(node, uses)
@@ -321,7 +321,7 @@ class Fusion:
 
     def _place_result(self, node: Node, uses: list[Use]) -> None:
         """One of several results is stored by what computes all of them."""
-        whole = node.primitive.whole(node)
+        whole = node.inputs[0]
         self._results.setdefault(whole, {})[node.params[0]] = node
         self.uses.setdefault(whole, []).extend(uses)
         if node in self._wanted:

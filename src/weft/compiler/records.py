@@ -39,13 +39,14 @@ class Written(NamedTuple):
 class StepRecord(NamedTuple):
     """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node.
 
-    ``operations`` are counted by name, in the order of the program. ``work`` is how often the innermost body runs,
-    ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of the planned graph that are computed
-    here, ``kept`` and ``folded`` the extents of the loops.
+    ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
+    is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
+    the planned graph that are computed here, ``kept`` and ``folded`` the extents of the loops.
     """
 
     launch: Launch | None
     schedule: Schedule | None
+    names: tuple[str, str]
     operations: dict[str, int]
     kept: tuple[int, ...]
     folded: tuple[int, ...]
@@ -91,6 +92,7 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
     return StepRecord(
         launch=launch,
         schedule=schedule,
+        names=("kernel", "kernels"),
         operations=_counted([node.primitive.name for node in computing or [target.node for target in targets]]),
         kept=kept + lane if mode == "kept" else kept,
         folded=folded + lane if mode == "reduced" else folded,
@@ -123,6 +125,7 @@ def call_record(
     return StepRecord(
         launch=None,
         schedule=None,
+        names=routine.names,
         operations={node.primitive.name: 1},
         kept=parallel,
         folded=reduced,

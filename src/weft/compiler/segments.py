@@ -51,11 +51,10 @@ def _parts(order: Sequence[Node], caller: Stream) -> dict[Node, Part]:
                     waiting[source] |= {other}
                 elif level[source] == level[node]:
                     waiting[source] |= waiting[node]
-    parts: dict[Node, Part] = {}
+    parts = {node: (*level[node], awaited[node], waiting[node]) for node in order}
     for node in order:
-        whole = _whole(node)
-        known_part = None if whole is None else parts.get(whole)
-        parts[node] = known_part or (*level[node], awaited[node], waiting[node])
+        if _is_computed_result(node) and node.inputs[0] in parts:
+            parts[node] = parts[node.inputs[0]]
     return parts
 
 
@@ -65,10 +64,10 @@ def _sources(node: Node) -> Sequence[Node]:
     return node.inputs if alias is None else (alias,)
 
 
-def _whole(node: Node) -> Node | None:
-    """The node with several results that one of them is computed with."""
+def _is_computed_result(node: Node) -> bool:
+    """Whether a node is one of several results of another, and no other name of something."""
     primitive = node.primitive
-    return primitive.whole(node) if primitive is not None and primitive.alias(node) is None else None
+    return primitive is not None and primitive.is_result and primitive.alias(node) is None
 
 
 def _turn(part: Part) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -30,14 +31,15 @@ SHOWN_STEPS = 24
 
 
 class ExplainedStep(NamedTuple):
-    """A fused kernel, or a product of matrices that is called, and how long it takes.
+    """A fused kernel, or a call of a routine (a product of matrices, say), and how long it takes.
 
-    ``operations`` are counted by name. ``loops`` are its extents, folded ones in brackets. Bytes are counted once for
-    each place in memory. ``arithmetic`` is the number of scalar operations. ``writes`` says what it stores, ``text`` is
-    the kernel itself.
+    ``names`` are one and several of its kind. ``operations`` are counted by name. ``loops`` are its extents, folded
+    ones in brackets. Bytes are counted once for each place in memory. ``arithmetic`` is the number of scalar
+    operations. ``writes`` says what it stores, ``text`` is the kernel itself.
     """
 
     kind: str
+    names: tuple[str, str]
     operations: dict[str, int]
     loops: str
     bytes_read: int
@@ -97,7 +99,7 @@ class Explanation:
         self._outputs = outputs
         self.operations = _counted(reachable(outputs))
         entries = [entry[0] for part in parts for entry in part.program.entries]
-        self.planned_operations = _by_name([x for x in entries if x is not None and x is not p.constant])
+        self.planned_operations = _by_name([x for x in entries if x is not None and not x.is_constant])
         self.steps = [
             _explained(record, seconds, part.stream)
             for part, durations in zip(parts, times, strict=True)
@@ -123,7 +125,7 @@ class Explanation:
 
     @property
     def calls(self) -> list[ExplainedStep]:
-        """The products of matrices in order."""
+        """The calls of routines, such as products of matrices, in order."""
         return [step for step in self.steps if step.kind == "call"]
 
     @property
@@ -171,8 +173,7 @@ class Explanation:
     def _operations_text(self) -> Iterator[str]:
         before, after = sum(self.operations.values()), sum(self.planned_operations.values())
         made = [number_of(len(self.kernels), "kernel")]
-        if self.calls:
-            made.append(number_of(len(self.calls), "product of matrices", "products of matrices"))
+        made += [number_of(count, *names) for names, count in Counter(step.names for step in self.calls).items()]
         yield f"{number_of(before, 'operation')}, {after:,} when equal ones are merged: {' and '.join(made)}"
         if len(self.streams) > 1:
             yield (
@@ -304,6 +305,7 @@ def _median(values: Sequence[int]) -> int:
 def _explained(record: StepRecord, seconds: float, stream: Stream) -> ExplainedStep:
     return ExplainedStep(
         kind=record.kind,
+        names=record.names,
         operations=record.operations,
         loops=record.loops,
         bytes_read=record.bytes_read,
@@ -325,6 +327,8 @@ def _counted(order: Sequence[Node]) -> dict[str, int]:
 def _by_name(primitives: Sequence[p.Primitive]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for primitive in primitives:
+        if primitive.is_result:
+            continue
         counts[primitive.name] = counts.get(primitive.name, 0) + 1
     return counts
 

@@ -33,7 +33,8 @@ class Primitive:
     ``is_unique``: the only parameter is a mark that makes each use of the operation unlike all others.
     ``is_counted``: a node has no inputs, and its elements cost next to nothing: every use computes them again.
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
-    ``several``: a node has several results; see `Several`.
+    ``several``: a node has several results; see `Several`. ``is_result``: a node is one of them, that at the position
+    which is its parameter.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Primitive:
     is_counted = False
     routine: Routine | None = None
     several = False
+    is_result = False
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         """Apply to handles: infer the result's shape and dtype and make the node."""
@@ -74,10 +76,6 @@ class Primitive:
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
         """For a view of an input in memory with ``strides`` its own, and the distance of its first element from that
         of the input; None if no strides describe it."""
-        return None
-
-    def whole(self, node: Node) -> Node | None:
-        """The node with several results of which ``node`` is one; its parameter is the position of the result."""
         return None
 
     def counts_along(self, node: Node) -> int | None:

@@ -182,6 +182,7 @@ class Project(Primitive):
 
     name = "project"
     parameters = ("position",)
+    is_result = True
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         source = inputs[0]
@@ -194,9 +195,6 @@ class Project(Primitive):
         source = node.inputs[0]
         found: Node | None = source.primitive.alias_of(source, node.params[0])
         return found
-
-    def whole(self, node: Node) -> Node | None:
-        return node.inputs[0]
 
 
 def result_of(node: Node, position: int) -> Node:

@@ -34,8 +34,8 @@ class Results:
         if not node.primitive.several:
             return wrap(node)
         if self._known is None:
-            wholes = [(x, x.primitive.whole(x)) for x in self._order if x.primitive is not None]
-            self._known = {(whole, x.params[0]): x for x, whole in wholes if whole is not None}
+            found = [x for x in self._order if x.primitive is not None and x.primitive.is_result]
+            self._known = {(x.inputs[0], x.params[0]): x for x in found}
         positions = range(self.count(node))
         return [wrap(self._known.get((node, position)) or p.result_of(node, position)) for position in positions]
 
@@ -85,8 +85,8 @@ def _pull_through(
 ) -> None:
     """Add what a node's cotangent means for its inputs."""
     primitive = node.primitive
-    whole = primitive.whole(node)
-    if whole is not None:
+    if primitive.is_result:
+        whole = node.inputs[0]
         cotangents = collected.setdefault(whole, [None] * results.count(whole))
         cotangents[node.params[0]] = cotangent
         return
@@ -119,9 +119,9 @@ def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: S
 
 def _push_through(node: Node, known: dict[Node, Any], results: Results) -> Any:
     primitive = node.primitive
-    whole = primitive.whole(node)
-    if whole is not None:
-        return known[whole][node.params[0]] if whole in known else None
+    if primitive.is_result:
+        tangents = known.get(node.inputs[0])
+        return None if tangents is None else tangents[node.params[0]]
     tangents = [known.get(source) for source in node.inputs]
     if all(tangent is None for tangent in tangents):
         return None

@@ -144,9 +144,8 @@ def _batched(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Mapped]:
 
 def _batch(node: Node, known: dict[Node, Any]) -> Any:
     primitive = node.primitive
-    whole = primitive.whole(node)
-    if whole is not None:
-        results: list[Mapped] | None = known[whole]
+    if primitive.is_result:
+        results: list[Mapped] | None = known[node.inputs[0]]
         return (wrap(node), None) if results is None else results[node.params[0]]
     entries = [known.get(source) for source in node.inputs]
     inputs = [wrap(source) if entry is None else entry[0] for source, entry in zip(node.inputs, entries, strict=True)]
