@@ -57,8 +57,8 @@ class Primitive:
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
         """A node of this operation, which a routine has to be able to compute on its stream."""
-        if self.routine is not None and stream is not None:
-            self.routine.require(self.name, inputs, stream.device.type.name)
+        if self.routine is not None and stream is not None and stream.engine is not None:
+            self.routine.require(self.name, inputs, stream.engine.target.kind)
         return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:

@@ -1,0 +1,56 @@
+"""The compiler and the transformations ask primitives what they are: hardly any of their modules names a single one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+import weft.primitives as p
+
+PACKAGE = Path(weft.__file__).parent
+
+NAMED = {
+    ("compiler/cpu/matmul.py", "matmul"): "implements its routine",
+    ("compiler/evaluate.py", "constant"): "counts the references to the nodes of a small graph",
+    ("compiler/evaluate.py", "negative"): "counts the references to the nodes of a small graph",
+    ("compiler/rewrites.py", "transpose"): "the pass is an identity of transposes",
+    ("transforms/autodiff.py", "identity"): "exists to name what is differentiated with respect to",
+    ("transforms/custom.py", "barrier"): "exists to keep what checkpoint computes again apart",
+    ("transforms/custom.py", "marked_call"): "exists to mark calls of functions with rules of their own",
+    ("transforms/gradients.py", "cast"): "gives cotangents the dtype of what they belong to",
+    ("transforms/vectorize.py", "sum"): "adds up the cotangents of what is not mapped",
+}
+"""Where a primitive is named, and why."""
+
+
+def names(folder: str) -> Iterator[tuple[str, str]]:
+    """The primitives that the modules of a folder name: as ``p.name``, or in an import."""
+    for path in sorted((PACKAGE / folder).rglob("*.py")):
+        module = str(path.relative_to(PACKAGE))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "p":
+                found = [node.attr]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.primitives"):
+                found = [alias.name for alias in node.names]
+            else:
+                continue
+            yield from ((module, name) for name in found if isinstance(getattr(p, name, None), p.Primitive))
+
+
+@pytest.mark.parametrize("folder", ["compiler", "transforms"])
+def test_only_these_are_named(folder: str) -> None:
+    assert set(names(folder)) == {entry for entry in NAMED if entry[0].startswith(folder)}
+
+
+@pytest.mark.parametrize("folder", ["compiler", "transforms"])
+def test_all_of_them_import_primitives_under_one_name(folder: str) -> None:
+    """So that `names` finds what they name."""
+    for path in (PACKAGE / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported = [(alias.name, alias.asname) for alias in node.names]
+                assert all(name != "weft.primitives" or asname == "p" for name, asname in imported), path
