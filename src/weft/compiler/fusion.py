@@ -331,8 +331,8 @@ class Fusion:
         """The nodes in memory that a routine computes; those that nobody asked for are made here."""
         if not node.primitive.several:
             return [node]
-        asked, count = self._results[node], len(node.primitive.infer_results(*node.inputs, **node.keywords))
-        return [asked.get(position) or p.result_of(node, position) for position in range(count)]
+        asked = self._results[node]
+        return [asked.get(position) or p.result_of(node, position) for position in range(p.result_count(node))]
 
     def _place_call(self, node: Node, uses: list[Use]) -> None:
         results = self._results_of(node)

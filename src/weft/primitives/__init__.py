@@ -93,7 +93,16 @@ from weft.primitives.shaping import (
     zeros,
     zeros_like,
 )
-from weft.primitives.structure import Several, barrier, identity, marked_call, project, result_of, stop_gradient
+from weft.primitives.structure import (
+    Several,
+    barrier,
+    identity,
+    marked_call,
+    project,
+    result_count,
+    result_of,
+    stop_gradient,
+)
 from weft.primitives.unary import (
     absolute,
     arccos,
@@ -243,6 +252,7 @@ __all__ = [
     "recurrence",
     "remainder",
     "reshape",
+    "result_count",
     "result_of",
     "reversed_rows",
     "right_shift",

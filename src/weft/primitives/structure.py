@@ -197,6 +197,11 @@ class Project(Primitive):
         return found
 
 
+def result_count(node: Node) -> int:
+    """How many results a node has."""
+    return len(node.primitive.infer_results(*node.inputs, **node.keywords)) if node.primitive.several else 1
+
+
 def result_of(node: Node, position: int) -> Node:
     """A node for one result of a node with several."""
     shape, dtype = node.primitive.infer_results(*node.inputs, **node.keywords)[position]

@@ -24,10 +24,6 @@ class Results:
         self._order = order
         self._known: dict[tuple[Node, int], Node] | None = None
 
-    def count(self, node: Node) -> int:
-        """How many results a node has."""
-        return len(node.primitive.infer_results(*node.inputs, **node.keywords))
-
     def of(self, node: Node) -> Any:
         """The result of a node; for several a list, of the nodes in the graph where it has them: they may have values
         already."""
@@ -36,7 +32,7 @@ class Results:
         if self._known is None:
             found = [x for x in self._order if x.primitive is not None and x.primitive.is_result]
             self._known = {(x.inputs[0], x.params[0]): x for x in found}
-        positions = range(self.count(node))
+        positions = range(p.result_count(node))
         return [wrap(self._known.get((node, position)) or p.result_of(node, position)) for position in positions]
 
 
@@ -87,7 +83,7 @@ def _pull_through(
     primitive = node.primitive
     if primitive.is_result:
         whole = node.inputs[0]
-        cotangents = collected.setdefault(whole, [None] * results.count(whole))
+        cotangents = collected.setdefault(whole, [None] * p.result_count(whole))
         cotangents[node.params[0]] = cotangent
         return
     wanted = [source in depending for source in node.inputs]

@@ -145,14 +145,22 @@ def _batched(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Mapped]:
 def _batch(node: Node, known: dict[Node, Any]) -> Any:
     primitive = node.primitive
     if primitive.is_result:
-        results: list[Mapped] | None = known[node.inputs[0]]
-        return (wrap(node), None) if results is None else results[node.params[0]]
+        results: list[Mapped] = known[node.inputs[0]]
+        return results[node.params[0]]
     entries = [known.get(source) for source in node.inputs]
     inputs = [wrap(source) if entry is None else entry[0] for source, entry in zip(node.inputs, entries, strict=True)]
     axes = [None if entry is None else entry[1] for entry in entries]
     if all(axis is None for axis in axes):
-        return None if primitive.several else (wrap(node), None)
+        return _made_again(node, inputs)
     return primitive.vmap(inputs, axes, **node.keywords)
+
+
+def _made_again(node: Node, inputs: Sequence[Array]) -> Any:
+    """A node of other inputs that have no mapped axis, because a rule found that they do not depend on one."""
+    again = Node(node.primitive, tuple([x.node for x in inputs]), node.params, node.shape, node.dtype, node.stream)
+    if not node.primitive.several:
+        return wrap(again), None
+    return [(wrap(p.result_of(again, position)), None) for position in range(p.result_count(node))]
 
 
 def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[int | None]) -> Rules:

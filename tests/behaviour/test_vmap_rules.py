@@ -1,0 +1,38 @@
+"""Batching rules that find out that a result does not depend on the mapped axis."""
+
+from __future__ import annotations
+
+import weft.core as mx
+from tests.toy_operations import numbers, squares
+
+
+def test_what_is_made_of_a_result_without_an_axis() -> None:
+    """It is made of what the rule returned, not of the placeholder of the example."""
+
+    @mx.custom_function
+    def f(x: mx.array) -> mx.array:
+        return mx.sin(x)
+
+    @f.vmap
+    def f_vmap(inputs: mx.array, axes: int | None) -> tuple[mx.array, None]:
+        return mx.array(2.0), None
+
+    found = mx.vmap(lambda x: mx.square(f(x)) + x)(mx.arange(3.0))
+    assert found.tolist() == [4.0, 5.0, 6.0]
+
+
+def test_several_results_of_a_result_without_an_axis() -> None:
+    @mx.custom_function
+    def f(x: mx.array) -> mx.array:
+        return x
+
+    @f.vmap
+    def f_vmap(inputs: mx.array, axes: int | None) -> tuple[mx.array, None]:
+        return numbers(2, 3), None
+
+    def example(x: mx.array) -> mx.array:
+        sums, turned = squares(f(x))
+        return sums.sum().astype(mx.float64) + turned[0, 0] + x.sum()
+
+    found = mx.vmap(example)(numbers(4, 2, 3))
+    assert found.tolist() == [19 + 1 + total for total in (-3, 33, 69, 105)]
