@@ -50,6 +50,17 @@ def test_rows_of_every_kind(shape: tuple[int, ...]) -> None:
     assert_results(squares(numbers(*shape)), reference(numbers(*shape)))
 
 
+def test_a_result_that_is_read_later() -> None:
+    """What it is computed from is not overwritten when only another result was evaluated."""
+    x = numbers(60, 8) + 0
+    expected = reference(x)
+    sums, turned = squares(x)
+    more = turned + 1
+    del x, turned
+    mx.eval(more)
+    assert_results([more, sums], [expected[1] + 1, expected[0]])
+
+
 def around(x: mx.array) -> tuple[mx.array, mx.array]:
     """Fused kernels before and behind the routine, and both results used twice."""
     sums, turned = squares(x[1:] + 1)
