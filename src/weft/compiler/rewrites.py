@@ -74,6 +74,8 @@ def transposed_results(graph: Graph) -> Graph:
             return None
         source = node.inputs[0]
         found: Node | None = source.primitive.swapped(source)
+        if found is not None:
+            uses[found] = uses[node]
         return found
 
     return _replaced(graph, swapped)

@@ -83,8 +83,9 @@ def _pull_through(
     primitive = node.primitive
     if primitive.is_result:
         whole = node.inputs[0]
-        cotangents = collected.setdefault(whole, [None] * p.result_count(whole))
-        cotangents[node.params[0]] = cotangent
+        if whole not in collected:
+            collected[whole] = [None] * p.result_count(whole)
+        collected[whole][node.params[0]] = cotangent
         return
     wanted = [source in depending for source in node.inputs]
     found = primitive.vjp(cotangent, [wrap(x) for x in node.inputs], results.of(node), wanted, **node.keywords)
