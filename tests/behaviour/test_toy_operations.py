@@ -130,7 +130,8 @@ def test_results_cross_streams() -> None:
     """One result is for another stream, the other one is not."""
     first, second = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
     x = numbers(6, 8)
-    sums, turned = squares(x, stream=first)
+    with mx.stream(first):
+        sums, turned = squares(x)
     a = mx.sum(sums, stream=second)
     b = mx.add(turned, 1, stream=first)
     mx.eval(a, b)
