@@ -10,6 +10,7 @@ import weft.core as mx
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.codegen import loading
+from weft.graph.extents import product
 from weft.graph.node import Node
 from weft.primitives.routine import Routine, RoutineCall, RoutineStep
 
@@ -119,7 +120,7 @@ def address() -> int:
 @squares.routine.on("cpu")
 def step(call: RoutineCall) -> RoutineStep:
     (x,), (sums, turned) = call.operands, call.results
-    n, rows = x.shape[-1], p.product(x.shape[:-1])
+    n, rows = x.shape[-1], product(x.shape[:-1])
     places = [(x.slot, x.offset), (sums.slot, sums.offset), (turned.slot, turned.offset), call.scratch]
     return RoutineStep(address(), [n, *[number for place in places for number in place]], rows, 1, rows * n)
 
@@ -176,4 +177,4 @@ framed = Framed()
 
 def numbers(*shape: int) -> mx.array:
     """Small whole numbers as float64, of which every sum of squares is exact."""
-    return mx.arange(p.product(shape), dtype=mx.float64).reshape(shape) - 3
+    return mx.arange(product(shape), dtype=mx.float64).reshape(shape) - 3

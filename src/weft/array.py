@@ -15,9 +15,10 @@ from weft import ops
 from weft.compiler.evaluate import evaluate
 from weft.dtypes import Dtype, bfloat16
 from weft.formatting import format_array
-from weft.graph.extents import shown_extent, shown_shape
+from weft.graph.extents import agree
 from weft.graph.node import Handle, describe, leaf, wrap
-from weft.graph.tracing import no_value, note_assignment, traced_placeholder, watching
+from weft.graph.shown import shown_extent, shown_shape
+from weft.graph.tracing import no_value, note_assignment, trace_of, traced_placeholder, watching
 from weft.ops.array_at import ArrayAt
 from weft.ops.construction import construct
 from weft.ops.subscripts import getitem, update
@@ -319,7 +320,7 @@ class array(Handle):
             if view is None:
                 placeholder = traced_placeholder(node)
                 if placeholder is not None:
-                    raise no_value(node, placeholder, action)
+                    raise no_value(node, placeholder.trace, action)
             evaluate([node])
             view = node.value
             assert view is not None
@@ -342,7 +343,7 @@ class array(Handle):
         return self._scalar("take the item of")
 
     def _scalar(self, action: str, remedy: str = "") -> Any:
-        if int(self.node.size) != 1:
+        if not agree(self.node.size, 1):
             raise ValueError(
                 f"Cannot {action} an array of shape {self.shape}: it has {self.size} elements, not one.{remedy}"
             )
@@ -378,13 +379,13 @@ class array(Handle):
 
     def __repr__(self) -> str:
         node = self.node
-        placeholder = traced_placeholder(node)
-        if placeholder is None:
+        trace = trace_of(node)
+        if trace is None:
             return format_array(self._numpy("print"), node.dtype)
-        if placeholder.trace.active:
-            raise no_value(node, placeholder, "print")
+        if trace.active:
+            raise no_value(node, trace, "print")
         what = describe(node.shape, node.dtype)
-        return f"array(<{what} traced by {placeholder.trace}, without a value>, dtype={node.dtype.name})"
+        return f"array(<{what} traced by {trace}, without a value>, dtype={node.dtype.name})"
 
     def __format__(self, specification: str) -> str:
         if self.node.shape:

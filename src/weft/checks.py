@@ -74,8 +74,7 @@ def integer_of(name: str, word: str, value: Any) -> int:
             value = operator.index(value)
         except TypeError:
             raise wrong_type(name, word, "an int", value) from None
-    # Ints of another class are symbolic: they are extents already, and comparing them would be noted.
-    if type(value) is int and not _LOWEST <= value <= _HIGHEST:
+    if not _LOWEST <= value <= _HIGHEST:
         raise ValueError(f"[{name}] {word} must be from -2**63 to 2**64 - 1; got {shortened(value)}.")
     return value
 

@@ -21,6 +21,7 @@ from tests.behaviour.programs import programs
 from tests.behaviour.shapeless_programs import PROGRAMS, Program
 from tests.behaviour.test_random_programs import examples, total
 from weft import ops
+from weft.errors import TraceError
 
 Shape = tuple[int, ...]
 
@@ -329,3 +330,80 @@ def test_losses_take_every_size_of_a_batch() -> None:
         shapes = [(batch, 3), (batch, 3), (batch,)]
         assert not check(losses, compiled, shapes)
     assert not check(losses, compiled, [(4, 3), (4, 2), (4,)])
+
+
+def evaluates(make: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
+    def function(x: mx.array) -> mx.array:
+        mx.eval(make(x))
+        return x
+
+    return function
+
+
+VALUES_OF_EXTENTS: dict[str, Callable[[mx.array], Any]] = {
+    "item": lambda x: x * mx.array(x.shape[0]).item(),
+    "item of a sum": lambda x: x * mx.ones_like(x).sum().item(),
+    "truth": lambda x: x if mx.arange(x.shape[0]).sum() > 2 else x + 1,
+    "eval": evaluates(lambda x: mx.zeros_like(x)),
+    "eval of a number": evaluates(lambda x: mx.array(x.shape[0])),
+    "print": lambda x: (str(mx.ones_like(x)), x)[1],
+    "NumPy": lambda x: x + mx.array(np.array(mx.arange(x.shape[0]))),
+    "start of a part": lambda x: x + mx.arange(9)[x.shape[0] :].sum().item(),
+}
+
+
+@pytest.mark.parametrize("name", VALUES_OF_EXTENTS)
+def test_an_array_made_of_extents_has_no_value_while_they_are_open(name: str) -> None:
+    compiled = mx.compile(VALUES_OF_EXTENTS[name], shapeless=True)
+    with pytest.raises(TraceError, match="is tracing: it stands for"):
+        compiled(mx.ones(3))
+
+
+def test_an_array_made_of_extents_that_left_its_trace() -> None:
+    left: list[mx.array] = []
+
+    def function(x: mx.array) -> mx.array:
+        left.append(mx.arange(x.shape[0]))
+        return x
+
+    mx.compile(function, shapeless=True)(mx.ones(3))
+    with pytest.raises(TraceError, match="left it by another way than the return value"):
+        mx.eval(left)
+    with pytest.raises(TraceError, match="cannot use this array"):
+        mx.compile(lambda x: x + left[0])(mx.ones(3))
+    assert (
+        str(left[0])
+        == "array(<int32[3] traced by compile(" + function.__qualname__ + "), without a value>, dtype=int32)"
+    )
+
+
+def test_an_extent_as_a_constant_of_a_function_inside_is_another_one_than_others() -> None:
+    values = mx.array([1.0, 2.0])
+    mx.eval(values)
+    inside = mx.compile(lambda y, count: y * 2)
+    compiled = mx.compile(lambda x: inside(values, x.shape[0]) + inside(values, x.shape[1]), shapeless=True)
+    for shape in ((3, 3), (4, 5)):
+        assert_same_bits(compiled(mx.ones(shape)), values * 4)
+
+
+def test_the_value_of_an_argument_is_refused_as_with_plain_shapes() -> None:
+    for count, error, message in ((1, TraceError, "take the item of"), (2, ValueError, "it has 2 elements")):
+        with pytest.raises(error, match=message):
+            mx.compile(lambda x: x.item(), shapeless=True)(mx.ones(count))
+
+
+def test_a_replacement_of_another_array_fits_where_its_shape_does() -> None:
+    compiled = mx.compile(lambda x, y: mx.nan_to_num(x, nan=y), shapeless=True)
+    for count in (2, 3):
+        x, y = mx.array([mx.nan] * count), mx.arange(count).astype(mx.float32)
+        assert_same_bits(compiled(x, y), y)
+    with pytest.raises(ValueError, match="does not fit"):
+        compiled(mx.ones(1), mx.ones(3))
+
+
+def test_a_step_of_zero_elements_is_named() -> None:
+    compiled = mx.compile(lambda x: mx.arange(0, 6, x.shape[0]), shapeless=True)
+    assert compiled(mx.ones(2)).tolist() == [0, 2, 4]
+    assert compiled(mx.ones(3)).tolist() == [0, 3]
+    with pytest.raises(ValueError, match="step must not be zero"):
+        mx.compile(lambda x: mx.arange(0, 6, x.shape[0]), shapeless=True)(mx.ones(0))

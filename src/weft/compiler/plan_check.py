@@ -47,21 +47,26 @@ def check_memory(steps: Sequence[Step], slots: Slots, arena: int, size: int, inp
                 raise AssertionError(f"step {number} reads {node}, whose memory another step has overwritten")
         for node in written:
             left[node] -= 1
-            slot, low = slots[node]
-            if slot != arena:
-                continue
-            high = low + node.size * node.dtype.size
-            if high > size:
-                raise AssertionError(f"step {number} writes {node} beyond the {size} bytes for temporaries")
-            for other in (read | written) - {node}:
-                if _overlap(slots[other], other, slot, low, high):
-                    raise AssertionError(f"step {number} writes {node} where it reads or writes {other}")
-            memory.write(low, high, node)
+            if slots[node][0] == arena:
+                _check_write(number, node, (read | written) - {node}, slots, size)
+                low = slots[node][1]
+                memory.write(low, low + _bytes(node), node)
 
 
-def _overlap(place: tuple[int, int], node: Node, slot: int, low: int, high: int) -> bool:
-    start = place[1]
-    return place[0] == slot and start < high and low < start + node.size * node.dtype.size
+def _check_write(number: int, node: Node, others: set[Node], slots: Slots, size: int) -> None:
+    """Raise if a step writes beyond the memory for temporaries, or where it reads or writes something else."""
+    slot, low = slots[node]
+    high = low + _bytes(node)
+    if high > size:
+        raise AssertionError(f"step {number} writes {node} beyond the {size} bytes for temporaries")
+    for other in others:
+        other_slot, start = slots[other]
+        if other_slot == slot and start < high and low < start + _bytes(other):
+            raise AssertionError(f"step {number} writes {node} where it reads or writes {other}")
+
+
+def _bytes(node: Node) -> int:
+    return node.size * node.dtype.size
 
 
 def check_donations(

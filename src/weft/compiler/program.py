@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.graph.node import Node, Placeholder, serial_of
+from weft.graph.symbolic import SymbolicExtent, open_trace
 from weft.graph.tracing import no_value
 from weft.runtime.devices import Stream
 
@@ -63,7 +64,7 @@ class Program:
             primitive = node.primitive
             if primitive is None:
                 assert isinstance(node, Placeholder)
-                raise no_value(node, node, "evaluate")
+                raise no_value(node, node.trace, "evaluate")
             if primitive.is_constant:
                 continue
             self.streams.add(node.stream)
@@ -111,12 +112,15 @@ class Program:
         return needed
 
     def _add_constant(self, node: Node) -> int:
-        key = (node.params[0], node.dtype)
+        bits = node.params[0]
+        if type(bits) is SymbolicExtent:
+            raise no_value(node, open_trace(bits), "evaluate")
+        key = (bits, node.dtype)
         place = self._constant_places.get(key)
         if place is None:
             place = self._constant_places[key] = len(self.entries)
             self.entries.append((node.primitive, len(self.constants), node.dtype))
-            self.constants.append(node.params[0])
+            self.constants.append(bits)
         self._nodes[node] = place
         return place
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import weft.primitives as p
 from weft.compiler.program import Entry
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable
+from weft.graph.symbolic import open_trace
+from weft.graph.tracing import no_value
 
 
 @dataclass(slots=True)
@@ -25,7 +27,12 @@ class Graph:
 
 
 def graph_of(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
-    """A fresh node for each entry of a program's key; ``outputs`` are positions of entries."""
+    """A fresh node for each entry of a program's key; ``outputs`` are positions of entries.
+
+    Raises:
+        TraceError: a step depends on an extent that a trace leaves open.
+    """
+    _require_plain(entries)
     nodes: list[Node] = []
     inputs: dict[Node, Shape] = {}
     constants: list[Node] = []
@@ -44,6 +51,15 @@ def graph_of(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
             node = Node(primitive, sources, params, shape, dtype, None)
         nodes.append(node)
     return Graph(nodes, [nodes[position] for position in outputs], inputs, constants)
+
+
+def _require_plain(entries: Sequence[Entry]) -> None:
+    """Raise unless all extents are plain ints: nothing else is planned."""
+    for primitive, *rest in entries:
+        trace = open_trace(tuple(rest))
+        if trace is not None:
+            _, shape, dtype, _ = rest
+            raise no_value(Node(primitive, (), (), shape, dtype, None), trace, "evaluate")
 
 
 def planned_graph(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:

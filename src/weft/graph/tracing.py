@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from weft.errors import TraceError
 from weft.graph.location import user_location
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable
+from weft.graph.symbolic import open_trace
 
 
 class Trace:
@@ -135,10 +136,24 @@ def traced_placeholder(node: Node) -> Placeholder | None:
     return None
 
 
-def no_value(node: Node, placeholder: Placeholder, action: str) -> TraceError:
+def trace_of(node: Node) -> Trace | None:
+    """The trace without which ``node`` has no value: it depends on an input, or on an extent that is left open."""
+    if node.value is not None:
+        return None
+    for candidate in reachable([node]):
+        found: Trace | None
+        if isinstance(candidate, Placeholder):
+            found = candidate.trace
+        else:
+            found = open_trace((candidate.shape, candidate.params))
+        if found is not None:
+            return found
+    return None
+
+
+def no_value(node: Node, trace_: Trace, action: str) -> TraceError:
     """The error for asking a traced array for its value."""
     what = describe(node.shape, node.dtype)
-    trace_ = placeholder.trace
     if trace_.active:
         return TraceError(
             f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all "

@@ -11,10 +11,10 @@ import weft.primitives as p
 from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
-from weft.graph.dims import Dim, joint_extent
-from weft.graph.location import user_location
+from weft.graph.extents import identical, joint_extent, value_of
 from weft.graph.node import Handle, Node, Shape, wrap
-from weft.ops.convert import as_array, python_scalar
+from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
+from weft.ops.convert import as_array, python_scalar, scalar_dtype
 from weft.ops.entrance import call_on
 from weft.primitives.base import Elementwise
 from weft.runtime.devices import StreamOrDevice, current_stream
@@ -36,7 +36,6 @@ __all__ = [
     "checked_extents",
     "count_of",
     "extent_constant",
-    "fixed_extent",
     "fresh",
     "general_binary",
     "inexact",
@@ -155,8 +154,8 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
                 x = _new_constant(a, dtype)
         else:
             short = False
-    except OverflowError:
-        short = False  # a number beyond all of the dtype: the other way says so
+    except (OverflowError, AmbiguousExtentError):
+        short = False  # a number beyond all of the dtype, or shapes that may be equal: the other way finds out
     if not short:
         return general_binary(primitive, a, b, None, widen)
     result: Any = primitive.result
@@ -172,11 +171,11 @@ def general_binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevic
     else:
         x, y = promoted(primitive.name, (a, b), widen)
     left, right = x.node.shape, y.node.shape
-    if left != right:
+    if not identical(left, right):
         shape = _joint_shape(primitive.name, (left, right), left, right)
-        if left != shape and not p.is_constant(x.node):
+        if not p.is_constant(x.node):
             x = broadcast(x, shape)
-        if right != shape and not p.is_constant(y.node):
+        if not p.is_constant(y.node):
             y = broadcast(y, shape)
     return primitive(x, y)
 
@@ -204,7 +203,7 @@ def promoted(
     for place, one in enumerate(found):
         if not isinstance(one, Handle):
             try:
-                weak = dtypes.scalar_dtype(one, common)
+                weak = scalar_dtype(one, common)
             except (TypeError, ValueError) as error:
                 raise _unfit(name, _word(words, place), values[place], error) from None
             dtype = weak if dtype is None else dtypes.promote(dtype, weak)
@@ -224,7 +223,7 @@ def broadcasted_shape(name: str, shapes: Sequence[Shape]) -> Shape:
     """The shape that arrays of these shapes broadcast to."""
     result = shapes[0] if shapes else ()
     for shape in shapes[1:]:
-        if shape != result:
+        if not identical(shape, result):
             result = _joint_shape(name, shapes, result, shape)
     return result
 
@@ -244,14 +243,14 @@ def _joint_shape(name: str, shapes: Sequence[Shape], left: Shape, right: Shape) 
 def broadcast(x: Array, shape: Shape) -> Array:
     """``x`` repeated to ``shape``, which it must broadcast to."""
     node = x.node
-    if node.shape == shape:
+    missing = len(shape) - len(node.shape)
+    if not missing and identical(node.shape, shape):
         return x
     stream = current_stream()
-    missing = len(shape) - len(node.shape)
     if missing:
         new_axes = tuple(range(missing))
         node = Node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, stream)
-    if node.shape != shape:
+    if not missing or not identical(node.shape, shape):
         node = Node(p.broadcast, (node,), (shape,), shape, node.dtype, stream)
     return wrap(node)
 
@@ -353,10 +352,10 @@ def real_number(name: str, word: str, value: Any) -> Any:
         ValueError: it is an int beyond all floating numbers.
     """
     number = python_scalar(value)
-    if not isinstance(number, (bool, int, float)):
+    if not isinstance(number, (bool, int, float, SymbolicExtent)):
         raise wrong_type(name, word, "an int or a float", value)
     try:
-        dtypes.scalar_dtype(number, dtypes.float32)
+        scalar_dtype(number, dtypes.float32)
     except ValueError as error:
         raise _unfit(name, word, value, error) from None
     return number
@@ -372,7 +371,7 @@ def sequence_of(name: str, word: str, value: Any) -> Sequence[Any]:
 
 def checked_extents(name: str, shape: Shape) -> Shape:
     """``shape``, if no extent is negative."""
-    if any(int(extent) < 0 for extent in shape):
+    if any(value_of(extent) < 0 for extent in shape):
         raise ValueError(f"[{name}] Extents cannot be negative; got {shape_text(shape)}.")
     return shape
 
@@ -380,8 +379,3 @@ def checked_extents(name: str, shape: Shape) -> Shape:
 def extent_constant(extent: int, dtype: Dtype) -> Array:
     """A count of elements as a number of the computation."""
     return wrap(_new_constant(extent, dtype))
-
-
-def fixed_extent(extent: int) -> int:
-    """``extent`` where it decides how many operations there are, so that it cannot stay open."""
-    return extent.observe(user_location()) if type(extent) is Dim else extent

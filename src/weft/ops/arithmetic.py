@@ -12,8 +12,8 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import Extent
 from weft.graph.node import Handle
+from weft.graph.shown import Extent
 from weft.ops.arguments import (
     Array,
     binary,

@@ -14,8 +14,9 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import finfo
-from weft.graph.dims import equal_shapes
+from weft.graph.extents import agree, decide, decide_equal
 from weft.graph.node import Handle
+from weft.graph.symbolic import SymbolicExtent
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -30,7 +31,7 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.convert import python_scalar
+from weft.ops.convert import fits, python_scalar
 from weft.ops.entrance import call_on, on_stream
 from weft.primitives.base import Elementwise
 from weft.runtime.devices import StreamOrDevice
@@ -67,12 +68,12 @@ def _beside_the_dtype(
     Such an integer is above (or below) all that the array may hold, so nothing has to be computed.
     """
     number, x = (python_scalar(a), b) if isinstance(b, Handle) else (python_scalar(b), a)
-    if not isinstance(x, Handle) or not isinstance(number, int):
+    if not isinstance(x, Handle) or not isinstance(number, (int, SymbolicExtent)):
         raise error
     dtype = dtypes.scalar_dtype(0, x.node.dtype)
-    if not dtype.is_integer or dtype.lowest <= number <= dtype.highest:
+    if not dtype.is_integer or fits(number, dtype):
         raise error
-    outcome = relation(0, number) if x is a else relation(number, 0)
+    outcome = decide(relation, 0, number) if x is a else decide(relation, number, 0)
     return call_on(stream, p.full, x.node.shape, outcome, dtypes.bool_)
 
 
@@ -347,7 +348,7 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice 
     array(True, dtype=bool)
     """
     x, y = promoted("array_equal", (a, b))
-    if not equal_shapes(x.node.shape, y.node.shape):
+    if not decide_equal(x.node.shape, y.node.shape):
         return p.full((), False, dtypes.bool_)
     same = p.equal(x, y)
     if equal_nan:
@@ -393,7 +394,7 @@ def _real_number(name: str, argument: str, value: Any, like: Array) -> Any:
     """A number, or an array that is repeated to the shape of ``like`` and has its dtype."""
     if isinstance(value, Handle):
         shape = like.node.shape
-        if broadcasted_shape(name, [shape, value.node.shape]) != shape:
+        if not agree(broadcasted_shape(name, [shape, value.node.shape]), shape):
             raise ValueError(
                 f"[{name}] {argument} must be a number; its shape {shape_text(value.node.shape)} is larger than that "
                 f"of the result, {shape_text(shape)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,18 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import Dtype
-from weft.graph.dims import Dim
-from weft.graph.extents import Extent
+from weft.graph.extents import decide, value_of
 from weft.graph.node import Handle, leaf, wrap
+from weft.graph.shown import Extent
+from weft.graph.symbolic import SymbolicExtent
 from weft.runtime import interchange
 
 Array = Any  # a handle; the concrete class lives above this layer
 NumPyArray = np.ndarray[Any, Any]
 
-__all__ = ["as_array", "from_numpy", "python_scalar"]
+__all__ = ["as_array", "fits", "from_numpy", "python_scalar", "scalar_dtype"]
 
-_PYTHON_SCALARS = (bool, int, float, complex)
+_SCALARS = (bool, int, float, complex, SymbolicExtent)
 
 
 def as_array(value: Any, dtype: Dtype | None = None) -> Array:
@@ -38,10 +40,10 @@ def as_array(value: Any, dtype: Dtype | None = None) -> Array:
         if dtype is None or value.node.dtype is dtype:
             return value
         return p.cast(value, dtype=dtype)
-    if isinstance(value, _PYTHON_SCALARS):
+    if isinstance(value, _SCALARS):
         return _scalar_array(value, dtype)
     if isinstance(value, Extent):
-        return _scalar_array(value.dim, dtype)
+        return _scalar_array(value.symbolic, dtype)
     if isinstance(value, (list, tuple)):
         return from_numpy(_from_sequence(value, dtype), dtype)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -53,11 +55,27 @@ def as_array(value: Any, dtype: Dtype | None = None) -> Array:
     raise TypeError(f"expected an array, a number, NumPy data or nested lists of numbers, got {shown(value)}")
 
 
-def _scalar_array(value: complex, dtype: Dtype | None) -> Array:
+def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
+    """`dtypes.scalar_dtype`, also of a symbolic extent. That it fits the dtype is noted."""
+    if type(value) is not SymbolicExtent:
+        return dtypes.scalar_dtype(value, other)
+    if other is None or other.is_bool:
+        other = dtypes.int32 if fits(value, dtypes.int32) else dtypes.int64
+    if other.is_integer and not fits(value, other):
+        return dtypes.scalar_dtype(value_of(value), other)  # says that it does not
+    return other
+
+
+def fits(number: int | SymbolicExtent, dtype: Dtype) -> bool:
+    """Whether an integer dtype holds a number, noted if that is an extent."""
+    return decide(operator.ge, number, dtype.lowest) and decide(operator.le, number, dtype.highest)
+
+
+def _scalar_array(value: Any, dtype: Dtype | None) -> Array:
     if dtype is None:
-        dtype = dtypes.scalar_dtype(value)
-    elif type(value) in (int, Dim) and not dtype.is_bool:
-        dtypes.scalar_dtype(value, dtype)  # says so if the number does not fit
+        dtype = scalar_dtype(value)
+    elif type(value) in (int, SymbolicExtent) and not dtype.is_bool:
+        scalar_dtype(value, dtype)  # says so if the number does not fit
     elif dtype.is_integer and not math.isfinite(value.real):
         raise ValueError(f"{value} does not fit {dtype.name}, which holds whole numbers only")
     return wrap(p.constant.make(value, dtype))
@@ -85,9 +103,9 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
 
 
 def python_scalar(value: Any) -> Any:
-    """``value`` as a Python number if it is a number, also one of NumPy's, or as a `Dim`; else None."""
-    if isinstance(value, _PYTHON_SCALARS):
+    """``value`` as a Python number if it is a number, also one of NumPy's, or as a symbolic extent; else None."""
+    if isinstance(value, _SCALARS):
         return value
     if isinstance(value, Extent):
-        return value.dim
+        return value.symbolic
     return value.item() if isinstance(value, np.generic) else None

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.dims import largest, same_extents
+from weft.graph.extents import agree, fixed, identical, largest
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -26,7 +26,7 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.convert import python_scalar
+from weft.ops.convert import fits, python_scalar
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
@@ -120,7 +120,7 @@ def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None) -> Array:
         x = x if target is None else to_dtype(x, target)
     if not x.node.shape:
         return p.fill(x, shape)
-    if not same_extents(broadcasted_shape(name, (x.node.shape, shape)), shape):
+    if not agree(broadcasted_shape(name, (x.node.shape, shape)), shape):
         raise ValueError(
             f"[{name}] Values of shape {shape_text(x.node.shape)} do not broadcast to {shape_text(shape)}."
         )
@@ -198,7 +198,7 @@ def arange(
     begin, end = (0, start) if stop is None else (0 if start is None else start, stop)
     by = 1 if step is None else step
     begin, end, by = [real_number("arange", word, one) for word, one in (("start", begin), ("stop", end), ("step", by))]
-    if by == 0:
+    if agree(by, 0):
         raise ValueError("[arange] The step must not be zero.")
     if dtype is None:
         dtype = _dtype_of_range(begin, end, by)
@@ -207,22 +207,29 @@ def arange(
     return _progression(_count(begin, end, by), begin, by, dtype)
 
 
-def _dtype_of_range(begin: float, end: float, by: float) -> Dtype:
-    if not all(isinstance(one, int) for one in (begin, end, by)):
+def _dtype_of_range(begin: Any, end: Any, by: Any) -> Dtype:
+    if any(isinstance(one, float) for one in (begin, end, by)):
         return dtypes.float32
     for limits in (dtypes.int32, dtypes.int64):
-        if all(limits.lowest <= one <= limits.highest for one in (begin, end, by)):
+        if all(fits(one, limits) for one in (begin, end, by)):
             return limits
     raise ValueError("[arange] Whole numbers of more than 64 bits make no range: use floats.")
 
 
-def _count(begin: float, end: float, by: float) -> int:
-    if all(isinstance(one, int) for one in (begin, end, by)):
-        return largest(0, -((begin - end) // by))  # type: ignore[arg-type]  # ints
-    span = _ratio(end - begin, by)
+def _count(begin: Any, end: Any, by: Any) -> int:
+    if not any(isinstance(one, float) for one in (begin, end, by)):
+        return largest(0, -((begin - end) // by))
+    span = _ratio(_distance(begin, end), fixed(by))
     if not math.isfinite(span):
         raise ValueError(f"[arange] From {begin} to {end} in steps of {by} there is no finite number of elements.")
     return max(0, math.ceil(span))
+
+
+def _distance(begin: Any, end: Any) -> float:
+    """From ``begin`` to ``end``, as a number to divide: what extents it is made of are fixed."""
+    if isinstance(begin, float) or isinstance(end, float):
+        begin, end = fixed(begin), fixed(end)
+    return fixed(end - begin)
 
 
 def _ratio(distance: float, step: float) -> float:
@@ -236,11 +243,11 @@ def _progression(count: int, begin: float, by: float, dtype: Dtype) -> Array:
     """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers with a whole step."""
     whole = dtype.is_integer
     if whole:
-        begin, by = (one if isinstance(one, int) else int(one) for one in (begin, by))
+        begin, by = (int(one) if isinstance(one, float) else one for one in (begin, by))
     x = p.iota(shape=(count,), axis=0, dtype=dtype if whole else dtypes.float64)
-    if by != 1:
+    if not identical(by, 1):
         x = p.multiply(x, by)
-    if begin != 0:
+    if not identical(begin, 0):
         x = p.add(x, begin)
     return to_dtype(x, dtype)
 
@@ -270,7 +277,7 @@ def linspace(
     num = count_of("linspace", "num", num)
     steps = max(num - 1 if endpoint else num, 1)
     index = p.iota(shape=(num,), axis=0, dtype=dtypes.float64)
-    x = p.add(p.multiply(index, _ratio(end - begin, steps)), begin)
+    x = p.add(p.multiply(index, _ratio(_distance(begin, end), steps)), begin)
     if endpoint and num > 1:
         x = p.select(p.equal(index, num - 1), end, x)
     return to_dtype(x, dtypes.float32 if dtype is None else as_dtype(dtype))

@@ -7,7 +7,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.dims import largest, smallest
+from weft.graph.extents import largest, smallest
 from weft.ops.arguments import (
     Array,
     array_argument,

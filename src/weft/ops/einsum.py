@@ -7,7 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.checks import wrong_type
-from weft.graph.dims import equal, joint_extent
+from weft.graph.extents import agree, decide_equal, joint_extent, product
 from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
 from weft.ops.entrance import on_stream
@@ -90,7 +90,7 @@ def _with_diagonals(x: Array, labels: Labels) -> tuple[Array, Labels]:
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            if not equal(x.node.shape[first], x.node.shape[second]):
+            if not decide_equal(x.node.shape[first], x.node.shape[second]):
                 raise ValueError(f"[einsum] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
             x = diagonal(x, 0, first, second)
             labels = [one for axis, one in enumerate(labels) if axis not in (first, second)] + [label]
@@ -102,9 +102,9 @@ def _check_extents(subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> No
     for x, labels in terms:
         for label, extent in zip(labels, x.node.shape, strict=True):
             known = extents.setdefault(label, extent)
-            if int(known) == 1:
+            if agree(known, 1):
                 extents[label] = extent
-            elif int(extent) not in (1, int(known)):
+            elif not agree(extent, 1) and not agree(extent, known):
                 raise ValueError(f"[einsum] Axis {label!r} of {subscripts!r} has extents {known} and {extent}.")
 
 
@@ -128,15 +128,15 @@ def _joined(x: Array, left: Labels, y: Array, right: Labels, needed: set[str]) -
     x = _arranged(x, left, [*outer, *rows, *inner], extents)
     y = _arranged(y, right, [*outer, *inner, *columns], extents)
     batch, m, k, n = [[extents[label] for label in labels] for labels in (outer, rows, inner, columns)]
-    x = p.reshape(x, shape=(*batch, p.product(m), p.product(k)))
-    y = p.reshape(y, shape=(*batch, p.product(k), p.product(n)))
+    x = p.reshape(x, shape=(*batch, product(m), product(k)))
+    y = p.reshape(y, shape=(*batch, product(k), product(n)))
     if inner:
         inexact_only("einsum", x.node.dtype)
-        product = p.matmul(x, y)
+        result = p.matmul(x, y)
     else:
-        shape = (*batch, p.product(m), p.product(n))
-        product = p.multiply(broadcast(x, shape), broadcast(y, shape))
-    return p.reshape(product, shape=(*batch, *m, *n)), [*outer, *rows, *columns]
+        shape = (*batch, product(m), product(n))
+        result = p.multiply(broadcast(x, shape), broadcast(y, shape))
+    return p.reshape(result, shape=(*batch, *m, *n)), [*outer, *rows, *columns]
 
 
 def _joint_extents(x: Array, left: Labels, y: Array, right: Labels) -> dict[str, int]:

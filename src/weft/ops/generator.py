@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
-from weft.graph.dims import same_extents
+from weft.graph.extents import agree
 from weft.graph.node import Handle, Shape, describe
 from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
 from weft.ops.convert import from_numpy
@@ -91,7 +91,7 @@ def _checked_key(name: str, key: Any) -> Array:
     if not isinstance(key, Handle):
         raise wrong_type(name, "A key", "an array (see mx.random.key)", key)
     node = key.node
-    if node.dtype is not dtypes.uint32 or not same_extents(node.shape, (2,)):
+    if node.dtype is not dtypes.uint32 or not agree(node.shape, (2,)):
         raise ValueError(
             f"[{name}] A key is uint32[2] (see mx.random.key), not {describe(node.shape, node.dtype)}. "
             "For many keys at once use mx.vmap."

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened
-from weft.graph.dims import equal, same_extents
-from weft.graph.extents import Extent
+from weft.graph.extents import agree, decide, decide_equal
 from weft.graph.node import Shape
+from weft.graph.shown import Extent
+from weft.graph.symbolic import SymbolicExtent
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -23,7 +25,7 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.entrance import on_stream
-from weft.ops.subscripts import broadcast_update, from_front
+from weft.ops.subscripts import broadcast_update, from_front, inside
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
@@ -56,8 +58,8 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
     else:
         along = axis_of("take", axis, x.node.ndim)
     if isinstance(indices, Extent):
-        indices = indices.dim
-    if isinstance(indices, int) and not isinstance(indices, bool):
+        indices = indices.symbolic
+    if isinstance(indices, (int, SymbolicExtent)) and not isinstance(indices, bool):
         return _entry(x, indices, along)
     index = _indices("take", indices)
     shape = x.node.shape
@@ -71,11 +73,10 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
     return p.transpose(taken, axes=order)
 
 
-def _entry(x: Array, index: int, axis: int) -> Array:
+def _entry(x: Array, index: Any, axis: int) -> Array:
     shape = x.node.shape
-    index = from_front(index, shape[axis])
-    place = index + shape[axis] if index < 0 else index
-    if not 0 <= place < shape[axis]:
+    place = inside(from_front(index, shape[axis]), shape[axis])
+    if place is None:
         raise IndexError(
             f"[take] Index {shortened(index)} is out of range for axis {axis} of an array of shape {shape_text(shape)}."
         )
@@ -154,7 +155,7 @@ def put_along_axis(
 def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int) -> Array:
     """``index`` broadcast to ``shape`` but for one axis."""
     target = _with(_without(shape, axis), axis, index.node.shape[axis])
-    if not same_extents(broadcasted_shape(name, [index.node.shape, target]), target):
+    if not agree(broadcasted_shape(name, [index.node.shape, target]), target):
         raise ValueError(
             f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape "
             f"{shape_text(shape)} along axis {axis}."
@@ -214,7 +215,10 @@ def slice(
     x = array_argument("slice", a)
     sizes = shape_of("slice", slice_size)
     shape = x.node.shape
-    if len(sizes) != len(shape) or any(not 0 <= size <= extent for size, extent in zip(sizes, shape, strict=True)):
+    fits = len(sizes) == len(shape) and not any(
+        size < 0 or decide(operator.lt, extent, size) for size, extent in zip(sizes, shape, strict=True)
+    )
+    if not fits:
         raise ValueError(f"[slice] slice_size={shape_text(sizes)} does not fit an array of shape {shape_text(shape)}.")
     starts, along = _starts("slice", start_indices, axes, len(shape))
     return p.gather(x, *starts, axes=along, slice_sizes=sizes)
@@ -248,7 +252,7 @@ def slice_update(
     found = new.node.shape
     missing = len(shape) - len(found)
     sizes = (*[1 if axis in along else shape[axis] for axis in range(missing)], *found)
-    if missing < 0 or any(size > extent for size, extent in zip(sizes, shape, strict=True)):
+    if missing < 0 or any(decide(operator.gt, size, extent) for size, extent in zip(sizes, shape, strict=True)):
         raise ValueError(
             f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}."
         )
@@ -263,7 +267,7 @@ def _starts(name: str, start_indices: Any, axes: Sequence[int], rank: int) -> tu
     along = tuple([axis_of(name, axis, rank) for axis in axes])
     if len(set(along)) != len(along):
         raise ValueError(f"[{name}] An axis is named twice in axes={tuple(axes)}.")
-    if not equal(index.node.size, len(along)) or index.node.ndim > 1:
+    if not decide_equal(index.node.size, len(along)) or index.node.ndim > 1:
         raise ValueError(
             f"[{name}] start_indices of shape {shape_text(index.node.shape)} do not belong to {len(along)} axes: "
             "there is one start for each."

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import shown
 from weft.dtypes import promote
-from weft.graph.dims import derived, largest, same_extents, smallest
+from weft.graph.extents import agree, derived, fixed, identical, largest, smallest, value_of
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
@@ -17,7 +17,6 @@ from weft.ops.arguments import (
     axes_of,
     axis_of,
     count_of,
-    fixed_extent,
     fresh,
     integer_of,
     shape_text,
@@ -84,7 +83,7 @@ def _check_shapes(shapes: Sequence[Shape], axis: int) -> None:
     first = shapes[0]
     for shape in shapes[1:]:
         others, wanted = [(*one[:axis], *one[axis + 1 :]) for one in (shape, first)]
-        if len(shape) != len(first) or not same_extents(others, wanted):
+        if len(shape) != len(first) or not agree(others, wanted):
             raise ValueError(
                 f"[concatenate] Shapes must be equal but for axis {axis}; "
                 f"got {', '.join(shape_text(one) for one in shapes)}."
@@ -110,7 +109,7 @@ def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevi
     """
     operands = _operands("stack", arrays)
     shapes = [x.node.shape for x in operands]
-    if any(not same_extents(shape, shapes[0]) for shape in shapes):
+    if any(not agree(shape, shapes[0]) for shape in shapes):
         raise ValueError(f"[stack] Shapes must be equal; got {', '.join(shape_text(shape) for shape in shapes)}.")
     new = axis_of("stack", 0 if axis is None else axis, len(shapes[0]) + 1)
     expanded = [p.expand(x, axes=(new,)) for x in operands]
@@ -143,7 +142,7 @@ def split(
         sections = integer_of("split", "indices_or_sections", indices_or_sections)
         if sections <= 0:
             raise ValueError(f"[split] The number of parts must be positive; got {sections}.")
-        if int(extent) % sections:
+        if value_of(extent) % sections:
             raise ValueError(
                 f"[split] Axis {along} of shape {shape_text(x.node.shape)} does not divide into {sections} equal parts."
             )
@@ -175,7 +174,7 @@ def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tup
     """
     a = array_argument("unstack", x, "x")
     along = axis_of("unstack", axis, a.node.ndim)
-    extent = fixed_extent(a.node.shape[along])
+    extent = fixed(a.node.shape[along])
     return tuple([p.squeeze(part(a, along, n, 1), axes=(along,)) for n in range(extent)])
 
 
@@ -292,7 +291,7 @@ def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Stream
     x = array_argument("flip", a)
     shape = x.node.shape
     axes = axes_of("flip", axis, len(shape))
-    if not axes or x.node.size == 0:
+    if not axes or identical(x.node.size, 0):
         return fresh(x)
     return p.slice_(
         x,

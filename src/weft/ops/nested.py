@@ -10,9 +10,9 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import Dtype
-from weft.graph.dims import same_extents
-from weft.graph.extents import Extent
+from weft.graph.extents import agree
 from weft.graph.node import Handle, Shape
+from weft.graph.shown import Extent
 from weft.ops.arguments import Array, array_of, shape_text, to_dtype
 from weft.ops.convert import as_array, from_numpy, python_scalar
 
@@ -92,7 +92,7 @@ def _shape_of(name: str, value: Any, indices: tuple[int, ...]) -> Shape:
         shape = _shape_of(name, element, (*indices, position))
         if position == 0:
             first = shape
-        elif len(shape) != len(first) or not same_extents(shape, first):
+        elif len(shape) != len(first) or not agree(shape, first):
             raise ValueError(
                 f"[{name}] Nested lists must be of one length on each level: {_element_name((*indices, 0))} has the "
                 f"shape {shape_text(first)}, but {_element_name((*indices, position))} the shape {shape_text(shape)}."

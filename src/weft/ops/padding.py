@@ -8,7 +8,7 @@ from typing import Any, Literal
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of, shown
-from weft.graph.dims import largest
+from weft.graph.extents import agree, largest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -109,7 +109,7 @@ def _with_constant(x: Array, widths: Widths, constant: Any) -> Array:
 def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str) -> Array:
     shape = x.node.shape
     extent = shape[axis]
-    if int(extent) == 0:
+    if agree(extent, 0):
         raise ValueError(
             f"[pad] Axis {axis} of shape {shape_text(shape)} has no elements that mode {mode!r} could repeat."
         )

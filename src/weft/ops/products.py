@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
-from weft.graph.dims import equal, same_extents
+from weft.graph.extents import agree, decide_equal, identical, product
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -71,7 +71,7 @@ def _matmul(name: str, a: Array, b: Array) -> Array:
         raise ValueError(
             f"[{name}] Operands need at least one dimension; got shapes {shape_text(left)} and {shape_text(right)}."
         )
-    if int(left[-1]) != int(right[-2 if len(right) > 1 else 0]):
+    if not agree(left[-1], right[-2 if len(right) > 1 else 0]):
         raise ValueError(
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} do not fit: the last axis of the first must "
             f"have the extent of the {'second to last' if len(right) > 1 else 'only'} axis of the second."
@@ -92,7 +92,7 @@ def _batched(name: str, a: Array, b: Array) -> Array:
     left, right = a.node.shape, b.node.shape
     if len(right) == 2 and len(left) > 2:
         # Many matrices times one: all their rows are one matrix.
-        rows = p.reshape(a, shape=(p.product(left[:-1]), left[-1]))
+        rows = p.reshape(a, shape=(product(left[:-1]), left[-1]))
         result = p.matmul(rows, b)
         return p.reshape(result, shape=(*left[:-1], right[-1]))
     batch = broadcasted_shape(name, (left[:-2], right[:-2]))
@@ -122,37 +122,37 @@ def addmm(
     """
     x, y, z = promoted("addmm", (a, b, c), words=("a", "b", "c"))
     x, y = _inexact_operands("addmm", x, y)
-    product = _matmul("addmm", x, y)
-    shape = product.node.shape
-    if not same_extents(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
+    result = _matmul("addmm", x, y)
+    shape = result.node.shape
+    if not agree(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
         raise ValueError(f"[addmm] c of shape {shape_text(z.node.shape)} does not broadcast to {shape_text(shape)}.")
-    product, z = _scaled("alpha", alpha, product), _scaled("beta", beta, z)
-    return p.add(broadcast(z, shape), product)
+    result, z = _scaled("alpha", alpha, result), _scaled("beta", beta, z)
+    return p.add(broadcast(z, shape), result)
 
 
 def _scaled(word: str, factor: Any, x: Array) -> Array:
     is_complex = isinstance(factor, complex) and x.node.dtype.is_complex
     number = factor if is_complex else real_number("addmm", word, factor)
-    return x if number == 1 else p.multiply(x, number)
+    return x if identical(number, 1) else p.multiply(x, number)
 
 
 def _contracted(name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Sequence[int]) -> Array:
     """The sum of products over pairs of axes, as one matrix product."""
     left, right = a.node.shape, b.node.shape
-    if not all(equal(left[i], right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
+    if not all(decide_equal(left[i], right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
         raise ValueError(
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} differ in the axes {tuple(axes_a)} and "
             f"{tuple(axes_b)} that are summed over."
         )
     rows = [axis for axis in range(len(left)) if axis not in axes_a]
     columns = [axis for axis in range(len(right)) if axis not in axes_b]
-    inner = p.product([left[axis] for axis in axes_a])
+    inner = product([left[axis] for axis in axes_a])
     row_shape = [left[axis] for axis in rows]
     column_shape = [right[axis] for axis in columns]
     x = p.transpose(a, axes=(*rows, *axes_a))
     y = p.transpose(b, axes=(*axes_b, *columns))
-    x = p.reshape(x, shape=(p.product(row_shape), inner))
-    y = p.reshape(y, shape=(inner, p.product(column_shape)))
+    x = p.reshape(x, shape=(product(row_shape), inner))
+    y = p.reshape(y, shape=(inner, product(column_shape)))
     return p.reshape(p.matmul(x, y), shape=(*row_shape, *column_shape))
 
 
@@ -256,5 +256,5 @@ def kron(a: Array, b: Array, *, stream: StreamOrDevice = None) -> Array:
     pairs = tuple([n for pair in zip(left, right, strict=True) for n in pair])
     x = p.reshape(x, shape=tuple([n for extent in left for n in (extent, 1)]))
     y = p.reshape(y, shape=tuple([n for extent in right for n in (1, extent)]))
-    product = p.multiply(broadcast(x, pairs), broadcast(y, pairs))
-    return p.reshape(product, shape=tuple([m * n for m, n in zip(left, right, strict=True)]))
+    products = p.multiply(broadcast(x, pairs), broadcast(y, pairs))
+    return p.reshape(products, shape=tuple([m * n for m, n in zip(left, right, strict=True)]))

@@ -18,7 +18,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.dims import equal, equal_shapes, same_extents
+from weft.graph.extents import agree, decide_equal, identical, product
 from weft.graph.node import Handle, Shape
 from weft.ops import arithmetic
 from weft.ops.arguments import (
@@ -86,7 +86,7 @@ def _shape_with(name: str, shape: Shape, parameters: Sequence[Any]) -> Shape:
     """``shape``, to which the parameters must broadcast."""
     shapes = [x.node.shape for x in parameters if isinstance(x, Handle)]
     joint = broadcasted_shape(name, [*shapes, shape])
-    if not same_extents(joint, shape):
+    if not agree(joint, shape):
         raise ValueError(
             f"[{name}] The parameters have the shape {shape_text(joint)} together, which does not fit "
             f"shape={shape_text(shape)}. Ask for shape={shape_text(joint)}."
@@ -405,11 +405,11 @@ def categorical(
         raise TypeError("[categorical] does not support complex64.")
     x_shape = x.node.shape
     along = axis_of("categorical", axis, len(x_shape))
-    if int(x_shape[along]) == 0:
+    if agree(x_shape[along], 0):
         raise ValueError(f"[categorical] logits of shape {shape_text(x_shape)} have no categories along axis {along}.")
     rows = (*x_shape[:along], *x_shape[along + 1 :])
     result = _rows_drawn(rows, shape, num_samples)
-    if result and equal(p.product(rows), 1):
+    if result and decide_equal(product(rows), 1):
         return _of_one_row(x, result, key)
     if num_samples is not None:
         x = p.expand(x, axes=(len(x_shape),))
@@ -424,7 +424,7 @@ def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | Non
     if num_samples is not None:
         return checked_extents("categorical", (*rows, integer_of("categorical", "num_samples", num_samples)))
     result = rows if shape is None else shape_of("categorical", shape)
-    if not equal_shapes(broadcasted_shape("categorical", [rows, result]), result):
+    if not decide_equal(broadcasted_shape("categorical", [rows, result]), result):
         raise ValueError(f"[categorical] Rows of shape {shape_text(rows)} do not fit shape={shape_text(result)}.")
     return result
 
@@ -467,7 +467,7 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
 def _order(words: Array) -> Array:
     """The places of ``words`` in ascending order, found by comparing each with each."""
     count = words.node.shape[0]
-    if count == 0:
+    if identical(count, 0):
         return words
     square = (count, count)
     left, right = (p.broadcast(p.expand(words, axes=(axis,)), shape=square) for axis in (1, 0))

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import equal, largest
+from weft.graph.extents import agree, decide_equal, largest, product
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -137,7 +137,7 @@ def minmax(
     if x.node.dtype.is_complex:
         raise TypeError("[minmax] does not support complex64.")
     axes = axes_of("minmax", axis, x.node.ndim)
-    if builtins.any(int(x.node.shape[axis]) == 0 for axis in axes):
+    if builtins.any(agree(x.node.shape[axis], 0) for axis in axes):
         raise ValueError(f"[minmax] Cannot reduce axes {axes} of shape {shape_text(x.node.shape)}: no elements.")
     return _reduced(p.min_, x, axes, keepdims), _reduced(p.max_, x, axes, keepdims)
 
@@ -223,7 +223,7 @@ def _halves_widened(dtype: Dtype) -> Dtype:
 
 
 def _mean_of(x: Array, axes: tuple[int, ...]) -> Array:
-    count = p.product([x.node.shape[axis] for axis in axes])
+    count = product([x.node.shape[axis] for axis in axes])
     return p.divide(p.sum(x, axes=axes), extent_constant(count, x.node.dtype))
 
 
@@ -290,7 +290,7 @@ def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bo
     if axes:
         centre = p.broadcast(p.expand(centre, axes=axes), shape=x.node.shape)
     squares = _squared_magnitude(p.subtract(x, centre))
-    count = p.product([x.node.shape[axis] for axis in axes])
+    count = product([x.node.shape[axis] for axis in axes])
     rest = largest(count - ddof, 0)
     result = p.divide(p.sum(squares, axes=axes), extent_constant(rest, squares.node.dtype))
     if rooted:
@@ -316,7 +316,7 @@ def _spread_maximum(x: Array, axes: tuple[int, ...]) -> Array:
 
 def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
     """Whether nothing is there to be folded."""
-    return builtins.any(equal(x.node.shape[axis], 0) for axis in axes)
+    return builtins.any(decide_equal(x.node.shape[axis], 0) for axis in axes)
 
 
 @on_stream

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft.graph.dims import equal, same_extents
+from weft.graph.extents import agree, decide_equal, product
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -69,16 +69,16 @@ def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
     open_places = [place for place, extent in enumerate(wanted) if extent == -1]
     if not open_places:
         checked_extents(name, wanted)
-        known, left = p.product(wanted), 1
+        known, left = product(wanted), 1
     else:
         if len(open_places) > 1:
             raise ValueError(f"[{name}] Only one extent can be -1; got {shape_text(wanted)}.")
         others = [extent for place, extent in enumerate(wanted) if place != open_places[0]]
-        known = p.product(checked_extents(name, tuple(others)))
+        known = product(checked_extents(name, tuple(others)))
         if known == 0:
             raise ValueError(f"[{name}] The extent for -1 in {shape_text(wanted)} is open: there are no elements.")
         left = size // known
-    if int(known) * int(left) != int(size):
+    if not agree(known * left, size):
         raise ValueError(
             f"[{name}] Cannot turn shape {shape_text(source)} with {size} elements into shape {shape_text(wanted)}."
         )
@@ -107,7 +107,7 @@ def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: Str
         )
     if first == last:
         return fresh(x)
-    joined = (*shape[:first], p.product(shape[first : last + 1]), *shape[last + 1 :])
+    joined = (*shape[:first], product(shape[first : last + 1]), *shape[last + 1 :])
     return p.reshape(x, shape=joined)
 
 
@@ -129,7 +129,7 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
         raise ValueError("[unflatten] The shape must have at least one extent.")
     extent = x.node.shape[place]
     parts = _inferred("unflatten", parts, extent, (extent,))
-    equal(p.product(parts), extent)  # noted: where another axis is empty, the shapes would fit all the same
+    decide_equal(product(parts), extent)  # noted: where another axis is empty, the shapes would fit all the same
     wanted = (*x.node.shape[:place], *parts, *x.node.shape[place + 1 :])
     return p.reshape(x, shape=wanted)
 
@@ -233,7 +233,7 @@ def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Str
     x = array_argument("squeeze", a)
     shape = x.node.shape
     if axis is None:
-        axes = tuple([place for place, extent in enumerate(shape) if equal(extent, 1)])
+        axes = tuple([place for place, extent in enumerate(shape) if decide_equal(extent, 1)])
     else:
         axes = axes_of("squeeze", axis, len(shape))
     return p.squeeze(x, axes=axes) if axes else fresh(x)
@@ -271,7 +271,7 @@ def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevic
     x = array_argument("broadcast_to", a)
     wanted = checked_extents("broadcast_to", shape_of("broadcast_to", shape))
     source = x.node.shape
-    if len(source) > len(wanted) or not same_extents(broadcasted_shape("broadcast_to", (source, wanted)), wanted):
+    if len(source) > len(wanted) or not agree(broadcasted_shape("broadcast_to", (source, wanted)), wanted):
         raise ValueError(f"[broadcast_to] Shape {shape_text(source)} cannot be broadcast to {shape_text(wanted)}.")
     return broadcast_anew(x, wanted)
 

@@ -17,11 +17,12 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened, shown
 from weft.compiler.evaluate import evaluate
-from weft.graph.dims import Dim, derived, equal_shapes, same_extents, smallest
-from weft.graph.extents import Extent
+from weft.graph.extents import agree, decide, decide_equal, derived, fixed, smallest
 from weft.graph.node import Handle, Node, Shape
-from weft.graph.tracing import traced_placeholder
-from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, fixed_extent, shape_text, to_dtype
+from weft.graph.shown import Extent
+from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
+from weft.graph.tracing import trace_of
+from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.convert import as_array, python_scalar
 from weft.runtime.devices import current_stream
 from weft.runtime.interchange import scalar
@@ -52,7 +53,8 @@ def _row(node: Node, index: int) -> Array:
     shape = node.shape
     rest = shape[1:]
     still = (0,) * len(rest)
-    place = _place(index, shape[0], 0, shape)
+    extent: Any = shape[0]
+    place = index if type(extent) is int and 0 <= index < extent else _place(index, extent, 0, shape)
     stream = current_stream()
     sizes = (1, *rest)
     steps = (1,) * len(shape)
@@ -236,9 +238,9 @@ def broadcast_update(new: Array, shape: Shape, name: str = "setitem") -> Array:
     """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
     found = new.node.shape
     extra = len(found) - len(shape)
-    if extra > 0 and all(int(extent) == 1 for extent in found[:extra]):
+    if extra > 0 and all(agree(extent, 1) for extent in found[:extra]):
         new = p.squeeze(new, axes=tuple(range(extra)))
-    if new.node.ndim > len(shape) or not same_extents(broadcasted_shape(name, [new.node.shape, shape]), shape):
+    if new.node.ndim > len(shape) or not agree(broadcasted_shape(name, [new.node.shape, shape]), shape):
         raise ValueError(
             f"[{name}] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
         )
@@ -268,7 +270,7 @@ def _entry(item: Any) -> Any:
     if isinstance(item, (Handle, np.ndarray, list)):
         return _places(item)
     if isinstance(item, Extent):
-        return item.dim
+        return item.symbolic
     if not isinstance(item, (builtins.bool, np.bool_)) and hasattr(item, "__index__"):
         return operator.index(item)
     raise ValueError(
@@ -290,9 +292,9 @@ def _places(item: Any) -> Array:
     return array
 
 
-def from_front(index: int, extent: int) -> int:
-    """A place counted from the front; a negative one that is no `Dim` may stay as it is."""
-    return derived(_from_front, index, extent) if type(index) is Dim else index
+def from_front(index: Any, extent: int) -> int:
+    """A place counted from the front; a negative one that is not symbolic may stay as it is."""
+    return derived(_from_front, index, extent) if type(index) is SymbolicExtent else index
 
 
 def _from_front(index: int, extent: int) -> int:
@@ -300,8 +302,8 @@ def _from_front(index: int, extent: int) -> int:
 
 
 def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
-    place = index + extent if index < 0 else index
-    if not 0 <= place < extent:
+    place = inside(index, extent)
+    if place is None:
         raise IndexError(
             f"Index {shortened(index)} is out of range for axis {axis}, which has {extent} elements "
             f"(shape {shape_text(shape)})."
@@ -309,13 +311,23 @@ def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
     return place
 
 
-def _range(part: slice, extent: int) -> tuple[int, int, int]:
+def inside(index: int, extent: int) -> int | None:
+    """``index`` counted from the front, or None if it is not within ``extent``. What decides that is noted."""
+    try:
+        place = index + extent if index < 0 else index
+        return place if 0 <= place < extent else None
+    except AmbiguousExtentError:
+        place = index + extent if decide(operator.lt, index, 0) else index
+        return place if decide(operator.ge, place, 0) and decide(operator.gt, extent, place) else None
+
+
+def _range(part: slice, extent: Any) -> tuple[int, int, int]:
     """Start, number of elements and step of a slice of ``extent`` elements."""
     start, stop, step = (_bound(bound) for bound in (part.start, part.stop, part.step))
-    step = 1 if step is None else fixed_extent(step)
+    step = 1 if step is None else fixed(step)
     if step == 0:
         raise ValueError("A slice cannot have a step of 0.")
-    if Dim in (type(extent), type(start), type(stop)):
+    if SymbolicExtent in (type(extent), type(start), type(stop)):
         return derived(_start_of, extent, start, stop, step), derived(_size_of, extent, start, stop, step), step
     places = range(extent)[start:stop:step]
     return (places.start, len(places), step) if places else (0, 0, 1)
@@ -330,11 +342,11 @@ def _size_of(extent: int, start: int | None, stop: int | None, step: int) -> int
     return len(range(extent)[start:stop:step])
 
 
-def _bound(bound: Any) -> int | None:
+def _bound(bound: Any) -> Any:
     if bound is None or isinstance(bound, int):
         return bound
     if isinstance(bound, Extent):
-        return bound.dim
+        return bound.symbolic
     if isinstance(bound, Handle) or not hasattr(bound, "__index__"):
         raise ValueError(f"The bounds of a slice are ints or None, not {shown(bound)}.")
     return operator.index(bound)
@@ -364,7 +376,7 @@ def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
     Each place gets all of ``new``; or, with one axis more, the next row of it.
     """
     shape, covered = x.node.shape, mask.node.ndim
-    if not equal_shapes(mask.node.shape, shape[:covered]):
+    if not decide_equal(mask.node.shape, shape[:covered]):
         raise ValueError(
             f"[setitem] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape "
             f"{shape_text(shape)}: its axes must be the first ones of the array."
@@ -395,13 +407,13 @@ def _rows_in_order(mask: Array, rows: Array) -> Array:
 
 def _check_count(flat: Array, count: int) -> None:
     """Say so if there are fewer than ``count`` rows for the places of a mask, unless the mask is traced."""
-    if traced_placeholder(flat.node) is not None:
+    if trace_of(flat.node) is not None:
         return
     total = p.sum(flat, axes=(0,)).node
     evaluate([total])
     assert total.value is not None
     wanted = scalar(total.value, total.dtype)
-    if wanted > count:
+    if decide(operator.gt, wanted, count):
         raise ValueError(f"[setitem] The mask holds in {wanted} places, but there are only {count} values to assign.")
 
 

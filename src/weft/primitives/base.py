@@ -15,8 +15,9 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import Dim, derived, same_extents
+from weft.graph.extents import agree, derived, identical
 from weft.graph.node import Handle, Node, Shape, describe, wrap
+from weft.graph.symbolic import SymbolicExtent
 from weft.primitives.index import AxisTerm, Terms, strides_through_view, through_view
 from weft.primitives.routine import Routine
 from weft.runtime.devices import Stream, current_stream
@@ -118,9 +119,9 @@ class Constant(Primitive):
     parameters = ("bits",)
     is_constant = True
 
-    def make(self, value: complex, dtype: Dtype) -> Node:
+    def make(self, value: complex | SymbolicExtent, dtype: Dtype) -> Node:
         """The node of ``value`` rounded to ``dtype``."""
-        bits = derived(bits_of, value, dtype) if type(value) is Dim else bits_of(value, dtype)
+        bits = derived(bits_of, value, dtype) if type(value) is SymbolicExtent else bits_of(value, dtype)
         return Node(self, (), (bits,), (), dtype, None)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
@@ -227,7 +228,7 @@ class Elementwise(Primitive):
         for node in inputs[1:]:
             if node.dtype is not dtype:
                 raise TypeError(f"{self.name}: dtypes differ: {', '.join(describe(n.shape, n.dtype) for n in inputs)}")
-            if node.shape != shape:
+            if node.shape is not shape and not identical(node.shape, shape):
                 shape = common_shape(self.name, inputs)
         if not self.accepts(dtype):
             raise TypeError(f"[{self.name}] does not support {dtype.name}.")
@@ -280,7 +281,7 @@ def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
     """The one shape of the inputs that are not constants."""
     shapes = [node.shape for node in inputs if not is_constant(node)]
     shape = shapes[0] if shapes else ()
-    if any(not same_extents(other, shape) for other in shapes):
+    if any(not agree(other, shape) for other in shapes):
         raise ValueError(f"[{name}] shapes differ: {' and '.join(str(s) for s in shapes)}.")
     return shape
 

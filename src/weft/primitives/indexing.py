@@ -13,7 +13,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import same_extents
+from weft.graph.extents import agree, value_of
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
 from weft.primitives.batching import batch_size, insert, move_axis, with_batch
@@ -167,10 +167,11 @@ def _infer_gather(
     x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape, outside: str
 ) -> tuple[Shape, Dtype]:
     for index in indices:
-        if not index.dtype.is_integer or not same_extents(index.shape, indices[0].shape):
+        if not index.dtype.is_integer or not agree(index.shape, indices[0].shape):
             raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
     for axis, (extent, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
-        if (int(size) > int(extent) or (axis in axes and int(extent) == 0)) and int(indices[0].size):
+        fits = value_of(size) <= value_of(extent) and not (axis in axes and agree(extent, 0))
+        if not fits and not agree(indices[0].size, 0):
             raise ValueError(f"[gather] Cannot take {size} elements of axis {axis} of an array of shape {x.shape}.")
     return (*indices[0].shape, *slice_sizes), x.dtype
 
@@ -314,9 +315,7 @@ class Concatenate(Update):
         axis, first = params["axis"], inputs[0]
         for node in inputs[1:]:
             same = [
-                int(a) == int(b)
-                for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True))
-                if place != axis
+                agree(a, b) for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if place != axis
             ]
             if node.dtype is not first.dtype or not all(same):
                 raise ValueError(
@@ -383,7 +382,7 @@ class Scatter(Update):
         if (
             updates.dtype is not x.dtype
             or len(slices) != x.ndim
-            or not same_extents(updates.shape[: indices[0].ndim], indices[0].shape)
+            or not agree(updates.shape[: indices[0].ndim], indices[0].shape)
         ):
             raise TypeError(
                 f"scatter: updates {describe(updates.shape, updates.dtype)} do not fit {describe(x.shape, x.dtype)} "

@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.dims import same_extents
+from weft.graph.extents import agree
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
@@ -79,7 +79,7 @@ class Matmul(Bilinear):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         a, b = inputs
-        fits = a.ndim == b.ndim >= 2 and same_extents((*a.shape[:-2], a.shape[-1]), (*b.shape[:-2], b.shape[-2]))
+        fits = a.ndim == b.ndim >= 2 and agree((*a.shape[:-2], a.shape[-1]), (*b.shape[:-2], b.shape[-2]))
         if not fits or a.dtype is not b.dtype:
             raise ValueError(
                 f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together."

@@ -11,6 +11,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.extents import agree, product
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Tangent
 from weft.primitives.indexing import Indexed
@@ -62,7 +63,7 @@ class RandomBits(Indexed):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         keys = inputs[0]
-        if keys.dtype is not dtypes.uint32 or keys.ndim < 1 or int(keys.shape[-1]) != 2:
+        if keys.dtype is not dtypes.uint32 or keys.ndim < 1 or not agree(keys.shape[-1], 2):
             raise ValueError(
                 f"[random] A key is uint32[2] (see mx.random.key), not {describe(keys.shape, keys.dtype)}."
             )
@@ -73,7 +74,7 @@ class RandomBits(Indexed):
         shape = node.params[0]
         batch = list(index[: len(index) - len(shape)])
         linear = k.linear(index[len(batch) :], shape)
-        total = p.product(shape)
+        total = product(shape)
         words = [k.read(0, [*batch, k.fixed(word)]) for word in (0, 1)]
         return k.apply(random_word, *words, linear, k.number((total + 1) // 2), k.number(total))
 

@@ -16,6 +16,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.graph.extents import agree, product
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import move_axis
@@ -104,7 +105,7 @@ class Reduction(Primitive):
         if self.partial(x.dtype) is None or x.size < PARTED_SIZE:
             return None
         together = LANES_TOGETHER if x.ndim - 1 not in axes else 1
-        folded = p.product([x.shape[axis] for axis in axes])
+        folded = product([x.shape[axis] for axis in axes])
         if x.size // folded >= ENOUGH_ROWS * together:
             return None
         counts = [(axis, part_count(x.shape[axis])) for axis in axes]
@@ -133,7 +134,7 @@ class Reduction(Primitive):
         x, axes = inputs[0], params["axes"]
         if not self.accepts(x.dtype):
             raise TypeError(f"[{self.name}] does not support {x.dtype.name}.")
-        if self.needs_elements and any(int(x.shape[axis]) == 0 for axis in axes):
+        if self.needs_elements and any(agree(x.shape[axis], 0) for axis in axes):
             raise ValueError(f"[{self.name}] Cannot reduce axes {axes} of shape {x.shape}: there are no elements.")
         return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), self.result(x.dtype)
 
@@ -219,7 +220,7 @@ def _others_product(x: Array, axes: Sequence[int]) -> Array:
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     order = (*kept, *axes)
     moved = p.transpose(x, axes=order)
-    rows = p.reshape(moved, shape=(*[shape[axis] for axis in kept], p.product([shape[axis] for axis in axes])))
+    rows = p.reshape(moved, shape=(*[shape[axis] for axis in kept], product([shape[axis] for axis in axes])))
     rows = p.cast(rows, dtype=accumulator_dtype(dtype))
     result = p.products_before(rows) * p.reversed_rows(p.products_before(p.reversed_rows(rows)))
     result = p.cast(result, dtype=dtype)

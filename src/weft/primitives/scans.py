@@ -11,7 +11,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.dims import largest
+from weft.graph.extents import largest
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import move_axis

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.dtypes import Dtype
+from weft.graph.extents import agree, identical, product, value_of, values_of
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
@@ -14,15 +15,8 @@ from weft.primitives.index import ZERO, AxisTerm, Terms, reshaped_strides, squee
 Aval = tuple[Shape, Dtype]
 
 
-def product(extents: Sequence[int]) -> int:
-    size = 1
-    for extent in extents:
-        size = size * extent
-    return size
-
-
 def _infer_reshape(x: Node, *, shape: Shape) -> Aval:
-    if int(product(shape)) != int(x.size):
+    if not agree(product(shape), x.size):
         raise ValueError(f"[reshape] Cannot reshape an array of size {x.size} and shape {x.shape} to shape {shape}.")
     return shape, x.dtype
 
@@ -82,14 +76,14 @@ transpose: View = View(
 
 
 def _infer_broadcast(x: Node, *, shape: Shape) -> Aval:
-    if len(shape) != x.ndim or any(int(a) not in (1, int(b)) for a, b in zip(x.shape, shape, strict=True)):
+    if len(shape) != x.ndim or any(a not in (1, b) for a, b in zip(values_of(x.shape), values_of(shape), strict=True)):
         raise ValueError(f"[broadcast_to] Cannot broadcast an array of shape {x.shape} to shape {shape}.")
     return shape, x.dtype
 
 
 def _transpose_broadcast(ct: Array, x: Array, shape: Shape) -> Array:
     source = x.node.shape
-    return ct if source == shape else sum_to(ct, shape=source)
+    return ct if identical(source, shape) else sum_to(ct, shape=source)
 
 
 def _batch_broadcast(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
@@ -162,7 +156,7 @@ expand: View = View(
 
 
 def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> Aval:
-    if any(int(x.shape[axis]) != 1 for axis in axes):
+    if not all(agree(x.shape[axis], 1) for axis in axes):
         raise ValueError(
             f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
         )
@@ -192,9 +186,9 @@ squeeze: View = View(
 
 def _infer_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> Aval:
     for start, size, step, extent in zip(starts, sizes, steps, x.shape, strict=True):
-        if size is extent and start == 0 and step == 1:
+        if size is extent and step == 1 and identical(start, 0):
             continue
-        first, count, end = int(start), int(size), int(extent)
+        first, count, end = value_of(start), value_of(size), value_of(extent)
         if count and not (0 <= first < end and 0 <= first + (count - 1) * step < end):
             raise ValueError(
                 f"[slice] {size} elements from {start} in steps of {step} are not inside an axis of {extent} "
@@ -232,7 +226,7 @@ slice_: View = View(
 
 def _infer_split_axis(x: Node, *, axis: int, count: int) -> Aval:
     extent = x.shape[axis]
-    if extent % count:
+    if not agree(extent % count, 0):
         raise ValueError(f"split_axis: {extent} elements cannot be {count} equal parts")
     return (*x.shape[:axis], count, extent // count, *x.shape[axis + 1 :]), x.dtype
 

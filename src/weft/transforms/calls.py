@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import tree
+from weft.graph.extents import values_of
 from weft.graph.node import Handle, describe
 from weft.graph.tracing import name_of
 from weft.transforms.constants import attribute_key
@@ -78,7 +79,7 @@ def _text(value: Any) -> str:
 
 def _leaf(value: Any, shapeless: bool, is_output: bool) -> Leaf:
     if isinstance(value, Handle):
-        shape, dtype = tuple(map(int, value.node.shape)), value.node.dtype
+        shape, dtype = values_of(value.node.shape), value.node.dtype
         if is_output:
             return Leaf(Reason.STATE, None, "an array")
         return Leaf(Reason.SHAPE, (dtype, len(shape), None if shapeless else shape), describe(shape, dtype))

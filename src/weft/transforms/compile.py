@@ -14,10 +14,10 @@ from typing import Any
 
 from weft import tree
 from weft.errors import TraceError
-from weft.graph.dims import Decisions, input_shape
-from weft.graph.extents import Extent
 from weft.graph.location import user_location
 from weft.graph.node import Handle, Placeholder, next_serial, wrap
+from weft.graph.shown import Extent
+from weft.graph.symbolic import Decisions, input_shape
 from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
 from weft.inspection.explanation import Explanation
 from weft.runtime import recording
@@ -273,12 +273,12 @@ class _Compiled:
         """Run the function on placeholders."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         stream = current_stream()
-        decisions = Decisions()
         update = None
         start = next_serial()
         timed = recording.span("trace", name_of(self._fun))
         restoring = restored(inputs, outputs, args, kwargs)
         with timed, trace("compile", self._fun) as record, assignments_undone(), restoring:
+            decisions = Decisions(record)
             placeholders: list[Placeholder] = []
             replaced = list(leaves)
             for position, leaf in enumerate(leaves):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from weft.dtypes import Dtype
-from weft.graph.extents import Extent
+from weft.graph.shown import Extent
 from weft.runtime.devices import Device, Stream, ThreadLocalStream
 
 # Equal values of these types are the same in every respect; for floats, -0.0 == 0.0 and nan != nan.
@@ -34,7 +34,7 @@ def constant_key(value: Any) -> Any:
     if kind in _BY_VALUE:
         return kind, value
     if kind is Extent:
-        return kind, value.dim
+        return kind, _Identity(value.symbolic)
     if isinstance(value, enum.Enum):
         return kind, id(value)
     for base, plain in _PLAIN:

@@ -10,8 +10,8 @@ from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from weft import tree
-from weft.graph.extents import Extent
 from weft.graph.node import Handle, Node, wrap
+from weft.graph.shown import Extent
 from weft.graph.tracing import assign, note_assignment
 from weft.transforms.constants import attribute_key, object_keys
 

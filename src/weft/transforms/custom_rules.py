@@ -11,7 +11,7 @@ from typing import Any
 
 from weft import tree
 from weft.errors import TraceError
-from weft.graph.dims import equal_shapes
+from weft.graph.extents import decide_equal
 from weft.graph.node import Handle, Node, Placeholder, describe
 from weft.primitives.base import Array, Tangent
 
@@ -121,7 +121,7 @@ def _is_derivative(found: Any, like: Array) -> bool:
     """Whether something can be the tangent or cotangent of an array. Those of integers are never used."""
     if found is None:
         return True
-    if not isinstance(found, Handle) or not equal_shapes(found.node.shape, like.node.shape):
+    if not isinstance(found, Handle) or not decide_equal(found.node.shape, like.node.shape):
         return False
     return found.node.dtype is like.node.dtype or not like.node.dtype.is_inexact
 
@@ -148,9 +148,9 @@ def _pairs(
             if type(place) is not int or not -len(shape) <= place < len(shape):
                 return None
             place %= len(shape)
-            if not equal_shapes((shape.pop(place),), (size,)):
+            if not decide_equal(shape.pop(place), size):
                 return None
-        if not equal_shapes(tuple(shape), output.shape):
+        if not decide_equal(tuple(shape), output.shape):
             return None
         pairs.append((array, place))
     return pairs

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
-from weft.graph.dims import equal_shapes
+from weft.graph.extents import decide_equal
 from weft.graph.node import Handle
 from weft.graph.tracing import name_of, trace
 from weft.ops.arguments import integer_of
@@ -197,7 +197,7 @@ def _require_same(name: str, what: str, given: Sequence[Array], expected: Sequen
     if len(given) != len(expected):
         raise ValueError(f"[{name}] Got {len(given)} {what} for {len(expected)} arrays; there must be one for each.")
     for position, (one, other) in enumerate(zip(given, expected, strict=True)):
-        if not equal_shapes(one.node.shape, other.node.shape):
+        if not decide_equal(one.node.shape, other.node.shape):
             raise ValueError(
                 f"[{name}] {what}[{position}] has shape {tuple(one.node.shape)}, but what it belongs to has shape "
                 f"{tuple(other.node.shape)}."

@@ -7,8 +7,8 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.dims import Binding, Dim, has_dims, resolved
 from weft.graph.node import Node, Shape, reachable
+from weft.graph.symbolic import Binding, SymbolicExtent, is_open, resolved
 from weft.runtime.devices import current_stream
 
 Aval = tuple[Shape, Dtype]
@@ -22,8 +22,8 @@ class Recording:
     """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
-        self._shapes = tuple([node.shape for node in inputs])
-        is_open = has_dims(self._shapes)
+        self._shapes: tuple[tuple[Any, ...], ...] = tuple([node.shape for node in inputs])
+        self.is_open = is_open(self._shapes)
         first = min((node.serial for node in inputs), default=0)
         depending = set(inputs)
         inner: list[Node] = []
@@ -34,7 +34,7 @@ class Recording:
             if depends or _is_symbolic(node):
                 depending.add(node)
                 inner.append(node)
-                is_open = is_open or not depends
+                self.is_open = self.is_open or not depends
         inner = sorted([*inner, *_views_of_others(inner, depending, first)], key=lambda node: node.serial)
         places: dict[Node, int] = {node: place for place, node in enumerate([*inputs, *inner])}
         used = [source for node in inner for source in node.inputs]
@@ -48,7 +48,7 @@ class Recording:
             for node in inner
         ]
         self._outputs = [places[node] for node in outputs]
-        self.is_open = is_open or any(has_dims(node.shape) for node in constants)
+        self.is_open = self.is_open or any(is_open(node.shape) for node in constants)
 
     def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
         """New nodes for all steps; ``remake`` works out shape, dtype and parameters again."""
@@ -69,10 +69,10 @@ class Recording:
     def binding(self, inputs: Sequence[Node]) -> Binding:
         """What open extents of the recorded inputs are for these."""
         return {
-            dim.expression: extent
+            symbolic: extent
             for shape, node in zip(self._shapes, inputs, strict=True)
-            for dim, extent in zip(shape, node.shape, strict=True)
-            if type(dim) is Dim
+            for symbolic, extent in zip(shape, node.shape, strict=True)
+            if type(symbolic) is SymbolicExtent
         }
 
     def reshaped(self, inputs: Sequence[Node], binding: Binding) -> list[Node]:
@@ -105,4 +105,4 @@ def _views_of_others(inner: Sequence[Node], depending: set[Node], first: int) ->
 
 def _is_symbolic(node: Node) -> bool:
     """Whether a node is another one for other input shapes, though it does not depend on the inputs."""
-    return has_dims(node.shape) or has_dims(node.params)
+    return is_open(node.shape) or is_open(node.params)

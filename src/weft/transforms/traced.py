@@ -9,10 +9,11 @@ from weft import tree
 from weft.compiler.evaluate import caller_stream, evaluate, start
 from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_parts import PreparedParts, Runnable
-from weft.graph.dims import Decisions, resolved
-from weft.graph.extents import Extent, shown_extent
+from weft.graph.extents import values_of
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
-from weft.graph.tracing import is_tracing, no_value, traced_placeholder
+from weft.graph.shown import Extent, shown_extent
+from weft.graph.symbolic import Decisions, resolved
+from weft.graph.tracing import is_tracing, no_value, trace_of, traced_placeholder
 from weft.inspection.explanation import Explanation, explain
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.engine import Engine
@@ -28,10 +29,10 @@ def _captures_traced(nodes: Sequence[Node]) -> bool:
     """Whether arrays from outside belong to a trace around this one. Those of a trace that is over cannot be used."""
     found = False
     for node in nodes:
-        placeholder = traced_placeholder(node)
-        if placeholder is not None and not placeholder.trace.active:
-            raise no_value(node, placeholder, "use")
-        found = found or placeholder is not None
+        trace = trace_of(node)
+        if trace is not None and not trace.active:
+            raise no_value(node, trace, "use")
+        found = found or trace is not None
     return found
 
 
@@ -64,13 +65,13 @@ class Traced:
         decisions: Decisions | None,
     ) -> None:
         self._name = name
-        self._decisions = decisions or Decisions()
+        self._decisions = decisions
         self._shapeless = decisions is not None
         self._placeholders = placeholders
         self._structure = structure
         self._places = [position for position, leaf in enumerate(results) if isinstance(leaf, Handle)]
         self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
-        self._extents = [(position, leaf.dim) for position, leaf in enumerate(results) if isinstance(leaf, Extent)]
+        self._extents = [(position, leaf.symbolic) for position, leaf in enumerate(results) if isinstance(leaf, Extent)]
         self.count = len(self._places)
         self.returns_an_array = structure.num_containers == 0 and len(self._places) == 1
         self.update = update
@@ -108,8 +109,8 @@ class Traced:
         """Results among which are extents, as the numbers that belong to these inputs."""
         leaves = tree.flatten(self.results(nodes))[0]
         binding = self._recording.binding(inputs)
-        for position, dim in self._extents:
-            leaves[position] = shown_extent(resolved(dim, binding))
+        for position, symbolic in self._extents:
+            leaves[position] = shown_extent(resolved(symbolic, binding))
         return self._structure.unflatten(leaves)
 
     def prepared_again(self, arrays: Sequence[Handle]) -> Runnable | None:
@@ -129,7 +130,8 @@ class Traced:
         """The outputs for inputs of other shapes."""
         binding = self._recording.binding(inputs)
         try:
-            self._decisions.check(binding)
+            if self._decisions is not None:
+                self._decisions.check(binding)
             return self._recording.reshaped(inputs, binding)
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             traced, called = [", ".join([str(node.shape) for node in nodes]) for nodes in (self._placeholders, inputs)]
@@ -158,7 +160,7 @@ class Traced:
         """The graph for inputs of these shapes, from placeholders to outputs."""
         if not self._shapeless:
             return self._placeholders, self._outputs
-        placeholders = [Placeholder(None, tuple(map(int, node.shape)), node.dtype) for node in inputs]
+        placeholders = [Placeholder(None, values_of(node.shape), node.dtype) for node in inputs]
         stream = current_stream()
         set_current_stream(None)  # the graph for these inputs is that of any caller
         try:

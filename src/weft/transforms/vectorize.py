@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
-from weft.graph.dims import equal
+from weft.graph.extents import decide_equal
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
 from weft.graph.tracing import assignments_undone, name_of, trace
 from weft.ops.arguments import integer_of
@@ -107,7 +107,7 @@ def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
     sizes = [leaf.node.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
     if not sizes:
         raise ValueError("[vmap] At least one argument must be mapped: every in_axes is None.")
-    if not all(equal(size, sizes[0]) for size in sizes):
+    if not all(decide_equal(size, sizes[0]) for size in sizes):
         parts = [
             f"axis {axis} of {describe(leaf.node.shape, leaf.node.dtype)}"
             for leaf, axis in zip(leaves, axes, strict=True)
