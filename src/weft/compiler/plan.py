@@ -15,6 +15,7 @@ from weft.compiler.donation import Step as DonationStep
 from weft.compiler.donation import donations
 from weft.compiler.fusion import Fusion
 from weft.compiler.kernel import Launch, numbers_of
+from weft.compiler.plan_check import check_donations, check_memory
 from weft.compiler.program import Entry
 from weft.compiler.records import StepRecord, Written, call_record, kernel_record
 from weft.compiler.rewrites import planned_graph
@@ -139,6 +140,9 @@ def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, e
     for planned in planner.steps(slots):
         steps.append(planned.step)
         work += planned.work
+    found = planner.donations()
+    if CHECKS:
+        planner.check(slots, arena, found)
     return Plan(
         engine=engine,
         steps=engine.seal(steps),
@@ -148,7 +152,7 @@ def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, e
         sizes=[node.size * node.dtype.size for node in planner.buffers],
         arena=arena,
         work=work,
-        donations=planner.donations(),
+        donations=found,
         entries=entries,
         wanted=outputs,
         target=target,
@@ -291,18 +295,28 @@ class _Planner:
             if step is not None:
                 yield step
 
-    def donations(self) -> list[tuple[int, int]]:
-        """Inputs and the new buffers that may be written in their memory."""
+    def accesses(self) -> list[DonationStep]:
+        """What the steps read and write, in order."""
         written: dict[Unit, set[Node]] = {unit: set() for unit, *_ in self.drafts}
         for node, writers in self.fusion.stored.items():
             for unit in writers:
                 written[unit].add(node)
-        steps: list[DonationStep] = [
+        return [
             (set(self._read_by(unit, launch)), written[unit], launch, schedule)
             for unit, launch, schedule in self.drafts
         ]
+
+    def donations(self) -> list[tuple[int, int]]:
+        """Inputs and the new buffers that may be written in their memory."""
         shown = {output.number for output in self.outputs if output.from_input}
-        return donations(steps, self.inputs, shown, self.buffers)
+        return donations(self.accesses(), self.inputs, shown, self.buffers)
+
+    def check(self, slots: Slots, arena: int, found: list[tuple[int, int]]) -> None:
+        """Raise if memory is read too early or too late, with ``arena`` bytes of temporaries and the donations ``found``."""
+        steps = self.accesses()
+        shown = {output.number for output in self.outputs if output.from_input}
+        check_memory(steps, slots, self.layout.arena, arena, self.inputs)
+        check_donations(steps, found, self.inputs, shown, self.buffers)
 
     def slots(self) -> tuple[Slots, int]:
         """Table entry and byte offset of everything in memory."""

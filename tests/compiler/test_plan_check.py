@@ -1,0 +1,56 @@
+"""A plan that reads memory too early or too late is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import weft.core as mx
+from weft.compiler import arena, evaluate, plan
+from weft.compiler.plan import make_plan
+from weft.compiler.program import Program
+from weft.runtime.host import host
+
+
+def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans two products and what is made of them, with temporaries, and inputs that end."""
+    monkeypatch.setattr(plan, "CHECKS", True)
+    x, y = mx.random.normal((8, 8)), mx.random.normal((8, 8))
+    mx.eval(x, y)
+    result = mx.exp(mx.sin(x @ y) @ mx.cos(y @ x)) @ x
+    program = Program()
+    program.add([result.node], evaluate.strides_of_value)
+    return make_plan(program.entries, [program.position(result.node)], host.target, host)
+
+
+def test_a_right_plan_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned(monkeypatch)
+    assert found.arena
+    assert found.donations == [(1, 0)]  # the last step, which writes the result, still reads x
+
+
+def test_temporaries_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "arrange", lambda intervals: ([0] * len(intervals), arena.arrange(intervals)[1]))
+    with pytest.raises(AssertionError, match=r"overwritten|where it reads"):
+        planned(monkeypatch)
+
+
+def test_temporaries_beyond_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "arrange", lambda intervals: (arena.arrange(intervals)[0], 64))
+    with pytest.raises(AssertionError, match="beyond"):
+        planned(monkeypatch)
+
+
+def test_steps_in_a_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    accesses = plan._Planner.accesses
+    monkeypatch.setattr(plan._Planner, "accesses", lambda self: accesses(self)[::-1])
+    monkeypatch.setattr(plan, "donations", lambda *arguments: [])
+    with pytest.raises(AssertionError, match="before it is written"):
+        planned(monkeypatch)
+
+
+def test_an_input_that_is_read_after_its_memory_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "donations", lambda *arguments: [(0, 0)])
+    with pytest.raises(AssertionError, match=r"whose memory .* has taken"):
+        planned(monkeypatch)
