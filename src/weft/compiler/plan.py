@@ -312,7 +312,8 @@ class _Planner:
         return donations(self.accesses(), self.inputs, shown, self.buffers)
 
     def check(self, slots: Slots, arena: int, found: list[tuple[int, int]]) -> None:
-        """Raise if memory is read too early or too late, with ``arena`` bytes of temporaries and the donations ``found``."""
+        """Raise if memory is read too early or too late. There are ``arena`` bytes of temporaries, and donations were
+        ``found``."""
         steps = self.accesses()
         shown = {output.number for output in self.outputs if output.from_input}
         check_memory(steps, slots, self.layout.arena, arena, self.inputs)
