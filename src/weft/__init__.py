@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.inspection.profile import profile as profile
+    from weft.runtime.counters import counters as counters
 
-__all__ = ["profile"]
+__all__ = ["counters", "profile"]
 __version__ = "0.1.0"
 
 
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from weft.inspection.profile import profile
 
         return profile
+    if name == "counters":
+        from weft.runtime.counters import counters
+
+        return counters
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -220,7 +220,7 @@ class Stress:
         elif choice < 0.95:
             self._evaluate_shared(how)
         else:
-            chores: list[Callable[[], Any]] = [evaluate._plans.clear, gc.collect, mx.clear_cache, mx.synchronize]
+            chores: list[Callable[[], Any]] = [evaluate.forget_plans, gc.collect, mx.clear_cache, mx.synchronize]
             how.choice([*chores, mx.clear_streams])()
 
     def _evaluate_shared(self, how: random.Random) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.codegen.planned import plans_of
 from weft.compiler import evaluate
 from weft.compiler.cpu import schedule as schedules
 from weft.compiler.cpu.passes import SHORT_ROW
@@ -19,12 +20,9 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return values
 
 
-def plan_of(function: Callable[[mx.array], mx.array], x: mx.array) -> str:
+def plan_text(function: Callable[[mx.array], mx.array], x: mx.array) -> str:
     """What is planned for a function of one array."""
-    mx.eval(x)
-    evaluate._plans.clear()
-    mx.eval(function(x))
-    return "\n".join(map(str, evaluate._plans.values()))
+    return "\n".join(map(str, plans_of(function, x)))
 
 
 def softmax(x: mx.array) -> mx.array:
@@ -36,16 +34,16 @@ def softmax(x: mx.array) -> mx.array:
 def test_keeping_values_changes_no_bit(columns: int, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     x = mx.array(normal(20, columns), dtype=dtype)
     kept = np.array(softmax(x))
-    assert "short rows" in plan_of(softmax, x) or columns == 1
+    assert "short rows" in plan_text(softmax, x) or columns == 1
     monkeypatch.setattr(schedules, "SHORT_ROW", 0)
-    evaluate._plans.clear()
-    assert "short rows" not in plan_of(softmax, x)
+    evaluate.forget_plans()
+    assert "short rows" not in plan_text(softmax, x)
     np.testing.assert_array_equal(kept, np.array(softmax(x)))
 
 
 def test_long_rows_are_not_kept_on_the_stack() -> None:
     x = mx.array(normal(20, SHORT_ROW + 1))
-    assert "short rows" not in plan_of(softmax, x)
+    assert "short rows" not in plan_text(softmax, x)
 
 
 @pytest.mark.parametrize("dtype", [mx.bool_, mx.int8, mx.float16, mx.float32, mx.int64, mx.complex64], ids=str)
@@ -57,15 +55,15 @@ def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: py
     x = mx.array(normal(40, columns) * 3).astype(dtype)
     plain = np.array(pieces(x).astype(mx.complex64))
     monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
-    assert ("streamed" in plan_of(pieces, x)) == (columns == 64)
-    evaluate._plans.clear()
+    assert ("streamed" in plan_text(pieces, x)) == (columns == 64)
+    evaluate.forget_plans()
     np.testing.assert_array_equal(plain, np.array(pieces(x).astype(mx.complex64)))
 
 
 def test_large_results_are_streamed() -> None:
     x = mx.array(normal(1 << 12, 1 << 10))
-    assert "streamed" in plan_of(lambda x: x + 1, x)
-    assert "streamed" not in plan_of(lambda x: x[:100] + 1, x)
+    assert "streamed" in plan_text(lambda x: x + 1, x)
+    assert "streamed" not in plan_text(lambda x: x[:100] + 1, x)
     np.testing.assert_array_equal(np.array(x + 1), np.array(x) + 1)
 
 
@@ -84,10 +82,10 @@ SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {
 @pytest.mark.parametrize("name", SWEEP_OUTER)
 def test_weaving_changes_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     function, x = SWEEP_OUTER[name], mx.array(normal(50, columns))
-    assert ("sweep outer" in plan_of(function, x)) == (columns > 16)
+    assert ("sweep outer" in plan_text(function, x)) == (columns > 16)
     outer = np.array(function(x))
     monkeypatch.setattr(schedules, "SWEEP_OUTER_ROWS", 1 << 30)
-    assert "sweep outer" not in plan_of(function, x)
+    assert "sweep outer" not in plan_text(function, x)
     np.testing.assert_array_equal(outer, np.array(function(x)))
 
 
@@ -104,7 +102,7 @@ PARTED = [
 def test_reductions_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     values = normal(*shape)
     x = mx.array(values)
-    assert plan_of(lambda x: x.sum(axis=axes), x).count("reduce sum") == 2
+    assert plan_text(lambda x: x.sum(axis=axes), x).count("reduce sum") == 2
     exact = values.astype(np.longdouble)
     np.testing.assert_allclose(
         np.array(x.sum(axis=axes)), exact.sum(axis=axes).astype(np.float64), rtol=2e-6, atol=1e-7
@@ -122,7 +120,7 @@ def test_reductions_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> N
 def test_a_prime_number_of_elements_stays_whole() -> None:
     x = mx.ones((1_000_003,))
     assert reductions.part_count(1_000_003) is None
-    assert plan_of(mx.sum, x).count("reduce sum") == 1
+    assert plan_text(mx.sum, x).count("reduce sum") == 1
     assert mx.sum(x).item() == 1_000_003
 
 

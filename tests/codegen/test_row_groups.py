@@ -9,7 +9,7 @@ import pytest
 
 import weft.core as mx
 import weft.nn as nn
-from weft.compiler import evaluate
+from tests.codegen.planned import plans_of
 from weft.compiler.plan import Plan
 
 ROWS, COLUMNS = 64, 300
@@ -52,9 +52,7 @@ FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
 
 
 def planned(function: Callable[[mx.array], mx.array], x: mx.array) -> Plan:
-    evaluate._plans.clear()
-    mx.eval(mx.compile(lambda x: function(x))(x))
-    return list(evaluate._plans.values())[-1]
+    return plans_of(mx.compile(lambda x: function(x)), x)[-1]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

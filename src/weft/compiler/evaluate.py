@@ -16,6 +16,7 @@ from weft.compiler.segments import segments_of
 from weft.dtypes import float32
 from weft.graph import tracing
 from weft.graph.node import Node, leaf, serial_of
+from weft.runtime import counters
 from weft.runtime.devices import LONG_WORK as LONG_WORK
 from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
@@ -51,10 +52,17 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
             plan = _plans.get(key)
             if plan is None:
                 plan = make_plan(program.entries, outputs, target, engine)
+                counters.plans += 1
                 while len(_plans) >= PLAN_LIMIT:
                     _plans.pop(next(iter(_plans)))
                 _plans[key] = plan
     return plan
+
+
+def forget_plans() -> None:
+    """Plan everything anew from now on; machine code and compiled functions stay."""
+    with _plan_lock:
+        _plans.clear()
 
 
 def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:

@@ -20,7 +20,7 @@ from weft.graph.shown import Extent
 from weft.graph.symbolic import Decisions, input_shape
 from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
 from weft.inspection.explanation import Explanation
-from weft.runtime import recording
+from weft.runtime import counters, recording
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
 from weft.transforms.calls import Call, array_names, no_constant
@@ -272,6 +272,7 @@ class _Compiled:
     def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
         """Run the function on placeholders."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
+        counters.traces += 1
         stream = current_stream()
         update = None
         start = next_serial()

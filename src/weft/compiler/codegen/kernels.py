@@ -12,13 +12,13 @@ from weft.compiler.codegen import loading
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
+from weft.runtime import counters
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.undisturbed import undisturbed
 
 # By text and primitives: another primitive of the same name has other code.
 _addresses: dict[tuple[str, tuple[Any, ...]], int] = {}
 _lock = fork_safe_lock()
-generated = 0
 _NAME = "kernel"
 
 
@@ -31,13 +31,13 @@ def address(kernel: Kernel, schedule: CpuSchedule) -> int:
             found = _addresses.get(key)
             if found is None:
                 found = _addresses[key] = _load(kernel, schedule, key[0])
+                counters.kernels += 1
     return found
 
 
 def _load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
     def generate() -> str:
-        global generated
-        generated += 1
+        counters.generated += 1
         module: str = _writer().generate(kernel, schedule, _NAME)
         return module
 
