@@ -19,6 +19,7 @@ os.environ["WEFT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "weft-tests")
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
+from tests.sampling import Cases
 
 # Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
 hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
@@ -42,6 +43,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 def seed(pytestconfig: pytest.Config) -> int:
     """The seed of this run, for tests that draw their own numbers."""
     return int(pytestconfig.getoption("hypothesis_seed"))
+
+
+@pytest.fixture(params=["sampled", pytest.param("complete", marks=pytest.mark.slow)])
+def cases(request: pytest.FixtureRequest, seed: int) -> Cases:
+    """The cases of a grid: a sample in the gate, which other seeds draw otherwise, and all in the slow tests."""
+    name = request.node.name.replace(request.param, "")
+    return Cases(seed, name, complete=request.param == "complete")
 
 
 @pytest.fixture

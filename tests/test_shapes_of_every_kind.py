@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import weft.core as mx
 from tests.behaviour.checks import assert_same_bits, leaves
+from tests.sampling import Cases
 
 Shape = tuple[int, ...]
 EIGHT = (2, 1, 3, 1, 2, 1, 1, 2)
@@ -151,7 +153,10 @@ def values(shape: Shape) -> np.ndarray:
     return np.random.default_rng(prod(shape)).uniform(0.5, 1.5, shape).astype(np.float32)
 
 
-CASES = [(name, shape) for name, (applies, _, _) in FAMILIES.items() for shape in SHAPES if applies(np.empty(shape))]
+def shapes_of(name: str) -> list[Shape]:
+    """The shapes that a family applies to."""
+    applies, _, _ = FAMILIES[name]
+    return [shape for shape in SHAPES if applies(np.empty(shape))]
 
 
 def in_numpy(name: str, x: np.ndarray) -> Any:
@@ -167,34 +172,40 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-@pytest.mark.parametrize(("name", "shape"), CASES)
-def test_values(name: str, shape: Shape) -> None:
-    x = values(shape)
-    found, expected = as_list(in_weft(name)(mx.array(x))), as_list(in_numpy(name, x))
-    for got, wanted in zip(found, expected, strict=True):
-        assert got.shape == np.shape(wanted)
-        np.testing.assert_allclose(np.array(got), wanted, rtol=1e-5, atol=1e-6)
+SAMPLE = 5
+"""So many shapes of each family are looked at by each test of the gate; the slow tests look at all."""
 
 
-@pytest.mark.parametrize(("name", "shape"), CASES)
-def test_compiled(name: str, shape: Shape) -> None:
-    x = mx.array(values(shape))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_values(name: str, cases: Cases) -> None:
+    for shape in cases.some(SAMPLE, shapes_of(name)):
+        x = values(shape)
+        found, expected = as_list(in_weft(name)(mx.array(x))), as_list(in_numpy(name, x))
+        for got, wanted in zip(found, expected, strict=True):
+            assert got.shape == np.shape(wanted)
+            np.testing.assert_allclose(np.array(got), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_compiled(name: str, cases: Cases) -> None:
     function = in_weft(name)
-    expected = function(x)
-    assert_same_bits(mx.compile(lambda x: function(x))(x), expected)
+    for shape in cases.some(SAMPLE, shapes_of(name)):
+        x = mx.array(values(shape))
+        expected = function(x)
+        assert_same_bits(mx.compile(lambda x: function(x))(x), expected)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-@pytest.mark.parametrize(("name", "shape"), CASES)
-def test_vmap(name: str, shape: Shape, count: int) -> None:
-    batch = values((count, *shape))
-    found = as_list(mx.vmap(in_weft(name))(mx.array(batch)))
-    one = as_list(in_numpy(name, values(shape)))
-    expected = [as_list(in_numpy(name, x)) for x in batch]
-    for position, got in enumerate(found):
-        assert got.shape == (count, *np.shape(one[position]))
-        for example in range(count):
-            np.testing.assert_allclose(np.array(got)[example], expected[example][position], rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_vmap(name: str, cases: Cases) -> None:
+    for shape, count in cases.some(2 * SAMPLE, list(product(shapes_of(name), [0, 1, 3]))):
+        batch = values((count, *shape))
+        found = as_list(mx.vmap(in_weft(name))(mx.array(batch)))
+        one = as_list(in_numpy(name, values(shape)))
+        expected = [as_list(in_numpy(name, x)) for x in batch]
+        for position, got in enumerate(found):
+            assert got.shape == (count, *np.shape(one[position]))
+            for example in range(count):
+                np.testing.assert_allclose(np.array(got)[example], expected[example][position], rtol=1e-5, atol=1e-6)
 
 
 def differentiable(name: str) -> bool:
@@ -202,11 +213,13 @@ def differentiable(name: str) -> bool:
     return dtype == mx.float32
 
 
-SMOOTH = [(name, shape) for name, shape in CASES if differentiable(name)]
+@pytest.mark.parametrize("name", [name for name in FAMILIES if differentiable(name)])
+def test_derivatives(name: str, cases: Cases) -> None:
+    for shape in cases.some(SAMPLE, shapes_of(name)):
+        check_derivatives(name, shape)
 
 
-@pytest.mark.parametrize(("name", "shape"), SMOOTH)
-def test_derivatives(name: str, shape: Shape) -> None:
+def check_derivatives(name: str, shape: Shape) -> None:
     """Both modes agree, `<v, J u> = <J' v, u>`, in the shapes of the argument and of the results."""
     x, u = mx.array(values(shape)), mx.cos(mx.array(values(shape)) * 7)
 

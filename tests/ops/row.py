@@ -21,6 +21,15 @@ COMPLEX = ("complex64",)
 REAL = FLOATS + INTEGERS + BOOLEAN
 NUMBERS = FLOATS + INTEGERS + COMPLEX
 EVERY = REAL + COMPLEX
+KINDS = [
+    ("float32", "float64"),
+    ("float16", "bfloat16"),
+    ("int8", "int16", "int32", "int64"),
+    ("uint8", "uint16", "uint32", "uint64"),
+    ("bool_",),
+    ("complex64",),
+]
+"""Dtypes for which code is alike: the gate looks at one of each kind."""
 
 CHECKS = frozenset(
     {

@@ -8,7 +8,7 @@ import pytest
 
 import weft.core as mx
 import weft.primitives as p
-from tests.ops.row import CHECKS, Row, flat, to_array
+from tests.ops.row import CHECKS, EVERY, KINDS, Row, flat, to_array
 from tests.ops.table import INTERNAL, NO_ROW, ROWS, SAME_FUNCTION
 from weft import ops
 from weft.graph.node import reachable
@@ -64,6 +64,10 @@ def test_every_primitive_is_reached_by_a_row_or_is_internal(seed: int) -> None:
     missing = {name for name, primitive in primitives.items() if primitive not in in_rows}
     assert missing - set(INTERNAL) == set(), "primitives that no row reaches"
     assert set(INTERNAL) - missing == set(), "outdated: a row reaches these primitives, or they are gone"
+
+
+def test_every_dtype_is_of_one_kind() -> None:
+    assert sorted(dtype for kind in KINDS for dtype in kind) == sorted(EVERY)
 
 
 def test_reasons_are_sentences() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,21 @@ import pytest
 
 import weft.core as mx
 from tests.ops import elementwise_rows, fold_rows, shape_rows
-from tests.ops.row import Row, assert_near, bits, checked, flat, is_floating, is_inexact, to_array, to_numpy, widened
+from tests.ops.row import (
+    KINDS,
+    Row,
+    assert_near,
+    bits,
+    checked,
+    flat,
+    is_floating,
+    is_inexact,
+    to_array,
+    to_numpy,
+    widened,
+)
 from tests.ops.table import ROWS
+from tests.sampling import Cases
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, 1e-3)
 
@@ -23,16 +36,15 @@ def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
     return flat(row.function(namespace, *arrays))
 
 
-@pytest.mark.parametrize(
-    ("row", "dtype"),
-    [
-        pytest.param(row, dtype, id=f"{row.id}-{dtype}")
-        for row in ROWS
-        if "value" not in row.without
-        for dtype in row.dtypes
-    ],
-)
-def test_value(row: Row, dtype: str, seed: int) -> None:
+@pytest.mark.parametrize("row", checked("value", ROWS))
+def test_value(row: Row, cases: Cases, seed: int) -> None:
+    """In one dtype of each kind, and in the row's first."""
+    kinds = [[dtype for dtype in kind if dtype in row.dtypes] for kind in KINDS]
+    for dtype in dict.fromkeys([row.dtypes[0], *cases.one_of_each(kinds)]):
+        check_value(row, dtype, seed)
+
+
+def check_value(row: Row, dtype: str, seed: int) -> None:
     arguments = row.sample(seed, dtype)
     got = results(row, [to_array(x) for x in arguments])
     wanted = row.expected(arguments)
@@ -65,35 +77,39 @@ def test_dtype_shape_and_value_are_those_of_mlx(row: Row, seed: int) -> None:
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=dtype)
 
 
-def layouts(x: np.ndarray) -> Iterator[tuple[str, Any]]:
-    """The same numbers as views of other memory."""
-    yield "transposed", mx.transpose(to_array(np.array(x.T, order="C")))
-    if x.ndim:
-        padded = np.repeat(x, 2, axis=-1)
-        yield "strided", to_array(padded)[..., ::2]
-        yield "reversed", to_array(np.array(x[::-1], order="C"))[::-1]
-        inner = np.pad(x, 1, mode="wrap") if x.size else x
-        if x.size:
-            yield "inside", to_array(inner)[tuple(slice(1, -1) for _ in range(x.ndim))]
+LAYOUTS: dict[str, Callable[[np.ndarray], mx.array]] = {
+    "transposed": lambda x: mx.transpose(to_array(np.array(x.T, order="C"))),
+    "strided": lambda x: to_array(np.repeat(x, 2, axis=-1))[..., ::2],
+    "reversed": lambda x: to_array(np.array(x[::-1], order="C"))[::-1],
+    "inside": lambda x: to_array(np.pad(x, 1, mode="wrap"))[tuple(slice(1, -1) for _ in range(x.ndim))],
+}
+"""The same numbers as views of other memory."""
 
 
-@pytest.mark.parametrize("evaluated", [False, True], ids=["lazy", "evaluated"])
+def layouts(x: np.ndarray) -> list[str]:
+    """Those in which an argument can be."""
+    if not x.ndim:
+        return ["transposed"]
+    return [name for name in LAYOUTS if x.size or name != "inside"]
+
+
 @pytest.mark.parametrize("row", checked("layout", ROWS))
-def test_layout_of_the_arguments_does_not_matter(row: Row, evaluated: bool, seed: int) -> None:
+def test_layout_of_the_arguments_does_not_matter(row: Row, cases: Cases, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
     wanted = [to_numpy(x) for x in results(row, [to_array(x) for x in arguments])]
-    for position, argument in enumerate(arguments):
-        for layout, view in layouts(argument):
-            if evaluated:
-                mx.eval(view)
-            arrays = [to_array(x) for x in arguments]
-            arrays[position] = view
-            for got, want in zip(results(row, arrays), wanted, strict=True):
-                if row.name in LIBRARY_CALLS:
-                    # The library may sum in another order for another layout.
-                    np.testing.assert_allclose(to_numpy(got), want, rtol=1e-5, atol=1e-6)
-                else:
-                    assert bits(to_numpy(got)) == bits(want), (layout, position)
+    every = [(position, layout) for position, x in enumerate(arguments) for layout in layouts(x)]
+    for (position, layout), evaluated in cases.some(3, list(itertools.product(every, ["lazy", "evaluated"]))):
+        view = LAYOUTS[layout](arguments[position])
+        if evaluated == "evaluated":
+            mx.eval(view)
+        arrays = [to_array(x) for x in arguments]
+        arrays[position] = view
+        for got, want in zip(results(row, arrays), wanted, strict=True):
+            if row.name in LIBRARY_CALLS:
+                # The library may sum in another order for another layout.
+                np.testing.assert_allclose(to_numpy(got), want, rtol=1e-5, atol=1e-6)
+            else:
+                assert bits(to_numpy(got)) == bits(want)
 
 
 LIBRARY_CALLS = ("matmul", "addmm", "tensordot", "inner", "einsum")
