@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import random
+import sys
 import tempfile
 from typing import Any
 
@@ -34,6 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
 
 
+def pytest_collection_finish() -> None:
+    """Lets the collector of garbage pass over what lives to the end: tests that call it need not look through it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """Says how to repeat this run."""
     return f"seed: repeat with --hypothesis-seed={config.getoption('hypothesis_seed')}"
@@ -50,6 +59,23 @@ def cases(request: pytest.FixtureRequest, seed: int) -> Cases:
     """The cases of a grid: a sample in the gate, which other seeds draw otherwise, and all in the slow tests."""
     name = request.node.name.replace(request.param, "")
     return Cases(seed, name, complete=request.param == "complete")
+
+
+@pytest.fixture(scope="session")
+def mlx_package() -> Any:
+    """MLX, an oracle, on the CPU. It does not compile: it would start a compiler of C++ for each function."""
+    core = pytest.importorskip("mlx.core", reason="MLX, the oracle of this test, is not installed")
+    for name in ("nn", "optimizers", "utils"):
+        importlib.import_module(f"mlx.{name}")
+    core.set_default_device(core.cpu)
+    core.disable_compile()
+    return sys.modules["mlx"]
+
+
+@pytest.fixture(scope="session")
+def mlx(mlx_package: Any) -> Any:
+    """MLX's arrays and functions, `mlx.core`."""
+    return mlx_package.core
 
 
 @pytest.fixture

@@ -143,8 +143,8 @@ def test_the_gpt_computes_what_it_should_and_learns(weft_peer):
 
 
 @pytest.mark.parametrize(("method", "arguments"), [("train", {"batch": 8}), ("train_gpt", TINY_GPT)])
+@pytest.mark.usefixtures("mlx")
 def test_training_in_mlx_gives_the_same_losses(weft_peer, method, arguments):
-    pytest.importorskip("mlx.core")
     steps = [getattr(peer, method)(**arguments) for peer in (weft_peer, make_peer("mlx", threads=1))]
     for _ in range(3):
         ours, theirs = (step().item() for step in steps)

@@ -48,13 +48,6 @@ from weft.dtypes import (
 SCALARS = [True, 3, -3, 3.5, float("inf"), 1j, np.float64(2)]
 
 
-@pytest.fixture(scope="module")
-def mlx():
-    core = pytest.importorskip("mlx.core", reason="real MLX is the oracle of this test")
-    core.set_default_device(core.cpu)
-    return core
-
-
 def in_mlx(mlx, dtype: Dtype):
     return getattr(mlx, "bool_" if dtype is bool_ else dtype.name)
 

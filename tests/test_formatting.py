@@ -123,9 +123,8 @@ def test_wrong_precision():
 
 
 @pytest.fixture(scope="module")
-def mlx_text():
+def mlx_text(mlx):
     """Return what real MLX prints for data of a dtype."""
-    mlx = pytest.importorskip("mlx.core", reason="real MLX is the oracle of this test")
 
     def text(data: np.ndarray, dtype: Dtype, precision: int) -> str:
         with mlx.stream(mlx.cpu), mlx.printoptions(precision=precision):

@@ -115,8 +115,7 @@ def test_files_of_numpy(tmp_path: Path) -> None:
         assert ours["b"].dtype == np.int32
 
 
-def test_files_of_mlx(tmp_path: Path) -> None:
-    mlx = pytest.importorskip("mlx.core")
+def test_files_of_mlx(tmp_path: Path, mlx: Any) -> None:
     for dtype in ("float32", "bfloat16", "float16", "int64", "bool_"):
         ours, theirs = B.astype(getattr(mx, dtype)), mlx.array([1, 2, 3]).astype(getattr(mlx, dtype))
         for m, one, name in ((mx, ours, "ours"), (mlx, theirs, "theirs")):

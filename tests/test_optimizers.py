@@ -16,22 +16,6 @@ from weft.utils import tree_flatten, tree_map
 UNTYPED: Any = optim  # so that the type checker lets wrong arguments pass
 
 
-@pytest.fixture(scope="module")
-def mlx():
-    """MLX itself: `mlx.core` as `mx`, `mlx.optimizers` as `optim`."""
-    pytest.importorskip("mlx.core", reason="MLX, the oracle of this test, is not installed")
-    import mlx.core
-    import mlx.optimizers
-    import mlx.utils
-
-    class Oracle:
-        mx = mlx.core
-        optim = mlx.optimizers
-        tree_map = staticmethod(mlx.utils.tree_map)
-
-    return Oracle
-
-
 def parameters():
     return {"weight": np.array([[1.0, -2.0]], np.float32), "layers": [{"bias": np.array([0.5], np.float32)}, {}]}
 
@@ -66,9 +50,11 @@ METHODS = [
 
 
 @pytest.mark.parametrize("make", METHODS)
-def test_methods_against_mlx(mlx, make):
-    ours, theirs = make(optim), make(mlx.optim)
-    for actual, expected in zip(train(mx, ours, tree_map), train(mlx.mx, theirs, mlx.tree_map), strict=True):
+def test_methods_against_mlx(mlx_package, make):
+    ours, theirs = make(optim), make(mlx_package.optimizers)
+    for actual, expected in zip(
+        train(mx, ours, tree_map), train(mlx_package.core, theirs, mlx_package.utils.tree_map), strict=True
+    ):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     our_state, their_state = dict(tree_flatten(ours.state)), dict(tree_flatten(theirs.state))
     assert our_state.keys() == their_state.keys()
@@ -368,12 +354,12 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize("make", SCHEDULES)
-def test_schedules_against_mlx(mlx, make):
-    ours, theirs = make(optim), make(mlx.optim)
+def test_schedules_against_mlx(mlx_package, make):
+    ours, theirs = make(optim), make(mlx_package.optimizers)
     for step in range(14):
         value = ours(mx.array(step, mx.uint64))
         assert value.dtype == mx.float32
-        expected = theirs(mlx.mx.array(step, mlx.mx.uint64)).item()
+        expected = theirs(mlx_package.core.array(step, mlx_package.core.uint64)).item()
         assert value.item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
         assert ours(step).item() == pytest.approx(expected, rel=1e-5, abs=1e-7)
 

@@ -103,41 +103,36 @@ def numpy_of(values: Any) -> np.ndarray:
     return np.array(values.astype(values.dtype) if values.dtype.size > 2 else values.tolist())
 
 
-@pytest.fixture(scope="module")
-def oracle() -> Any:
-    return pytest.importorskip("mlx.core")
-
-
-def both(oracle: Any, draw: Draw, seed: int = 42) -> tuple[np.ndarray, np.ndarray]:
-    ours, theirs = draw(mx, mx.random.key(seed)), draw(oracle, oracle.random.key(seed))
+def both(mlx: Any, draw: Draw, seed: int = 42) -> tuple[np.ndarray, np.ndarray]:
+    ours, theirs = draw(mx, mx.random.key(seed)), draw(mlx, mlx.random.key(seed))
     assert str(ours.dtype).split(".")[-1] == str(theirs.dtype).split(".")[-1]
     assert ours.shape == theirs.shape
     return numpy_of(ours), numpy_of(theirs)
 
 
 @pytest.mark.parametrize("name", same_bits())
-def test_the_same_bits_as_mlx(oracle: Any, name: str) -> None:
+def test_the_same_bits_as_mlx(mlx: Any, name: str) -> None:
     for seed in (42, 2**40 + 3):
-        ours, theirs = both(oracle, same_bits()[name], seed)
+        ours, theirs = both(mlx, same_bits()[name], seed)
         np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", same_places())
-def test_the_same_places_as_mlx(oracle: Any, name: str) -> None:
-    ours, theirs = both(oracle, same_places()[name])
+def test_the_same_places_as_mlx(mlx: Any, name: str) -> None:
+    ours, theirs = both(mlx, same_places()[name])
     assert (ours != theirs).mean() <= 0.02
 
 
 @pytest.mark.parametrize("name", nearly_same())
-def test_nearly_the_same_as_mlx(oracle: Any, name: str) -> None:
-    ours, theirs = both(oracle, nearly_same()[name])
+def test_nearly_the_same_as_mlx(mlx: Any, name: str) -> None:
+    ours, theirs = both(mlx, nearly_same()[name])
     tolerance = 1e-2 if "bfloat16" in name else 2e-3 if "float16" in name else 4e-6
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
-def test_the_global_generator_is_that_of_mlx(oracle: Any) -> None:
+def test_the_global_generator_is_that_of_mlx(mlx: Any) -> None:
     draws = []
-    for m in (mx, oracle):
+    for m in (mx, mlx):
         m.random.seed(2**40 + 5)
         draws.append([m.random.uniform(shape=(3,)).tolist() for _ in range(4)] + [next(iter(m.random.state)).tolist()])
     assert draws[0] == draws[1]

@@ -278,9 +278,8 @@ def test_structure_compares_with_anything():
 
 
 @pytest.fixture(scope="module")
-def mlx_utils():
-    pytest.importorskip("mlx.core", reason="real MLX is the oracle of this test")
-    return pytest.importorskip("mlx.utils")
+def mlx_utils(mlx_package):
+    return mlx_package.utils
 
 
 def pair(*arguments):

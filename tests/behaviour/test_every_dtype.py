@@ -40,13 +40,6 @@ NO_COMMON_VALUE = {("divmod", "bool_"): "each divides by zero (False) in its own
 TOLERANCES = {"float64": 1e-12, "float16": 2e-2, "bfloat16": 1e-1}
 
 
-@pytest.fixture(scope="module")
-def mlx() -> ModuleType:
-    core: ModuleType = pytest.importorskip("mlx.core", reason="MLX, an oracle of this test, is not installed")
-    core.set_default_device(core.cpu)
-    return core
-
-
 def attempt(compute: Callable[..., Any], *arguments: Any) -> tuple[list[Any] | None, str]:
     """The outputs, or what an error says that refuses to compute them."""
     try:

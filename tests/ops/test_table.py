@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -59,11 +57,8 @@ def _known_to_mlx(mlx: Any, row: Row) -> bool:
     return row.name.startswith("array.") or hasattr(mlx, row.name)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
 @pytest.mark.parametrize("row", checked("mlx", ROWS))
-def test_dtype_shape_and_value_are_those_of_mlx(row: Row, seed: int) -> None:
-    mlx = importlib.import_module("mlx.core")
-    mlx.set_default_device(mlx.cpu)
+def test_dtype_shape_and_value_are_those_of_mlx(row: Row, mlx: Any, seed: int) -> None:
     assert _known_to_mlx(mlx, row), "a public name that MLX does not have"
     for dtype in row.dtypes:
         arguments = row.sample(seed, dtype)
