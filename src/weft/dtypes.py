@@ -12,14 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "ALL_DTYPES",
     "Dtype",
     "DtypeCategory",
-    "Kind",
-    "as_dtype",
     "bfloat16",
     "bool_",
-    "can_cast",
     "complex64",
     "complexfloating",
     "finfo",
@@ -27,7 +23,6 @@ __all__ = [
     "float32",
     "float64",
     "floating",
-    "from_numpy",
     "generic",
     "iinfo",
     "inexact",
@@ -39,10 +34,6 @@ __all__ = [
     "isdtype",
     "issubdtype",
     "number",
-    "promote",
-    "result_type",
-    "same_as_numpy",
-    "scalar_dtype",
     "signedinteger",
     "uint8",
     "uint16",

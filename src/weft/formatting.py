@@ -19,7 +19,7 @@ from .dtypes import Dtype
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["PrintOptions", "format_array", "get_printoptions", "printoptions", "set_printoptions"]
+__all__ = ["PrintOptions", "get_printoptions", "printoptions", "set_printoptions"]
 
 _EDGE = 3
 """How many elements an abbreviated axis shows at either end."""

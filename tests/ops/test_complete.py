@@ -16,7 +16,7 @@ from weft.primitives import Primitive
 
 
 def public_functions() -> set[str]:
-    return {name for name in ops.__all__ if inspect.isfunction(getattr(ops, name))}
+    return {name for name, value in vars(ops).items() if inspect.isfunction(value)}
 
 
 def test_every_public_function_has_a_row() -> None:
@@ -30,7 +30,16 @@ def test_every_row_is_a_public_function_or_a_method() -> None:
     methods = {name.removeprefix("array.") for name in names if name.startswith("array.")}
     assert {name for name in names if not name.startswith("array.")} <= public_functions()
     assert all(hasattr(mx.array, name) for name in methods)
-    assert all(name in mx.__all__ for name in ops.__all__)
+
+
+def test_names_are_public_once() -> None:
+    """Every function of `ops` is one of `mx`, and what `import *` brings is what can be used."""
+    everything: dict[str, object] = {}
+    exec("from weft.core import *", everything)
+    del everything["__builtins__"]
+    assert everything == {name: value for name, value in vars(mx).items() if not name.startswith("_")}
+    assert all(getattr(mx, name) is getattr(ops, name) for name in public_functions())
+    assert not [name for name, value in everything.items() if inspect.ismodule(value) and name != "random"]
 
 
 @pytest.mark.parametrize("name", SAME_FUNCTION)

@@ -22,6 +22,19 @@ from weft.primitives.index import AxisTerm, Terms, strides_through_view, through
 from weft.primitives.routine import Routine
 from weft.runtime.devices import Stream, current_stream
 
+__all__ = [
+    "Elementwise",
+    "Linear",
+    "Primitive",
+    "View",
+    "bits_of",
+    "conjugate_of",
+    "constant",
+    "is_constant",
+    "is_view",
+    "plus",
+]
+
 Array = Any  # a handle; the concrete class lives above this layer
 Tangent = Array | None  # None is zero
 

@@ -8,6 +8,8 @@ import weft.primitives as p
 from weft.graph.node import Shape
 from weft.primitives.base import Array, is_constant
 
+__all__ = ["align_batch", "batch_first", "batch_size", "move_axis", "with_batch"]
+
 
 def batch_size(inputs: Sequence[Array], axes: Sequence[int | None]) -> int:
     """The extent of the mapped axis."""

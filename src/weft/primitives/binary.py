@@ -11,6 +11,34 @@ from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Tangent, common_shape
 from weft.primitives.unary import is_inexact, is_number, is_real, is_real_floating
 
+__all__ = [
+    "add",
+    "arctan2",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "divide",
+    "equal",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "left_shift",
+    "less",
+    "less_equal",
+    "logaddexp",
+    "logical_and",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "multiply",
+    "not_equal",
+    "power",
+    "remainder",
+    "right_shift",
+    "select",
+    "subtract",
+]
+
 
 def is_integral(dtype: Dtype) -> bool:
     return dtype.is_integer or dtype.is_bool

@@ -19,6 +19,24 @@ from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
 from weft.primitives.batching import batch_size, insert, move_axis, with_batch
 from weft.runtime.devices import current_stream
 
+__all__ = [
+    "COMBINE",
+    "Indexed",
+    "Part",
+    "RegionPart",
+    "Scatter",
+    "ScatterPart",
+    "Update",
+    "clamp_place",
+    "concatenate",
+    "from_start",
+    "gather",
+    "iota",
+    "pad",
+    "scatter",
+    "slice_update",
+]
+
 
 class Indexed(Primitive):
     """``element(k, index, node)`` gives the value at an index of the output, through the kernel builder ``k``:

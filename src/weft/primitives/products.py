@@ -13,6 +13,12 @@ from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
 
+__all__ = [
+    "Bilinear",
+    "matmul",
+    "matrix_transpose",
+]
+
 
 class Bilinear(Primitive):
     """Linear in each of two inputs; ``transposes`` gives the cotangent of each from that of the output."""

@@ -16,6 +16,8 @@ from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Tangent
 from weft.primitives.indexing import Indexed
 
+__all__ = ["random_bits"]
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 

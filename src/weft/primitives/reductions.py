@@ -21,6 +21,8 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import move_axis
 
+__all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
+
 Accumulator = tuple[Any, ...]
 
 # A reduction of so many elements to fewer results than there should be rows is done in parts.

@@ -16,6 +16,8 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import move_axis
 
+__all__ = ["products_before", "recurrence", "reversed_rows", "running_sum"]
+
 
 def reversed_rows(x: Array) -> Array:
     shape = x.node.shape

@@ -12,6 +12,24 @@ from weft.primitives.base import Array, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
 from weft.primitives.index import ZERO, AxisTerm, Terms, reshaped_strides, squeezed
 
+__all__ = [
+    "broadcast",
+    "expand",
+    "fill",
+    "full",
+    "inverse",
+    "ones",
+    "ones_like",
+    "reshape",
+    "slice_",
+    "split_axis",
+    "squeeze",
+    "sum_to",
+    "transpose",
+    "zeros",
+    "zeros_like",
+]
+
 Aval = tuple[Shape, Dtype]
 
 

@@ -13,6 +13,17 @@ from weft.primitives.base import Array, Primitive, Tangent
 from weft.primitives.index import Terms
 from weft.runtime.devices import current_stream
 
+__all__ = [
+    "Several",
+    "barrier",
+    "identity",
+    "marked_call",
+    "project",
+    "result_count",
+    "result_of",
+    "stop_gradient",
+]
+
 
 class Identity(Primitive):
     """Another node for the same value: what a transformation differentiates with respect to."""

@@ -11,6 +11,48 @@ from weft.dtypes import Dtype
 from weft.graph.node import Node
 from weft.primitives.base import Array, Elementwise
 
+__all__ = [
+    "absolute",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctanh",
+    "bitwise_invert",
+    "cast",
+    "ceil",
+    "conjugate",
+    "copy",
+    "copy_of",
+    "cos",
+    "cosh",
+    "erf",
+    "erfinv",
+    "exp",
+    "expm1",
+    "floor",
+    "imag",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logical_not",
+    "negative",
+    "real",
+    "rint",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
+]
+
 
 def is_inexact(dtype: Dtype) -> bool:
     return dtype.is_inexact

@@ -11,6 +11,27 @@ from typing import Any, ParamSpec, TypeVar, final
 
 from weft.checks import called, integer_of, wrong_type
 
+__all__ = [
+    "Device",
+    "DeviceType",
+    "Stream",
+    "StreamContext",
+    "ThreadLocalStream",
+    "cpu",
+    "default_device",
+    "default_stream",
+    "device_count",
+    "device_info",
+    "gpu",
+    "is_available",
+    "new_stream",
+    "new_thread_local_stream",
+    "new_thread_unsafe_stream",
+    "set_default_device",
+    "set_default_stream",
+    "stream",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

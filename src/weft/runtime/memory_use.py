@@ -7,6 +7,17 @@ from weft.runtime.devices import default_device
 from weft.runtime.engine import engine_of
 from weft.runtime.memory import Allocator
 
+__all__ = [
+    "clear_cache",
+    "get_active_memory",
+    "get_cache_memory",
+    "get_memory_limit",
+    "get_peak_memory",
+    "reset_peak_memory",
+    "set_cache_limit",
+    "set_memory_limit",
+]
+
 
 def _memory() -> Allocator:
     return engine_of(default_device()).memory
