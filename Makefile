@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 BENCH := .bench
 PIP := -m pip install --quiet --disable-pip-version-check
 LINES_WORTH_A_LOOK := 450
+# Tests run in so many processes: one per core, unless it is said how many.
+WORKERS ?= auto
 
 # Two environments must not be filled by two pips at once.
 .NOTPARALLEL:
@@ -26,7 +28,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m weft demo $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses=8 --dist worksteal $(ARGS)
 	@echo "Files of more than $(LINES_WORTH_A_LOOK) lines:"
 	@find src tests benchmarks -name '*.py' -exec wc -l {} + \
 	    | awk '$$1 > $(LINES_WORTH_A_LOOK) && $$2 != "total" { print; n++ } END { if (!n) print "  none" }'

@@ -1,4 +1,7 @@
-"""Which cases of a grid a test looks at: some of them in the gate, others for each seed, and all in the slow tests."""
+"""Which cases a test looks at: of a grid some in the gate, others for each seed, and all in the slow tests.
+
+And how many examples hypothesis draws.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, settings
 
 T = TypeVar("T")
 
@@ -34,3 +38,15 @@ class Cases:
         """One case of each group that has any."""
         for number, group in enumerate(groups):
             yield from Cases(self.seed, f"{self.name} {number}", self.complete).some(1, group)
+
+
+def examples(count: int) -> settings:
+    """So many random programs. They are too long to be explained, and keeping them would take long."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+    )

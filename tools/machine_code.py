@@ -39,7 +39,7 @@ def run_programs(count: int) -> None:
     import weft.core as mx
     from benchmarks.peers import make_peer
     from benchmarks.tasks import TASKS, Kind
-    from tests.behaviour.programs import Program, programs
+    from tests.programs import Program, programs
 
     def announce(name: str) -> None:
         print(f"[program] {name}", file=sys.stderr, flush=True)

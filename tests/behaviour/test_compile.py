@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import Counted, assert_close, assert_same_bits, structure
+from tests.checks import Counted, assert_close, assert_same_bits, structure
 
 
 def gelu(x: mx.array) -> mx.array:

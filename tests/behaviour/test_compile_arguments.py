@@ -14,7 +14,7 @@ import pytest
 
 import weft.core as mx
 import weft.nn as nn
-from tests.behaviour.checks import Counted, assert_same_bits
+from tests.checks import Counted, assert_same_bits
 from weft.compiler.prepared import Prepared
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
 
 
 def set_item(c: mx.array, x: mx.array) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import weft.core as mx
 import weft.nn as nn
-from tests.behaviour.checks import Counted, assert_same_bits, structure
+from tests.checks import Counted, assert_same_bits, structure
 
 State = dict[str, Any]
 

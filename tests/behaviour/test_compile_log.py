@@ -14,7 +14,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.behaviour.checks import line_of, run_python
+from tests.checks import line_of, run_python
 
 
 @pytest.fixture

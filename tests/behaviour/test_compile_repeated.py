@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.gates import Gate, is_there
+from tests.gates import Gate, is_there
 from weft.compiler import run
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import Counted, assert_close, assert_same_bits, without_spaces
+from tests.checks import Counted, assert_close, assert_same_bits, without_spaces
 
 SHAPES = [(2, 3, 4), (5, 5, 3), (1, 7, 2), (4, 1, 1), (6, 2, 9)]
 

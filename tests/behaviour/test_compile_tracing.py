@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import line_of
+from tests.checks import line_of
 
 
 def prints(x: mx.array) -> mx.array:

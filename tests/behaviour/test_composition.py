@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import Counted, assert_close, assert_same_bits
+from tests.checks import Counted, assert_close, assert_same_bits
 
 Function = Callable[[mx.array], mx.array]
 

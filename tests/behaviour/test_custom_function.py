@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
 
 
 def product_with_rules() -> tuple[Any, list[tuple]]:

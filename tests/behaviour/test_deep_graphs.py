@@ -18,6 +18,13 @@ DEEP = 100_000
 SHORTER = 5_000  # far beyond Python's recursion limit, for what costs more per operation
 
 
+@pytest.fixture(params=[20_000, pytest.param(DEEP, marks=pytest.mark.slow)])
+def depth(request: pytest.FixtureRequest) -> int:
+    """Far beyond Python's recursion limit, and in the slow tests all that is promised."""
+    length: int = request.param
+    return length
+
+
 @pytest.fixture(autouse=True)
 def _the_recursion_limit_is_left_alone() -> Iterator[None]:
     limit = sys.getrecursionlimit()
@@ -50,10 +57,10 @@ def test_freed_without_evaluation() -> None:
     assert reference() is None
 
 
-def test_freed_after_evaluation() -> None:
+def test_freed_after_evaluation(depth: int) -> None:
     """What was evaluated lets go of what it was computed from."""
     memory = mx.get_active_memory()
-    last = chain(mx.zeros((256,)), DEEP)
+    last = chain(mx.zeros((256,)), depth)
     mx.eval(last)
     assert mx.get_active_memory() - memory <= 4 * 256 * 4
     del last
@@ -73,10 +80,10 @@ def test_differentiated() -> None:
     assert mx.grad(lambda x: chain(x, DEEP))(mx.array(0.0)).item() == 1.0
 
 
-def test_compiled() -> None:
-    compiled = mx.compile(lambda x: chain(x, DEEP))
-    assert compiled(mx.array(0.0)).item() == DEEP
-    assert compiled(mx.array(1.0)).item() == DEEP + 1
+def test_compiled(depth: int) -> None:
+    compiled = mx.compile(lambda x: chain(x, depth))
+    assert compiled(mx.array(0.0)).item() == depth
+    assert compiled(mx.array(1.0)).item() == depth + 1
 
 
 TRANSFORMED: dict[str, Callable[[Callable[[mx.array], mx.array]], Callable[[mx.array], Any]]] = {

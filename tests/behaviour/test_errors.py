@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import without_spaces
+from tests.checks import without_spaces
 from weft.utils import tree_map
 
 

@@ -19,9 +19,9 @@ import weft
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.behaviour.checks import Counted, assert_same_bits, child_environment, line_of
-from tests.behaviour.dot import Picture, read_dot
-from tests.behaviour.programs import Program, programs
+from tests.checks import Counted, assert_same_bits, child_environment, line_of
+from tests.dot import Picture, read_dot
+from tests.programs import Program, programs
 
 X = mx.random.normal((32, 8), key=mx.random.key(0))
 W = mx.random.normal((8, 4), key=mx.random.key(1))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 import weft.core as mx
-from tests.behaviour.dot import Picture, read_dot
-from tests.behaviour.programs import Program, programs
+from tests.dot import Picture, read_dot
+from tests.programs import Program, programs
 from weft.graph.node import reachable
 
 

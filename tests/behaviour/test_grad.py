@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_close, structure
+from tests.checks import assert_close, structure
 
 
 def squared_error(w: mx.array, x: mx.array, y: mx.array) -> mx.array:

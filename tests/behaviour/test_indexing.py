@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
 
 BASE = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
 

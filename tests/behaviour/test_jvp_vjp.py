@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_close
+from tests.checks import assert_close
 
 
 def product_and_sine(x: mx.array, y: mx.array) -> tuple[mx.array, mx.array]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
 
 
 def test_eval_takes_trees_and_ignores_the_rest() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
 
 DTYPES = {
     "bool_": np.bool_,

@@ -22,8 +22,8 @@ import weft
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.behaviour.checks import assert_same_bits, child_environment, line_of, run_python
-from tests.behaviour.programs import Program, programs
+from tests.checks import assert_same_bits, child_environment, line_of, run_python
+from tests.programs import Program, programs
 from weft.runtime import recording
 
 X = mx.random.normal((32, 8), key=mx.random.key(0))

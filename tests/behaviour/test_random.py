@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits, run_python
+from tests.checks import assert_same_bits, run_python
 
 KEY = mx.random.key(7)
 

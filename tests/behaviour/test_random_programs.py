@@ -7,24 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits, run_python
-from tests.behaviour.programs import Program, programs
+from tests.checks import assert_same_bits, run_python
+from tests.programs import Program, programs
+from tests.sampling import examples
 from weft.runtime import executor
-
-
-def examples(count: int) -> settings:
-    return settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
-    )
 
 
 def check_every_way_of_running(program: Program) -> None:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.behaviour.checks import Counted, assert_same_bits, leaves, line_of
-from tests.behaviour.programs import Program as RandomProgram
-from tests.behaviour.programs import programs
-from tests.behaviour.shapeless_programs import PROGRAMS, Program
-from tests.behaviour.test_random_programs import examples, total
+from tests.behaviour.test_random_programs import total
+from tests.checks import Counted, assert_same_bits, leaves, line_of
+from tests.programs import Program as RandomProgram
+from tests.programs import programs
+from tests.sampling import Cases, examples
+from tests.shapeless_programs import PROGRAMS, Program
 from weft import ops
 from weft.errors import TraceError
 
@@ -62,17 +63,19 @@ def check(function: Callable[..., Any], compiled: Any, shapes: Sequence[Shape], 
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_every_shape_is_right_or_refused_for_a_reason(program: Program) -> None:
+def test_every_shape_is_right_or_refused_for_a_reason(program: Program, cases: Cases) -> None:
+    """Traced with some of the shapes, and called with all. That a reason is not outdated takes all of them."""
     possible = [shapes for shapes in program.shapes if outcome(program.function, shapes)[1] is None]
     assert len(possible) > 1
     refused = 0
-    for first in possible:
+    for first in cases.some(2, possible):
         counted = Counted(program.function)
         compiled = mx.compile(counted.function, shapeless=True)
         assert not check(program.function, compiled, first)
         refused += sum(check(program.function, compiled, shapes) for shapes in program.shapes)
         assert counted.calls == 1
-    assert bool(refused) == bool(program.refuses), f"{refused} calls are refused; the reason is {program.refuses!r}"
+    if refused or cases.complete:
+        assert bool(refused) == bool(program.refuses), f"{refused} calls are refused; the reason is {program.refuses!r}"
 
 
 ABOUT_SHAPES = {

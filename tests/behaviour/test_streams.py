@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import Counted, assert_same_bits
+from tests.checks import Counted, assert_same_bits
 
 
 @pytest.fixture(autouse=True)

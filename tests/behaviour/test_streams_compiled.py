@@ -10,8 +10,8 @@ import pytest
 
 import weft
 import weft.core as mx
-from tests.behaviour.checks import Counted, assert_same_bits
-from tests.behaviour.gates import Gate, is_there
+from tests.checks import Counted, assert_same_bits
+from tests.gates import Gate, is_there
 
 LEFT, RIGHT = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
 

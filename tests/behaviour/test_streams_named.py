@@ -15,8 +15,8 @@ import pytest
 
 import weft
 import weft.core as mx
-from tests.behaviour.checks import leaves
-from tests.behaviour.examples import Example, example_of
+from tests.checks import leaves
+from tests.examples import Example, example_of
 from weft.graph.node import Node, next_serial, reachable
 
 NO_OPERATIONS = {"load", "set_default_stream", "synchronize"}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
-from tests.behaviour.gates import PATIENCE, Gate, is_there
+from tests.checks import assert_same_bits
+from tests.gates import PATIENCE, Gate, is_there
 from weft.runtime.streams import QUEUE_LIMIT
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
+from tests.sampling import examples
 
 STREAMS = [mx.new_stream(mx.cpu) for _ in range(6)]
 
@@ -107,11 +108,6 @@ def with_actions(steps: Sequence[Step], *values: mx.array) -> list[mx.array]:
             known[step.chosen] = chosen + 0
             gc.collect()
     return known
-
-
-def examples(count: int) -> settings:
-    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=count, deadline=None, database=None, print_blob=True, suppress_health_check=checks)
 
 
 @pytest.fixture(autouse=True)

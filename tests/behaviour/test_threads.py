@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits, run_python
-from tests.behaviour.gates import Gate, is_there
+from tests.checks import assert_same_bits, run_python
+from tests.gates import Gate, is_there
 from weft.compiler import evaluate
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer

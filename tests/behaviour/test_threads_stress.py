@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import bits, leaves
+from tests.checks import bits, leaves
 from weft.compiler import evaluate
 
 THREADS = 6

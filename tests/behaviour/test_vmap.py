@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_close
+from tests.checks import assert_close
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)

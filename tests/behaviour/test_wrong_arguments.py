@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import leaves
-from tests.behaviour.examples import Example, example_of, public_functions
+from tests.checks import leaves
+from tests.examples import Example, example_of, public_functions
 
 HUGE = 10**400
 

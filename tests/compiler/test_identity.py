@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.core as mx
-from tests.behaviour.checks import run_python
+from tests.checks import run_python
 from weft.primitives.base import Elementwise
 
 

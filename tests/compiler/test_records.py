@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 import weft.core as mx
-from tests.behaviour.programs import Program, programs
+from tests.programs import Program, programs
 from weft.compiler import evaluate
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program as Key

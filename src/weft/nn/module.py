@@ -234,7 +234,11 @@ class Module(dict[str, Any]):
         """
 
         def is_leaf(module: Module, key: str, value: Any) -> bool:
-            return isinstance(value, Module) and not named_leaves(value.children(), is_leaf=Module.is_module)
+            if not isinstance(value, Module):
+                return False
+            # Not `children`: a circle is told by the module that was asked, not by the one where the stack ends.
+            children = value._map_entries(value.valid_child_filter, _unchanged, _is_module_entry)
+            return not named_leaves(children, is_leaf=Module.is_module)
 
         return self.filter_and_map(self.valid_child_filter, is_leaf_fn=is_leaf)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import run_python
-from tests.behaviour.gates import Gate, is_there
+from tests.checks import run_python
+from tests.gates import Gate, is_there
 from weft.errors import EvaluationError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.behaviour.checks import child_environment
+from tests.checks import child_environment
 from weft.compiler import dumps
 
 PROGRAM = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import child_environment, run_python
+from tests.checks import child_environment, run_python
 from weft.compiler import run
 from weft.errors import EvaluationError
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.behaviour.checks import run_python
+from tests.checks import run_python
 
 forks = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),

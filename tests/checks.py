@@ -1,4 +1,4 @@
-"""What the tests of this folder ask again and again: same bits, same tree, how often was this traced, which line."""
+"""What tests ask again and again: same bits, same tree, how often was this traced, which line."""
 
 from __future__ import annotations
 

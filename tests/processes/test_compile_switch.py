@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import Counted, run_python
+from tests.checks import Counted, run_python
 
 
 @pytest.fixture

@@ -160,6 +160,18 @@ def test_a_tree_that_goes_in_circles(make: Callable[[], nn.Module], path: str, m
         getattr(model, method)(*arguments)
 
 
+def _called_from_below(call: Callable[[], Any], depth: int) -> Any:
+    return call() if depth == 0 else _called_from_below(call, depth - 1)
+
+
+@pytest.mark.parametrize("method", ["leaf_modules", "modules"])
+def test_the_circle_is_the_same_wherever_the_stack_ends(method: str) -> None:
+    model = _child_and_parent()
+    for depth in range(20):
+        with pytest.raises(ValueError, match=r"`child\.0\.parent\.it` leads back to"):
+            _called_from_below(getattr(model, method), depth)
+
+
 def test_circles_can_be_printed() -> None:
     assert repr(_its_own_child()) == "Linear(input_dims=2, output_dims=3, bias=True\n  (me): ...\n)"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.behaviour.checks import assert_same_bits, leaves
+from tests.checks import assert_same_bits, leaves
 from tests.sampling import Cases
 
 Shape = tuple[int, ...]
