@@ -11,17 +11,13 @@ import scipy.special
 from tests.ops.row import (
     ANY,
     APART,
-    BOOLEAN,
     COMPLEX,
     EVERY,
     FLOATS,
-    INTEGERS,
     REAL,
     Domain,
     Row,
 )
-
-INEXACT = FLOATS + COMPLEX
 
 
 def _counted(x: np.ndarray) -> Any:
@@ -71,7 +67,6 @@ def _mean(x: np.ndarray, **keywords: Any) -> Any:
 
 
 NEAR_ONE = Domain(0.5, 1.5)
-DIVISOR = Domain(-2, 2)
 
 REDUCTION_ROWS = [
     *folded("sum", lambda x, **k: np.sum(x, dtype=_counted(x), **k), ANY, EVERY),
@@ -164,7 +159,6 @@ REDUCTION_ROWS = [
 ]
 
 MATRIX = ("float32", "float64", "float16", "bfloat16", "complex64")
-LIBRARY = {"compile": "", "layout": ""}
 
 
 def product(name: str, call: Callable[..., Any], oracle: Callable[..., Any], *shapes: Any, **more: Any) -> Row:
@@ -245,5 +239,3 @@ PRODUCT_ROWS = [
 ]
 
 ROWS = REDUCTION_ROWS + PRODUCT_ROWS
-
-__all__ = ["BOOLEAN", "INTEGERS", "ROWS"]
