@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -25,19 +26,25 @@ class Cases:
     complete: bool
 
     def some(self, count: int, of: Sequence[T]) -> Iterator[T]:
-        """``count`` different cases, in their order. The last one that is printed is the one that failed."""
-        chosen = list(range(len(of)))
-        if not self.complete and count < len(of):
-            rng = np.random.default_rng([self.seed, zlib.crc32(self.name.encode())])
-            chosen = sorted(rng.choice(len(of), count, replace=False).tolist())
-        for number in chosen:
-            print(f"case: {of[number]}")
-            yield of[number]
+        """``count`` different cases, in their order."""
+        return map(said, self._drawn(self.name, count, of))
 
-    def one_of_each(self, groups: Iterable[Sequence[T]]) -> Iterator[T]:
-        """One case of each group that has any."""
-        for number, group in enumerate(groups):
-            yield from Cases(self.seed, f"{self.name} {number}", self.complete).some(1, group)
+    def one_of_each(self, first: T, groups: Iterable[Sequence[T]]) -> Iterator[T]:
+        """The ``first`` case, and one of each group that has any."""
+        drawn = [self._drawn(f"{self.name} {number}", 1, group) for number, group in enumerate(groups)]
+        return map(said, dict.fromkeys([first, *chain(*drawn)]))
+
+    def _drawn(self, name: str, count: int, of: Sequence[T]) -> list[T]:
+        if self.complete or count >= len(of):
+            return list(of)
+        rng = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+        return [of[number] for number in sorted(rng.choice(len(of), count, replace=False))]
+
+
+def said(case: T) -> T:
+    """The case, which is printed: the last one is the one that failed."""
+    print(f"case: {case}")
+    return case
 
 
 def examples(count: int) -> settings:

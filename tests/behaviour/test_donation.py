@@ -315,6 +315,14 @@ def test_an_interrupt_loses_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(weight, np.array(layer.weight))
 
 
+def test_smaller_elements_in_a_block_of_the_same_size_are_left_alone() -> None:
+    """24 flags take as large a block as 24 halves, but the third half would be written where the fifth flag is."""
+    flags = np.arange(24) % 5 < 2
+    for dtype in (mx.float16, mx.int16, mx.float32):
+        found = mx.where(mx.array(flags), mx.zeros((), dtype), mx.ones((), dtype))
+        np.testing.assert_array_equal(np.array(found), ~flags)
+
+
 def test_the_same_array_twice_in_one_evaluation() -> None:
     x = mx.array([1.0, 2.0, 3.0, 4.0])
     mx.eval(x)
