@@ -1,4 +1,4 @@
-"""What all tests share: one seed for everything random, printed at the start, and the names that examples use."""
+"""What all tests share: one seed for everything random, printed at the end, and the names that examples use."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    """Says how to repeat this run."""
-    return f"seed: repeat with --hypothesis-seed={config.getoption('hypothesis_seed')}"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how to repeat this run: at its end, for -q leaves out what stands at the top."""
+    seed = terminalreporter.config.getoption("hypothesis_seed")
+    terminalreporter.write_line(f"seed: repeat with --hypothesis-seed={seed}")
 
 
 @pytest.fixture(scope="session")
