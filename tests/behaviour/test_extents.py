@@ -11,7 +11,7 @@ import pytest
 
 import weft.core as mx
 import weft.primitives as p
-from tests.behaviour.checks import assert_same_bits
+from tests.checks import assert_same_bits
 from weft.graph import extents
 from weft.graph.node import Node
 from weft.graph.symbolic import AmbiguousExtentError, Decisions, SymbolicExtent, input_shape, is_open, resolved
