@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,20 @@ if TYPE_CHECKING:
 
 __all__ = ["counters", "profile"]
 __version__ = "0.1.0"
+
+
+def _require_interpreter_lock() -> None:
+    """Raise on a build of Python without the global interpreter lock, whose reference counts say less."""
+    is_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
+    if "t" in getattr(sys, "abiflags", "") or not is_enabled():
+        release = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise ImportError(
+            f"Weft needs Python's global interpreter lock, and {sys.executable} is a build of Python {release} without "
+            f"it (free-threaded). Use the ordinary build of Python {release}: its name has no t at the end."
+        )
+
+
+_require_interpreter_lock()
 
 
 def __getattr__(name: str) -> Any:

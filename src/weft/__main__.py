@@ -14,7 +14,7 @@ from importlib.util import find_spec
 import weft
 import weft.core as mx
 from weft.compiler.codegen import jit
-from weft.runtime import disk_cache
+from weft.runtime import disk_cache, holders
 from weft.runtime.executor import thread_count_from_environment
 
 DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "platformdirs", "safetensors")
@@ -41,6 +41,7 @@ def facts() -> list[tuple[str, str]]:
         ("memory", f"{int(device['memory_size']) / 2**30:.1f} GiB"),
         ("threads", str(thread_count_from_environment())),
         ("device", str(mx.default_device())),
+        ("donation", holders.donation()),
         ("cache", cached()),
         *((package, installed(package)) for package in DEPENDENCIES),
     ]

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import Any, TypeVar
 
-import weft.primitives as p
 from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
-from weft.dtypes import float32
 from weft.graph import tracing
-from weft.graph.node import Node, leaf, serial_of
+from weft.graph.node import Node, serial_of
 from weft.runtime import counters
 from weft.runtime.devices import LONG_WORK as LONG_WORK
 from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
 from weft.runtime.forking import fork_safe_lock
+from weft.runtime.holders import held, only_known
 from weft.runtime.host import host
-from weft.runtime.memory import Buffer, View
+from weft.runtime.memory import View
 from weft.runtime.streams import is_idle, worker_of
 
 S = TypeVar("S")
@@ -217,66 +215,41 @@ def arrived(views: Sequence[Any]) -> bool:
     return all(event is None or event.done for event in events)
 
 
+# A program refers to each node as a key of `references` and as a key of the positions, and to inputs in a list as well.
+_TO_NODE = 2
+_TO_INPUT = 3
+
+
 def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
-    """What gets a value: what was asked for, and what somebody outside of the graph refers to as well.
-
-    A node is held when the interpreter counts more references to it than the graph accounts for.
-    """
+    """What gets a value: what was asked for, and what somebody outside of the graph refers to as well."""
     kept = list(dict.fromkeys(nodes))
-    asked = set(kept)
-    references = program.references
-    for node in references:
-        lazy = node.value is None and node.inputs and not node.primitive.several
-        if lazy and node not in asked and sys.getrefcount(node) > references[node] + _OWN_REFERENCES:
-            kept.append(node)
+    inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}
+    if inner:
+        asked = set(kept)
+        found = held(inner, _TO_NODE)
+        kept += [node for node in found if node not in asked and not node.primitive.several]
     return kept
-
-
-def _own_references() -> int:
-    """How many references this module's own bookkeeping adds to a node that nobody else holds."""
-    source = p.constant.make(0.0, float32)
-    middle = Node(p.negative, (source,), (), (), source.dtype, None)
-    last = Node(p.negative, (middle,), (), (), source.dtype, None)
-    del source
-    holder = [middle]
-    program = Program()
-    program.add([last], strides_of_value)
-    del middle, holder
-    for node in program.references:
-        if node.inputs:
-            return sys.getrefcount(node) - program.references[node]
-    raise AssertionError("the probe has an inner node")
 
 
 def _ended(program: Program, plan: Plan) -> list[int]:
     """The inputs whose memory outputs may take, and that only the evaluated graph refers to: nobody else refers to them
     or to their memory."""
-    ended = [number for number, _ in plan.donations if _outer_references(program, number) == _UNUSED]
-    if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.several for node in program.references):
+    ended = []
+    references = program.references
+    for number, _ in plan.donations:
+        memory = memory_of(program.inputs[number])
+        if only_known(memory, (references.get(memory[0], 0) + _TO_INPUT, 2, 1)):
+            ended.append(number)
+    if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.several for node in references):
         return []
     return ended
 
 
-def _outer_references(program: Program, number: int) -> tuple[int, int, int]:
-    node = program.inputs[number]
+def memory_of(node: Node) -> list[Any]:
+    """A node with a value, its view, which it refers to, and its buffer, which the view refers to."""
     view = node.value
     assert view is not None
-    references = sys.getrefcount(node) - program.references.get(node, 0)
-    return references, sys.getrefcount(view), sys.getrefcount(view.buffer)
-
-
-def _unused_references() -> tuple[int, int, int]:
-    """The references to an input that nobody else refers to, to its view and to its buffer."""
-    program = Program()
-    view = View(Buffer(host, 4), 0, ())
-    source = leaf(view, (), float32)
-    last = Node(p.negative, (source,), (), (), source.dtype, None)
-    views = [view]
-    del source, view
-    program.add([last], strides_of_value)
-    found = _outer_references(program, 0)
-    del views
-    return found
+    return [node, view, view.buffer]
 
 
 def _publish(nodes: Sequence[Node], views: Sequence[View]) -> None:
@@ -295,7 +268,3 @@ def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
     with _graph_lock:
         run.queue(stream)
         _publish(nodes, run.results())
-
-
-_OWN_REFERENCES = _own_references()
-_UNUSED = _unused_references()

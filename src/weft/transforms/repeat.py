@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.compiler.evaluate import memory_of
 from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_parts import Runnable
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import is_tracing
 from weft.runtime.devices import current_stream
+from weft.runtime.holders import only_known
 from weft.transforms.constants import object_keys
 from weft.transforms.containers import Skeleton, State
-from weft.transforms.holders import references, unused_references
 from weft.transforms.traced import Traced
 
 
@@ -92,16 +93,15 @@ class StatefulRepeat(Repeat):
     def _ended(self, arrays: Sequence[Handle], inputs: Sequence[Node], first: int) -> list[int]:
         """The inputs from the ``first`` of the state on that were replaced and that nobody else refers to."""
         assert self._traced.update is not None
-        found = []
-        for number in self._traced.update.replaced:
-            handle, *others = references(arrays, inputs, number + first)
-            if handle in (0, _UNUSED[0]) and others == _OTHERS:
-                found.append(number + first)
-        return found
+        return [number + first for number in self._traced.update.replaced if _is_ended(arrays, inputs, number + first)]
 
 
-_UNUSED = unused_references(lists=2)
-_OTHERS = [*_UNUSED[1:]]
+def _is_ended(arrays: Sequence[Handle], inputs: Sequence[Node], number: int) -> bool:
+    """Whether nobody but a call refers to one of its arrays, nor to its memory: the call has ``arrays`` and their
+    nodes in lists, the arrays in another list, and the views in a list of the run."""
+    if arrays[number].node is inputs[number]:
+        return only_known([arrays[number], *memory_of(inputs[number])], (2, 2, 2, 1))
+    return only_known(memory_of(inputs[number]), (1, 2, 1))
 
 
 def repeat_of(traced: Traced, arrays: Sequence[Handle], state: State | None) -> Repeat | None:

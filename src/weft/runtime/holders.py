@@ -1,0 +1,100 @@
+"""Who refers to an object: the one module that reads the interpreter's reference counts.
+
+What is asked about stands in lists, tuples, dicts and attributes, and the caller says how many of these references it
+knows of. None of the caller's local variables may refer to it: whether these, and arguments of functions, are counted
+once or twice differs between versions of Python. For the same reason the counts are read by `map`, which runs in C.
+
+A count that is not as expected costs memory or time, never a value. For `held` it means that somebody refers to the
+object: it gets a value that nobody may ask for. For `only_known` it means the same: the memory is not used again.
+An object that is held and does not look so is computed again when it is needed, from inputs that are still there:
+that is so because no memory is used again at all when the counts do not pass the test below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from sys import getrefcount
+from typing import TypeVar
+
+Key = TypeVar("Key")
+
+_COUNTED = 2
+"""The references that `map` counts besides those of others: its own, and that of what it reads from."""
+
+
+def held(known: Mapping[Key, int], others: int) -> list[Key]:
+    """The keys of ``known`` to which there are other references than that of ``known`` itself, as many as its value
+    says, and ``others``."""
+    others += _COUNTED
+    keys = iter(known)
+    found = []
+    for count in map(getrefcount, known):
+        key = next(keys)
+        if count != known[key] + others:
+            found.append(key)
+    return found
+
+
+def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
+    """Whether there are no other references to the objects than those of ``objects`` and, to each, as many as are
+    ``known``; never, if the counts cannot be relied on."""
+    if _fault is not None:
+        return False
+    counts = map(getrefcount, objects)
+    for number in known:  # noqa: SIM110  # faster than a generator
+        if next(counts) != number + _COUNTED:
+            return False
+    return True
+
+
+def donation() -> str:
+    """Whether the memory of arrays that nobody refers to any more is used for results; if not, why."""
+    return "on" if _fault is None else f"off: {_fault}"
+
+
+class _Probe:
+    __slots__ = ("value",)
+
+    def __init__(self, value: object = None) -> None:
+        self.value = value
+
+
+_HOLDERS: dict[str, Callable[[Sequence[object]], object]] = {
+    "a variable": lambda objects: objects[0],
+    "an attribute": lambda objects: _Probe(objects[0]),
+    "a list": lambda objects: [objects[0]],
+    "a tuple": lambda objects: (objects[0],),
+    "a dict": lambda objects: {objects[0]: objects[0]},
+}
+
+
+def _seen(holder: object, objects: Sequence[object], number: int) -> set[bool]:
+    """What the two questions say about an object to which ``holder`` and ``number`` known references refer."""
+    lists = [[*objects] for _ in range(number)]
+    by_others = not only_known(objects, [len(lists)])
+    return {by_others, bool(held(dict.fromkeys(objects, len(lists)), 1))}
+
+
+def _found_fault() -> str | None:
+    """What is wrong with the counts; None if they are as expected in each case that the two questions rely on."""
+    for number in range(3):
+        objects = [_Probe()]
+        if _seen(None, objects, number) != {False}:
+            return f"Python counts other references to an object than the {number + 1} that there are"
+        for name, hold in _HOLDERS.items():
+            if _seen(hold(objects), objects, number) != {True}:
+                return f"Python does not count that {name} refers to an object"
+    return None
+
+
+def _tested() -> str | None:
+    fault = _found_fault()
+    if fault is not None:
+        import logging  # takes 2 ms
+
+        logging.getLogger("weft").warning("No memory of arrays that ended is used for results: %s.", fault)
+    return fault
+
+
+_fault: str | None = None
+_fault = _tested()
