@@ -210,7 +210,7 @@ def test_constants_whose_repr_fails(messages: Callable[[], list[str]]) -> None:
         def __repr__(self) -> str:
             raise RuntimeError("no")
 
-    misleading = enum.Enum("dict", "one two")  # type: ignore[misc]  # reprlib goes by the name
+    misleading = enum.Enum("dict", "one two", module="builtins")  # type: ignore[misc]  # reprlib goes by these names
     compiled = mx.compile(fresh_step())
     compiled(X, Odd.one)
     compiled(X, Odd.two)

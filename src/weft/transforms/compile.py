@@ -158,6 +158,9 @@ class _Compiled:
     def __reduce__(self) -> str:
         return name_of(self._fun)  # like a function: its own copy, and pickled by name
 
+    def __repr__(self) -> str:
+        return f"<compiled function {name_of(self._fun)}>"
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What a call with these arguments runs: operations, fused kernels, memory, and how long each step takes.
 
