@@ -44,7 +44,7 @@ LEFT_OUT = {
 }
 """What users do not call although they could."""
 
-KNOWN = {("mx.compile", "shapeless"): "what is no bool is looked up in a dict when the function is called"}
+KNOWN: dict[tuple[str, str], str] = {}
 """Arguments whose errors are not clear yet."""
 
 PYTHON_ONLY = {("mx.compile", "inputs"): "a constant is a number of Python's; the error says how to get one"}

@@ -133,19 +133,25 @@ class Call:
         self.shapeless = shapeless
         self.leaves: dict[str, Leaf] = {}
         self._structures: dict[str, tree.Structure] = {}
+        paths: dict[int, str] = {}
         for name, value in _named(fun, args, kwargs).items():
-            self._add(name, value)
+            self._add(name, value, paths)
         if state is not None and state.inputs is not None:
-            self._add("inputs", state.inputs)
+            self._add("inputs", state.inputs, paths)
         if state is not None and state.outputs is not state.inputs:
-            self._add("outputs", state.outputs, is_output=True)
+            self._add("outputs", state.outputs, paths, is_output=True)
 
-    def _add(self, name: str, value: Any, is_output: bool = False) -> None:
+    def _add(self, name: str, value: Any, paths: dict[int, str], is_output: bool = False) -> None:
+        """Note an argument; ``paths`` are those of the arrays that were noted."""
         objects: list[Any] = []
         leaves, structure = tree.flatten(value, objects=objects)
         self._structures[name] = structure
         for path, leaf in zip(structure.paths(), leaves, strict=True):
-            self.leaves[name + path] = _leaf(leaf, self.shapeless, is_output)
+            first = paths.setdefault(id(leaf), name + path) if isinstance(leaf, Handle) else name + path
+            if first == name + path:
+                self.leaves[name + path] = _leaf(leaf, self.shapeless, is_output)
+            else:
+                self.leaves[name + path] = Leaf(Reason.STRUCTURE, first, f"the same array as {first}")
         if objects and not is_output:
             self.leaves.update(_attributes(name, value))
 

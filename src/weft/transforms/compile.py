@@ -12,20 +12,23 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from weft import tree
+from weft.checks import wrong_type
 from weft.errors import TraceError
 from weft.graph.location import user_location
 from weft.graph.node import Handle, Placeholder, next_serial, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import Decisions, input_shape
-from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
+from weft.graph.tracing import assign, assignments_undone, is_tracing, name_of, trace
 from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
 from weft.transforms.calls import Call, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
-from weft.transforms.containers import Moment, State, Update, fill, restored
+from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
 from weft.transforms.repeat import Repeat, repeat_of
 from weft.transforms.traced import TRACE_LIMIT, Traced
 from weft.transforms.tracelog import History, Message, emit
@@ -119,7 +122,8 @@ def compile(  # the name users know
         shapeless: trace once for all shapes with the same number of dimensions.
 
     Raises:
-        ValueError: an argument is neither an array nor a constant.
+        TypeError: an argument of this function is of another type.
+        ValueError: an argument of ``fun`` is neither an array nor a constant.
         TraceError: ``fun`` needs the value of an array while it is traced.
 
     >>> f = mx.compile(lambda x: mx.exp(x) + 1)
@@ -128,7 +132,12 @@ def compile(  # the name users know
     """
     if not callable(fun):
         raise TypeError(f"[compile] takes a function, not {type(fun).__name__}.")
-    return _Compiled(fun, inputs, outputs, shapeless)
+    for name, state in (("inputs", inputs), ("outputs", outputs)):
+        if state is not None and not isinstance(state, (list, tuple, dict, Handle)):
+            raise wrong_type("compile", name, "a list, tuple or dict of arrays, or a module's state", state)
+    if not isinstance(shapeless, (bool, np.bool_)):
+        raise wrong_type("compile", "shapeless", "a bool", shapeless)
+    return _Compiled(fun, inputs, outputs, bool(shapeless))
 
 
 class _Compiled:
@@ -179,25 +188,27 @@ class _Compiled:
                 f"{user_location()}: [explain] {name_of(self._fun)} cannot be explained while a function is traced, "
                 "for arrays have no values then. Call it outside."
             )
-        traced, leaves, moment = self._find(args, kwargs)
+        traced, arrays, moment, same = self._find(args, kwargs)
         call = Call(self._fun, args, kwargs, self._state, self._shapeless)
         names = array_names(self._fun, args, kwargs, self._state)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
-        state = 0 if moment is None else moment.replaceable
+        state = 0 if moment is None or same is not None else moment.replaceable
         return traced.explain(str(call), [names.get(id(array), "argument") for array in arrays], arrays, state)
 
     def _call(self, args: Any, kwargs: Any) -> Any:
-        traced, leaves, moment = self._find(args, kwargs)
-        arrays = [leaf for leaf in leaves if isinstance(leaf, Handle)]
-        results, nodes = traced.call(arrays)
+        traced, arrays, moment, same = self._find(args, kwargs)
+        inputs = [array.node for array in arrays]
+        nodes = traced.call(inputs)
+        entries: Sequence[Any] = ()
         if traced.update is not None and self._state is not None and moment is not None:
-            traced.update.apply(self._state.outputs, moment.outputs, nodes)
+            entries = traced.update.apply(self._state.outputs, moment.outputs, nodes[traced.count :])
+        results = traced.results(nodes, entries, inputs)
         if not kwargs and all(type(argument) is Handle.concrete for argument in args):
-            self._repeat = repeat_of(traced, arrays, self._state)
+            self._repeat = repeat_of(traced, arrays, self._state, same)
         return results
 
-    def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Any], Moment | None]:
-        """The trace for these arguments, made if there is none; the leaves of arguments and state; the state."""
+    def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:
+        """The trace for these arguments, made if there is none; the arrays of arguments and state, each once; the
+        state; and which leaves are the same array."""
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
@@ -209,8 +220,10 @@ class _Compiled:
             parts.append(moment.key)
         if objects:
             parts.append(object_keys(objects))
+        arrays: list[Handle] = []
         for leaf in leaves:
             if isinstance(leaf, Handle):
+                arrays.append(leaf)
                 node = leaf.node
                 parts.append(len(node.shape) if self._shapeless else node.shape)
                 parts.append(node.dtype)
@@ -219,6 +232,10 @@ class _Compiled:
                 if constant is None:
                     raise no_constant(leaf, self._fun, args, kwargs, self._state)
                 parts.append(constant)
+        same = repeats(leaves if moment is None or moment.outputs is moment.inputs else [*leaves, *moment.outputs])
+        if same is not None:
+            parts.append(same)
+            arrays = distinct(arrays)
         key = tuple(parts)
         cache = self._cache
         tick = cache.tick()
@@ -227,7 +244,7 @@ class _Compiled:
             shares = moment is not None or bool(objects)
             traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick, shares)
         traced.used = tick
-        return traced, leaves, moment
+        return traced, arrays, moment, same
 
     def _find_or_trace(
         self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int, shares: bool
@@ -284,32 +301,37 @@ class _Compiled:
         with timed, trace("compile", self._fun) as record, assignments_undone(), restoring:
             decisions = Decisions(record)
             placeholders: list[Placeholder] = []
-            replaced = list(leaves)
-            for position, leaf in enumerate(leaves):
-                if isinstance(leaf, Handle):
-                    shape = leaf.node.shape
-                    if self._shapeless:
-                        shape = input_shape(len(placeholders), shape, decisions)
-                    placeholder = Placeholder(record, shape, leaf.node.dtype)
-                    placeholders.append(placeholder)
-                    replaced[position] = wrap(placeholder)
+            stand_ins: dict[int, Handle] = {}
+            fixed = list(map(id, fixed_arrays((inputs, outputs))))
+            for leaf in distinct(leaves):
+                shape = leaf.node.shape
+                if self._shapeless:
+                    shape = input_shape(len(placeholders), shape, decisions)
+                placeholder = Placeholder(record, shape, leaf.node.dtype)
+                placeholders.append(placeholder)
+                if id(leaf) in fixed:
+                    assign(leaf, placeholder)
+                stand_ins[id(leaf)] = leaf if id(leaf) in fixed else wrap(placeholder)
+            replaced = [stand_ins.get(id(leaf), leaf) for leaf in leaves]
             own = len(leaves) - (0 if moment is None else len(moment.inputs))
             in_place = moment is not None and moment.is_shared
             args, kwargs = _replaced_arguments((args, kwargs), replaced[:own], in_place)
             if inputs is not None:
                 fill(inputs, replaced[own:])
             if outputs is not None:
+                if moment is not None and outputs is not inputs:
+                    fill(outputs, [stand_ins.get(id(leaf), leaf) for leaf in moment.outputs])
                 update = Update(outputs)
             set_current_stream(None)
             try:
                 value = self._fun(*args, **kwargs)
             finally:
                 set_current_stream(stream)
-            if update is not None:
-                update.finish(outputs)
             results, structure = tree.flatten(value)
+            if update is not None:
+                update.finish(outputs, results)
             _require_outputs(self._fun, results, structure)
-            nodes = [result.node for result in results if isinstance(result, Handle)]
+            nodes = [result.node for result in distinct(results)]
         return Traced(
             name_of(self._fun),
             start,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, starmap
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weft import tree
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.shown import Extent
-from weft.graph.tracing import assign, note_assignment
+from weft.graph.tracing import note_assignment
 from weft.transforms.constants import attribute_key, object_keys
 
 SKELETON_LIMIT = 500
@@ -73,26 +73,34 @@ def restored(*states: Any) -> Iterator[None]:
             raise
 
 
+def fixed_arrays(state: Any) -> list[Handle]:
+    """The arrays of ``state`` that are in no list or dict, so that no others can be put in their positions."""
+    leaves, _ = tree.flatten(state, lambda item: isinstance(item, (dict, list)))
+    return [leaf for leaf in leaves if isinstance(leaf, Handle)]
+
+
 def fill(state: Any, leaves: Sequence[Any]) -> None:
-    """Put handles into the containers of ``state``; a tuple that is in none of them keeps its own, with their nodes."""
-    _put_into_tuples(state, tree.flatten(state)[1].unflatten_into(state, leaves))
+    """Put leaves into the containers of ``state``. Those of `fixed_arrays` are there already."""
+    tree.flatten(state)[1].unflatten_into(state, leaves)
 
 
-def _put_into_tuples(old: Any, new: Any) -> None:
-    if isinstance(old, Handle):
-        assign(old, new.node)
-    elif isinstance(old, tuple) and old is not new:
-        for old_part, new_part in zip(old, new, strict=True):
-            _put_into_tuples(old_part, new_part)
+def distinct(leaves: Iterable[Any]) -> list[Handle]:
+    """The arrays among leaves, each once."""
+    return list({id(leaf): leaf for leaf in leaves if isinstance(leaf, Handle)}.values())
 
 
-def _repeats(leaves: Sequence[Any]) -> tuple[int, ...] | None:
-    """For each leaf where the same array comes first; None if none comes twice."""
-    places: dict[int, int] = {}
-    found = tuple(
-        [places.setdefault(id(leaf), place) if isinstance(leaf, Handle) else place for place, leaf in enumerate(leaves)]
+def repeats(leaves: Sequence[Any]) -> tuple[int, ...] | None:
+    """For each leaf at which position the same array comes first; None if none comes twice."""
+    arrays = [id(leaf) for leaf in leaves if isinstance(leaf, Handle)]
+    if len(set(arrays)) == len(arrays):
+        return None
+    first: dict[int, int] = {}
+    return tuple(
+        [
+            first.setdefault(id(leaf), number) if isinstance(leaf, Handle) else number
+            for number, leaf in enumerate(leaves)
+        ]
     )
-    return None if len(set(found)) == len(found) else found
 
 
 class Moment(NamedTuple):
@@ -136,7 +144,6 @@ class State:
             outputs, inner = tree.flatten(self.outputs)
             key.append(inner)
             key.append(tuple([None if isinstance(leaf, Handle) else attribute_key(leaf) for leaf in outputs]))
-            key.append(_repeats(outputs))
         shared = self._shared(arguments) if structure.num_containers > 1 else None
         key.append(shared)
         return Moment(inputs, outputs, shared is not None, tuple(key))
@@ -210,7 +217,8 @@ class Writer:
     """Does the steps of an update, each of which changes the entry in its own place."""
 
     def __init__(self, slots: Sequence[tuple[Any, Any]], steps: Sequence[Step]) -> None:
-        replaced = [(slot, step) for slot, step in zip(slots, steps, strict=True) if step[0] is None]
+        self._replaced = [number for number, (origin, _, _) in enumerate(steps) if origin is None]
+        replaced = [(slots[number], steps[number]) for number in self._replaced]
         self._containers = [container for (container, _), _ in replaced]
         self._keys = [key for (_, key), _ in replaced]
         self._values = [(place, constant) for _, (_, place, constant) in replaced]
@@ -220,8 +228,9 @@ class Writer:
             if origin is not None and place is not None
         ]
 
-    def __call__(self, current: Sequence[Any], nodes: Sequence[Node]) -> None:
-        """Do them to the entries, which are ``current``, with other values for the nodes: all of them or none."""
+    def __call__(self, current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
+        """Do them to the entries, which are ``current``, with other values for the nodes: all of them or none. Returns
+        the new ones."""
         values = [constant if place is None else wrap(nodes[place]) for place, constant in self._values]
         assigned = [(current[number], nodes[place]) for number, place in self._assigned]
         try:
@@ -229,6 +238,14 @@ class Writer:
         except BaseException:  # a container may have a way of its own to assign, written in Python
             self._write(values, assigned)
             raise
+        return values
+
+    def entries(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+        """What the entries are afterwards."""
+        after = list(before)
+        for number, value in zip(self._replaced, new, strict=True):
+            after[number] = value
+        return after
 
     def _write(self, values: Sequence[Any], assigned: Sequence[tuple[Any, Node]]) -> None:
         # One call of native code: no interrupt and no other thread comes between.
@@ -250,14 +267,17 @@ class Update:
         """The entries whose arrays are not there any more afterwards."""
         self.in_place: Sequence[Step] | None = None
         """The steps, if each only changes the entry in its own place."""
+        self.returned: Sequence[tuple[int, int]] = ()
+        """Results that are arrays in the containers, and the numbers of these."""
         self._steps: list[Step] = []
 
-    def finish(self, outputs: Any) -> None:
-        """Note what has become of the containers."""
+    def finish(self, outputs: Any, results: Sequence[Any]) -> None:
+        """Note what has become of the containers, and which of the function's results are arrays in them."""
         places: dict[int, int] = {}
         for place, leaf in enumerate(self._before):
             places.setdefault(id(leaf), place)
         after, self._structure = tree.flatten(outputs)
+        numbers: dict[int, int] = {}
         for leaf in after:
             origin = places.get(id(leaf))
             node = leaf.node if isinstance(leaf, Handle) else None
@@ -265,23 +285,29 @@ class Update:
                 constant = int(leaf) if isinstance(leaf, Extent) else leaf
                 self._steps.append((origin, None, None if origin is not None else constant))
             else:
-                self._steps.append((origin, len(self.nodes), None))
-                self.nodes.append(node)
+                number = numbers.setdefault(id(leaf), len(self.nodes))
+                self._steps.append((origin, number, None))
+                if number == len(self.nodes):
+                    self.nodes.append(node)
+        entries = {id(leaf): number for number, leaf in enumerate(after) if isinstance(leaf, Handle)}
+        self.returned = [(number, entries[id(leaf)]) for number, leaf in enumerate(results) if id(leaf) in entries]
         own = all(origin in (None, place) for place, (origin, _, _) in enumerate(self._steps))
-        if own and self._structure == self._structure_before:
+        if own and self._structure == self._structure_before and repeats(after) is None:
             self.in_place = self._steps
         kept = {origin for origin, place, _ in self._steps if place is None}
         self.replaced = frozenset(places.values()) - kept
         del self._before, self._nodes_before
 
-    def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> None:
-        """Do the same to the containers, which hold ``current``, with other values for the nodes."""
+    def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
+        """Do the same to the containers, which hold ``current``, with other values for the nodes; what they hold
+        then."""
         before = [leaf.node for leaf in current if isinstance(leaf, Handle)]  # what ends there would run Python code
         leaves = []
         actions: list[Action] = []
+        arrays = [wrap(node) for node in nodes]
         for origin, place, constant in self._steps:
             if origin is None:
-                leaves.append(constant if place is None else wrap(nodes[place]))
+                leaves.append(constant if place is None else arrays[place])
                 continue
             leaf = current[origin]
             if place is not None:
@@ -292,3 +318,4 @@ class Update:
             actions += tree.refilling(container, content)
         do_all(actions)
         del before
+        return leaves

@@ -18,13 +18,14 @@ from weft.transforms.traced import Traced
 
 
 class Repeat:
-    """The latest call of a function of arrays."""
+    """The latest call of a function of arrays, no two of which are the same array."""
 
-    __slots__ = ("_expected", "_prepared", "_traced")
+    __slots__ = ("_count", "_expected", "_prepared", "_traced")
 
     def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle]) -> None:
         self._traced, self._prepared = traced, prepared
         self._expected = [_aval(array.node) for array in arrays]
+        self._count = len(arrays)
 
     def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments are not what is expected."""
@@ -40,7 +41,8 @@ class Repeat:
     def _inputs(self, arrays: Sequence[Any]) -> list[Node] | None:
         """The nodes of arrays; None if these are not what is expected."""
         expected = self._expected
-        if len(arrays) != len(expected) or is_tracing():
+        count = self._count
+        if len(arrays) != count or is_tracing():
             return None
         kind = Handle.concrete
         inputs = []
@@ -52,7 +54,28 @@ class Repeat:
             if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
                 return None
             inputs.append(node)
+        if count > 1 and (arrays[0] is arrays[1] if count == 2 else len({*arrays}) != count):
+            return None
         return inputs
+
+
+class RepeatOfSame(Repeat):
+    """The latest call of a function of arrays, some of which are the same array."""
+
+    __slots__ = ("_again", "_once")
+
+    def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], same: Sequence[int]) -> None:
+        super().__init__(traced, prepared, arrays)
+        self._again = [(number, first) for number, first in enumerate(same) if first != number]
+        self._once = [number for number, first in enumerate(same) if first == number]
+
+    def _inputs(self, arrays: Sequence[Any]) -> list[Node] | None:
+        if len(arrays) != self._count + len(self._again):
+            return None
+        for number, first in self._again:
+            if arrays[number] is not arrays[first]:
+                return None
+        return super()._inputs([arrays[number] for number in self._once])
 
 
 class StatefulRepeat(Repeat):
@@ -81,14 +104,18 @@ class StatefulRepeat(Repeat):
         prepared = self._prepared
         if not isinstance(prepared, Prepared) or not prepared.can_replace:
             nodes = prepared.run(inputs, stream)
-            self._write(state, nodes[traced.count :])
-            return traced.results(nodes)
+            new = self._write(state, nodes[traced.count :])
+            return traced.results(nodes, self._entries(state, new))
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs, stream)
-        self._write(state, nodes[traced.count :])
+        new = self._write(state, nodes[traced.count :])
         if run is not None:
             prepared.finish(run, self._ended(arrays, inputs, len(arguments)))
-        return traced.results(nodes)
+        return traced.results(nodes, self._entries(state, new))
+
+    def _entries(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
+        """What the state holds afterwards, if the results depend on it."""
+        return self._write.entries(before, new) if self._traced.update and self._traced.update.returned else ()
 
     def _ended(self, arrays: Sequence[Handle], inputs: Sequence[Node], first: int) -> list[int]:
         """The inputs from the ``first`` of the state on that were replaced and that nobody else refers to."""
@@ -104,15 +131,17 @@ def _is_ended(arrays: Sequence[Handle], inputs: Sequence[Node], number: int) -> 
     return only_known(memory_of(inputs[number]), (1, 2, 1))
 
 
-def repeat_of(traced: Traced, arrays: Sequence[Handle], state: State | None) -> Repeat | None:
+def repeat_of(
+    traced: Traced, arrays: Sequence[Handle], state: State | None, same: Sequence[int] | None
+) -> Repeat | None:
     """A short way to do the same for arrays like these, the last of which are those of the state; None if it takes
-    more than that."""
+    more than that. ``same`` says which of the arguments are the same array."""
     prepared = traced.prepared_again(arrays)
     if prepared is None:
         return None
     if state is None:
-        return Repeat(traced, prepared, arrays)
-    if state.inputs is not state.outputs or traced.update is None or traced.update.in_place is None:
+        return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
+    if same is not None or state.inputs is not state.outputs or traced.update is None or traced.update.in_place is None:
         return None
     skeleton = Skeleton.of(state.inputs)
     return None if skeleton is None else StatefulRepeat(traced, prepared, arrays, skeleton, traced.update.in_place)

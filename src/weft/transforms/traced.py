@@ -18,7 +18,7 @@ from weft.inspection.explanation import Explanation, explain
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.engine import Engine
 from weft.transforms.calls import Call
-from weft.transforms.containers import Update
+from weft.transforms.containers import Update, repeats
 from weft.transforms.replay import Recording
 
 TRACE_LIMIT = 64
@@ -69,7 +69,11 @@ class Traced:
         self._shapeless = decisions is not None
         self._placeholders = placeholders
         self._structure = structure
-        self._places = [position for position, leaf in enumerate(results) if isinstance(leaf, Handle)]
+        same = repeats(results) or range(len(results))
+        self._places = [
+            position for position, leaf in enumerate(results) if isinstance(leaf, Handle) and same[position] == position
+        ]
+        self._again = [(position, first) for position, first in enumerate(same) if first != position]
         self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
         self._extents = [(position, leaf.symbolic) for position, leaf in enumerate(results) if isinstance(leaf, Extent)]
         self.count = len(self._places)
@@ -87,30 +91,27 @@ class Traced:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recording.has_streams
 
-    def call(self, arrays: Sequence[Handle]) -> tuple[Any, list[Node]]:
-        """The results for other arrays, and the nodes of the update."""
-        inputs = [array.node for array in arrays]
+    def call(self, inputs: list[Node]) -> list[Node]:
+        """The nodes of the results for other inputs, and those of the update."""
         if is_tracing() or not self.cacheable or self._any_traced(inputs):
-            nodes = self._replayed(inputs)
-        else:
-            stream = caller_stream()
-            nodes = self._prepared_for(inputs, stream.engine).run(inputs, stream)
-        results = self.results(nodes) if not self._extents else self._results_with_extents(nodes, inputs)
-        return results, nodes[self.count :]
+            return self._replayed(inputs)
+        stream = caller_stream()
+        return self._prepared_for(inputs, stream.engine).run(inputs, stream)
 
-    def results(self, nodes: Sequence[Node]) -> Any:
-        """What the function returned, made of other nodes; behind them are those of the update."""
+    def results(self, nodes: Sequence[Node], entries: Sequence[Any] = (), inputs: Sequence[Node] = ()) -> Any:
+        """What the function returned, made of other nodes; behind them are those of the update. ``entries`` are what
+        the containers of outputs hold, ``inputs`` the nodes of the arguments, whose shapes may be among the results."""
         leaves = list(self._leaves)
         for position, node in zip(self._places, nodes, strict=False):
             leaves[position] = wrap(node)
-        return self._structure.unflatten(leaves)
-
-    def _results_with_extents(self, nodes: Sequence[Node], inputs: Sequence[Node]) -> Any:
-        """Results among which are extents, as the numbers that belong to these inputs."""
-        leaves = tree.flatten(self.results(nodes))[0]
-        binding = self._recording.binding(inputs)
-        for position, symbolic in self._extents:
-            leaves[position] = shown_extent(resolved(symbolic, binding))
+        for position, first in self._again:
+            leaves[position] = leaves[first]
+        for position, number in self.update.returned if entries and self.update else ():
+            leaves[position] = entries[number]
+        if self._extents:
+            binding = self._recording.binding(inputs)
+            for position, symbolic in self._extents:
+                leaves[position] = shown_extent(resolved(symbolic, binding))
         return self._structure.unflatten(leaves)
 
     def prepared_again(self, arrays: Sequence[Handle]) -> Runnable | None:
