@@ -183,6 +183,18 @@ class Structure:
         """
         return [_path_text(keys) for keys in self.key_paths()]
 
+    def entries(self, tree: Any) -> list[tuple[Any, Any, Any]]:
+        """Return the containers of ``tree``, which has this structure, with their keys or indices and what they have
+        there; leaves come from left to right.
+
+        >>> tree = {"a": [5], "b": 6}
+        >>> flatten(tree)[1].entries(tree)
+        [([5], 0, 5), ({'a': [5], 'b': 6}, 'a', [5]), ({'a': [5], 'b': 6}, 'b', 6)]
+        """
+        nodes = self._aligned(tree)
+        origins = zip(self._origins(), nodes, strict=True)
+        return [(nodes[container], key, node) for (container, key), node in origins if container >= 0]
+
     def _checked(self, leaves: Iterable[Any]) -> list[Any]:
         leaves = list(leaves)
         if len(leaves) != self.num_leaves:

@@ -105,6 +105,7 @@ def replace_leaves(destination: Any, updates: Any, leaf_type: type, noun: str, s
             raise ValueError(MISMATCH.format(path=here, current=_describe(current), new=_describe(new)))
 
 
+# This and `replace_leaves` walk by hand, over two trees of which one may lack what the other has.
 def put_back(destination: Any, present: Any, former: Any) -> None:
     """Replace each leaf of the tree `present` by that of `former`, where it is what stands in `destination`.
 

@@ -90,6 +90,7 @@ def _leaf(value: Any, shapeless: bool, is_output: bool) -> Leaf:
 
 def _attributes(path: str, value: Any) -> Iterator[tuple[str, Leaf]]:
     """The classes and attributes of the modules in an argument."""
+    # By hand, for the paths of containers: a `Structure` has those of leaves.
     pending, seen = [(path, value)], set()
     while pending:
         path, item = pending.pop()

@@ -22,6 +22,7 @@ _name: Callable[[Handle, Node], None] = vars(Handle)["node"].__set__
 
 def containers_of(state: Any) -> list[Any]:
     """All dicts and lists in ``state``, from the outside in; each once."""
+    # Calls with a state and nested arguments do this: a `Structure`, with its keys and order, takes five times as long.
     found: dict[int, Any] = {}
     pending = [state]
     while pending:
@@ -172,28 +173,17 @@ class Skeleton:
     def of(state: Any) -> Skeleton | None:
         """The skeleton of containers; None if there are others than lists and dicts, or one of them comes twice."""
         skeleton = Skeleton()
-        leaves, structure = tree.flatten(state, objects=skeleton.objects)
-        if not isinstance(state, (dict, list)) or not skeleton._walk(state, set()):
+        structure = tree.flatten(state, objects=skeleton.objects)[1]
+        containers = containers_of(state)
+        if not 0 < len(containers) == structure.num_containers <= SKELETON_LIMIT:
             return None
-        found = skeleton.read()
-        same = found is not None and len(found) == len(leaves) and all(map(operator.is_, found, leaves))
-        return skeleton if same and len(skeleton._sizes) == structure.num_containers else None
-
-    def _walk(self, container: Any, seen: set[int]) -> bool:
-        if id(container) in seen or len(seen) > SKELETON_LIMIT:
-            return False
-        seen.add(id(container))
-        self._sizes.append((container, len(container)))
-        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+        skeleton._sizes = [(container, len(container)) for container in containers]
+        for container, key, value in structure.entries(state):
             if isinstance(value, (dict, list)):
-                self._links.append((container, key, value))
-                if not self._walk(value, seen):
-                    return False
-            elif isinstance(value, tuple):
-                return False
+                skeleton._links.append((container, key, value))
             else:
-                self._slots.append((container, key))
-        return True
+                skeleton._slots.append((container, key))
+        return skeleton
 
     def read(self) -> list[Any] | None:
         """The entries in order; None if the containers are not nested as they were."""
