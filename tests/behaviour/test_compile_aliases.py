@@ -11,7 +11,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.behaviour.checks import Counted, assert_same_bits, leaves
+from tests.checks import Counted, assert_same_bits, leaves
 
 
 def numbered(first: float) -> mx.array:

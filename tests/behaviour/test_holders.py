@@ -13,7 +13,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.behaviour.checks import run_python
+from tests.checks import run_python
 from weft.__main__ import facts
 from weft.graph.node import Node
 from weft.runtime import holders
