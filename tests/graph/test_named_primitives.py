@@ -15,8 +15,6 @@ PACKAGE = Path(weft.__file__).parent
 
 NAMED = {
     ("compiler/cpu/matmul.py", "matmul"): "implements its routine",
-    ("compiler/evaluate.py", "constant"): "counts the references to the nodes of a small graph",
-    ("compiler/evaluate.py", "negative"): "counts the references to the nodes of a small graph",
     ("compiler/rewrites.py", "transpose"): "the pass is an identity of transposes",
     ("transforms/autodiff.py", "identity"): "exists to name what is differentiated with respect to",
     ("transforms/custom.py", "barrier"): "exists to keep what checkpoint computes again apart",

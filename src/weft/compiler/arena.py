@@ -29,9 +29,9 @@ class _Space:
 
     def take(self, size: int) -> int:
         """The start of a block: the smallest free one that is large enough, or new space at the end."""
-        place = bisect_left(self._by_size, (size, -1))
-        if place < len(self._by_size):
-            found, start = self._by_size[place]
+        position = bisect_left(self._by_size, (size, -1))
+        if position < len(self._by_size):
+            found, start = self._by_size[position]
             self._remove(start, found)
             if found > size:
                 self._insert(start + size, found - size)
@@ -67,7 +67,7 @@ class _Space:
 def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     """An offset for each interval such that those alive together do not overlap, and the size of the whole.
 
-    Intervals are placed in the order in which they begin, each in the smallest free block that holds it.
+    Intervals are arranged in the order in which they begin, each in the smallest free block that holds it.
     """
     offsets = [0] * len(intervals)
     space = _Space()

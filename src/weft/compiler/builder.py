@@ -1,4 +1,4 @@
-"""Makes one kernel from a cluster: expressions of loop indices from nodes, then a loop nest around them."""
+"""Makes one kernel from a group: expressions of loop indices from nodes, then a loop nest around them."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class Draft:
     def value(self, node: Node, terms: Terms, where: int | None = None) -> int:
         """The value of ``node`` at an index."""
         while True:
-            place = self._in_memory(node)
-            if place is not None:
-                return self._load(node, place, terms, where)
+            location = self._in_memory(node)
+            if location is not None:
+                return self._load(node, location, terms, where)
             step = node.primitive.behind(node, terms)
             if step is None:
                 break
             node, terms = step
         return self._once((node, terms, where), lambda: self._expression(node, terms, where))
 
-    def _load(self, node: Node, place: tuple[Any, Sequence[int], int], terms: Terms, where: int | None) -> int:
-        operand, strides, offset = place
+    def _load(self, node: Node, location: tuple[Any, Sequence[int], int], terms: Terms, where: int | None) -> int:
+        operand, strides, offset = location
         term = shifted(weighted(terms, strides), offset)
 
         def make() -> int:
@@ -215,25 +215,25 @@ def row_major(shape: Sequence[int]) -> list[int]:
 
 
 def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Launch:
-    """Order and merge the loop axes of a draft, and place every instruction in the nest."""
+    """Order and merge the loop axes of a draft, and find the level of every instruction."""
     reduced = set(draft._reduced)
-    kept = [axis for axis in axes if axis not in reduced]
+    parallel = [axis for axis in axes if axis not in reduced]
     lane = axes[-1] if axes else None
     if lane in reduced and _writes_along(draft, reduced):
-        lane = kept[-1] if kept else None
-    mode = "none" if lane is None else ("reduced" if lane in reduced else "kept")
-    rows = [axis for axis in kept if axis != lane]
+        lane = parallel[-1] if parallel else None
+    mode = "none" if lane is None else ("reduced" if lane in reduced else "parallel")
+    rows = [axis for axis in parallel if axis != lane]
     sweeps = [axis for axis in axes if axis in reduced and axis != lane]
     nest = _Nest(draft, extents)
-    rows = nest.merge_rows(rows, lane if mode == "kept" else None)
-    nest.place(rows, sweeps, lane, mode)
+    rows = nest.merge_rows(rows, lane if mode == "parallel" else None)
+    nest.fill_in(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
     lane_extent = 1 if lane is None else nest.extents[lane]
     return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:
-    """Whether a store has computed places: then lanes may collide along the axes that the places depend on."""
+    """Whether a store has computed indices: then lanes may collide along the axes that the indices depend on."""
     return any(
         instruction.operation == "store" and term is not None and term.computed
         for instruction, term in zip(draft.instructions, draft.terms, strict=True)
@@ -274,7 +274,7 @@ class _Nest:
         # A value that depends on one axis only would be computed for both.
         return all((outer in depends) == (inner in depends) for depends in self._draft.depends)
 
-    def place(self, rows: list[int], sweeps: list[int], lane: int | None, mode: str) -> None:
+    def fill_in(self, rows: list[int], sweeps: list[int], lane: int | None, mode: str) -> None:
         """Fill in accesses and levels of all instructions."""
         order = {axis: position + 1 for position, axis in enumerate(sweeps)}
         for position, instruction in enumerate(self._draft.instructions):

@@ -9,12 +9,12 @@ from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.runtime.memory import size_class
 
-Step = tuple[set[Node], set[Node], Launch | None, Schedule | None]
+Accesses = tuple[set[Node], set[Node], Launch | None, Schedule | None]
 """What a step reads and writes, and how, if it is a kernel."""
 
 
 def donations(
-    steps: Sequence[Step], inputs: Mapping[Node, int], shown: set[int], buffers: Mapping[Node, int]
+    steps: Sequence[Accesses], inputs: Mapping[Node, int], shown: set[int], buffers: Mapping[Node, int]
 ) -> list[tuple[int, int]]:
     """Pairs of an input and a new buffer of as many bytes.
 

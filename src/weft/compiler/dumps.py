@@ -39,8 +39,8 @@ def show(stage: str, text: str) -> None:
 
 def graph_text(entries: Sequence[Entry], outputs: Sequence[int]) -> str:
     """A program, one line per entry: equal operations are there once."""
-    lines = [f"{len(entries)} entries, results {' '.join([f'%{place}' for place in outputs])}"]
-    for place, (primitive, *rest) in enumerate(entries):
+    lines = [f"{len(entries)} entries, results {' '.join([f'%{position}' for position in outputs])}"]
+    for position, (primitive, *rest) in enumerate(entries):
         if primitive is None:
             number, shape, dtype, strides = rest
             line = f"input {number} strides {strides} : {describe(shape, dtype)}"
@@ -52,5 +52,5 @@ def graph_text(entries: Sequence[Entry], outputs: Sequence[int]) -> str:
             named = [f"{name}={value}" for name, value in zip(primitive.parameters, params, strict=True)]
             words = [primitive.name, *[f"%{source}" for source in sources], *named]
             line = f"{' '.join(words)} : {describe(shape, dtype)}"
-        lines.append(f"  %{place} = {line}")
+        lines.append(f"  %{position} = {line}")
     return "\n".join(lines)

@@ -1,10 +1,10 @@
 """Which operations share a kernel.
 
-Nodes are visited from the outputs backwards, so that when a node is placed all its uses are known: as part of a
-cluster, at an index of that cluster's loops, or as a whole array in memory. A node joins its consumer if that is the
+Nodes are visited from the outputs backwards, so that when it is the turn of a node all its uses are known: as part of a
+group, at an index of that group's loops, or as a whole array in memory. A node joins its consumer if that is the
 only one (at one index); a node with several consumers is stored once, by the consumer that can do so without a
-cycle, or by a cluster of its own. Reductions join the elementwise operations behind them, and the rows these are
-spread over again: softmax is one cluster.
+cycle, or by a group of its own. Reductions join the elementwise operations behind them, and the rows these are
+spread over again: softmax is one group.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
+from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import own_axes, whole_axes
 from weft.compiler.target import FusionLimits
-from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit, Use
 from weft.graph.node import Node, Shape
 from weft.primitives.index import ZERO, Term, Terms
 from weft.runtime.memory import contiguous_strides
 
 
 class Fusion:
-    """Places every node of a graph in a unit. ``units`` are in the order in which they can run."""
+    """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run."""
 
     def __init__(
         self, order: Sequence[Node], outputs: Iterable[Node], inputs: dict[Node, Shape], limits: FusionLimits
@@ -34,90 +34,90 @@ class Fusion:
         self.copies: dict[Any, Node] = {}
         self._layouts: dict[Node, Layout | None] = {}
         self.uses: dict[Node, list[Use]] = {}
-        self.stored: dict[Node, list[Unit]] = {}
-        self._units: list[Unit] = []
+        self.stored: dict[Node, list[Group]] = {}
+        self._groups: list[Group] = []
         self._results: dict[Node, dict[int, Node]] = {}
         self._wanted = set(outputs)
         for node in reversed(order):
-            self._place(node)
-        self.units = _sorted(self._units)
+            self._assign(node)
+        self.groups = _sorted(self._groups)
 
-    def _place(self, node: Node) -> None:
+    def _assign(self, node: Node) -> None:
         uses = self.uses.pop(node, [])
         if node in self.inputs or not (uses or node in self._wanted):
             return
         in_memory = node in self._wanted or any(terms is None for _, terms in uses)
         if node.primitive.is_view:
-            self._place_view(node, uses, in_memory)
+            self._assign_view(node, uses, in_memory)
         elif node.primitive.is_result:
-            self._place_result(node, uses)
+            self._assign_result(node, uses)
         elif node.primitive.routine is not None:
-            self._place_call(node, uses)
+            self._assign_routine(node, uses)
         elif isinstance(node.primitive, p.Update):
-            self._place_update(node, uses)
+            self._assign_update(node, uses)
         elif isinstance(node.primitive, p.Reduction):
-            self._place_reduction(node, uses, in_memory)
+            self._assign_reduction(node, uses, in_memory)
         elif p.is_constant(node):
             if in_memory:
-                self._store_in_new_cluster(node, uses)
+                self._store_in_new_group(node, uses)
         else:
-            self._place_fusable(node, uses, in_memory)
+            self._assign_fusable(node, uses, in_memory)
 
-    def _new_cluster(self, shape: Shape, serial: int) -> tuple[Cluster, Terms]:
+    def _new_fused_group(self, shape: Shape, serial: int) -> tuple[FusedGroup, Terms]:
         terms, axes = own_axes(shape)
         extents = {term.axes[0][0]: extent for term, extent in zip(terms, shape, strict=True) if term.axes}
-        cluster = Cluster(len(self._units), serial, axes=list(axes), extents=extents)
-        self._units.append(cluster)
-        return cluster, terms
+        group = FusedGroup(len(self._groups), serial, axes=list(axes), extents=extents)
+        self._groups.append(group)
+        return group, terms
 
-    def _use(self, node: Node, unit: Unit, terms: Terms | None) -> None:
+    def _use(self, node: Node, user: Group, terms: Terms | None) -> None:
         if node not in self.inputs:
-            self.uses.setdefault(node, []).append((unit, terms))
+            self.uses.setdefault(node, []).append((user, terms))
 
-    def _link(self, earlier: Unit, uses: Iterable[Use]) -> None:
-        """Note that ``earlier`` runs before the units of ``uses``."""
+    def _link(self, earlier: Group, uses: Iterable[Use]) -> None:
+        """Note that ``earlier`` runs before the groups of ``uses``."""
         gained = 0
-        for unit, _ in uses:
-            if unit is not earlier and earlier not in unit.needs:
-                unit.needs.add(earlier)
-                gained |= unit.after | (1 << unit.number)
+        for user, _ in uses:
+            if user is not earlier and earlier not in user.needs:
+                user.needs.add(earlier)
+                gained |= user.after | (1 << user.number)
         gained &= ~earlier.after
         if not gained:
             return
         earlier.after |= gained
         bit = 1 << earlier.number
         if earlier.needs:
-            for unit in self._units:
-                if unit.after & bit:
-                    unit.after |= gained
+            for group in self._groups:
+                if group.after & bit:
+                    group.after |= gained
 
-    def _can_join(self, cluster: Unit, uses: Iterable[Use]) -> bool:
-        """Whether ``cluster`` may store what ``uses`` need: it must not itself need any of them."""
+    def _can_join(self, group: Group, uses: Iterable[Use]) -> bool:
+        """Whether ``group`` may store what ``uses`` need: it must not itself need any of them."""
         bit = 0
-        for unit, _ in uses:
-            if unit is not cluster:
-                bit |= unit.after & (1 << cluster.number)
+        for user, _ in uses:
+            if user is not group:
+                bit |= user.after & (1 << group.number)
         return not bit
 
-    def _place_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+    def _assign_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         opaque = _behind(node) is None
         if (in_memory and self.layout(node) is None) or (opaque and not self._is_viewable(node)):
             source = node.inputs[0]
             self.copies[node] = copy = copy_of(source)
             self._layouts.pop(node, None)
-            self._store_in_new_cluster(copy, [(unit, None) for unit, _ in uses])
+            self._store_in_new_group(copy, [(user, None) for user, _ in uses])
         elif in_memory and self._computes_nothing(node):
-            self._store_in_new_cluster(node, uses)
+            self._store_in_new_group(node, uses)
             return
         source = self.copies.get(node, node.inputs[0])
         if node in self._wanted:
             self._wanted.add(source)
-        for unit, terms in uses:
+        for user, terms in uses:
             step = None if terms is None or opaque else node.primitive.behind(node, terms)
             if step is not None and node not in self.copies:
-                self._use(step[0], unit, step[1])
+                self._use(step[0], user, step[1])
             elif source is not self.copies.get(node):
-                self._use(source, unit, None)
+                self._use(source, user, None)
 
     def _is_viewable(self, node: Node) -> bool:
         """Whether strides over something in memory can show a view."""
@@ -147,163 +147,163 @@ class Fusion:
     def _has_memory(self, node: Node) -> bool:
         return node in self.stored or node in self.inputs or not p.is_view(node)
 
-    def _store_in_new_cluster(self, node: Node, uses: list[Use]) -> Cluster:
-        cluster, terms = self._new_cluster(node.shape, node.serial)
-        self._store(node, cluster, terms, uses)
-        self._expand(node, cluster, terms)
-        return cluster
+    def _store_in_new_group(self, node: Node, uses: list[Use]) -> FusedGroup:
+        group, terms = self._new_fused_group(node.shape, node.serial)
+        self._store(node, group, terms, uses)
+        self._expand(node, group, terms)
+        return group
 
-    def _store(self, node: Node, cluster: Cluster, terms: Terms, uses: Iterable[Use]) -> None:
-        cluster.roots.append(Root(node, terms, node))
-        cluster.serial = max(cluster.serial, node.serial)
-        self.stored[node] = [cluster]
-        self._link(cluster, uses)
+    def _store(self, node: Node, group: FusedGroup, terms: Terms, uses: Iterable[Use]) -> None:
+        group.roots.append(Root(node, terms, node))
+        group.serial = max(group.serial, node.serial)
+        self.stored[node] = [group]
+        self._link(group, uses)
 
-    def _expand(self, node: Node, cluster: Cluster, terms: Terms) -> None:
-        """Make the inputs of a node that is computed in ``cluster`` used there."""
-        cluster.members += 1
+    def _expand(self, node: Node, group: FusedGroup, terms: Terms) -> None:
+        """Make the inputs of a node that is computed in ``group`` used there."""
+        group.members += 1
         primitive = node.primitive
         if isinstance(primitive, p.Elementwise):
             for source in node.inputs:
-                self._use(source, cluster, terms if source.shape else ())
+                self._use(source, group, terms if source.shape else ())
         elif isinstance(primitive, p.Indexed):
             recorder = _Recorder(node)
             primitive.element(recorder, terms, node)
             for position, at in recorder.reads:
                 computed = any(term.computed for term in at)
-                self._use(node.inputs[position], cluster, None if computed else at)
+                self._use(node.inputs[position], group, None if computed else at)
         else:
             step = primitive.behind(node, terms)
             if step is not None:
-                self._use(step[0], cluster, step[1])
+                self._use(step[0], group, step[1])
 
-    def _place_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        places = set(uses)
-        if not in_memory and len(places) == 1:
-            unit, terms = uses[0]
-            if isinstance(unit, Cluster) and terms is not None and self._may_inline(node, unit, terms):
-                self._expand(node, unit, terms)
+    def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+        distinct = set(uses)
+        if not in_memory and len(distinct) == 1:
+            user, terms = uses[0]
+            if isinstance(user, FusedGroup) and terms is not None and self._may_inline(node, user, terms):
+                self._expand(node, user, terms)
                 return
         if node.primitive.is_counted and not in_memory:
             return
-        if not in_memory and self._repeat(node, places):
+        if not in_memory and self._repeat(node, distinct):
             return
-        for unit, terms in dict.fromkeys(uses):
-            if terms is not None and isinstance(unit, Cluster) and self._may_store(node, unit, terms, uses):
-                self._store(node, unit, terms, uses)
-                self._expand(node, unit, terms)
+        for user, terms in dict.fromkeys(uses):
+            if terms is not None and isinstance(user, FusedGroup) and self._may_store(node, user, terms, uses):
+                self._store(node, user, terms, uses)
+                self._expand(node, user, terms)
                 return
-        self._store_in_new_cluster(node, uses)
+        self._store_in_new_group(node, uses)
 
-    def _repeat(self, node: Node, places: Iterable[Use]) -> bool:
+    def _repeat(self, node: Node, uses: Iterable[Use]) -> bool:
         """Compute a node in each of its users, if it is cheap and made of much less than it is: storing the result of
         broadcasting would take longer."""
         if _operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
             return False
-        uses = [(unit, terms) for unit, terms in places if isinstance(unit, Cluster) and terms is not None]
-        if any(unit.members >= self.limits.members for unit, _ in uses):
+        fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
+        if any(user.members >= self.limits.members for user, _ in fused):
             return False
-        for unit, terms in uses:
-            self._expand(node, unit, terms)
+        for user, terms in fused:
+            self._expand(node, user, terms)
         return True
 
-    def _may_inline(self, node: Node, cluster: Cluster, terms: Terms) -> bool:
-        """Whether computing ``node`` inside ``cluster`` repeats no work that matters."""
-        if cluster.members >= self.limits.members:
+    def _may_inline(self, node: Node, group: FusedGroup, terms: Terms) -> bool:
+        """Whether computing ``node`` inside ``group`` repeats no work that matters."""
+        if group.members >= self.limits.members:
             return False
-        if node.primitive.is_counted or not cluster.axes:
+        if node.primitive.is_counted or not group.axes:
             return True
         used = {axis for term in terms for axis, _ in term.axes}
-        lane = cluster.axes[-1]
+        lane = group.axes[-1]
         if lane not in used:
             return True
-        missing = [axis for axis in cluster.axes if axis not in used and cluster.extents[axis] != 1]
+        missing = [axis for axis in group.axes if axis not in used and group.extents[axis] != 1]
         return not missing or (isinstance(node.primitive, p.Elementwise) and node.primitive.cheap)
 
-    def _may_store(self, node: Node, cluster: Cluster, terms: Terms, uses: list[Use]) -> bool:
-        if cluster.members >= self.limits.members or cluster.scattering:
+    def _may_store(self, node: Node, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
+        if group.members >= self.limits.members or group.scattering:
             return False
-        if any(unit is cluster and other != terms for unit, other in uses):
+        if any(user is group and other != terms for user, other in uses):
             return False
-        axes = whole_axes(terms, node.shape, cluster.extents)
-        if axes is None or axes not in (tuple(cluster.axes), cluster.kept):
+        axes = whole_axes(terms, node.shape, group.extents)
+        if axes is None or axes not in (tuple(group.axes), group.parallel):
             return False
-        return self._can_join(cluster, uses)
+        return self._can_join(group, uses)
 
-    def _place_reduction(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        for unit, terms in dict.fromkeys(uses):
-            if terms is None or not isinstance(unit, Cluster) or not self._may_reduce(node, unit, terms, uses):
+    def _assign_reduction(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+        for user, terms in dict.fromkeys(uses):
+            if terms is None or not isinstance(user, FusedGroup) or not self._may_reduce(node, user, terms, uses):
                 continue
-            self._join_reduction(node, unit, terms)
+            self._join_reduction(node, user, terms)
             if in_memory or len(set(uses)) > 1:
-                self._store(node, unit, terms, uses)
+                self._store(node, user, terms, uses)
             else:
-                unit.serial = max(unit.serial, node.serial)
+                user.serial = max(user.serial, node.serial)
             return
-        self._reduce_in_new_cluster(node, uses)
+        self._reduce_in_new_group(node, uses)
 
-    def _reduce_in_new_cluster(self, node: Node, uses: list[Use]) -> None:
+    def _reduce_in_new_group(self, node: Node, uses: list[Use]) -> None:
         source, axes = node.inputs[0], node.params[0]
-        cluster, terms = self._new_cluster(source.shape, node.serial)
-        cluster.reduced = tuple([terms[axis].axes[0][0] for axis in axes if terms[axis].axes])
-        cluster.members += 1
-        self._store(node, cluster, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
-        self._use(source, cluster, terms)
+        group, terms = self._new_fused_group(source.shape, node.serial)
+        group.reduced = tuple([terms[axis].axes[0][0] for axis in axes if terms[axis].axes])
+        group.members += 1
+        self._store(node, group, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
+        self._use(source, group, terms)
 
-    def _may_reduce(self, node: Node, cluster: Cluster, terms: Terms, uses: list[Use]) -> bool:
-        """Whether a reduction can be computed in the rows of a cluster that uses its result."""
-        if cluster.members >= self.limits.members or cluster.scattering:
+    def _may_reduce(self, node: Node, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
+        """Whether a reduction can be computed in the rows of a group that uses its result."""
+        if group.members >= self.limits.members or group.scattering:
             return False
-        if any(unit is cluster and other != terms for unit, other in uses) or not self._can_join(cluster, uses):
+        if any(user is group and other != terms for user, other in uses) or not self._can_join(group, uses):
             return False
-        kept = whole_axes(terms, node.shape, cluster.extents)
-        return kept is not None and self._reduced_axes(node, cluster, kept) is not None
+        parallel = whole_axes(terms, node.shape, group.extents)
+        return parallel is not None and self._reduced_axes(node, group, parallel) is not None
 
-    def _reduced_axes(self, node: Node, cluster: Cluster, kept: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The loop axes that the reduction would fold: those of the cluster, or () if fresh ones have to be made."""
+    def _reduced_axes(self, node: Node, group: FusedGroup, parallel: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The loop axes that the reduction would fold: those of the group, or () if fresh ones have to be made."""
         source, folded = node.inputs[0].shape, node.params[0]
         extents = [(axis in folded, extent) for axis, extent in enumerate(source) if extent != 1]
-        if kept == tuple(cluster.axes) and not cluster.reduced:
+        if parallel == tuple(group.axes) and not group.reduced:
             return ()
-        if len(extents) != len(cluster.axes):
+        if len(extents) != len(group.axes):
             return None
-        for (is_folded, extent), axis in zip(extents, cluster.axes, strict=True):
-            if cluster.extents[axis] != extent or is_folded == (axis in kept):
+        for (is_folded, extent), axis in zip(extents, group.axes, strict=True):
+            if group.extents[axis] != extent or is_folded == (axis in parallel):
                 return None
-        reduced = tuple([axis for axis in cluster.axes if axis not in kept])
-        if cluster.reduced:
-            return reduced if reduced == cluster.reduced else None
-        return reduced if self._rows_pay(cluster, kept) else None
+        reduced = tuple([axis for axis in group.axes if axis not in parallel])
+        if group.reduced:
+            return reduced if reduced == group.reduced else None
+        return reduced if self._rows_pay(group, parallel) else None
 
-    def _rows_pay(self, cluster: Cluster, kept: tuple[int, ...]) -> bool:
+    def _rows_pay(self, group: FusedGroup, parallel: tuple[int, ...]) -> bool:
         """Whether walking row by row leaves enough to do in parallel."""
         rows, size = 1, 1
-        for axis in cluster.axes:
-            size *= cluster.extents[axis]
-            rows *= cluster.extents[axis] if axis in kept else 1
+        for axis in group.axes:
+            size *= group.extents[axis]
+            rows *= group.extents[axis] if axis in parallel else 1
         return rows >= self.limits.group_rows or size <= self.limits.group_size
 
-    def _join_reduction(self, node: Node, cluster: Cluster, terms: Terms) -> None:
+    def _join_reduction(self, node: Node, group: FusedGroup, terms: Terms) -> None:
         source, folded = node.inputs[0].shape, node.params[0]
-        kept = whole_axes(terms, node.shape, cluster.extents)
-        assert kept is not None
-        reduced = self._reduced_axes(node, cluster, kept)
+        parallel = whole_axes(terms, node.shape, group.extents)
+        assert parallel is not None
+        reduced = self._reduced_axes(node, group, parallel)
         assert reduced is not None
         if reduced == ():
-            inner, axes = self._insert_axes(cluster, source, folded, kept)
-            cluster.axes, cluster.reduced = axes, tuple([axis for axis in axes if axis not in kept])
+            inner, axes = self._insert_axes(group, source, folded, parallel)
+            group.axes, group.reduced = axes, tuple([axis for axis in axes if axis not in parallel])
         else:
-            cluster.reduced = reduced
-            following = iter(cluster.axes)
+            group.reduced = reduced
+            following = iter(group.axes)
             inner = [ZERO if extent == 1 else Term(0, ((next(following), 1),)) for extent in source]
-        cluster.members += 1
-        self._use(node.inputs[0], cluster, tuple(inner))
+        group.members += 1
+        self._use(node.inputs[0], group, tuple(inner))
 
     def _insert_axes(
-        self, cluster: Cluster, source: Shape, folded: Sequence[int], kept: Sequence[int]
+        self, group: FusedGroup, source: Shape, folded: Sequence[int], parallel: Sequence[int]
     ) -> tuple[list[Term], list[int]]:
-        """The cluster's axes with fresh ones for the folded axes of ``source`` among them."""
-        existing = iter(kept)
+        """The group's axes with fresh ones for the folded axes of ``source`` among them."""
+        existing = iter(parallel)
         inner: list[Term] = []
         axes: list[int] = []
         for axis, extent in enumerate(source):
@@ -312,14 +312,14 @@ class Fusion:
                 continue
             if axis in folded:
                 _, (loop,) = own_axes((extent,))
-                cluster.extents[loop] = extent
+                group.extents[loop] = extent
             else:
                 loop = next(existing)
             axes.append(loop)
             inner.append(Term(0, ((loop, 1),)))
         return inner, axes
 
-    def _place_result(self, node: Node, uses: list[Use]) -> None:
+    def _assign_result(self, node: Node, uses: list[Use]) -> None:
         """One of several results is stored by what computes all of them."""
         whole = node.inputs[0]
         self._results.setdefault(whole, {})[node.params[0]] = node
@@ -334,50 +334,50 @@ class Fusion:
         asked = self._results[node]
         return [asked.get(position) or p.result_of(node, position) for position in range(p.result_count(node))]
 
-    def _place_call(self, node: Node, uses: list[Use]) -> None:
+    def _assign_routine(self, node: Node, uses: list[Use]) -> None:
         results = self._results_of(node)
-        unit = CallUnit(len(self._units), node.serial, node=node, results=results)
-        self._units.append(unit)
-        self.stored.update((result, [unit]) for result in results)
-        self._link(unit, uses)
+        group = RoutineGroup(len(self._groups), node.serial, node=node, results=results)
+        self._groups.append(group)
+        self.stored.update((result, [group]) for result in results)
+        self._link(group, uses)
         accepts = node.primitive.routine.accepts
         for position, source in enumerate(node.inputs):
             layout = self.layout(source)
             if layout is not None and accepts(node, position, layout.strides) and not self._computes_nothing(source):
-                self._use(source, unit, None)
+                self._use(source, group, None)
             else:
                 copy = copy_of(source)
-                self.copies[unit, position] = copy
-                self._store_in_new_cluster(copy, [(unit, None)])
+                self.copies[group, position] = copy
+                self._store_in_new_group(copy, [(group, None)])
 
-    def operand(self, unit: CallUnit, position: int) -> Node:
+    def operand(self, group: RoutineGroup, position: int) -> Node:
         """What a routine reads: its input, or a contiguous copy of it."""
-        return self.copies.get((unit, position), unit.node.inputs[position])
+        return self.copies.get((group, position), group.node.inputs[position])
 
-    def _place_update(self, node: Node, uses: list[Use]) -> None:
-        """One cluster per input writes its part of the result."""
-        writers: list[Cluster] = []
+    def _assign_update(self, node: Node, uses: list[Use]) -> None:
+        """One group per input writes its part of the result."""
+        writers: list[FusedGroup] = []
         for part in node.primitive.parts(node):
             source = node.inputs[part.position]
-            cluster, terms = self._new_cluster(source.shape, node.serial)
-            cluster.roots.append(Root(source, terms, node, part))
+            group, terms = self._new_fused_group(source.shape, node.serial)
+            group.roots.append(Root(source, terms, node, part))
             if isinstance(part, p.ScatterPart):
-                self._scatter(cluster, node, part, terms)
-            self._link(cluster, uses)
-            writers.append(cluster)
-            self._use(source, cluster, terms)
+                self._scatter(group, node, part, terms)
+            self._link(group, uses)
+            writers.append(group)
+            self._use(source, group, terms)
         if not node.primitive.disjoint:
             for earlier, later in pairwise(writers):
                 self._link(earlier, [(later, None)])
         self.stored[node] = list(writers)
 
-    def _scatter(self, cluster: Cluster, node: Node, part: p.ScatterPart, terms: Terms) -> None:
+    def _scatter(self, group: FusedGroup, node: Node, part: p.ScatterPart, terms: Terms) -> None:
         indices = [node.inputs[position] for position in part.indices]
         at = terms[: indices[0].ndim]
-        cluster.reduced = tuple([term.axes[0][0] for term in at if term.axes])
-        cluster.scattering = True
+        group.reduced = tuple([term.axes[0][0] for term in at if term.axes])
+        group.scattering = True
         for index in indices:
-            self._use(index, cluster, at)
+            self._use(index, group, at)
 
 
 class _Recorder:
@@ -459,23 +459,23 @@ def copy_of(node: Node) -> Node:
     return copy
 
 
-def _sorted(units: list[Unit]) -> list[Unit]:
+def _sorted(groups: list[Group]) -> list[Group]:
     """Units in an order in which each comes after what it needs, close to the order of the user's program."""
-    waiting = {unit: len(unit.needs) for unit in units}
-    users: dict[Unit, list[Unit]] = {}
-    for unit in units:
-        for needed in unit.needs:
-            users.setdefault(needed, []).append(unit)
-    ready = [(unit.serial, unit.number, unit) for unit in units if not unit.needs]
+    waiting = {group: len(group.needs) for group in groups}
+    users: dict[Group, list[Group]] = {}
+    for group in groups:
+        for needed in group.needs:
+            users.setdefault(needed, []).append(group)
+    ready = [(group.serial, group.number, group) for group in groups if not group.needs]
     heapify(ready)
-    order: list[Unit] = []
+    order: list[Group] = []
     while ready:
-        _, _, unit = heappop(ready)
-        order.append(unit)
-        for user in users.get(unit, ()):
+        _, _, group = heappop(ready)
+        order.append(group)
+        for user in users.get(group, ()):
             waiting[user] -= 1
             if not waiting[user]:
                 heappush(ready, (user.serial, user.number, user))
-    if len(order) != len(units):
-        raise AssertionError("the units of a plan need each other in a circle")
+    if len(order) != len(groups):
+        raise AssertionError("the groups of a plan need each other in a circle")
     return order

@@ -85,7 +85,7 @@ class Instruction:
 
     @property
     def sources(self) -> list[int]:
-        """All values that it needs: inputs, condition, computed places."""
+        """All values that it needs: inputs, condition, computed indices."""
         values = list(self.inputs)
         if self.where is not None:
             values.append(self.where)
@@ -117,7 +117,7 @@ class Instruction:
 class Kernel:
     """The structure: ``rows`` and ``sweeps`` count loop axes; ``lane`` says where the vectorised axis is.
 
-    ``lane`` is "kept" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane).
+    ``lane`` is "parallel" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane).
     """
 
     rows: int
@@ -154,7 +154,7 @@ class Kernel:
 
 @dataclass(slots=True)
 class Launch:
-    """One use of a kernel: loop extents and, through the accesses of its instructions, places in memory."""
+    """One use of a kernel: loop extents and, through the accesses of its instructions, locations in memory."""
 
     kernel: Kernel
     row_extents: tuple[int, ...]
@@ -210,7 +210,7 @@ def _instruction_keys(position: int, instruction: Instruction) -> list[Key]:
     keys.extend((position, "sweep", axis) for axis, stride in enumerate(access.sweeps) if stride)
     if access.lane_stride is LaneStride.ANY:
         keys.append((position, "lane"))
-    keys.extend((position, "computed", place) for place in range(len(access.computed)))
+    keys.extend((position, "computed", number) for number in range(len(access.computed)))
     return keys
 
 

@@ -11,16 +11,15 @@ import weft.primitives as p
 from weft.compiler import dumps
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of, row_major
-from weft.compiler.donation import Step as DonationStep
-from weft.compiler.donation import donations
+from weft.compiler.donation import Accesses, donations
 from weft.compiler.fusion import Fusion
+from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.plan_check import check_donations, check_memory
 from weft.compiler.program import Entry
 from weft.compiler.records import StepRecord, Written, call_record, kernel_record
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
-from weft.compiler.units import CallUnit, Cluster, Layout, Root, Unit
 from weft.graph.node import Node, Shape
 from weft.primitives import index_code
 from weft.primitives.index import Term, added, scaled, shifted, weighted
@@ -92,16 +91,16 @@ class Plan:
 
     def describe(self) -> Description:
         """What the steps are; found out by planning again, so that a plan carries nothing that running it needs not."""
-        computed: dict[Unit, dict[Node, None]] = {}
+        computed: dict[Group, dict[Node, None]] = {}
 
-        def watch(unit: Unit, node: Node) -> None:
-            computed.setdefault(unit, {})[node] = None
+        def watch(group: Group, node: Node) -> None:
+            computed.setdefault(group, {})[node] = None
 
         planner = _planner(self.entries, self.wanted, self.target, watch)
         steps = list(planner.steps(planner.slots()[0]))
         if [tuple(step.step) for step in steps] != self.steps.rows():
             raise AssertionError("planning the same program again gave another plan")
-        return planner.description([planner.record(step, computed.get(step.unit, {})) for step in steps])
+        return planner.description([planner.record(step, computed.get(step.group, {})) for step in steps])
 
 
 class Description(NamedTuple):
@@ -162,14 +161,14 @@ def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, e
 class _PlannedStep(NamedTuple):
     """A step, and what it was made of."""
 
-    unit: Unit
+    group: Group
     launch: Launch | None
     schedule: Schedule | None
     step: Step
     work: int
 
 
-Watch = Callable[[Unit, Node], None]
+Watch = Callable[[Group, Node], None]
 Slots = dict[object, tuple[int, int]]
 
 
@@ -180,7 +179,7 @@ def _planner(entries: Sequence[Entry], outputs: Sequence[int], target: Target, w
 
 
 class _Planner:
-    """Loop nests, memory and steps for what fusion made. ``watch`` is told which unit computes which nodes."""
+    """Loop nests, memory and steps for what fusion made. ``watch`` is told which group computes which nodes."""
 
     def __init__(
         self,
@@ -200,7 +199,7 @@ class _Planner:
         self.buffers: dict[Node, int] = {}
         self.outputs = [self._output(node) for node in wanted]
         self.layout = TableLayout(len(inputs), len(self.buffers))
-        self.drafts = [(unit, *self._scheduled(unit)) for unit in fusion.units]
+        self.drafts = [(group, *self._scheduled(group)) for group in fusion.groups]
 
     def _output(self, node: Node) -> Output:
         layout = self.fusion.layout(node)
@@ -212,9 +211,9 @@ class _Planner:
         number = self.buffers.setdefault(base, len(self.buffers))
         return Output(False, number, node.shape, layout.strides, layout.offset * node.dtype.size)
 
-    def _scheduled(self, unit: Unit) -> tuple[Launch | None, Schedule | None]:
-        """The loop nest of a cluster and how it is done; None for a call, or if there is nothing to do."""
-        launch = self._draft(unit) if isinstance(unit, Cluster) else None
+    def _scheduled(self, group: Group) -> tuple[Launch | None, Schedule | None]:
+        """The loop nest of a group and how it is done; None for a call, or if there is nothing to do."""
+        launch = self._draft(group) if isinstance(group, FusedGroup) else None
         if launch is None:
             return None, None
         schedule = self.target.schedule(launch)
@@ -223,9 +222,9 @@ class _Planner:
             schedule.check(launch)
         return launch, schedule
 
-    def _draft(self, cluster: Cluster) -> Launch | None:
-        """The loop nest of a cluster; None if there is nothing to do."""
-        if any(cluster.extents[axis] == 0 for axis in cluster.kept):
+    def _draft(self, group: FusedGroup) -> Launch | None:
+        """The loop nest of a group; None if there is nothing to do."""
+        if any(group.extents[axis] == 0 for axis in group.parallel):
             return None
 
         def in_memory(node: Node) -> tuple[Node, Shape, int] | None:
@@ -233,22 +232,22 @@ class _Planner:
             if layout is None:
                 return None
             stored = self.fusion.stored.get(layout.base, ())
-            if cluster in stored or not (stored or layout.base in self.inputs):
+            if group in stored or not (stored or layout.base in self.inputs):
                 return None
             return layout.base, layout.strides, layout.offset
 
         def watched(node: Node) -> tuple[Node, Shape, int] | None:
-            place = in_memory(node)
-            if place is None and self.watch is not None:
-                self.watch(cluster, node)
-            return place
+            location = in_memory(node)
+            if location is None and self.watch is not None:
+                self.watch(group, node)
+            return location
 
-        draft = Draft(in_memory if self.watch is None else watched, cluster.reduced)
-        for root in cluster.roots:
-            self._store(draft, cluster, root)
-        return launch_of(draft, cluster.axes, cluster.extents)
+        draft = Draft(in_memory if self.watch is None else watched, group.reduced)
+        for root in group.roots:
+            self._store(draft, group, root)
+        return launch_of(draft, group.axes, group.extents)
 
-    def _store(self, draft: Draft, cluster: Cluster, root: Root) -> None:
+    def _store(self, draft: Draft, group: FusedGroup, root: Root) -> None:
         strides = row_major(root.target.shape)
         combine, where = None, None
         if root.part is None:
@@ -263,7 +262,7 @@ class _Planner:
             combine = root.part.combine
         value = draft.value(root.node, root.terms)
         scattered = isinstance(root.part, p.ScatterPart)
-        axes = cluster.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
+        axes = group.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
         draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
 
     def _scatter_term(
@@ -279,31 +278,31 @@ class _Planner:
         valid: int | None = None
         for index, axis in zip(indices, part.axes, strict=True):
             extent = target.shape[axis]
-            place, inside = draft.place_from(index, at, extent - slices[axis] + 1, extent)
-            total = added(total, scaled(place, strides[axis]))
+            at_target, inside = draft.place_from(index, at, extent - slices[axis] + 1, extent)
+            total = added(total, scaled(at_target, strides[axis]))
             if inside is not None and part.outside == "nowhere":
                 valid = inside if valid is None else index_code.both(draft, valid, inside)
         return total, valid
 
     def steps(self, slots: Slots) -> Iterator[_PlannedStep]:
         """The steps in order; what has nothing to do has none."""
-        for unit, launch, schedule in self.drafts:
-            if isinstance(unit, CallUnit):
-                step = self._call(unit, slots)
+        for group, launch, schedule in self.drafts:
+            if isinstance(group, RoutineGroup):
+                step = self._call(group, slots)
             else:
-                step = None if launch is None or schedule is None else self._launch(unit, launch, schedule, slots)
+                step = None if launch is None or schedule is None else self._launch(group, launch, schedule, slots)
             if step is not None:
                 yield step
 
-    def accesses(self) -> list[DonationStep]:
+    def accesses(self) -> list[Accesses]:
         """What the steps read and write, in order."""
-        written: dict[Unit, set[Node]] = {unit: set() for unit, *_ in self.drafts}
+        written: dict[Group, set[Node]] = {group: set() for group, *_ in self.drafts}
         for node, writers in self.fusion.stored.items():
-            for unit in writers:
-                written[unit].add(node)
+            for group in writers:
+                written[group].add(node)
         return [
-            (set(self._read_by(unit, launch)), written[unit], launch, schedule)
-            for unit, launch, schedule in self.drafts
+            (set(self._read_by(group, launch)), written[group], launch, schedule)
+            for group, launch, schedule in self.drafts
         ]
 
     def donations(self) -> list[tuple[int, int]]:
@@ -329,29 +328,29 @@ class _Planner:
         slots.update((node, (layout.arena, offset)) for node, offset in zip(intervals, offsets, strict=True))
         return slots, size
 
-    def _lifetimes(self) -> dict[Node | CallUnit, Interval]:
-        """When each temporary is written first and read last, in steps; the scratch memory of a call, by its unit."""
-        position = {unit: number for number, unit in enumerate(self.fusion.units)}
+    def _lifetimes(self) -> dict[Node | RoutineGroup, Interval]:
+        """When each temporary is written first and read last, in steps; the scratch memory of a call, by its group."""
+        position = {group: number for number, group in enumerate(self.fusion.groups)}
         last: dict[Node, int] = {}
-        for number, (unit, launch, _) in enumerate(self.drafts):
-            for base in self._read_by(unit, launch):
+        for number, (group, launch, _) in enumerate(self.drafts):
+            for base in self._read_by(group, launch):
                 last[base] = number
-        intervals: dict[Node | CallUnit, Interval] = {}
+        intervals: dict[Node | RoutineGroup, Interval] = {}
         for node, writers in self.fusion.stored.items():
             if node not in self.buffers:
-                first = min(position[unit] for unit in writers)
-                final = max(last.get(node, 0), max(position[unit] for unit in writers))
+                first = min(position[group] for group in writers)
+                final = max(last.get(node, 0), max(position[group] for group in writers))
                 intervals[node] = Interval(node.size * node.dtype.size, first, final)
-        for unit, number in position.items():
-            if isinstance(unit, CallUnit):
-                scratch = unit.node.primitive.routine.scratch(unit.node)
+        for group, number in position.items():
+            if isinstance(group, RoutineGroup):
+                scratch = group.node.primitive.routine.scratch(group.node)
                 if scratch:
-                    intervals[unit] = Interval(scratch, number, number)
+                    intervals[group] = Interval(scratch, number, number)
         return intervals
 
-    def _read_by(self, unit: Unit, launch: Launch | None) -> list[Node]:
-        if isinstance(unit, CallUnit):
-            operands = [self.fusion.operand(unit, number) for number in range(len(unit.node.inputs))]
+    def _read_by(self, group: Group, launch: Launch | None) -> list[Node]:
+        if isinstance(group, RoutineGroup):
+            operands = [self.fusion.operand(group, number) for number in range(len(group.node.inputs))]
             return [layout.base for layout in map(self.fusion.layout, operands) if layout is not None]
         if launch is None:
             return []
@@ -361,34 +360,34 @@ class _Planner:
             if i.access is not None and i.access.operand is not None
         ]
 
-    def _call(self, unit: CallUnit, slots: Slots) -> _PlannedStep | None:
-        node = unit.node
-        if not any(result.size for result in unit.results):
+    def _call(self, group: RoutineGroup, slots: Slots) -> _PlannedStep | None:
+        node = group.node
+        if not any(result.size for result in group.results):
             return None
         operands = []
-        for source, layout in zip(node.inputs, self._operands(unit), strict=True):
+        for source, layout in zip(node.inputs, self._operands(group), strict=True):
             slot, offset = slots[layout.base]
             offset += layout.offset * source.dtype.size
             operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset))
-        results = [Operand(x.shape, x.dtype, tuple(row_major(x.shape)), *slots[x]) for x in unit.results]
+        results = [Operand(x.shape, x.dtype, tuple(row_major(x.shape)), *slots[x]) for x in group.results]
         routine: Routine = node.primitive.routine
         routine.require(node.primitive.name, node.inputs, self.target.kind)
-        scratch = slots.get(unit, (self.layout.arena, 0))
+        scratch = slots.get(group, (self.layout.arena, 0))
         made = routine.step(RoutineCall(node.keywords, tuple(operands), tuple(results), scratch), self.target.kind)
         step = Step(made.code, made.numbers, made.units, made.grain)
-        return _PlannedStep(unit, None, None, step, made.work)
+        return _PlannedStep(group, None, None, step, made.work)
 
-    def _operands(self, unit: CallUnit) -> list[Layout]:
+    def _operands(self, group: RoutineGroup) -> list[Layout]:
         """Where the inputs of a routine are."""
-        layouts = [self.fusion.layout(self.fusion.operand(unit, number)) for number in range(len(unit.node.inputs))]
+        layouts = [self.fusion.layout(self.fusion.operand(group, number)) for number in range(len(group.node.inputs))]
         return [layout for layout in layouts if layout is not None]
 
-    def _launch(self, unit: Unit, launch: Launch, schedule: Schedule, slots: Slots) -> _PlannedStep | None:
+    def _launch(self, group: Group, launch: Launch, schedule: Schedule, slots: Slots) -> _PlannedStep | None:
         if not schedule.units:
             return None
         numbers = numbers_of(launch, schedule.numbers.values(), slots, self.layout.constant)
         code = self.target.code(launch.kernel, schedule)
-        return _PlannedStep(unit, launch, schedule, Step(code, numbers, schedule.units, schedule.grain), launch.work)
+        return _PlannedStep(group, launch, schedule, Step(code, numbers, schedule.units, schedule.grain), launch.work)
 
     def description(self, records: list[StepRecord]) -> Description:
         """What there is to say besides the records of the steps."""
@@ -400,23 +399,23 @@ class _Planner:
         return Description(records, list(self.inputs), list(self.wanted), copies, temporaries)
 
     def record(self, planned: _PlannedStep, computed: Iterable[Node]) -> StepRecord:
-        """What a step is; ``computed`` are the nodes that its unit was seen to compute."""
-        unit, step = planned.unit, planned.step
-        if isinstance(unit, CallUnit):
-            node = unit.node
-            inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(unit)]
-            written = [self._written(result) for result in unit.results]
+        """What a step is; ``computed`` are the nodes that its group was seen to compute."""
+        group, step = planned.group, planned.step
+        if isinstance(group, RoutineGroup):
+            node = group.node
+            inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(group)]
+            written = [self._written(result) for result in group.results]
             return call_record(node, inputs, step.units, step.grain, planned.work, written)
-        assert isinstance(unit, Cluster)
+        assert isinstance(group, FusedGroup)
         assert planned.launch is not None
         assert planned.schedule is not None
-        written = [self._written(root.target) for root in unit.roots]
-        updated = [root.target for root in unit.roots if root.part is not None]
+        written = [self._written(root.target) for root in group.roots]
+        updated = [root.target for root in group.roots if root.part is not None]
         return kernel_record(planned.launch, planned.schedule, {*computed, *updated}, written)
 
     def _written(self, node: Node) -> Written:
         number = self.buffers.get(node)
-        shown = [
-            place for place, output in enumerate(self.outputs) if not output.from_input and output.number == number
-        ]
-        return Written(shown[0] if shown else None, node)
+        for position, output in enumerate(self.outputs):
+            if not output.from_input and output.number == number:
+                return Written(position, node)
+        return Written(None, node)

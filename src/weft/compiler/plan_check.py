@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft.compiler.donation import Step, may_share
+from weft.compiler.donation import Accesses, may_share
 from weft.graph.node import Node
 
 Slots = Mapping[object, tuple[int, int]]
@@ -29,7 +29,7 @@ class _Memory:
         return any(owner is node for _, _, owner in self.owners)
 
 
-def check_memory(steps: Sequence[Step], slots: Slots, arena: int, size: int, inputs: Mapping[Node, int]) -> None:
+def check_memory(steps: Sequence[Accesses], slots: Slots, arena: int, size: int, inputs: Mapping[Node, int]) -> None:
     """Raise unless everything is read after it was written and before its memory is written again.
 
     ``arena`` is the slot of the memory for temporaries, of ``size`` bytes.
@@ -70,7 +70,7 @@ def _bytes(node: Node) -> int:
 
 
 def check_donations(
-    steps: Sequence[Step],
+    steps: Sequence[Accesses],
     donations: Sequence[tuple[int, int]],
     inputs: Mapping[Node, int],
     shown: set[int],

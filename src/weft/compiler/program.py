@@ -1,7 +1,7 @@
 """A graph as a key: everything that a plan depends on, and nothing else.
 
-The key lists each step once (equal steps are one: common subexpressions), with positions in place of nodes, and with
-the places of constants in place of their values. Plans are made from keys alone, so a cached plan holds no array, and
+The key lists each step once (equal steps are one: common subexpressions), with positions instead of nodes, and with
+numbers of constants instead of their values. Plans are made from keys alone, so a cached plan holds no array, and
 the same code run again with other numbers finds it.
 """
 
@@ -27,10 +27,10 @@ class Program:
     """
 
     __slots__ = (
-        "_constant_places",
+        "_constant_positions",
         "_marks",
         "_nodes",
-        "_places",
+        "_positions",
         "constants",
         "entries",
         "inputs",
@@ -44,8 +44,8 @@ class Program:
         self.constants: list[int] = []
         self.references: dict[Node, int] = {}
         self.streams: set[Stream | None] = set()
-        self._places: dict[Entry, int] = {}
-        self._constant_places: dict[tuple[int, Any], int] = {}
+        self._positions: dict[Entry, int] = {}
+        self._constant_positions: dict[tuple[int, Any], int] = {}
         self._nodes: dict[Node, int] = {}
         self._marks: dict[tuple[Any, ...], int] = {}
 
@@ -72,25 +72,25 @@ class Program:
                 continue
             source = primitive.alias(node)
             if source is not None:
-                self._nodes[node] = self._place(source, strides_of)
+                self._nodes[node] = self._position_of(source, strides_of)
             else:
                 self._add_step(node, strides_of)
         for node in outputs:
-            self._place(node, strides_of)
+            self._position_of(node, strides_of)
             self.streams.add(node.stream)
 
-    def _place(self, node: Node, strides_of: Any) -> int:
+    def _position_of(self, node: Node, strides_of: Any) -> int:
         """The position of a node. Inputs and constants get theirs when they are used first: it does not depend on when
         they were made."""
-        place = self._nodes.get(node)
-        if place is None:
+        position = self._nodes.get(node)
+        if position is None:
             strides = strides_of(node)
             if strides is None:
                 return self._add_constant(node)
-            place = self._nodes[node] = len(self.entries)
+            position = self._nodes[node] = len(self.entries)
             self.entries.append((None, len(self.inputs), node.shape, node.dtype, strides))
             self.inputs.append(node)
-        return place
+        return position
 
     def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
         """Nodes without values in topological order; ``references`` counts how often each node is used inside."""
@@ -116,23 +116,23 @@ class Program:
         if type(bits) is SymbolicExtent:
             raise no_value(node, open_trace(bits), "evaluate")
         key = (bits, node.dtype)
-        place = self._constant_places.get(key)
-        if place is None:
-            place = self._constant_places[key] = len(self.entries)
+        position = self._constant_positions.get(key)
+        if position is None:
+            position = self._constant_positions[key] = len(self.entries)
             self.entries.append((node.primitive, len(self.constants), node.dtype))
             self.constants.append(bits)
-        self._nodes[node] = place
-        return place
+        self._nodes[node] = position
+        return position
 
     def _add_step(self, node: Node, strides_of: Any) -> None:
         nodes = self._nodes
-        positions = tuple([self._place(source, strides_of) for source in node.inputs])
+        positions = tuple([self._position_of(source, strides_of) for source in node.inputs])
         params = node.params
         if node.primitive.is_unique:
             params = (self._marks.setdefault(params, len(self._marks)),)
         entry = (node.primitive, params, node.shape, node.dtype, positions)
-        place = self._places.get(entry)
-        if place is None:
-            place = self._places[entry] = len(self.entries)
+        position = self._positions.get(entry)
+        if position is None:
+            position = self._positions[entry] = len(self.entries)
             self.entries.append(entry)
-        nodes[node] = place
+        nodes[node] = position

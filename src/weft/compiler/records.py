@@ -1,6 +1,6 @@
 """What the steps of a plan are, for whoever reads it: operations, loops, bytes, and what is written.
 
-Nothing here is needed to run a plan, so nothing is kept for it: `Plan.records` plans once more and describes that.
+Nothing here is needed to run a plan, so nothing is stored for it: `Plan.describe` plans once more and describes that.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class StepRecord(NamedTuple):
 
     ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
     is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
-    the planned graph that are computed here, ``kept`` and ``folded`` the extents of the loops.
+    the planned graph that are computed here, ``parallel`` and ``folded`` the extents of the loops.
     """
 
     launch: Launch | None
     schedule: Schedule | None
     names: tuple[str, str]
     operations: dict[str, int]
-    kept: tuple[int, ...]
+    parallel: tuple[int, ...]
     folded: tuple[int, ...]
     units: int
     grain: int
@@ -71,7 +71,7 @@ class StepRecord(NamedTuple):
     @property
     def loops(self) -> str:
         """The extents of the loops, folded ones in brackets: ``1000x[512]``."""
-        return "x".join([*map(str, self.kept), *[f"[{extent}]" for extent in self.folded]]) or "1"
+        return "x".join([*map(str, self.parallel), *[f"[{extent}]" for extent in self.folded]]) or "1"
 
     @property
     def text(self) -> str:
@@ -86,7 +86,7 @@ class StepRecord(NamedTuple):
 def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], targets: Sequence[Written]) -> StepRecord:
     """The record of a kernel that computes ``nodes``."""
     order = sorted(nodes, key=lambda node: node.serial)
-    kept, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
+    parallel, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
     mode = launch.kernel.lane
     computing = [node for node in order if not (p.is_view(node) or p.is_constant(node))]
     return StepRecord(
@@ -94,7 +94,7 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
         schedule=schedule,
         names=("kernel", "kernels"),
         operations=_counted([node.primitive.name for node in computing or [target.node for target in targets]]),
-        kept=kept + lane if mode == "kept" else kept,
+        parallel=parallel + lane if mode == "parallel" else parallel,
         folded=folded + lane if mode == "reduced" else folded,
         units=schedule.units,
         grain=schedule.grain,
@@ -109,16 +109,16 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
 
 def call_record(
     node: Node,
-    places: Sequence[tuple[Node, int, Shape]],
+    locations: Sequence[tuple[Node, int, Shape]],
     units: int,
     grain: int,
     work: int,
     targets: Sequence[Written],
 ) -> StepRecord:
-    """The record of a call of a routine; ``places`` are memory, offset and strides of its inputs."""
+    """The record of a call of a routine; ``locations`` are memory, offset and strides of its inputs."""
     reads = [
         strided_region(base, offset, source.shape, strides)
-        for source, (base, offset, strides) in zip(node.inputs, places, strict=True)
+        for source, (base, offset, strides) in zip(node.inputs, locations, strict=True)
     ]
     routine: Routine = node.primitive.routine
     parallel, reduced = routine.loops(node)
@@ -127,7 +127,7 @@ def call_record(
         schedule=None,
         names=routine.names,
         operations={node.primitive.name: 1},
-        kept=parallel,
+        parallel=parallel,
         folded=reduced,
         units=units,
         grain=grain,
@@ -174,7 +174,7 @@ def strided_region(operand: Node, start: int, extents: Sequence[int], strides: S
 
 
 def _regions(launch: Launch, operation: str) -> list[Region]:
-    """What the loads or the stores of a kernel touch. Where places are computed, one for each time that happens."""
+    """What the loads or the stores of a kernel touch. Where indices are computed, one for each time that happens."""
     regions = []
     for instruction in launch.kernel.instructions:
         access = instruction.access

@@ -1,4 +1,4 @@
-"""A graph over several streams is cut into parts that run on one stream each."""
+"""A graph over several streams is cut into segments that run on one stream each."""
 
 from __future__ import annotations
 
@@ -7,55 +7,58 @@ from collections.abc import Sequence
 from weft.graph.node import Node
 from weft.runtime.devices import Stream
 
-Level = tuple[int, Stream]
-Part = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
+Depth = tuple[int, Stream]
+"""How many changes of stream there are before a node, and its stream."""
+
+Segment = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
 
 
 def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -> list[tuple[Stream, list[Node]]]:
-    """Parts of a graph, in an order in which they can be submitted, as streams and nodes that get values there.
+    """The segments of a graph, in an order in which they can be submitted: streams, and nodes that get values there.
 
-    These are what is ``wanted``, and what other parts need. Nodes that name no stream are on that of the ``caller``.
+    The nodes are those that are ``wanted``, and those that other segments need. What names no stream is on that of the
+    ``caller``.
     """
-    part = _parts(order, caller)
+    segment = _assigned(order, caller)
     asked = set(wanted)
     for node in order:
         for source in _sources(node):
-            if source in part and part[source] != part[node] and source.inputs:
+            if source in segment and segment[source] != segment[node] and source.inputs:
                 asked.add(source)
-    members: dict[Part, list[Node]] = {}
+    members: dict[Segment, list[Node]] = {}
     for node in order:
         if node in asked:
-            members.setdefault(part[node], []).append(node)
-    return [(found[1], members[found]) for found in sorted(members, key=_turn)]
+            members.setdefault(segment[node], []).append(node)
+    return [(key[1], members[key]) for key in sorted(members, key=_turn)]
 
 
-def _parts(order: Sequence[Node], caller: Stream) -> dict[Node, Part]:
-    """The part of each node: nodes of one stream with equally many changes of stream before them, and between which
+def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, Segment]:
+    """The segment of each node: nodes of one stream with equally many changes of stream before them, and between which
     and other streams the same ones wait in each direction. So nothing waits for what it does not depend on because
     that happens to be on the same stream. All results of one node are where it is."""
-    level: dict[Node, Level] = {}
+    depths: dict[Node, Depth] = {}
     awaited: dict[Node, frozenset[Stream]] = {}
     for node in order:
         stream = node.stream or caller
-        known = [source for source in _sources(node) if source in level]
-        depth = max([level[source][0] + (level[source][1] != stream) for source in known], default=0)
-        level[node] = depth, stream
-        own = [awaited[source] for source in known if level[source] == level[node]]
-        awaited[node] = frozenset(level[source][1] for source in known if level[source][1] != stream).union(*own)
+        known = [source for source in _sources(node) if source in depths]
+        depth = max([depths[source][0] + (depths[source][1] != stream) for source in known], default=0)
+        depths[node] = depth, stream
+        own = [awaited[source] for source in known if depths[source] == depths[node]]
+        awaited[node] = frozenset(depths[source][1] for source in known if depths[source][1] != stream).union(*own)
     waiting: dict[Node, frozenset[Stream]] = dict.fromkeys(order, frozenset())
     for node in reversed(order):
         for source in _sources(node):
-            if source in level:
-                other = level[node][1]
-                if other != level[source][1]:
+            if source in depths:
+                other = depths[node][1]
+                if other != depths[source][1]:
                     waiting[source] |= {other}
-                elif level[source] == level[node]:
+                elif depths[source] == depths[node]:
                     waiting[source] |= waiting[node]
-    parts = {node: (*level[node], awaited[node], waiting[node]) for node in order}
+    found = {node: (*depths[node], awaited[node], waiting[node]) for node in order}
     for node in order:
-        if _is_computed_result(node) and node.inputs[0] in parts:
-            parts[node] = parts[node.inputs[0]]
-    return parts
+        if _is_computed_result(node) and node.inputs[0] in found:
+            found[node] = found[node.inputs[0]]
+    return found
 
 
 def _sources(node: Node) -> Sequence[Node]:
@@ -70,7 +73,7 @@ def _is_computed_result(node: Node) -> bool:
     return primitive is not None and primitive.is_result and primitive.alias(node) is None
 
 
-def _turn(part: Part) -> tuple[int, int, int]:
-    """Within a level, sources wait for no more streams than what is made of them, and as many wait for them."""
-    depth, _, awaited, waiting = part
+def _turn(segment: Segment) -> tuple[int, int, int]:
+    """At equal depth, sources wait for no more streams than what is made of them, and as many wait for them."""
+    depth, _, awaited, waiting = segment
     return depth, len(awaited), -len(waiting)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.compiler.evaluate import memory_of
 from weft.compiler.prepared import Prepared
-from weft.compiler.prepared_parts import Runnable
+from weft.compiler.prepared_segments import Runnable
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import is_tracing
 from weft.runtime.devices import current_stream

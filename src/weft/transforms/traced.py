@@ -8,7 +8,7 @@ from typing import Any
 from weft import tree
 from weft.compiler.evaluate import caller_stream, evaluate, start
 from weft.compiler.prepared import Prepared
-from weft.compiler.prepared_parts import PreparedParts, Runnable
+from weft.compiler.prepared_segments import PreparedSegments, Runnable
 from weft.graph.extents import values_of
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.shown import Extent, shown_extent
@@ -154,7 +154,7 @@ class Traced:
 
     def _prepare(self, inputs: Sequence[Node], engine: Engine) -> Runnable:
         placeholders, outputs = self._graph(inputs)
-        prepare = PreparedParts if self._own_streams else Prepared
+        prepare = PreparedSegments if self._own_streams else Prepared
         return prepare(placeholders, outputs, [node.value.strides for node in inputs], engine)  # type: ignore[union-attr]
 
     def _graph(self, inputs: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:

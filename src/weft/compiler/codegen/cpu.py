@@ -2,7 +2,7 @@
 
 The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``: `number_layout` says what the
 64-bit ``numbers`` are; ``table`` holds buffer addresses and scalars of the call; units ``begin`` to ``end`` are done,
-where a unit is a row (a block of rows of a tiled kernel) or, if the lane axis is kept, a block of lanes of one.
+where a unit is a row (a block of rows of a tiled kernel) or, if the lanes are parallel, a block of lanes of one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
-    Place,
+    Location,
     from_memory,
     load,
     load_tile_row,
@@ -93,9 +93,9 @@ class _Generator:
             self.ahead[position] = self.number(*below)
 
     def _unit(self, unit: str) -> None:
-        kept = self.kernel.lane == "kept"
+        parallel = self.kernel.lane == "parallel"
         row, block = unit, "0"
-        if kept:
+        if parallel:
             blocks = self.number("blocks")
             row = self.e.assign(f"udiv i64 {unit}, {blocks}")
             block = self.e.assign(f"urem i64 {unit}, {blocks}")
@@ -105,7 +105,7 @@ class _Generator:
                 return
             self._enter_rows(row, self.kernel.rows)
             self._emit_row_values()
-            if kept:
+            if parallel:
                 self._lane_block(block, self._body)
             else:
                 self._body()
@@ -351,10 +351,10 @@ class _Generator:
             return self._apply(instruction)
         if operation == "load":
             L = self.lanes_of(instruction)
-            place = self._place(position, instruction, L)
-            if position in self.ahead and not place.scattered:
-                self._prefetch(place, instruction.dtype, self.ahead[position])
-            return load(L, instruction.dtype, place, self._mask(instruction, L))
+            location = self._location(position, instruction, L)
+            if position in self.ahead and not location.scattered:
+                self._prefetch(location, instruction.dtype, self.ahead[position])
+            return load(L, instruction.dtype, location, self._mask(instruction, L))
         if operation == "store":
             return self._store(position, instruction)
         if operation == "scalar":
@@ -363,15 +363,15 @@ class _Generator:
             return self._index(position, instruction)
         raise AssertionError(f"{operation} has no code")
 
-    def _prefetch(self, place: Place, dtype: Dtype, stride: str) -> None:
+    def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
         """Ask for the same lanes of the next row.
 
         Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
         does, and asking would cost: then it is for what is near anyway.
         """
         in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
-        index = self.e.assign(f"add i64 {place.index}, {stride}")
-        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {place.base}, i64 {index}")
+        index = self.e.assign(f"add i64 {location.index}, {stride}")
+        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
         prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
 
     def _apply(self, instruction: Instruction) -> Any:
@@ -396,15 +396,15 @@ class _Generator:
         where = self.fitted(self.values[instruction.where], L)
         return str((where & tail).name if tail is not None else where.name)
 
-    def _place(self, position: int, instruction: Instruction, L: Lanes) -> Place:
+    def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
         access = instruction.access
         assert access is not None
         index = Value(self.scalar, self.offsets[position], dtypes.int64)
         spread: Value | None = None
-        for place, (value, _) in enumerate(access.computed):
+        for number, (value, _) in enumerate(access.computed):
             found = self.values[value]
             part = found * self.fitted(
-                Value(self.scalar, self.number(position, "computed", place), dtypes.int64), found.lanes
+                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
             )
             if found.lanes.width > 1:
                 spread = part if spread is None else spread + part
@@ -417,13 +417,13 @@ class _Generator:
                 indices = indices + spread
             if lane is not LaneStride.NONE:
                 indices = indices + self._lane_steps(position, lane)
-            return Place(self.bases[position], indices.name, True)
+            return Location(self.bases[position], indices.name, True)
         if lane is not LaneStride.NONE:
             step = Value(self.scalar, self.lane_index, dtypes.int64)
             if lane is LaneStride.ANY:
                 step = step * Value(self.scalar, self.number(position, "lane"), dtypes.int64)
             index = index + step
-        return Place(self.bases[position], index.name, False)
+        return Location(self.bases[position], index.name, False)
 
     def _lane_steps(self, position: int, lane: LaneStride) -> Value:
         indices = self._lane_indices()
@@ -436,14 +436,14 @@ class _Generator:
         assert access is not None
         varying = instruction.varying
         L = self.vector if varying else self.scalar
-        place, mask = self._place(position, instruction, L), self._mask(instruction, L)
+        location, mask = self._location(position, instruction, L), self._mask(instruction, L)
         value = self.fitted(self.values[instruction.inputs[0]], L)
         if instruction.combine is not None:
-            old = load(L, access.dtype, place, mask)
+            old = load(L, access.dtype, location, mask)
             value = instruction.combine.lanes(L, old, value)
             if access.dtype in HALVES:
                 value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, place, mask, position in self.schedule.streamed)
+        store(L, value, access.dtype, location, mask, position in self.schedule.streamed)
 
     def _scalar(self, position: int, instruction: Instruction) -> Any:
         pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")
@@ -454,10 +454,10 @@ class _Generator:
         access = instruction.access
         assert access is not None
         index = Value(self.scalar, self.offsets[position], dtypes.int64)
-        for place, (value, _) in enumerate(access.computed):
+        for number, (value, _) in enumerate(access.computed):
             found = self.values[value]
             index = self.fitted(index, found.lanes) + found * self.fitted(
-                Value(self.scalar, self.number(position, "computed", place), dtypes.int64), found.lanes
+                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
             )
         if access.lane_stride is LaneStride.NONE:
             return index

@@ -1,4 +1,4 @@
-"""Loads and stores of lanes: contiguous, strided or at computed places, possibly masked."""
+"""Loads and stores of lanes: contiguous, strided or at computed locations, possibly masked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM_ALIGNMENT = 64
 SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
 
 
-class Place:
+class Location:
     """Where an access goes: ``index`` counts elements from ``base``, as a register, or as a vector of them if
     ``scattered``."""
 
@@ -32,22 +32,22 @@ class Place:
         self.base, self.index, self.scattered = base, index, scattered
 
 
-def element_pointer(L: Lanes, place: Place, element: str) -> str:
-    index = f"<{L.width} x i64>" if place.scattered else "i64"
-    return L.emitter.assign(f"getelementptr {element}, ptr {place.base}, {index} {place.index}")
+def element_pointer(L: Lanes, location: Location, element: str) -> str:
+    index = f"<{L.width} x i64>" if location.scattered else "i64"
+    return L.emitter.assign(f"getelementptr {element}, ptr {location.base}, {index} {location.index}")
 
 
-def load(L: Lanes, dtype: Dtype, place: Place, mask: str | None) -> Any:
-    """The value of ``dtype`` at a place, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and
+def load(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> Any:
+    """The value of ``dtype`` at a location, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and
     are zero."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
-    pointer = element_pointer(L, place, element)
+    pointer = element_pointer(L, location, element)
     if L.width == 1:
         if mask is not None:
-            pointer = L.emitter.assign(f"select i1 {mask}, ptr {pointer}, ptr {place.base}")
+            pointer = L.emitter.assign(f"select i1 {mask}, ptr {pointer}, ptr {location.base}")
         raw = L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
-    elif place.scattered:
+    elif location.scattered:
         raw = _gather(L, dtype, type_, pointer, mask or all_lanes(L))
     elif mask is None:
         raw = L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
@@ -62,12 +62,12 @@ def prefetch(emitter: Emitter, pointer: str) -> None:
     emitter.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
-def store(L: Lanes, value: Any, dtype: Dtype, place: Place, mask: str | None, streamed: bool = False) -> None:
-    """Write ``value`` to a place, in the lanes of ``mask``; ``streamed``, past the caches."""
+def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | None, streamed: bool = False) -> None:
+    """Write ``value`` to a location, in the lanes of ``mask``; ``streamed``, past the caches."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     raw = to_memory(L, value, dtype)
-    pointer = element_pointer(L, place, element)
+    pointer = element_pointer(L, location, element)
     align = dtype_alignment(dtype)
     if L.width == 1:
         if mask is None:
@@ -78,7 +78,7 @@ def store(L: Lanes, value: Any, dtype: Dtype, place: Place, mask: str | None, st
         return
     masks = f"<{L.width} x i1>"
     suffix = f"v{L.width}{SUFFIXES[element]}"
-    if place.scattered:
+    if location.scattered:
         pointers = f"<{L.width} x ptr>"
         function = f"llvm.masked.scatter.{suffix}.v{L.width}p0"
         L.emitter.declarations[function] = f"declare void @{function}({type_}, {pointers}, i32, {masks})"
@@ -180,13 +180,13 @@ def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str]) -> list[str]:
 
 def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper: bool) -> str:
     """One step of a transposition: blocks of ``distance`` lanes are exchanged between two vectors."""
-    places = []
+    chosen_lanes = []
     for lane in range(L.width):
         if upper:
-            places.append(L.width + lane if lane & distance else lane + distance)
+            chosen_lanes.append(L.width + lane if lane & distance else lane + distance)
         else:
-            places.append(L.width + lane - distance if lane & distance else lane)
-    chosen = ", ".join(f"i32 {place}" for place in places)
+            chosen_lanes.append(L.width + lane - distance if lane & distance else lane)
+    chosen = ", ".join(f"i32 {lane}" for lane in chosen_lanes)
     return L.emitter.assign(f"shufflevector {type_} {pair[0]}, {type_} {pair[1]}, <{L.width} x i32> <{chosen}>")
 
 

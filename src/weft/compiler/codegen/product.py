@@ -19,7 +19,7 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Place, load, store, transposed
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store, transposed
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
 
@@ -100,8 +100,8 @@ def _pack_along(block: Block, width: int) -> Function:
         source = _moved(e, block, "%from", e.assign(f"mul i64 {term}, %stride"))
         target = _moved(e, block, "%to", e.assign(f"mul i64 {term}, {width}"))
         for start, mask in masks.items():
-            value = load(L, block.dtype, Place(source, str(start), False), mask)
-            store(L, value, block.dtype, Place(target, str(start), False), None)
+            value = load(L, block.dtype, Location(source, str(start), False), mask)
+            store(L, value, block.dtype, Location(target, str(start), False), None)
     return e, e.function(f"pack_along_{width}", _PACK_PARAMETERS, "internal ")
 
 
@@ -122,10 +122,12 @@ def _pack_across(block: Block, width: int) -> Function:
             sources.append(_moved(e, block, "%from", e.assign(f"mul i64 {nearest}, %stride")))
         with e.loop("0", "%inner", SQUARE) as term:
             mask = _below(L, term, "%inner")
-            vectors = [load(L, dtype, Place(source, term, False), mask).name for source in sources]
+            vectors = [load(L, dtype, Location(source, term, False), mask).name for source in sources]
             for step, vector in enumerate(transposed(L, dtype, vectors)):
                 row = e.assign(f"mul i64 {e.assign(f'add i64 {term}, {step}')}, {width}")
-                store(L, Value(L, vector, dtype), dtype, Place("%to", e.assign(f"add i64 {row}, {place}"), False), None)
+                store(
+                    L, Value(L, vector, dtype), dtype, Location("%to", e.assign(f"add i64 {row}, {place}"), False), None
+                )
     return e, e.function(f"pack_across_{width}", _PACK_PARAMETERS, "internal ")
 
 
@@ -154,8 +156,8 @@ def _kernel(block: Block, name: str, width: int) -> Function:
     with e.loop("0", "%inner") as term:
         a = _moved(e, block, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
         b = _moved(e, block, "%b", e.assign(f"mul i64 {term}, {width}"))
-        right = [load(L, dtype, Place(b, str(vector * block.lanes), False), None) for vector in range(block.vectors)]
-        left = [L.splat(load(scalar, dtype, Place(a, str(row), False), None)) for row in range(block.rows)]
+        right = [load(L, dtype, Location(b, str(vector * block.lanes), False), None) for vector in range(block.vectors)]
+        left = [L.splat(load(scalar, dtype, Location(a, str(row), False), None)) for row in range(block.rows)]
         for (row, vector), slot in sums.items():
             value = L.fma(left[row], right[vector], Value(L, e.load(type_, slot), dtype))
             e.store(type_, value.name, slot)
@@ -174,7 +176,7 @@ def _store_whole(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> No
     e, dtype = L.emitter, block.dtype
     type_ = L.type_of(dtype)
     starts = [_moved(e, block, "%c", e.assign(f"mul i64 %stride, {row}")) for row in range(block.rows)]
-    targets = {(row, vector): Place(starts[row], str(vector * block.lanes), False) for row, vector in sums}
+    targets = {(row, vector): Location(starts[row], str(vector * block.lanes), False) for row, vector in sums}
     with e.when("%again"):
         for place, slot in sums.items():
             value = load(L, dtype, targets[place], None) + Value(L, e.load(type_, slot), dtype)
@@ -189,7 +191,7 @@ def _store_part(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> Non
     type_ = L.type_of(dtype)
     copy = e.slot(f"[{block.rows * block.columns} x {block.element}], align {block.vector_bytes}")
     for (number, vector), slot in sums.items():
-        place = Place(copy, str(number * block.columns + vector * block.lanes), False)
+        place = Location(copy, str(number * block.columns + vector * block.lanes), False)
         store(L, Value(L, e.load(type_, slot), dtype), dtype, place, None)
     again = L.splat(Value(Lanes(e, 1), "%again", dtypes.bool_))
     with e.loop("0", "%rows") as row:
@@ -197,9 +199,9 @@ def _store_part(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> Non
         target = _moved(e, block, "%c", e.assign(f"mul i64 {row}, %stride"))
         with e.loop("0", "%columns", block.lanes) as column:
             mask = Value(L, _below(L, column, "%columns"), dtypes.bool_)
-            before = load(L, dtype, Place(target, column, False), (again & mask).name)
-            value = before + load(L, dtype, Place(source, column, False), None)
-            store(L, value, dtype, Place(target, column, False), mask.name)
+            before = load(L, dtype, Location(target, column, False), (again & mask).name)
+            value = before + load(L, dtype, Location(source, column, False), None)
+            store(L, value, dtype, Location(target, column, False), mask.name)
 
 
 def _step(block: Block, name: str) -> Function:

@@ -74,14 +74,14 @@ class CpuSchedule(Schedule):
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel
         expected = {
-            Walk.TILED: kernel.lane == "kept" and not kernel.sweeps and bool(kernel.rows),
+            Walk.TILED: kernel.lane == "parallel" and not kernel.sweeps and bool(kernel.rows),
             Walk.SHORT_ROWS: kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW,
-            Walk.SWEEP_OUTER: kernel.lane == "kept" and bool(kernel.sweeps),
+            Walk.SWEEP_OUTER: kernel.lane == "parallel" and bool(kernel.sweeps),
         }
         kinds = [kernel.instructions[number].operation for number in (*self.transposed, *self.streamed)]
         good = expected.get(self.walk, True) and bool(self.transposed) == (self.walk is Walk.TILED)
         good = good and kinds == ["load"] * len(self.transposed) + ["store"] * len(self.streamed)
-        good = good and (self.block * self.blocks >= launch.lane_extent if self.block else kernel.lane != "kept")
+        good = good and (self.block * self.blocks >= launch.lane_extent if self.block else kernel.lane != "parallel")
         good = good and self.grain > 0 and self.units == _row_units(launch, self.walk) * self.blocks
         if not good:
             raise AssertionError(f"{self} does not fit\n{kernel}\nwith extents {launch.extents_text}")
@@ -92,13 +92,13 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     kernel = launch.kernel
     instructions = list(enumerate(kernel.instructions))
     transposed: list[int] = []
-    if kernel.lane == "kept" and not kernel.sweeps:
+    if kernel.lane == "parallel" and not kernel.sweeps:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
     streamed = [number for number, instruction in instructions if _passes_caches(instruction)]
     walk = Walk.TILED if transposed else _walk(launch)
     most = SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK
     lanes = -(-launch.lane_extent // VIRTUAL_LANES) * VIRTUAL_LANES
-    block = min(most, max(VIRTUAL_LANES, lanes)) if kernel.lane == "kept" else 0
+    block = min(most, max(VIRTUAL_LANES, lanes)) if kernel.lane == "parallel" else 0
     blocks = -(-launch.lane_extent // block) if block else 1
     units = _row_units(launch, walk) * blocks
     grain = max(1, WORK_PER_GRAIN // max(1, launch.work // max(1, units)))
@@ -111,7 +111,7 @@ def _walk(launch: Launch) -> Walk:
         saves = any(current.recalled for current in passes_of(kernel, saves=True))
         return Walk.SHORT_ROWS if saves else Walk.PLAIN
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
-    if kernel.lane == "kept" and kernel.sweeps and large and _folds_rows_of_memory(kernel):
+    if kernel.lane == "parallel" and kernel.sweeps and large and _folds_rows_of_memory(kernel):
         return Walk.SWEEP_OUTER
     return Walk.PLAIN
 

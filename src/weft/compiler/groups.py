@@ -1,4 +1,4 @@
-"""What fusion makes: clusters of nodes and calls of routines, and what they store where."""
+"""What fusion makes: groups of nodes and calls of routines, and what they store where."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from weft.primitives.index import Terms
 
 
 @dataclass(eq=False, slots=True)
-class Unit:
-    """A step of the plan: a cluster of fused nodes, or a call of a routine. ``after`` is a bit set of all units that
+class Group:
+    """A step of the plan: a group of fused nodes, or a call of a routine. ``after`` is a bit set of all groups that
     need it."""
 
     number: int
     serial: int = 0
     after: int = 0
-    needs: set[Unit] = field(default_factory=set)
+    needs: set[Group] = field(default_factory=set)
 
 
 @dataclass(eq=False, slots=True)
-class CallUnit(Unit):
+class RoutineGroup(Group):
     """A node that a routine computes, and the nodes of its results in memory."""
 
     node: Any = None
@@ -31,7 +31,7 @@ class CallUnit(Unit):
 
 @dataclass(eq=False, slots=True)
 class Root:
-    """A value that a cluster stores: ``node`` at ``terms``, into ``target`` (the node itself, or one that it is a
+    """A value that a group stores: ``node`` at ``terms``, into ``target`` (the node itself, or one that it is a
     part of)."""
 
     node: Node
@@ -41,7 +41,7 @@ class Root:
 
 
 @dataclass(eq=False, slots=True)
-class Cluster(Unit):
+class FusedGroup(Group):
     """Nodes that one kernel computes. ``axes`` are its loop axes in logical order, ``reduced`` those that are
     folded."""
 
@@ -53,11 +53,11 @@ class Cluster(Unit):
     scattering: bool = False
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def parallel(self) -> tuple[int, ...]:
         return tuple([axis for axis in self.axes if axis not in self.reduced])
 
 
-Use = tuple[Unit, Terms | None]
+Use = tuple[Group, Terms | None]
 
 
 class Layout:

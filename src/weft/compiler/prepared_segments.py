@@ -1,4 +1,4 @@
-"""A traced graph in which operations name streams: one prepared part after the other, each on its stream."""
+"""A traced graph in which operations name streams: one prepared segment after the other, each on its stream."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CALLER = Stream(CPU)
 """Stands for the stream of the caller."""
 
 
-class PreparedParts:
-    """The parts of a graph, planned for inputs of certain layouts. Short ones are computed on the calling thread if
+class PreparedSegments:
+    """The segments of a graph, planned for inputs of certain layouts. Short ones are computed on the calling thread if
     their stream has nothing else to do."""
 
     def __init__(
@@ -29,24 +29,24 @@ class PreparedParts:
         known = dict(zip(placeholders, strides, strict=True))
         order = [node for node in reachable(outputs) if node.value is None and node not in known]
         wanted = [node for node in outputs if node.value is None and node not in known]
-        self._parts: list[tuple[Stream, Prepared]] = []
+        self._segments: list[tuple[Stream, Prepared]] = []
         self.engine = engine
         for stream, nodes in segments_of(order, wanted, CALLER):
             own = engine if stream is CALLER else stream.engine
-            part = Prepared(list(known), nodes, list(known.values()), own)
-            self._parts.append((stream, part))
-            known.update(zip(nodes, part.strides, strict=True))
-        places = {node: place for place, node in enumerate(known)}
-        self._outputs = [places.get(node, node) for node in outputs]
+            segment = Prepared(list(known), nodes, list(known.values()), own)
+            self._segments.append((stream, segment))
+            known.update(zip(nodes, segment.strides, strict=True))
+        positions = {node: position for position, node in enumerate(known)}
+        self._outputs = [positions.get(node, node) for node in outputs]
 
     def run(self, inputs: Sequence[Node], caller: Stream) -> list[Node]:
         """New nodes with the values of the outputs; what names no stream is computed on that of the ``caller``."""
         values = list(inputs)
-        for own, part in self._parts:
+        for own, segment in self._segments:
             stream = caller if own is CALLER else own
-            run = part.run_later if part.work >= SHORT_WORK else part.run
+            run = segment.run_later if segment.work >= SHORT_WORK else segment.run
             values += run(values, stream)
         return [values[output] if isinstance(output, int) else output for output in self._outputs]
 
 
-Runnable = Prepared | PreparedParts
+Runnable = Prepared | PreparedSegments
