@@ -13,7 +13,6 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.checks import run_python
 from weft.__main__ import facts
 from weft.graph.node import Node
 from weft.runtime import holders
@@ -160,31 +159,3 @@ def test_what_is_held_is_found_with_any_number_of_references() -> None:
     assert holders.held({held: 0, object(): 0, also_held: 0}, 0) == [held, also_held]
     fewer_references_than_known = {object(): 0}
     assert holders.held(fewer_references_than_known, 1) == [*fewer_references_than_known]
-
-
-def test_a_python_without_the_interpreter_lock_is_refused() -> None:
-    code = """
-import sys
-sys._is_gil_enabled = lambda: False
-try:
-    import weft.core
-except ImportError as error:
-    print(error)
-print([name for name in sys.modules if name.startswith("weft")])
-"""
-    message, loaded = run_python(code).splitlines()
-    assert "global interpreter lock" in message
-    assert "Use the ordinary build" in message
-    assert loaded == "[]"
-
-
-def test_counts_that_are_wrong_at_import_are_reported_once() -> None:
-    code = """
-import sys
-count = sys.getrefcount
-sys.getrefcount = lambda probe: count(probe) + 5
-from weft.__main__ import main
-main(["info"])
-"""
-    (row,) = [line for line in run_python(code).splitlines() if line.startswith("donation")]
-    assert "off: Python counts other references" in row
