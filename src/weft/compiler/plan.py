@@ -29,7 +29,7 @@ from weft.runtime.engine import Engine, Step
 from weft.runtime.memory import size_class, span_of
 from weft.runtime.steps import FIRST, Sealed, Table, TableLayout
 
-CHECKS = bool(os.environ.get("WEFT_CHECKS"))
+CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
 
 @dataclass(slots=True)
