@@ -8,8 +8,9 @@ from unittest import mock
 
 import weft.core as mx
 from weft.compiler.codegen import kernels
-from weft.compiler.evaluate import plan_of
+from weft.compiler.plan import make_plan
 from weft.compiler.program import Program
+from weft.runtime.host import host
 
 from . import Work, floats
 from .mlx_style import MlxStylePeer
@@ -37,6 +38,6 @@ def only_kernel(result: mx.array) -> tuple[Any, Any]:
         return 0
 
     with mock.patch.object(kernels, "address", note):
-        plan_of(program, [program.position(result.node)])
+        make_plan(program.entries, [program.position(result.node)], host.target, host)
     (found,) = planned
     return found
