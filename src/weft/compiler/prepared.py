@@ -59,7 +59,8 @@ class Prepared:
             table = self._tables.pop()
         except IndexError:
             table = plan.new_table(self._constants)
-        found = run_now(plan, table, self._views(inputs), stream, wait=False)
+        views = list(map(_value_of, inputs)) if self._all_given else self._views(inputs)
+        found = run_now(plan, table, views, stream, False)
         self._tables.append(table)
         if found is None:
             return self.run_later(inputs, stream)
@@ -90,8 +91,6 @@ class Prepared:
         return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
 
     def _views(self, inputs: Sequence[Node]) -> list[View]:
-        if self._all_given:
-            return list(map(_value_of, inputs))
         return [
             inputs[source].value if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources

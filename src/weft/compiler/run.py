@@ -72,17 +72,6 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
             raise EvaluationError(CANCELLED)
 
 
-def views_of(plan: Plan, inputs: Sequence[View], buffers: Sequence[Buffer]) -> list[View]:
-    """The outputs of a plan."""
-    views = []
-    for output in plan.outputs:
-        if output.from_input:
-            views.append(view_of_input(inputs[output.number], output))
-        else:
-            views.append(View(buffers[output.number], output.offset, output.strides))
-    return views
-
-
 def view_of_input(source: View, output: Output) -> View:
     """An output that shows an input in another way."""
     view = View(source.buffer, source.offset + output.offset, output.strides)
@@ -101,8 +90,17 @@ def run_now(
     buffers = fill(plan, table, inputs, plan.blocks, wait)
     if buffers is None:
         return None
-    execute(plan, table, stream)
-    return views_of(plan, inputs, buffers)
+    if recording.recorders:
+        execute(plan, table, stream)
+    elif plan.engine.run(plan.steps, table) != plan.steps.count:
+        raise EvaluationError(CANCELLED)
+    views = []
+    for output in plan.outputs:
+        if output.from_input:
+            views.append(view_of_input(inputs[output.number], output))
+        else:
+            views.append(View(buffers[output.number], output.offset, output.strides))
+    return views
 
 
 class Memory(NamedTuple):
