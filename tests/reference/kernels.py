@@ -1,0 +1,218 @@
+"""What a kernel means: its instructions, one after the other, each for the whole index space.
+
+The axes of every value are the row axes, the sweep axes and the lanes; along an axis on which a value does not depend
+its extent is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.reference.lanes import ArrayLanes, array_of
+from tests.reference.memory import ReferenceMemory
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES
+from weft.compiler.codegen.values import Complex, Value
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, number_layout
+from weft.dtypes import Dtype
+
+L = ArrayLanes()
+
+
+class KernelCode:
+    """A kernel that can be run with numbers and the slots of a table."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.layout = number_layout(kernel, ())
+
+    def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
+        with np.errstate(all="ignore"):
+            _Run(self, memory, numbers, slots).execute()
+
+
+class _Run:
+    def __init__(self, code: KernelCode, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
+        self.kernel, self.layout = code.kernel, code.layout
+        self.memory, self.numbers, self.slots = memory, numbers, slots
+        kernel = self.kernel
+        self.axes = [("row", axis) for axis in range(kernel.rows)] + [("sweep", axis) for axis in range(kernel.sweeps)]
+        self.axes.append(("lane",))  # type: ignore[arg-type]  # the one lane axis has no number
+        self.extents = tuple([self.number(*axis) for axis in self.axes])
+        self.values: list[Any] = []
+
+    def number(self, *key: Any) -> int:
+        return self.numbers[self.layout[key]]
+
+    def execute(self) -> None:
+        operations: dict[str, Callable[[int, Instruction], Any]] = {
+            "load": self.load,
+            "scalar": self.scalar,
+            "place": lambda position, _: L.value(self.index(position), dtypes.int64),
+            "apply": lambda _, instruction: self.apply(instruction),
+            "reduce": lambda _, instruction: self.reduce(instruction),
+            "store": self.store,
+        }
+        for position, instruction in enumerate(self.kernel.instructions):
+            self.values.append(operations[instruction.operation](position, instruction))
+
+    def index(self, position: int) -> np.ndarray:
+        """For each point of the index space, which element an access is about; those of an operand are counted from
+        its offset."""
+        access = self.kernel.instructions[position].access
+        assert access is not None
+        index = np.full((1,) * len(self.axes), 0 if access.operand is not None else self.number(position, "offset"))
+        strides = (*access.rows, *access.sweeps, access.lane)
+        for number, (axis, extent, stride) in enumerate(zip(self.axes, self.extents, strides, strict=True)):
+            if stride:
+                step = self.numbers[self.layout[key]] if (key := (position, *axis)) in self.layout else 1
+                shape = [extent if other == number else 1 for other in range(len(self.axes))]
+                index = index + np.arange(extent).reshape(shape) * step
+        for place, (value, _) in enumerate(access.computed):
+            index = index + array_of(self.values[value]) * self.number(position, "computed", place)
+        return index
+
+    def address(self, position: int) -> int:
+        """The address of the operand of an access."""
+        return self.slots[self.number(position, "slot")]
+
+    def offsets(self, position: int, dtype: Dtype) -> np.ndarray:
+        """For each point of the index space, how many bytes behind that address an element is."""
+        return self.index(position) * dtype.size + self.number(position, "offset")
+
+    def load(self, position: int, instruction: Instruction) -> Any:
+        offsets = self.offsets(position, instruction.dtype)
+        if instruction.where is None:
+            return self.read(self.address(position), offsets, instruction.dtype)
+        where, offsets = np.broadcast_arrays(array_of(self.values[instruction.where]), offsets)
+        found = self.read(self.address(position), offsets[where], instruction.dtype)
+
+        def spread(elements: np.ndarray) -> np.ndarray:
+            result = np.zeros(where.shape, elements.dtype)
+            result[where] = elements
+            return result
+
+        return mapped(spread, found)
+
+    def read(self, address: int, offsets: np.ndarray, dtype: Dtype) -> Any:
+        """Values as they are held, from their images in memory."""
+        if dtype in HALVES:
+            return L.half_from_bits(
+                L.value(self.memory.read(address, offsets, np.dtype(np.uint16)), dtypes.uint16), dtype
+            )
+        if dtype.is_bool:
+            return L.value(self.memory.read(address, offsets, np.dtype(np.uint8)) != 0, dtype)
+        elements = self.memory.read(address, offsets, dtype.numpy)
+        return complex_of(elements) if dtype.is_complex else L.value(elements, dtype)
+
+    def scalar(self, position: int, instruction: Instruction) -> Any:
+        dtype = instruction.dtype
+        image = np.array([self.slots[self.number(position, "slot")]], np.uint64).view(np.uint8)[: dtype.size]
+        if dtype in HALVES:
+            return L.half_from_bits(L.value(image.view(np.uint16), dtypes.uint16), dtype)
+        elements = image.view(dtype.numpy)
+        return complex_of(elements) if dtype.is_complex else L.value(elements, dtype)
+
+    def apply(self, instruction: Instruction) -> Any:
+        inputs = [self.values[value] for value in instruction.inputs]
+        result = instruction.primitive.lanes(L, *inputs, **instruction.params)
+        return rounded(result, instruction.dtype, instruction.primitive.exact)
+
+    def reduce(self, instruction: Instruction) -> Any:
+        """Elements are folded one after the other along the sweeps; along reduced lanes every 16th, and in the end
+        these 16 in halves."""
+        reducer = instruction.primitive.reducer
+        inputs = [mapped(self.everywhere, self.values[value]) for value in instruction.inputs]
+        lifted = reducer.lift(L, inputs[0], inputs[1] if len(inputs) > 1 else None)
+        rows, sweeps, lanes = self.extents[: self.kernel.rows], self.extents[self.kernel.rows : -1], self.extents[-1]
+        reduced = self.kernel.lane == "reduced"
+        width = VIRTUAL_LANES if reduced else lanes
+        identity = reducer.identity(inputs[0].dtype)
+        state = [repeated(L.constant(value, dtype), (*rows, width)) for dtype, value in identity]
+        for sweep in np.ndindex(*sweeps):
+            for start in range(0, lanes, max(width, 1)):
+                lane = slice(start, start + width)
+                elements = [part_of(value, (*[slice(None)] * len(rows), *sweep, lane)) for value in lifted]
+                here = (..., slice(min(width, lanes - start)))
+                merged = reducer.merge(L, tuple([part_of(value, here) for value in state]), tuple(elements))
+                for value, new in zip(state, merged, strict=True):
+                    array_of(value)[here] = array_of(new)
+        while reduced and width > 1:
+            width //= 2
+            low, high = (
+                [part_of(value, (..., half)) for value in state] for half in (slice(width), slice(width, None))
+            )
+            state = reducer.merge(L, tuple(low), tuple(high))
+        result = reducer.finish(L, tuple(state), instruction.dtype)
+        return mapped(lambda x: np.broadcast_to(x, (*rows, width)).reshape(*rows, *[1] * len(sweeps), width), result)
+
+    def everywhere(self, elements: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(elements, self.extents)
+
+    def store(self, position: int, instruction: Instruction) -> None:
+        """Written for all rows and lanes at once, and for one index of the sweeps after the other."""
+        first, last = self.kernel.rows, len(self.axes) - 1
+        depth = instruction.sweep
+        extents = list(self.extents)
+        extents[first + depth : last] = [1] * (last - first - depth)
+        if not instruction.varying:
+            extents[last] = 1
+        offsets = np.broadcast_to(self.offsets(position, instruction.dtype), extents)
+        value = repeated(self.values[instruction.inputs[0]], tuple(extents))
+        where = np.ones((), np.bool_) if instruction.where is None else array_of(self.values[instruction.where])
+        where = np.broadcast_to(where, extents)
+        for sweep in np.ndindex(*extents[first:last]):
+            here = (*[slice(None)] * first, *sweep)
+            chosen = where[here]
+            elements = part_of(part_of(value, here), chosen)
+            self.write(self.address(position), offsets[here][chosen], elements, instruction)
+
+    def write(self, address: int, offsets: np.ndarray, value: Any, instruction: Instruction) -> None:
+        access, combine = instruction.access, instruction.combine
+        assert access is not None
+        dtype = access.dtype
+        assert len(np.unique(offsets)) == offsets.size, "rows or lanes write the same element"
+        if combine is not None:
+            value = rounded(combine.lanes(L, self.read(address, offsets, dtype), value), dtype, exact=False)
+        self.memory.write(address, offsets, image_of(value, dtype))
+
+
+def mapped(function: Callable[[np.ndarray], np.ndarray], value: Any) -> Any:
+    """A real or complex value whose elements are those of another in other shapes."""
+    if isinstance(value, Complex):
+        return Complex(mapped(function, value.real), mapped(function, value.imag))
+    return L.value(function(array_of(value)), value.dtype)
+
+
+def part_of(value: Any, index: Any) -> Any:
+    return mapped(lambda x: x[index], value)
+
+
+def repeated(value: Any, shape: tuple[int, ...]) -> Any:
+    return mapped(lambda x: np.broadcast_to(x, shape).copy(), value)
+
+
+def complex_of(elements: np.ndarray) -> Complex:
+    return Complex(L.value(elements.real.copy(), dtypes.float32), L.value(elements.imag.copy(), dtypes.float32))
+
+
+def rounded(result: Any, dtype: Dtype, exact: bool) -> Any:
+    """What an operation gave, as a value of its dtype."""
+    if dtype in HALVES and not exact:
+        return L.round_to(result, dtype)
+    return L.value(result.name, dtype) if isinstance(result, Value) else result
+
+
+def image_of(value: Any, dtype: Dtype) -> np.ndarray:
+    """The image of a value in memory."""
+    if dtype in HALVES:
+        return array_of(L.half_to_bits(L.value(value.name, dtype)))
+    if not dtype.is_complex:
+        return array_of(value)
+    real = array_of(value.real)
+    elements = np.empty(real.shape, np.complex64)
+    elements.real, elements.imag = real, array_of(value.imag)
+    return elements

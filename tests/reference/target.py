@@ -1,0 +1,50 @@
+"""The reference target: kernels stay what they are, and a schedule has nothing to choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.reference.kernels import KernelCode
+from weft.compiler.kernel import Kernel, Launch
+from weft.compiler.target import FusionLimits, Schedule, Target
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSchedule(Schedule):
+    """One unit of work: each instruction is done for all elements before the next one."""
+
+    units: int = 1
+    grain: int = 1
+
+    @property
+    def text(self) -> str:
+        return ""
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        return {}
+
+    def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
+        return load < store
+
+    def check(self, launch: Launch) -> None:
+        if 0 in launch.row_extents:
+            raise AssertionError(f"nothing to do for\n{launch.kernel}\nwith extents {launch.extents_text}")
+
+
+class ReferenceTarget(Target):
+    """Code is an object that can be run. ``limits`` are not those of the CPU: values must not depend on them."""
+
+    kind = "reference"
+    key = "reference"
+    limits = FusionLimits(members=6, group_rows=2, group_size=64, repeated_operations=2, fewer=2)
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, tuple[Any, ...]], KernelCode] = {}
+
+    def schedule(self, launch: Launch) -> Schedule:
+        return ReferenceSchedule()
+
+    def code(self, kernel: Kernel, schedule: Schedule) -> KernelCode:
+        return self.made.setdefault((kernel.described(schedule.text), kernel.primitives), KernelCode(kernel))

@@ -1,0 +1,38 @@
+"""Every row of the operation table has the same bits on the reference device as on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft.core as mx
+from tests.ops.row import Row, bits, flat, to_array, to_numpy
+from tests.ops.table import ROWS
+
+
+def check(row: Row, dtype: str, seed: int) -> None:
+    arguments = row.sample(seed, dtype)
+    wanted = flat(row.function(mx, *[to_array(x) for x in arguments]))
+    mx.eval(wanted)
+    with mx.stream(mx.gpu):
+        got = flat(row.function(mx, *[to_array(x) for x in arguments]))
+        mx.eval(got)
+    for here, there in zip(got, wanted, strict=True):
+        assert here.dtype == there.dtype
+        assert here.shape == there.shape
+        assert bits(to_numpy(here)) == bits(to_numpy(there)), dtype
+
+
+ALL = [pytest.param(row, id=row.id) for row in ROWS if row.dtypes]
+
+
+@pytest.mark.parametrize("row", ALL)
+def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
+    """For one of the dtypes of the row."""
+    check(row, str(row.random(seed, "dtype").choice(row.dtypes)), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ALL)
+def test_the_bits_of_the_cpu_for_every_dtype(row: Row, seed: int) -> None:
+    for dtype in row.dtypes:
+        check(row, dtype, seed)
