@@ -1,0 +1,91 @@
+"""Random programs whose steps run on the CPU or on the reference device, on any stream, have the bits of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import weft.core as mx
+from tests.behaviour.checks import assert_same_bits
+from tests.behaviour.programs import Program, programs
+
+PLACES = st.lists(st.sampled_from(["current", "cpu", "gpu", "a stream of the cpu", "a stream of the gpu"]), min_size=8)
+"""Where each step of a program runs."""
+
+
+def examples(count: int) -> settings:
+    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
+    return settings(max_examples=count, deadline=None, database=None, print_blob=True, suppress_health_check=checks)
+
+
+def contexts(places: Sequence[str]) -> list[Any]:
+    """What each step runs in."""
+    streams = {
+        "cpu": mx.cpu,
+        "gpu": mx.gpu,
+        "a stream of the cpu": mx.new_stream(mx.cpu),
+        "a stream of the gpu": mx.new_stream(mx.gpu),
+    }
+    return [mx.stream(streams[place]) if place in streams else nullcontext() for place in places]
+
+
+def placed(program: Program, places: Sequence[str]) -> Callable[..., list[mx.array]]:
+    """The program with its steps where they belong."""
+    own = contexts(places)
+
+    def run(*inputs: mx.array) -> list[mx.array]:
+        values = list(inputs)
+        for step, context in zip(program.steps, own, strict=False):
+            with context:
+                values.append(step.operation.weft(*[values[k] for k in step.operands], *step.parameters))
+        return values[len(inputs) :][-3:]
+
+    return run
+
+
+def total(run: Callable[..., list[mx.array]]) -> Callable[..., mx.array]:
+    return lambda *inputs: sum((mx.sin(value).sum() for value in run(*inputs)), start=mx.array(0.0))
+
+
+def check_placed(program: Program, places: Sequence[str], default: Any) -> None:
+    mx.set_default_device(mx.cpu)
+    expected = program(*program.arrays())
+    mx.eval(expected)
+    run = placed(program, places)
+    mx.set_default_device(default)
+    assert_same_bits(run(*program.arrays()), expected)
+    lazy = run(*program.arrays())
+    mx.async_eval(lazy)
+    assert_same_bits(lazy, expected)
+    compiled = mx.compile(run)
+    assert_same_bits(compiled(*program.arrays()), expected)
+    inputs = program.arrays()
+    mx.eval(inputs)
+    assert_same_bits(compiled(*inputs), expected)
+    assert_same_bits(compiled(*inputs), expected)
+
+
+@examples(40)
+@given(programs().filter(lambda p: all(s.operation.name != "matmul" for s in p.steps)), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
+def test_the_bits_of_the_cpu(program: Program, places: Sequence[str], default: Any) -> None:
+    check_placed(program, places, default)
+
+
+@examples(15)
+@given(programs(smooth=True).filter(lambda p: all(s.operation.name != "matmul" for s in p.steps)), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
+def test_gradients_and_vmap(program: Program, places: Sequence[str], default: Any) -> None:
+    mx.set_default_device(mx.cpu)
+    run = placed(program, places)
+    inputs = program.arrays()
+    expected = mx.value_and_grad(total(program.__call__))(*inputs)
+    batches = [mx.stack([x, x * 0.5]) for x in inputs]
+    mapped = mx.vmap(lambda *inputs: program(*inputs))(*batches)
+    mx.eval(expected, mapped)
+    mx.set_default_device(default)
+    assert_same_bits(mx.value_and_grad(total(run))(*inputs), expected)
+    assert_same_bits(mx.compile(mx.value_and_grad(total(run)))(*inputs), expected)
+    assert_same_bits(mx.vmap(run)(*batches), mapped)
