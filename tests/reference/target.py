@@ -8,6 +8,7 @@ from typing import Any
 from tests.reference.kernels import KernelCode
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.primitives.routine import implemented_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +49,6 @@ class ReferenceTarget(Target):
 
     def code(self, kernel: Kernel, schedule: Schedule) -> KernelCode:
         return self.made.setdefault((kernel.described(schedule.text), kernel.primitives), KernelCode(kernel))
+
+
+implemented_in(ReferenceTarget.kind, "tests.reference.products")

@@ -70,13 +70,13 @@ def check_placed(program: Program, places: Sequence[str], default: Any) -> None:
 
 
 @examples(40)
-@given(programs().filter(lambda p: all(s.operation.name != "matmul" for s in p.steps)), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
+@given(programs(), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
 def test_the_bits_of_the_cpu(program: Program, places: Sequence[str], default: Any) -> None:
     check_placed(program, places, default)
 
 
 @examples(15)
-@given(programs(smooth=True).filter(lambda p: all(s.operation.name != "matmul" for s in p.steps)), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
+@given(programs(smooth=True), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
 def test_gradients_and_vmap(program: Program, places: Sequence[str], default: Any) -> None:
     mx.set_default_device(mx.cpu)
     run = placed(program, places)
