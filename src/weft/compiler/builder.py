@@ -65,7 +65,8 @@ class Draft:
         while True:
             location = self._in_memory(node)
             if location is not None:
-                return self._load(node, location, terms, where)
+                # An empty array has no element to read, not even in a loop that is never entered.
+                return self._load(node, location, terms, where) if node.size else self.zero(node.dtype)
             step = node.primitive.behind(node, terms)
             if step is None:
                 break
@@ -81,6 +82,10 @@ class Draft:
             return self._emit(Instruction("load", node.dtype, (), access=access, where=where), term)
 
         return self._once(("load", operand, term, where), make)
+
+    def zero(self, dtype: Dtype) -> int:
+        """Zero in a dtype."""
+        return index_code.converted(self, self.place(Term(0)), dtype)
 
     def _expression(self, node: Node, terms: Terms, where: int | None) -> int:
         primitive = node.primitive
@@ -192,7 +197,7 @@ class Reader:
 
     def zero(self, dtype: Dtype) -> int:
         """Zero in a dtype."""
-        return index_code.converted(self._draft, self.number(0), dtype)
+        return self._draft.zero(dtype)
 
 
 def affine_places(node: Node, terms: Terms, count: int) -> Term | None:
