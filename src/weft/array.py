@@ -22,7 +22,7 @@ from weft.graph.tracing import no_value, note_assignment, trace_of, traced_place
 from weft.ops.array_at import ArrayAt
 from weft.ops.construction import construct
 from weft.ops.subscripts import getitem, update
-from weft.runtime.interchange import from_numpy, in_host_memory, scalar, to_numpy, whole_buffer
+from weft.runtime.interchange import from_numpy, in_host_memory, is_on_host, scalar, to_numpy, whole_buffer
 from weft.runtime.memory import View
 
 __all__ = ["ArrayAt", "array"]
@@ -313,7 +313,7 @@ class array(Handle):
     # Values
 
     def _value(self, action: str) -> View:
-        """The values in memory of the host; ``action`` says in an error what they are needed for."""
+        """The values, on any device; ``action`` says in an error what they are needed for."""
         node = self.node
         view = node.value
         if view is None or view.event is not None:
@@ -324,12 +324,20 @@ class array(Handle):
             evaluate([node])
             view = node.value
             assert view is not None
-        return in_host_memory(view, node.shape, node.dtype)
+        return view
+
+    def _visible(self, action: str, error: type[Exception]) -> View:
+        """The values, if they are where NumPy can see them."""
+        view = self._value(action)
+        if not is_on_host(view):
+            device = view.buffer.engine.device
+            raise error(f"Cannot {action} an array in the memory of {device} without a copy; make one: np.array(a).")
+        return view
 
     def _numpy(self, action: str) -> np.ndarray[Any, Any]:
-        """The values as a read-only NumPy array that shares their memory."""
-        view = self._value(action)
-        return to_numpy(view, self.node.shape, self.node.dtype)
+        """The values as a read-only NumPy array that shares their memory, or a copy of it if it is not the host's."""
+        node = self.node
+        return to_numpy(in_host_memory(self._value(action), node.shape, node.dtype), node.shape, node.dtype)
 
     def item(self) -> Any:
         """The only element, as a Python number.
@@ -407,7 +415,7 @@ class array(Handle):
         dtype = self.node.dtype
         if dtype is bfloat16:
             raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
-        view = self._value("make a NumPy array of")
+        view = self._visible("make a NumPy array of", AttributeError)
         return {
             "version": 3,
             "shape": self.shape,
@@ -418,6 +426,8 @@ class array(Handle):
         }
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            self._visible("make a NumPy array of", ValueError)
         values = self._numpy("make a NumPy array of")
         if copy is True:
             return values.astype(dtype) if dtype is not None else values.copy()
@@ -432,6 +442,7 @@ class array(Handle):
             raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
         if flags & _WRITABLE:
             raise BufferError("The memory of an array is read-only; make a copy, for example with np.array(a).")
+        self._visible("take the buffer of", BufferError)
         return memoryview(self._numpy("take the buffer of"))  # type: ignore[arg-type]  # NumPy arrays are buffers
 
     def __dlpack__(
@@ -444,6 +455,8 @@ class array(Handle):
     ) -> Any:
         if self.node.dtype is bfloat16:
             raise BufferError("DLPack through NumPy has no bfloat16; convert with a.astype(mx.float32).")
+        if copy is False:
+            self._visible("exchange", BufferError)
         values = self._numpy("exchange")
         if max_version is None or max_version < (1, 0):
             # Before version 1 nothing could say that the memory must not be written.

@@ -30,9 +30,14 @@ def from_numpy(array: np.ndarray[Any, Any]) -> View:
     return view
 
 
+def is_on_host(view: View) -> bool:
+    """Whether NumPy can see the elements without a copy."""
+    return view.buffer.engine is host
+
+
 def in_host_memory(view: View, shape: tuple[int, ...], dtype: Dtype) -> View:
     """The same elements in memory that NumPy can see."""
-    return view if view.buffer.engine is host else on_host(view, span_of(shape, view.strides, dtype.size))
+    return view if is_on_host(view) else on_host(view, span_of(shape, view.strides, dtype.size))
 
 
 def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool = False) -> np.ndarray[Any, Any]:
