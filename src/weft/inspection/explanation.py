@@ -22,6 +22,7 @@ from weft.inspection.text import microseconds, number_of, percent, rate_text, sh
 from weft.runtime import recording
 from weft.runtime.devices import LONG_WORK, Stream
 from weft.runtime.memory import View
+from weft.runtime.transfers import Source, Transfer, transfers_to
 
 RUNS = 5
 SECONDS = 1.0
@@ -78,7 +79,8 @@ class Explanation:
     """What a compiled function does for arguments of certain shapes; printing it shows about a screen.
 
     ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` are
-    left of it when equal ones are one. ``graph_before`` and ``graph_after`` show both as text. Sizes are in bytes:
+    left of it when equal ones are one. ``graph_before`` and ``graph_after`` show both as text. ``transfers`` are copied
+    from one device to another before a step that needs them, if they are not there. Sizes are in bytes:
     ``argument_bytes``, ``result_bytes``, ``temporary_bytes``, and ``unshared_bytes`` that temporaries would take had
     each its own memory; ``in_place_bytes`` of the results can be where the state was that they replace. ``seconds`` is
     the sum over all steps.
@@ -92,8 +94,10 @@ class Explanation:
         replaced: Sequence[Node],
         parts: Sequence[Part],
         times: Sequence[list[float]],
+        transfers: Sequence[Transfer],
     ) -> None:
         self.title = title
+        self.transfers = transfers
         self._names = names
         self._parts = parts
         self._outputs = outputs
@@ -213,6 +217,9 @@ class Explanation:
             )
         touched = f"{size_text(self.bytes_read)} read, {size_text(self.bytes_written)} written"
         yield f"in all {microseconds(self.seconds)} us (the sum of medians), {touched}"
+        if self.transfers:
+            copied = [f"{size_text(one.size)} from {one.source} to {one.target}" for one in self.transfers]
+            yield f"transfers: {'; '.join(copied)}"
 
     def _memory_text(self) -> Iterator[str]:
         parts = [
@@ -245,17 +252,20 @@ def explain(
     values = {placeholder: _value(node) for placeholder, node in zip(placeholders, inputs, strict=True)}
     parts: list[Part] = []
     runs: list[list[View]] = []
+    copied: dict[Source, Transfer] = {}
     for stream, wanted in _streams_of(outputs, values):
         program = Program()
         program.add(wanted, lambda node: values[node].strides if node in values else strides_of_value(node))
         plan = plan_of(program, [program.position(node) for node in wanted], stream.engine)
         views = [values[node] if node in values else _value(node) for node in program.inputs]
+        copied |= transfers_to(plan.engine, views, plan.spans)
         results = _run(plan, views, program, stream)
         values.update({node: view for node, view in zip(wanted, results, strict=True) if node not in values})
         parts.append(Part(stream, program, plan, plan.describe(), wanted))
         runs.append(views)
     times = [_times(part, views) for part, views in zip(parts, runs, strict=True)]
-    return Explanation(title, dict(zip(placeholders, names, strict=True)), outputs, replaced, parts, times)
+    named = dict(zip(placeholders, names, strict=True))
+    return Explanation(title, named, outputs, replaced, parts, times, list(copied.values()))
 
 
 def _value(node: Node) -> View:

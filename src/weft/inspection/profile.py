@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from weft.compiler.plan import Plan
 from weft.compiler.records import StepRecord
@@ -30,6 +30,14 @@ SHOWN_KERNELS = 12
 
 _lock = fork_safe_lock()
 _active: Profile | None = None
+
+
+class TransferTotal(NamedTuple):
+    """How many copies were made from one device to another, and how many bytes and seconds these took in all."""
+
+    copies: int
+    bytes: int
+    seconds: float
 
 
 class KernelTotal:
@@ -66,7 +74,7 @@ class Profile:
     """What ran in the block: ``with weft.profile("timeline.json") as profile``; printing it shows the top kernels.
 
     ``kernels`` are totals, longest first; ``compilation`` has count and seconds of traces, plans and machine code;
-    ``seconds`` is how long the block took.
+    ``transfers`` are copies from device to device; ``seconds`` is how long the block took.
     """
 
     def __init__(self, file: Any = None) -> None:
@@ -161,9 +169,21 @@ class Profile:
         the last is a part of planning, as a rule."""
         sums: dict[str, tuple[int, float]] = {}
         for span in sorted(self._recorder.spans, key=lambda span: span.begin):
-            count, seconds = sums.get(span.kind, (0, 0.0))
-            sums[span.kind] = count + 1, seconds + (span.end - span.begin) / 1e9
+            if span.kind != recording.TRANSFER:
+                count, seconds = sums.get(span.kind, (0, 0.0))
+                sums[span.kind] = count + 1, seconds + (span.end - span.begin) / 1e9
         return sums
+
+    @property
+    def transfers(self) -> dict[str, TransferTotal]:
+        """What was copied from one device to another, in all, by names of both."""
+        totals: dict[str, TransferTotal] = {}
+        for span in sorted(self._recorder.spans, key=lambda span: span.begin):
+            if span.kind == recording.TRANSFER:
+                count, size, seconds = totals.get(span.name, (0, 0, 0.0))
+                spent = (span.end - span.begin) / 1e9
+                totals[span.name] = TransferTotal(count + 1, size + span.size, seconds + spent)
+        return totals
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -186,6 +206,12 @@ class Profile:
         ]
         if compilation:
             yield f"compilation: {'; '.join(compilation)}"
+        transfers = [
+            f"{way} {total.copies:,}x, {size_text(total.bytes)}, {duration_text(total.seconds)}"
+            for way, total in self.transfers.items()
+        ]
+        if transfers:
+            yield f"transfers: {'; '.join(transfers)}"
         if kernels:
             yield from self._table(kernels[:SHOWN_KERNELS], total)
         if len(kernels) > SHOWN_KERNELS:

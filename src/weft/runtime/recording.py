@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from weft.runtime.devices import Stream, cpu, current_stream, default_stream
+from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.executor import CLOCK
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.steps import Table
@@ -49,14 +49,19 @@ class PlanRun(NamedTuple):
             yield begin, times[place + 2] * _NANOSECONDS + times[place + 3]
 
 
+TRANSFER = "transfer"
+
+
 class Span(NamedTuple):
-    """Anything else that takes time: ``kind`` is trace, plan or machine code. In nanoseconds."""
+    """Anything else that takes time: ``kind`` is trace, plan, machine code or `TRANSFER`, of ``size`` bytes from one
+    device to another. In nanoseconds."""
 
     kind: str
     name: str
     begin: int
     end: int
     thread: Thread
+    size: int = 0
 
 
 class Recorder:
@@ -123,22 +128,22 @@ def this_thread() -> Thread:
 _NOT_RECORDED = nullcontext()
 
 
-def span(kind: str, name: str) -> AbstractContextManager[None]:
+def span(kind: str, name: str, size: int = 0) -> AbstractContextManager[None]:
     """A block whose time is recorded, if anybody records."""
-    return _OpenSpan(kind, name) if recorders else _NOT_RECORDED
+    return _OpenSpan(kind, name, size) if recorders else _NOT_RECORDED
 
 
 class _OpenSpan:
-    __slots__ = ("_begin", "_kind", "_name")
+    __slots__ = ("_begin", "_kind", "_name", "_size")
 
-    def __init__(self, kind: str, name: str) -> None:
-        self._kind, self._name = kind, name
+    def __init__(self, kind: str, name: str, size: int) -> None:
+        self._kind, self._name, self._size = kind, name, size
 
     def __enter__(self) -> None:
         self._begin = now()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        done = Span(self._kind, self._name, self._begin, now(), this_thread())
+        done = Span(self._kind, self._name, self._begin, now(), this_thread(), self._size)
         for recorder in recorders:
             recorder.add_span(done)
 
@@ -161,7 +166,7 @@ def _index_of(stream: Stream | None) -> int:
     if stream is not None:
         return stream.index
     worker = working_for()
-    return worker if worker is not None else (current_stream() or default_stream(cpu)).index
+    return worker if worker is not None else (current_stream() or default_stream(default_device())).index
 
 
 def _after_fork() -> None:

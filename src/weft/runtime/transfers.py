@@ -7,8 +7,11 @@ the original lives, so that it is copied once.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from weft.runtime import recording
+from weft.runtime.devices import Device
 from weft.runtime.engine import Engine
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.host import host
@@ -16,6 +19,30 @@ from weft.runtime.memory import Buffer, View
 
 Span = tuple[int, int]
 """The bytes that an array covers, counted from its first element."""
+
+
+Source = tuple[Buffer, Engine, int, int]
+"""What tells a copy from others: bytes of a buffer, and where they are copied to."""
+
+
+class Transfer(NamedTuple):
+    """So many bytes from one device to another."""
+
+    source: Device
+    target: Device
+    size: int
+
+
+def transfers_to(engine: Engine, views: Sequence[View], spans: Sequence[Span]) -> dict[Source, Transfer]:
+    """What is copied to an engine before work reads ``views`` there, unless a copy is there already."""
+    found: dict[Source, Transfer] = {}
+    for view, (low, high) in zip(views, spans, strict=True):
+        buffer = view.buffer
+        if buffer.engine is not engine:
+            key = buffer, engine, view.offset + low, view.offset + high
+            found[key] = Transfer(buffer.engine.device, engine.device, high - low)
+    return found
+
 
 _copies: weakref.WeakKeyDictionary[Buffer, dict[tuple[Engine, int, int], Buffer]] = weakref.WeakKeyDictionary()
 _lock = fork_safe_lock()
@@ -29,11 +56,7 @@ def address_on(engine: Engine, view: View, span: Span) -> int:
         found = _copies.setdefault(view.buffer, {})
         copy = found.get(key)
         if copy is None:
-            source = view.buffer.engine.device
-            with recording.span("transfer", f"{high - low} bytes from {source} to {engine.device}"):
-                copy = Buffer(engine, high - low)
-                engine.copy_across(view.buffer, low, copy, high - low)
-            found[key] = copy
+            copy = found[key] = _copied(view.buffer, low, high, engine)
     return copy.address - span[0]
 
 
@@ -46,6 +69,13 @@ def on_host(view: View, span: Span) -> View:
     """A view of the same elements in memory of the process."""
     if view.buffer.engine is host:
         return view
-    copy = Buffer(host, max(span[1] - span[0], 1))
-    host.copy_across(view.buffer, view.offset + span[0], copy, span[1] - span[0])
+    copy = _copied(view.buffer, view.offset + span[0], view.offset + span[1], host)
     return View(copy, -span[0], view.strides)
+
+
+def _copied(buffer: Buffer, low: int, high: int, engine: Engine) -> Buffer:
+    """Bytes of a buffer in a new one of another engine."""
+    copy = Buffer(engine, high - low)
+    with recording.span(recording.TRANSFER, f"{buffer.engine.device} to {engine.device}", high - low):
+        engine.copy_across(buffer, low, copy, high - low)
+    return copy
