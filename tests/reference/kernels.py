@@ -23,10 +23,14 @@ L = ArrayLanes()
 
 
 class KernelCode:
-    """A kernel that can be run with numbers and the slots of a table."""
+    """A kernel that can be run with numbers and the slots of a table.
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    If it ``recomputes``, each store reads and computes anew all that it needs, as a processor does that has no room to
+    keep it.
+    """
+
+    def __init__(self, kernel: Kernel, recomputes: bool) -> None:
+        self.kernel, self.recomputes = kernel, recomputes
         self.layout = number_layout(kernel, ())
 
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
@@ -36,7 +40,7 @@ class KernelCode:
 
 class _Run:
     def __init__(self, code: KernelCode, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
-        self.kernel, self.layout = code.kernel, code.layout
+        self.kernel, self.layout, self.recomputes = code.kernel, code.layout, code.recomputes
         self.memory, self.numbers, self.slots = memory, numbers, slots
         kernel = self.kernel
         self.axes = [("row", axis) for axis in range(kernel.rows)] + [("sweep", axis) for axis in range(kernel.sweeps)]
@@ -48,16 +52,30 @@ class _Run:
         return self.numbers[self.layout[key]]
 
     def execute(self) -> None:
-        operations: dict[str, Callable[[int, Instruction], Any]] = {
-            "load": self.load,
-            "scalar": self.scalar,
-            "place": lambda position, _: L.value(self.index(position), dtypes.int64),
-            "apply": lambda _, instruction: self.apply(instruction),
-            "reduce": lambda _, instruction: self.reduce(instruction),
-            "store": self.store,
-        }
-        for position, instruction in enumerate(self.kernel.instructions):
-            self.values.append(operations[instruction.operation](position, instruction))
+        instructions = list(enumerate(self.kernel.instructions))
+        for position, instruction in instructions:
+            if self.recomputes and instruction.operation == "store":
+                self.values = []
+                for earlier, needed in instructions[:position]:
+                    self.values.append(None if needed.operation == "store" else self.done(earlier, needed))
+            self.values.append(self.done(position, instruction))
+
+    def done(self, position: int, instruction: Instruction) -> Any:
+        """The value of an instruction, for the whole index space."""
+        match instruction.operation:
+            case "load":
+                return self.load(position, instruction)
+            case "scalar":
+                return self.scalar(position, instruction)
+            case "place":
+                return L.value(self.index(position), dtypes.int64)
+            case "apply":
+                return self.apply(instruction)
+            case "reduce":
+                return self.reduce(instruction)
+            case "store":
+                return self.store(position, instruction)
+        raise AssertionError(instruction.text())
 
     def index(self, position: int) -> np.ndarray:
         """For each point of the index space, which element an access is about; those of an operand are counted from

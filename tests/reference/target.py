@@ -13,21 +13,25 @@ from weft.primitives.routine import implemented_in
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSchedule(Schedule):
-    """One unit of work: each instruction is done for all elements before the next one."""
+    """One unit of work: each instruction is done for all elements before the next one; or, if it ``recomputes``, done
+    again before each store."""
 
+    recomputes: bool = False
     units: int = 1
     grain: int = 1
 
     @property
     def text(self) -> str:
-        return ""
+        return "recomputes" if self.recomputes else ""
 
     @property
     def numbers(self) -> dict[str, int]:
         return {}
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
-        return load < store
+        later = [number for number, i in enumerate(kernel.instructions) if number > store and i.operation == "store"]
+        read_again = self.recomputes and any(load in needed_by(kernel, other) for other in later)
+        return load < store and not read_again
 
     def check(self, launch: Launch) -> None:
         if 0 in launch.row_extents:
@@ -48,7 +52,20 @@ class ReferenceTarget(Target):
         return ReferenceSchedule()
 
     def code(self, kernel: Kernel, schedule: Schedule) -> KernelCode:
-        return self.made.setdefault((kernel.described(schedule.text), kernel.primitives), KernelCode(kernel))
+        assert isinstance(schedule, ReferenceSchedule)
+        code = KernelCode(kernel, schedule.recomputes)
+        return self.made.setdefault((kernel.described(schedule.text), kernel.primitives), code)
+
+
+def needed_by(kernel: Kernel, number: int) -> set[int]:
+    """The instructions that one needs, directly or through others."""
+    found: set[int] = set()
+    pending = [number]
+    while pending:
+        sources = set(kernel.instructions[pending.pop()].sources) - found
+        found |= sources
+        pending += sources
+    return found
 
 
 implemented_in(ReferenceTarget.kind, "tests.reference.products")

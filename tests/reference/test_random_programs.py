@@ -24,7 +24,7 @@ def examples(count: int) -> settings:
 
 def contexts(places: Sequence[str]) -> list[Any]:
     """What each step runs in."""
-    streams = {
+    streams: dict[str, Any] = {
         "cpu": mx.cpu,
         "gpu": mx.gpu,
         "a stream of the cpu": mx.new_stream(mx.cpu),
@@ -89,3 +89,14 @@ def test_gradients_and_vmap(program: Program, places: Sequence[str], default: An
     assert_same_bits(mx.value_and_grad(total(run))(*inputs), expected)
     assert_same_bits(mx.compile(mx.value_and_grad(total(run)))(*inputs), expected)
     assert_same_bits(mx.vmap(run)(*batches), mapped)
+
+
+def test_an_empty_array_is_not_read() -> None:
+    """An element of it may lie behind the end of the memory that it is a view of."""
+    mx.set_default_device(mx.gpu)
+    x = mx.zeros((1, 0))
+    y = mx.zeros((16,))
+    mx.eval(x, y)
+    assert (x.reshape(0).sum() + 1).item() == 1
+    assert mx.broadcast_to(y[16:], (3, 0)).sum(axis=1).tolist() == [0, 0, 0]
+    assert mx.broadcast_to(x, (3, 0)).sum().item() == 0
