@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weft.core as mx
+from tests.behaviour import test_streams_random as actions
 from tests.behaviour.checks import assert_same_bits
 from tests.behaviour.programs import Program, programs
 
@@ -100,3 +102,12 @@ def test_an_empty_array_is_not_read() -> None:
     assert (x.reshape(0).sum() + 1).item() == 1
     assert mx.broadcast_to(y[16:], (3, 0)).sum(axis=1).tolist() == [0, 0, 0]
     assert mx.broadcast_to(x, (3, 0)).sum().item() == 0
+
+
+@examples(25)
+@given(actions.programs())
+def test_streams_of_both_devices_in_any_order(steps: Sequence[actions.Step]) -> None:
+    mx.set_default_device(mx.cpu)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actions, "STREAMS", [mx.new_stream(mx.gpu if k % 2 else mx.cpu) for k in range(6)])
+        actions.check_actions(steps, 4)

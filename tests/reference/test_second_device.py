@@ -20,6 +20,7 @@ from tests.reference import kernels
 from tests.reference.engine import ReferenceEngine
 from tests.reference.target import ReferenceSchedule
 from weft.compiler.kernel import Kernel
+from weft.runtime.memory import View
 
 
 def numbers(*shape: int) -> mx.array:
