@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -56,4 +57,4 @@ def _block(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @p.matmul.routine.on("reference")
 def product(call: RoutineCall) -> RoutineStep:
-    return RoutineStep(Product(call), [], 1, 1, call.results[0].shape[-1] * p.product(call.operands[0].shape))
+    return RoutineStep(Product(call), [], 1, 1, call.results[0].shape[-1] * prod(call.operands[0].shape))

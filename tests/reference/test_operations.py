@@ -12,6 +12,7 @@ import weft.core as mx
 from tests.ops.row import Row, bits, flat, to_array, to_numpy
 from tests.ops.table import ROWS
 from tests.ops.test_table import LIBRARY_CALLS
+from tests.sampling import Cases
 
 
 def check(row: Row, dtype: str, seed: int) -> None:
@@ -30,17 +31,8 @@ def check(row: Row, dtype: str, seed: int) -> None:
             assert bits(to_numpy(here)) == bits(to_numpy(there)), dtype
 
 
-ALL = [pytest.param(row, id=row.id) for row in ROWS if row.dtypes]
-
-
-@pytest.mark.parametrize("row", ALL)
-def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
-    """For one of the dtypes of the row."""
-    check(row, str(row.random(seed, "dtype").choice(row.dtypes)), seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ALL)
-def test_the_bits_of_the_cpu_for_every_dtype(row: Row, seed: int) -> None:
-    for dtype in row.dtypes:
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
+def test_the_bits_of_the_cpu(row: Row, cases: Cases, seed: int) -> None:
+    """In one of the dtypes of the row."""
+    for dtype in cases.some(1, row.dtypes):
         check(row, dtype, seed)

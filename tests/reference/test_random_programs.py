@@ -7,21 +7,17 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
 from tests.behaviour import test_streams_random as actions
-from tests.behaviour.checks import assert_same_bits
-from tests.behaviour.programs import Program, programs
+from tests.checks import assert_same_bits
+from tests.programs import Program, programs
+from tests.sampling import examples
 
 PLACES = st.lists(st.sampled_from(["current", "cpu", "gpu", "a stream of the cpu", "a stream of the gpu"]), min_size=8)
 """Where each step of a program runs."""
-
-
-def examples(count: int) -> settings:
-    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
-    return settings(max_examples=count, deadline=None, database=None, print_blob=True, suppress_health_check=checks)
 
 
 def contexts(places: Sequence[str]) -> list[Any]:

@@ -15,7 +15,7 @@ import pytest
 
 import weft
 import weft.core as mx
-from tests.behaviour.checks import Counted, assert_same_bits
+from tests.checks import Counted, assert_same_bits
 from tests.reference import kernels
 from tests.reference.engine import ReferenceEngine
 from tests.reference.target import ReferenceSchedule
