@@ -86,7 +86,8 @@ class _Run:
         strides = (*access.rows, *access.sweeps, access.lane)
         for number, (axis, extent, stride) in enumerate(zip(self.axes, self.extents, strides, strict=True)):
             if stride:
-                step = self.numbers[self.layout[key]] if (key := (position, *axis)) in self.layout else 1
+                key = (position, *axis)
+                step = self.number(*key) if key in self.layout else 1  # contiguous lanes have no number
                 shape = [extent if other == number else 1 for other in range(len(self.axes))]
                 index = index + np.arange(extent).reshape(shape) * step
         for place, (value, _) in enumerate(access.computed):
@@ -116,23 +117,12 @@ class _Run:
         return mapped(spread, found)
 
     def read(self, address: int, offsets: np.ndarray, dtype: Dtype) -> Any:
-        """Values as they are held, from their images in memory."""
-        if dtype in HALVES:
-            return L.half_from_bits(
-                L.value(self.memory.read(address, offsets, np.dtype(np.uint16)), dtypes.uint16), dtype
-            )
-        if dtype.is_bool:
-            return L.value(self.memory.read(address, offsets, np.dtype(np.uint8)) != 0, dtype)
-        elements = self.memory.read(address, offsets, dtype.numpy)
-        return complex_of(elements) if dtype.is_complex else L.value(elements, dtype)
+        return held(self.memory.read(address, offsets, image_dtype(dtype)), dtype)
 
     def scalar(self, position: int, instruction: Instruction) -> Any:
-        dtype = instruction.dtype
-        image = np.array([self.slots[self.number(position, "slot")]], np.uint64).view(np.uint8)[: dtype.size]
-        if dtype in HALVES:
-            return L.half_from_bits(L.value(image.view(np.uint16), dtypes.uint16), dtype)
-        elements = image.view(dtype.numpy)
-        return complex_of(elements) if dtype.is_complex else L.value(elements, dtype)
+        dtype = image_dtype(instruction.dtype)
+        image = np.array([self.slots[self.number(position, "slot")]], np.uint64).view(np.uint8)[: dtype.itemsize]
+        return held(image.view(dtype), instruction.dtype)
 
     def apply(self, instruction: Instruction) -> Any:
         inputs = [self.values[value] for value in instruction.inputs]
@@ -213,15 +203,27 @@ def repeated(value: Any, shape: tuple[int, ...]) -> Any:
     return mapped(lambda x: np.broadcast_to(x, shape).copy(), value)
 
 
-def complex_of(elements: np.ndarray) -> Complex:
-    return Complex(L.value(elements.real.copy(), dtypes.float32), L.value(elements.imag.copy(), dtypes.float32))
-
-
 def rounded(result: Any, dtype: Dtype, exact: bool) -> Any:
     """What an operation gave, as a value of its dtype."""
     if dtype in HALVES and not exact:
         return L.round_to(result, dtype)
     return L.value(result.name, dtype) if isinstance(result, Value) else result
+
+
+def image_dtype(dtype: Dtype) -> np.dtype:
+    """What the elements of an array are in memory."""
+    if dtype in HALVES:
+        return np.dtype(np.uint16)
+    return np.dtype(np.uint8) if dtype.is_bool else dtype.numpy
+
+
+def held(image: np.ndarray, dtype: Dtype) -> Any:
+    """A value, from its image in memory."""
+    if dtype in HALVES:
+        return L.half_from_bits(L.value(image, dtypes.uint16), dtype)
+    if dtype.is_complex:
+        return Complex(*[L.value(part.copy(), dtypes.float32) for part in (image.real, image.imag)])
+    return L.value(image != 0 if dtype.is_bool else image, dtype)
 
 
 def image_of(value: Any, dtype: Dtype) -> np.ndarray:
