@@ -157,6 +157,11 @@ def assigned(namespace: Any, x: Any, value: Any, index: int) -> Any:
     return x
 
 
+def clipped(namespace: Any, x: Any) -> Any:
+    """Between -9 and 9; indices that `argmax` gave are unsigned."""
+    return namespace.clip(x, 0 if x.dtype == namespace.uint32 else -9, 9)
+
+
 @quiet
 def log_sum_exp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
     return np.log(np.exp(x).sum(axis=axis, keepdims=keepdims))
@@ -189,8 +194,8 @@ OPERATIONS = [
     both("shifted", 1, a_number, lambda m, x, k: k - x),
     both("comparison", 2, broadcastable, lambda m, x, y: (x > y) * 1.0, smooth=False),
     both("where", 2, broadcastable, lambda m, x, y: m.where(x > 0, x, m.tanh(y)), smooth=False),
-    both("to integer", 1, nothing, lambda m, x: m.clip(x * 1.0, -9, 9).astype(m.int32) * 3, smooth=False),
-    both("to half", 1, nothing, lambda m, x: m.clip(x * 1.0, -9, 9).astype(m.float16) + 1, smooth=False),
+    both("to integer", 1, nothing, lambda m, x: clipped(m, x).astype(m.int32) * 3, smooth=False),
+    both("to half", 1, nothing, lambda m, x: clipped(m, x).astype(m.float16) + 1, smooth=False),
     reduction("mean", quiet(np.mean)),
     reduction("max", np.max),
     reduction("min", np.min),

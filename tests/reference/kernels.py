@@ -90,8 +90,8 @@ class _Run:
                 step = self.number(*key) if key in self.layout else 1  # contiguous lanes have no number
                 shape = [extent if other == number else 1 for other in range(len(self.axes))]
                 index = index + np.arange(extent).reshape(shape) * step
-        for place, (value, _) in enumerate(access.computed):
-            index = index + array_of(self.values[value]) * self.number(position, "computed", place)
+        for number, (value, _) in enumerate(access.computed):
+            index = index + array_of(self.values[value]) * self.number(position, "computed", number)
         return index
 
     def address(self, position: int) -> int:

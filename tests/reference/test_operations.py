@@ -5,6 +5,8 @@ Products of complex matrices differ in their last bits: on the CPU they are thos
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,27 @@ def test_the_bits_of_the_cpu(row: Row, cases: Cases, seed: int) -> None:
     """In one of the dtypes of the row."""
     for dtype in cases.some(1, row.dtypes):
         check(row, dtype, seed)
+
+
+FOLDS: dict[str, Callable[[mx.array, int], mx.array]] = {
+    "sum": lambda x, axis: mx.sum(x, axis=axis),
+    "complex": lambda x, axis: mx.sum(x.astype(mx.complex64) * (1 + 2j), axis=axis),
+    "argmax": lambda x, axis: mx.argmax(mx.round(x), axis=axis),
+    "softmax": lambda x, axis: mx.softmax(x, axis=axis),
+    "var": lambda x, axis: mx.var(x, axis=axis),
+    "logsumexp": lambda x, axis: mx.logsumexp(x, axis=axis),
+    "product": lambda x, axis: mx.matmul(x, mx.swapaxes(x, -1, -2)),
+    "transposed": lambda x, axis: mx.sum(mx.swapaxes(x, 0, -1) * 2, axis=axis),
+}
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("shape", [(3, 500), (40, 70), (5, 9, 33)], ids=str)
+def test_the_order_of_folds(fold: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    """Another order of these terms has another sum in float64; and the CPU walks over each shape in its own way."""
+    x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float64)
+    for axis in range(len(shape)):
+        wanted = FOLDS[fold](x, axis)
+        mx.eval(wanted)
+        with mx.stream(mx.gpu):
+            assert bits(to_numpy(FOLDS[fold](x, axis))) == bits(to_numpy(wanted)), axis

@@ -16,11 +16,11 @@ from tests.checks import assert_same_bits
 from tests.programs import Program, programs
 from tests.sampling import examples
 
-PLACES = st.lists(st.sampled_from(["current", "cpu", "gpu", "a stream of the cpu", "a stream of the gpu"]), min_size=8)
+CHOICES = st.lists(st.sampled_from(["current", "cpu", "gpu", "a stream of the cpu", "a stream of the gpu"]), min_size=8)
 """Where each step of a program runs."""
 
 
-def contexts(places: Sequence[str]) -> list[Any]:
+def contexts(choices: Sequence[str]) -> list[Any]:
     """What each step runs in."""
     streams: dict[str, Any] = {
         "cpu": mx.cpu,
@@ -28,12 +28,12 @@ def contexts(places: Sequence[str]) -> list[Any]:
         "a stream of the cpu": mx.new_stream(mx.cpu),
         "a stream of the gpu": mx.new_stream(mx.gpu),
     }
-    return [mx.stream(streams[place]) if place in streams else nullcontext() for place in places]
+    return [mx.stream(streams[choice]) if choice in streams else nullcontext() for choice in choices]
 
 
-def placed(program: Program, places: Sequence[str]) -> Callable[..., list[mx.array]]:
+def distributed(program: Program, choices: Sequence[str]) -> Callable[..., list[mx.array]]:
     """The program with its steps where they belong."""
-    own = contexts(places)
+    own = contexts(choices)
 
     def run(*inputs: mx.array) -> list[mx.array]:
         values = list(inputs)
@@ -49,11 +49,11 @@ def total(run: Callable[..., list[mx.array]]) -> Callable[..., mx.array]:
     return lambda *inputs: sum((mx.sin(value).sum() for value in run(*inputs)), start=mx.array(0.0))
 
 
-def check_placed(program: Program, places: Sequence[str], default: Any) -> None:
+def check_distributed(program: Program, choices: Sequence[str], default: Any) -> None:
     mx.set_default_device(mx.cpu)
     expected = program(*program.arrays())
     mx.eval(expected)
-    run = placed(program, places)
+    run = distributed(program, choices)
     mx.set_default_device(default)
     assert_same_bits(run(*program.arrays()), expected)
     lazy = run(*program.arrays())
@@ -68,16 +68,16 @@ def check_placed(program: Program, places: Sequence[str], default: Any) -> None:
 
 
 @examples(40)
-@given(programs(), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
-def test_the_bits_of_the_cpu(program: Program, places: Sequence[str], default: Any) -> None:
-    check_placed(program, places, default)
+@given(programs(), CHOICES, st.sampled_from([mx.cpu, mx.gpu]))
+def test_the_bits_of_the_cpu(program: Program, choices: Sequence[str], default: Any) -> None:
+    check_distributed(program, choices, default)
 
 
 @examples(15)
-@given(programs(smooth=True), PLACES, st.sampled_from([mx.cpu, mx.gpu]))
-def test_gradients_and_vmap(program: Program, places: Sequence[str], default: Any) -> None:
+@given(programs(smooth=True), CHOICES, st.sampled_from([mx.cpu, mx.gpu]))
+def test_gradients_and_vmap(program: Program, choices: Sequence[str], default: Any) -> None:
     mx.set_default_device(mx.cpu)
-    run = placed(program, places)
+    run = distributed(program, choices)
     inputs = program.arrays()
     expected = mx.value_and_grad(total(program.__call__))(*inputs)
     batches = [mx.stack([x, x * 0.5]) for x in inputs]
