@@ -220,7 +220,7 @@ OPERATIONS = [
 
 
 @dataclass(frozen=True)
-class Step:
+class Statement:
     operation: Operation
     operands: tuple[int, ...]
     parameters: tuple[Any, ...]
@@ -239,13 +239,13 @@ class Program:
     """Inputs v0, v1, ...; every step adds a value; the last few are the result."""
 
     inputs: tuple[np.ndarray, ...]
-    steps: tuple[Step, ...]
+    statements: tuple[Statement, ...]
 
     def __call__(self, *inputs: mx.array, after_each: Callable[[mx.array], Any] | None = None) -> list[mx.array]:
         values = list(inputs)
-        for step in self.steps:
-            operands = [values[k] for k in step.operands]
-            values.append(step.operation.weft(*operands, *step.parameters))
+        for statement in self.statements:
+            operands = [values[k] for k in statement.operands]
+            values.append(statement.operation.weft(*operands, *statement.parameters))
             if after_each is not None:
                 after_each(values[-1])
         return values[len(inputs) :][-3:]
@@ -256,9 +256,9 @@ class Program:
     def in_numpy(self) -> list[np.ndarray]:
         """The same in float64."""
         values: list[np.ndarray] = [x.astype(np.float64) for x in self.inputs]
-        for step in self.steps:
-            operands = [values[k] for k in step.operands]
-            values.append(np.asarray(step.operation.numpy(*operands, *step.parameters)))
+        for statement in self.statements:
+            operands = [values[k] for k in statement.operands]
+            values.append(np.asarray(statement.operation.numpy(*operands, *statement.parameters)))
         return values[len(self.inputs) :][-3:]
 
 
@@ -277,23 +277,23 @@ def programs(draw: Callable[..., Any], *, smooth: bool = False, large: bool = Fa
         shapes.append(shape if np.prod(shape) <= 200_000 else shape[:1])
     inputs = tuple(generator.normal(size=shape).astype(np.float32) for shape in shapes)
     allowed = [operation for operation in OPERATIONS if operation.smooth or not smooth]
-    steps: list[Step] = []
+    statements: list[Statement] = []
     for _ in range(draw(st.integers(1, 8))):
-        step = draw_step(draw, allowed, shapes)
-        if step is not None:
-            steps.append(step)
-            shapes.append(result_shape(step, shapes))
-    return Program(inputs, tuple(steps))
+        statement = draw_statement(draw, allowed, shapes)
+        if statement is not None:
+            statements.append(statement)
+            shapes.append(result_shape(statement, shapes))
+    return Program(inputs, tuple(statements))
 
 
-def draw_step(draw: Callable[..., Any], allowed: list[Operation], shapes: list[Shape]) -> Step | None:
+def draw_statement(draw: Callable[..., Any], allowed: list[Operation], shapes: list[Shape]) -> Statement | None:
     operation = draw(st.sampled_from(allowed))
     operands = tuple(draw(st.integers(0, len(shapes) - 1)) for _ in range(operation.operands))
     parameters = operation.choose(draw, [shapes[k] for k in operands])
-    return None if parameters is None else Step(operation, operands, parameters)
+    return None if parameters is None else Statement(operation, operands, parameters)
 
 
-def result_shape(step: Step, shapes: list[Shape]) -> Shape:
+def result_shape(statement: Statement, shapes: list[Shape]) -> Shape:
     """Computed with NumPy on ones, so that drawing a program asks nothing of what is tested."""
-    operands = [np.ones(shapes[k]) for k in step.operands]
-    return np.shape(step.operation.numpy(*operands, *step.parameters))
+    operands = [np.ones(shapes[k]) for k in statement.operands]
+    return np.shape(statement.operation.numpy(*operands, *statement.parameters))

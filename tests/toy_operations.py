@@ -121,8 +121,8 @@ def address() -> int:
 def step(call: RoutineCall) -> RoutineStep:
     (x,), (sums, turned) = call.operands, call.results
     n, rows = x.shape[-1], product(x.shape[:-1])
-    places = [(x.slot, x.offset), (sums.slot, sums.offset), (turned.slot, turned.offset), call.scratch]
-    return RoutineStep(address(), [n, *[number for place in places for number in place]], rows, 1, rows * n)
+    locations = [(x.slot, x.offset), (sums.slot, sums.offset), (turned.slot, turned.offset), call.scratch]
+    return RoutineStep(address(), [n, *[number for location in locations for number in location]], rows, 1, rows * n)
 
 
 def _infer_windows(x: Node, *, width: int) -> Any:
@@ -133,10 +133,10 @@ def _windows_transposed(ct: Any, x: Any, width: int) -> Any:
     """Every element of a row gets the cotangents of the windows that show it."""
     *rows, count, _ = ct.node.shape
     total = p.zeros_like(x)
-    for place in range(width):
-        part = p.slice_(ct, starts=(*[0] * len(rows), 0, place), sizes=(*rows, count, 1), steps=(1,) * ct.node.ndim)
+    for column in range(width):
+        part = p.slice_(ct, starts=(*[0] * len(rows), 0, column), sizes=(*rows, count, 1), steps=(1,) * ct.node.ndim)
         shown = p.squeeze(part, axes=(ct.node.ndim - 1,))
-        low, high = (*[0] * len(rows), place), (*[0] * len(rows), width - 1 - place)
+        low, high = (*[0] * len(rows), column), (*[0] * len(rows), width - 1 - column)
         total = total + p.pad(shown, p.zeros((), ct.node.dtype), low=low, high=high)
     return total
 
@@ -147,7 +147,7 @@ windows: p.View = p.View(
     _infer_windows,
     _windows_transposed,
     lambda x, axis, width: (windows(p.move_axis(x, axis, 0), width=width), 0),
-    places=lambda source, width: [
+    axis_terms=lambda source, width: [
         *[p.AxisTerm(axis) for axis in range(len(source) - 1)],
         p.AxisTerm(len(source) - 1, inner=len(source)),
     ],
@@ -163,12 +163,12 @@ class Framed(p.Update):
     def infer(self, *inputs: Node, **params: Any) -> Any:
         return inputs[0].shape, inputs[0].dtype
 
-    def parts(self, node: Node) -> list[p.Part]:
+    def writes(self, node: Node) -> list[p.Write]:
         rows, one = node.shape[0], (1, 1)
         return [
-            p.RegionPart(0, (0, 0), one),
-            p.RegionPart(1, (0, 0), one),
-            p.RegionPart(2, (rows - 1, 0), one),
+            p.RegionWrite(0, (0, 0), one),
+            p.RegionWrite(1, (0, 0), one),
+            p.RegionWrite(2, (rows - 1, 0), one),
         ]
 
 

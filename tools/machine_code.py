@@ -62,7 +62,7 @@ def run_programs(count: int) -> None:
     @hypothesis.given(programs() | programs(large=True))
     def run(program: Program) -> None:
         nonlocal number
-        announce(f"random {number}: {', '.join(map(repr, program.steps))}")
+        announce(f"random {number}: {', '.join(map(repr, program.statements))}")
         number += 1
         mx.eval(mx.compile(program.__call__)(*program.arrays()))
 

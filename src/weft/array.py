@@ -135,7 +135,7 @@ class array(Handle):
 
     @property
     def at(self) -> ArrayAt:
-        """Updates that combine: ``a.at[index].add(value)`` adds as often as ``index`` names a place.
+        """Updates that combine: ``a.at[index].add(value)`` adds an element as often as ``index`` names it.
 
         >>> mx.array([0, 0, 0]).at[mx.array([0, 2, 2])].add(1)
         array([1, 0, 2], dtype=int32)
@@ -263,7 +263,7 @@ class array(Handle):
         if not self.node.shape:
             raise TypeError("Cannot iterate over a 0-d array.")
         fixed = wrap(self.node)
-        return (getitem(fixed, place) for place in range(len(self)))
+        return (getitem(fixed, index) for index in range(len(self)))
 
     # Functions as methods
 

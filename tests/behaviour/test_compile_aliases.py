@@ -1,4 +1,4 @@
-"""The same array in several places of a call of a compiled function stays one array, as without `compile`."""
+"""The same array several times in a call of a compiled function stays one array, as without `compile`."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ CHANGES: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any
     "many things": (
         ((X, [0] * 9), {}),
         ((X, [1] * 9), {}),
-        [*(f"params[{place}]: 0 -> 1" for place in range(5)), "and 4 more"],
+        [*(f"params[{position}]: 0 -> 1" for position in range(5)), "and 4 more"],
     ),
 }
 

@@ -79,7 +79,7 @@ def test_what_it_captures_may_be_traced() -> None:
 
 
 def test_a_state_that_is_replaced_waits_for_its_stream() -> None:
-    """A call in the memory of the state keeps its place behind what is queued."""
+    """A call in the memory of the state runs after what is queued."""
     state = [mx.zeros((64,))]
 
     def step(x: mx.array) -> mx.array:

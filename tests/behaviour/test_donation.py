@@ -62,7 +62,7 @@ def test_results_are_the_same_with_and_without(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_an_array_that_nobody_else_holds_is_replaced_in_its_place(name: str) -> None:
+def test_an_array_that_nobody_else_holds_gives_its_memory_to_the_result(name: str) -> None:
     x = values(64, 64)
     before = address(x)
     x = IN_PLACE[name](x)
@@ -191,11 +191,11 @@ def test_a_compiled_training_step_updates_parameters_in_place() -> None:
     model, _, step, state = training()
     compiled = mx.compile(step, inputs=state, outputs=state)
     x = values(8, 32)
-    places = []
+    addresses = []
     for _ in range(5):
         mx.eval(compiled(x))
-        places.append([address(layer.weight) for layer in model.layers])
-    assert places[1] == places[2] == places[3] == places[4]
+        addresses.append([address(layer.weight) for layer in model.layers])
+    assert addresses[1] == addresses[2] == addresses[3] == addresses[4]
 
 
 def test_a_compiled_training_step_trains_as_without() -> None:
@@ -391,7 +391,7 @@ def test_a_thread_that_reads_the_state_of_a_compiled_step() -> None:
 
 @pytest.mark.parametrize("line", range(12))
 def test_an_interrupt_while_the_state_is_written(line: int) -> None:
-    state = {name: mx.full((64,), float(place)) for place, name in enumerate("abcd")}
+    state = {name: mx.full((64,), float(number)) for number, name in enumerate("abcd")}
     mx.eval(state)
 
     def step(x: mx.array) -> mx.array:
@@ -424,7 +424,7 @@ def test_an_interrupt_while_the_state_is_written(line: int) -> None:
         sys.settrace(before)
     found = [np.array(state[name]).tolist() for name in "abcd"]
     assert found == [np.array(state[name]).tolist() for name in "abcd"]
-    steps = {values[0] - place for place, values in enumerate(found)}
+    steps = {values[0] - number for number, values in enumerate(found)}
     assert steps in ({3.0}, {4.0})
 
 

@@ -34,16 +34,16 @@ def shapes_and_indices(draw: st.DrawFn) -> tuple[tuple[int, ...], Any]:
             index.append(Ellipsis)
             with_ellipsis = False
         extent = shape[axis]
-        places = st.integers(-extent, extent - 1)
+        indices = st.integers(-extent, extent - 1)
         bounds = st.none() | st.integers(-6, 6)
         kind = draw(st.sampled_from(["int", "slice", "slice", "array"]))
         if kind == "int":
-            index.append(draw(places))
+            index.append(draw(indices))
         elif kind == "slice":
             index.append(slice(draw(bounds), draw(bounds), draw(st.sampled_from([None, 1, 2, 3, -1, -2]))))
         else:
             size = int(np.prod(array_shape))
-            values = draw(st.lists(places, min_size=size, max_size=size))
+            values = draw(st.lists(indices, min_size=size, max_size=size))
             index.append(np.array(values, np.int32).reshape(array_shape))
         if draw(st.integers(0, 5)) == 0:
             index.append(None)
@@ -77,7 +77,7 @@ def test_writing_is_that_of_numpy(case: tuple[tuple[int, ...], Any], is_scalar: 
 
 
 @given(shapes_and_indices(), st.sampled_from(["add", "subtract", "multiply", "divide", "maximum", "minimum"]))
-def test_updates_count_every_place(case: tuple[tuple[int, ...], Any], name: str) -> None:
+def test_updates_count_every_index(case: tuple[tuple[int, ...], Any], name: str) -> None:
     shape, index = case
     x = np.arange(1, np.prod(shape) + 1, dtype=np.float64).reshape(shape)
     value = 2 + np.arange(x[index].size, dtype=np.float64).reshape(x[index].shape) % 3
@@ -146,7 +146,7 @@ def test_values_are_converted_and_broadcast() -> None:
     assert b.tolist() == [[1, 1, 1]] * 2
 
 
-def test_the_last_of_equal_places_stays() -> None:
+def test_the_last_of_equal_indices_stays() -> None:
     a = mx.zeros(3)
     a[mx.array([1, 1, 0])] = mx.array([5.0, 6.0, 7.0])
     assert a.tolist() == [7, 6, 0]
@@ -241,13 +241,13 @@ def test_along_an_axis() -> None:
     for axis in (0, 1, 2, -1):
         index = np.argsort(-x, axis=axis)[:, :1].astype(np.int32)
         index = index[:1] if axis == 0 else index
-        places = np.broadcast_to(
+        indices = np.broadcast_to(
             index, [n if d == axis % 3 else m for d, (m, n) in enumerate(zip(x.shape, index.shape, strict=True))]
         )
-        expected = np.take_along_axis(x, places, axis)
+        expected = np.take_along_axis(x, indices, axis)
         np.testing.assert_array_equal(np.asarray(mx.take_along_axis(a, mx.array(index), axis)), expected)
         written = x.copy()
-        np.put_along_axis(written, places, -1, axis)
+        np.put_along_axis(written, indices, -1, axis)
         result = mx.put_along_axis(a, mx.array(index), mx.array(-1), axis)
         np.testing.assert_array_equal(np.asarray(result), written)
     flat = mx.put_along_axis(a, mx.array([0, 5]), mx.array([50.0, 60.0]))

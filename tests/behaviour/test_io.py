@@ -183,8 +183,8 @@ def _saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
 
 def _corrupt(data: bytes) -> bytes:
     """An archive in which a byte of an entry's content is another one."""
-    place = data.index(b"NUMPY") + 130
-    return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+    position = data.index(b"NUMPY") + 130
+    return data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :]
 
 
 BOMB = np.array([Bomb()], dtype=object)

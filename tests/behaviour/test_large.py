@@ -112,11 +112,11 @@ def numbered() -> mx.array:
     return x
 
 
-def at(place: int) -> int:
-    return place % 113
+def at(index: int) -> int:
+    return index % 113
 
 
-PLACES = [0, 1, 2**31 - 1, 2**31, 2**31 + 1, N - 1]
+INDICES = [0, 1, 2**31 - 1, 2**31, 2**31 + 1, N - 1]
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_parts_of_a_large_array(memory: Callable[[int], None]) -> None:
     assert x[2**31 - 2 : 2**31 + 2].tolist() == [at(k) for k in range(2**31 - 2, 2**31 + 2)]
     assert x[::-1][:3].tolist() == [at(k) for k in (N - 1, N - 2, N - 3)]
     assert x[:: 2**29].tolist() == [at(k) for k in range(0, N, 2**29)]
-    assert [x[place].item() for place in PLACES] == [at(place) for place in PLACES]
+    assert [x[index].item() for index in INDICES] == [at(index) for index in INDICES]
     assert x.reshape(4, -1)[3, -2:].tolist() == [at(N - 2), at(N - 1)]
     assert x.reshape(-1, 4)[-1].tolist() == [at(k) for k in range(N - 4, N)]
     assert np.array(x, copy=False)[-1] == at(N - 1)
@@ -140,7 +140,7 @@ def test_taking_from_a_large_array(memory: Callable[[int], None]) -> None:
     memory(3)
     x = numbered()
     for dtype in (mx.int64, mx.uint32, mx.uint64):
-        assert mx.take(x, mx.array(PLACES, dtype=dtype)).tolist() == [at(place) for place in PLACES]
+        assert mx.take(x, mx.array(INDICES, dtype=dtype)).tolist() == [at(index) for index in INDICES]
     assert x[mx.array([-1, -N], dtype=mx.int64)].tolist() == [at(N - 1), 0]
     rows = x.reshape(-1, 2)
     assert mx.take(rows, mx.array([N // 2 - 1]), axis=0).tolist() == [[at(N - 2), at(N - 1)]]
@@ -165,7 +165,7 @@ def test_reductions_of_a_large_array(memory: Callable[[int], None]) -> None:
 
 
 @pytest.mark.slow
-def test_places_in_a_large_array(memory: Callable[[int], None]) -> None:
+def test_indices_in_a_large_array(memory: Callable[[int], None]) -> None:
     memory(5)
     x = numbered()
     x[N - 7] = 127

@@ -61,8 +61,8 @@ def same_bits() -> dict[str, Draw]:
     return draws
 
 
-def same_places() -> dict[str, Draw]:
-    """Draws that round logarithms or exponentials, and then take a place: the same but for rare ties."""
+def same_indices() -> dict[str, Draw]:
+    """Draws that round logarithms or exponentials, and then take an index: the same but for rare ties."""
     draws: dict[str, Any] = {
         "one row": lambda m, key: m.random.categorical(m.array([0.1, 2.0, -1.0]), num_samples=100, key=key),
         "one row, a shape": lambda m, key: m.random.categorical(m.array([[0.1, 2.0, -1.0]]), shape=(9, 1), key=key),
@@ -117,9 +117,9 @@ def test_the_same_bits_as_mlx(mlx: Any, name: str) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", same_places())
-def test_the_same_places_as_mlx(mlx: Any, name: str) -> None:
-    ours, theirs = both(mlx, same_places()[name])
+@pytest.mark.parametrize("name", same_indices())
+def test_the_same_indices_as_mlx(mlx: Any, name: str) -> None:
+    ours, theirs = both(mlx, same_indices()[name])
     assert (ours != theirs).mean() <= 0.02
 
 
@@ -241,8 +241,8 @@ def test_categorical_follows_the_logits(num_samples: int | None) -> None:
     shape = None if num_samples else (20_000, 4)
     if shape is not None:
         logits = mx.broadcast_to(logits, shape)
-    places = mx.random.categorical(logits, num_samples=num_samples, key=mx.random.key(0))
-    found = np.bincount(np.array(places), minlength=4) / 20_000
+    indices = mx.random.categorical(logits, num_samples=num_samples, key=mx.random.key(0))
+    found = np.bincount(np.array(indices), minlength=4) / 20_000
     np.testing.assert_allclose(found, probabilities, atol=0.02)
     assert found[1] == 0
 

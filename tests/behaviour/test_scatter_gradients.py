@@ -1,4 +1,4 @@
-"""Gradients of updates that are dropped, repeated or moved to the nearest place."""
+"""Gradients of updates that are dropped, repeated or moved to the nearest index."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def test_products_of_repeated_updates() -> None:
     assert gradient(lambda v: (mx.ones(3) * 3).at[index].multiply(v), [0.0, 0.0, 1.0]) == [0.0, 0.0, 300.0]
 
 
-def test_what_was_read_at_the_nearest_place_gets_its_gradient() -> None:
+def test_what_was_read_at_the_nearest_index_gets_its_gradient() -> None:
     assert mx.grad(lambda x: mx.take(x, mx.array([1, 7])).sum())(mx.array([1.0, 2.0, 3.0])).tolist() == [0.0, 1.0, 1.0]

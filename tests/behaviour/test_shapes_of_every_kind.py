@@ -75,8 +75,8 @@ def assigned(m: Any, x: Any) -> Any:
 
 
 def scattered(x: Any) -> Any:
-    places = mx.zeros((2,), dtype=mx.int32)
-    return mx.array(x).at[..., places].add(mx.ones((*x.shape[:-1], 2)))
+    indices = mx.zeros((2,), dtype=mx.int32)
+    return mx.array(x).at[..., indices].add(mx.ones((*x.shape[:-1], 2)))
 
 
 def numpy_scattered(x: Any) -> Any:

@@ -37,7 +37,7 @@ ACTIONS = ["nothing"] * 4 + ["start", "start all", "evaluate", "read", "synchron
 
 
 @dataclass(frozen=True)
-class Step:
+class Statement:
     """One operation on earlier values, the stream that it names (None for the current one), and what is done then."""
 
     operation: str
@@ -48,16 +48,16 @@ class Step:
 
 
 @st.composite
-def programs(draw: Callable[..., Any]) -> tuple[Step, ...]:
+def programs(draw: Callable[..., Any]) -> tuple[Statement, ...]:
     count = draw(st.integers(2, 6))
-    steps = []
+    statements = []
     for position in range(2, draw(st.integers(3, 25))):
         earlier = st.integers(0, position - 1)
         operands = draw(earlier), draw(earlier)
         stream = draw(st.one_of(st.none(), st.integers(0, count - 1)))
         operation, action = draw(st.sampled_from(sorted(OPERATIONS))), draw(st.sampled_from(ACTIONS))
-        steps.append(Step(operation, operands, stream, action, draw(st.integers(0, position))))
-    return tuple(steps)
+        statements.append(Statement(operation, operands, stream, action, draw(st.integers(0, position))))
+    return tuple(statements)
 
 
 def inputs(size: int) -> list[mx.array]:
@@ -66,46 +66,48 @@ def inputs(size: int) -> list[mx.array]:
     return values
 
 
-def computed(steps: Sequence[Step], *values: mx.array) -> list[mx.array]:
+def computed(statements: Sequence[Statement], *values: mx.array) -> list[mx.array]:
     """All values, on the streams that the steps name."""
     known = list(values)
-    for step in steps:
-        stream = None if step.stream is None else STREAMS[step.stream]
-        x, y = (known[operand] for operand in step.operands)
-        known.append(OPERATIONS[step.operation](x, y, stream))
+    for statement in statements:
+        stream = None if statement.stream is None else STREAMS[statement.stream]
+        x, y = (known[operand] for operand in statement.operands)
+        known.append(OPERATIONS[statement.operation](x, y, stream))
     return known
 
 
-def on_one_stream(steps: Sequence[Step], *values: mx.array) -> list[mx.array]:
-    return computed([Step(step.operation, step.operands, None, "nothing", 0) for step in steps], *values)
+def on_one_stream(statements: Sequence[Statement], *values: mx.array) -> list[mx.array]:
+    return computed(
+        [Statement(statement.operation, statement.operands, None, "nothing", 0) for statement in statements], *values
+    )
 
 
-def with_actions(steps: Sequence[Step], *values: mx.array) -> list[mx.array]:
+def with_actions(statements: Sequence[Statement], *values: mx.array) -> list[mx.array]:
     """The same values, with everything else that the steps do on the way."""
     known = list(values)
-    for step in steps:
-        stream = None if step.stream is None else STREAMS[step.stream]
-        x, y = (known[operand] for operand in step.operands)
-        operation = OPERATIONS[step.operation]
-        if step.action == "compile":
+    for statement in statements:
+        stream = None if statement.stream is None else STREAMS[statement.stream]
+        x, y = (known[operand] for operand in statement.operands)
+        operation = OPERATIONS[statement.operation]
+        if statement.action == "compile":
             known.append(mx.compile(lambda x, y, operation=operation, stream=stream: operation(x, y, stream))(x, y))
         else:
             known.append(operation(x, y, stream))
-        chosen = known[step.chosen]
-        if step.action == "start":
+        chosen = known[statement.chosen]
+        if statement.action == "start":
             mx.async_eval(chosen)
-        elif step.action == "start all":
+        elif statement.action == "start all":
             mx.async_eval(known)
-        elif step.action == "evaluate":
+        elif statement.action == "evaluate":
             mx.eval(chosen)
-        elif step.action == "read":
+        elif statement.action == "read":
             chosen[0, 0].item()
-        elif step.action == "synchronize":
+        elif statement.action == "synchronize":
             mx.synchronize(stream)
-        elif step.action == "clear":
+        elif statement.action == "clear":
             mx.clear_streams()
-        elif step.action == "drop":
-            known[step.chosen] = chosen + 0
+        elif statement.action == "drop":
+            known[statement.chosen] = chosen + 0
             gc.collect()
     return known
 
@@ -123,36 +125,36 @@ SIZES = st.sampled_from([4, 4, 4, 100])
 """Work on the larger ones is handed to the workers of streams."""
 
 
-def check_actions(steps: Sequence[Step], size: int) -> None:
+def check_actions(statements: Sequence[Statement], size: int) -> None:
     values = inputs(size)
-    expected = on_one_stream(steps, *values)
+    expected = on_one_stream(statements, *values)
     mx.eval(expected)
-    assert_same_bits(with_actions(steps, *values), expected)
-    lazy = computed(steps, *values)
+    assert_same_bits(with_actions(statements, *values), expected)
+    lazy = computed(statements, *values)
     mx.eval(lazy)
     assert_same_bits(lazy, expected)
 
 
 @examples(60)
 @given(programs(), SIZES)
-def test_the_same_bits_as_on_one_stream(steps: Sequence[Step], size: int) -> None:
-    check_actions(steps, size)
+def test_the_same_bits_as_on_one_stream(statements: Sequence[Statement], size: int) -> None:
+    check_actions(statements, size)
 
 
 @pytest.mark.slow
 @examples(3000)
 @given(programs(), SIZES)
-def test_the_same_bits_as_on_one_stream_at_length(steps: Sequence[Step], size: int) -> None:
-    check_actions(steps, size)
+def test_the_same_bits_as_on_one_stream_at_length(statements: Sequence[Statement], size: int) -> None:
+    check_actions(statements, size)
 
 
-def loss(run: Callable[..., list[mx.array]], steps: Sequence[Step]) -> Callable[..., mx.array]:
-    return lambda x, y: mx.tanh(run(steps, x, y)[-1]).sum()
+def loss(run: Callable[..., list[mx.array]], statements: Sequence[Statement]) -> Callable[..., mx.array]:
+    return lambda x, y: mx.tanh(run(statements, x, y)[-1]).sum()
 
 
 @examples(30)
 @given(programs())
-def test_transformed_and_compiled(steps: Sequence[Step]) -> None:
+def test_transformed_and_compiled(statements: Sequence[Statement]) -> None:
     x, y = inputs(4)
     transformations: list[Callable[[Any], Callable[..., Any]]] = [
         lambda f: f,
@@ -162,21 +164,21 @@ def test_transformed_and_compiled(steps: Sequence[Step]) -> None:
     ]
     for transform in transformations:
         batch = mx.stack([x, y]) if transform is transformations[-1] else x
-        expected = transform(loss(on_one_stream, steps))(batch, y)
+        expected = transform(loss(on_one_stream, statements))(batch, y)
         mx.eval(expected)
-        assert_same_bits(transform(loss(computed, steps))(batch, y), expected)
-        compiled = mx.compile(transform(loss(computed, steps)))
+        assert_same_bits(transform(loss(computed, statements))(batch, y), expected)
+        compiled = mx.compile(transform(loss(computed, statements)))
         assert_same_bits(compiled(batch, y), expected)
         with mx.stream(STREAMS[0]):
             assert_same_bits(compiled(batch, y), expected)
-        assert_same_bits(transform(mx.compile(loss(computed, steps)))(batch, y), expected)
+        assert_same_bits(transform(mx.compile(loss(computed, statements)))(batch, y), expected)
 
 
 @examples(15)
 @given(st.lists(programs(), min_size=2, max_size=4), SIZES)
-def test_several_threads_on_the_same_streams(several: Sequence[Sequence[Step]], size: int) -> None:
+def test_several_threads_on_the_same_streams(several: Sequence[Sequence[Statement]], size: int) -> None:
     values = inputs(size)
-    expected = [on_one_stream(steps, *values) for steps in several]
+    expected = [on_one_stream(statements, *values) for statements in several]
     mx.eval(expected)
     results: dict[int, list[mx.array]] = {}
 

@@ -34,16 +34,16 @@ def kernel(function: Callable[..., Any], dtype: Dtype, arguments: int = 1, width
     with emitter.loop("0", "%n", width) as index:
         values: list[Any] = []
         for name in inputs:
-            place = emitter.assign(f"getelementptr {element}, ptr {name}, i64 {index}")
-            loaded = emitter.assign(f"load {type_}, ptr {place}, align {part.size}")
+            location = emitter.assign(f"getelementptr {element}, ptr {name}, i64 {index}")
+            loaded = emitter.assign(f"load {type_}, ptr {location}, align {part.size}")
             values.append(Value(lanes, loaded, part))
         if dtype is dtypes.complex64:
             values = [Complex(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
         result = function(lanes, *values)
         halves = (result.real, result.imag) if isinstance(result, Complex) else (result, result)
         for name, value in zip(outputs, halves, strict=True):
-            place = emitter.assign(f"getelementptr {element}, ptr {name}, i64 {index}")
-            emitter.emit(f"store {type_} {value.name}, ptr {place}, align {part.size}")
+            location = emitter.assign(f"getelementptr {element}, ptr {name}, i64 {index}")
+            emitter.emit(f"store {type_} {value.name}, ptr {location}, align {part.size}")
     name = next(_names)
     parameters = ", ".join(f"ptr {pointer}" for pointer in [*inputs, *outputs])
     text = module([emitter], [emitter.function(name, f"{parameters}, i64 %n")])
@@ -158,5 +158,5 @@ FLOAT32_BOUNDS = {
 def worst(x: Any, got: Array, exact: Array) -> str:
     """The largest error, in words."""
     error = ulps(got, exact)
-    place = int(np.argmax(error))
-    return f"{float(error[place]):.3f} ulp at {x[place]!r}: got {got[place]!r}, exact {exact[place]!r}"
+    worst = int(np.argmax(error))
+    return f"{float(error[worst]):.3f} ulp at {x[worst]!r}: got {got[worst]!r}, exact {exact[worst]!r}"

@@ -344,8 +344,8 @@ METHOD_ROWS = [
 
 def _added(x: np.ndarray, i: np.ndarray, v: np.ndarray) -> np.ndarray:
     result = x.copy()
-    for n, place in np.ndenumerate(i):
-        result[:, place] += v[n]
+    for n, target in np.ndenumerate(i):
+        result[:, target] += v[n]
     return result
 
 

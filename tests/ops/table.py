@@ -31,9 +31,9 @@ NO_ROW = {
 
 INTERNAL = {
     "barrier": "Keeps recomputation apart in checkpoint; a user's program cannot ask for it.",
-    "clamp_place": "Scalar code inside gather, never a node that a user's program makes.",
+    "clamp_index": "Scalar code inside gather, never a node that a user's program makes.",
     "copy": "Put in by the planner where two results would share memory.",
-    "from_start": "Scalar code inside gather, never a node that a user's program makes.",
+    "from_front": "Scalar code inside gather, never a node that a user's program makes.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "products_before": "Part of the derivative of prod; see test_scans.py.",

@@ -100,8 +100,8 @@ def test_vmap(name: str) -> None:
 def derivative_of_product(x: Sequence[float], order: int) -> np.ndarray:
     """All derivatives of an order: the products of the factors that are left, where none is taken twice."""
     found = np.zeros((len(x),) * order)
-    for places in permutations(range(len(x)), order):
-        found[places] = np.prod([one for place, one in enumerate(x) if place not in places])
+    for chosen in permutations(range(len(x)), order):
+        found[chosen] = np.prod([one for index, one in enumerate(x) if index not in chosen])
     return found
 
 
@@ -135,11 +135,11 @@ def test_gradient_over_axes(axis: Any) -> None:
     product = np.cos(np.prod(x, axis=axis, keepdims=True))
     axes = tuple(range(3)) if axis is None else axis
     expected = np.zeros_like(x)
-    for place in np.ndindex(x.shape):
+    for index in np.ndindex(x.shape):
         others = x.copy()
-        others[place] = 1
-        expected[place] = (product * np.prod(others, axis=axes, keepdims=True))[
-            tuple(0 if n in np.atleast_1d(np.array(axes) % 3) else i for n, i in enumerate(place))
+        others[index] = 1
+        expected[index] = (product * np.prod(others, axis=axes, keepdims=True))[
+            tuple(0 if n in np.atleast_1d(np.array(axes) % 3) else i for n, i in enumerate(index))
         ]
     np.testing.assert_allclose(np.array(gradient), expected, rtol=1e-12, atol=1e-12)
 

@@ -162,7 +162,7 @@ def _works_for(row: Row, shape: tuple[int, ...], dtype: str) -> bool:
 
 
 def _special_arguments(count: int, dtype: str) -> list[np.ndarray]:
-    """Every combination of special values, one combination per place."""
+    """Every combination of special values, one combination per element."""
     kind = np.float32 if dtype == "float32" else np.float64
     combinations = np.array(list(itertools.product(SPECIAL, repeat=count)), kind)
     return [np.ascontiguousarray(column) for column in combinations.T]
@@ -194,8 +194,8 @@ def _assert_same_kind(got: np.ndarray, want: np.ndarray, row: Row, arguments: li
         rounded = want.astype(got.dtype)
     shown = list(zip(*arguments, got.tolist(), rounded.tolist(), strict=False)) if got.ndim == 1 else []
 
-    def told(places: np.ndarray) -> str:
-        return f"(arguments, got, expected): {[shown[n] for n in np.flatnonzero(places)][:5]}" if shown else ""
+    def told(wrong: np.ndarray) -> str:
+        return f"(arguments, got, expected): {[shown[n] for n in np.flatnonzero(wrong)][:5]}" if shown else ""
 
     different = np.isnan(got) != np.isnan(rounded)
     assert not different.any(), told(different)

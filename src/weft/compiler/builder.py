@@ -113,11 +113,11 @@ class Draft:
         inputs = [self.value(source, tuple(inner))]
         if node.primitive.reducer.needs_index:
             inputs.append(
-                self.place(weighted([inner[axis] for axis in axes], row_major([source.shape[a] for a in axes])))
+                self.index_value(weighted([inner[axis] for axis in axes], row_major([source.shape[a] for a in axes])))
             )
         return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive), axes=self._reduced)
 
-    def place(self, term: Term) -> int:
+    def index_value(self, term: Term) -> int:
         """The value of an index, as int64."""
         return self._once(("place", term), lambda: self._emit(Instruction("place", dtypes.int64, ()), term))
 
@@ -156,7 +156,7 @@ class Reader:
     def __init__(self, draft: Draft, node: Node, where: int | None) -> None:
         self._draft, self._node, self._where = draft, node, where
         self.apply = draft.apply
-        self.place = draft.place
+        self.index_value = draft.index_value
 
     def read(self, position: int, terms: Sequence[Term], where: int | None = None) -> int:
         """An element of an input, read only where a condition holds."""
@@ -167,7 +167,7 @@ class Reader:
 
     def number(self, value: int) -> int:
         """An integer that is known when the kernel is launched."""
-        return self._draft.place(Term(value))
+        return self._draft.index_value(Term(value))
 
     def fixed(self, value: int) -> Term:
         return Term(value)
@@ -180,17 +180,17 @@ class Reader:
 
     def linear(self, terms: Sequence[Term], shape: Shape) -> int:
         """The row-major position of an index."""
-        return self.place(weighted(terms, row_major(shape)))
+        return self.index_value(weighted(terms, row_major(shape)))
 
     def inside(self, bounds: Sequence[tuple[Term, int, int]]) -> int | None:
         """Whether every term is at least its low and below its high bound; None if there are no bounds."""
         result = None
         for term, low, high in bounds:
-            holds = index_code.within(self._draft, self.place(term), low, high)
+            holds = index_code.within(self._draft, self.index_value(term), low, high)
             result = holds if result is None else index_code.both(self._draft, result, holds)
         return result
 
-    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
+    def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
         """A place along an axis of ``extent`` from an integer input, moved to one from 0 to ``count - 1``, and
         whether it was one (None: always)."""
         return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)

@@ -357,11 +357,11 @@ class Fusion:
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
         """One group per input writes its part of the result."""
         writers: list[FusedGroup] = []
-        for part in node.primitive.parts(node):
+        for part in node.primitive.writes(node):
             source = node.inputs[part.position]
             group, terms = self._new_fused_group(source.shape, node.serial)
             group.roots.append(Root(source, terms, node, part))
-            if isinstance(part, p.ScatterPart):
+            if isinstance(part, p.ScatterWrite):
                 self._scatter(group, node, part, terms)
             self._link(group, uses)
             writers.append(group)
@@ -371,7 +371,7 @@ class Fusion:
                 self._link(earlier, [(later, None)])
         self.stored[node] = list(writers)
 
-    def _scatter(self, group: FusedGroup, node: Node, part: p.ScatterPart, terms: Terms) -> None:
+    def _scatter(self, group: FusedGroup, node: Node, part: p.ScatterWrite, terms: Terms) -> None:
         indices = [node.inputs[position] for position in part.indices]
         at = terms[: indices[0].ndim]
         group.reduced = tuple([term.axes[0][0] for term in at if term.axes])
@@ -391,7 +391,7 @@ class _Recorder:
         self.reads.append((position, tuple(terms)))
         return 0
 
-    def read_place(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
+    def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
         self.reads.append((position, tuple(terms)))
         return Term(0, (), ((0, 1),)), 0
 
@@ -404,7 +404,7 @@ class _Recorder:
     def apply(self, primitive: Any, *values: int, **params: Any) -> int:
         return 0
 
-    def place(self, term: Term) -> int:
+    def index_value(self, term: Term) -> int:
         return 0
 
     def number(self, value: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.graph.node import Node, Shape
-from weft.primitives import Part
+from weft.primitives import Write
 from weft.primitives.index import Terms
 
 
@@ -37,7 +37,7 @@ class Root:
     node: Node
     terms: Terms
     target: Node
-    part: Part | None = None
+    part: Write | None = None
 
 
 @dataclass(eq=False, slots=True)

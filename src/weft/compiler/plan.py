@@ -252,7 +252,7 @@ class _Planner:
         combine, where = None, None
         if root.part is None:
             term = weighted(root.terms, strides)
-        elif isinstance(root.part, p.RegionPart):
+        elif isinstance(root.part, p.RegionWrite):
             term = Term(0)
             parts = zip(root.terms, root.part.starts, root.part.steps, strides, strict=True)
             for at, start, step, stride in parts:
@@ -261,12 +261,12 @@ class _Planner:
             term, where = self._scatter_term(draft, root, root.part, strides)
             combine = root.part.combine
         value = draft.value(root.node, root.terms)
-        scattered = isinstance(root.part, p.ScatterPart)
+        scattered = isinstance(root.part, p.ScatterWrite)
         axes = group.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
         draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
 
     def _scatter_term(
-        self, draft: Draft, root: Root, part: p.ScatterPart, strides: Sequence[int]
+        self, draft: Draft, root: Root, part: p.ScatterWrite, strides: Sequence[int]
     ) -> tuple[Term, int | None]:
         """Where the updates go, and which of them go anywhere."""
         target = root.target

@@ -35,7 +35,7 @@ class ExplainedStep(NamedTuple):
     """A fused kernel, or a call of a routine (a product of matrices, say), and how long it takes.
 
     ``names`` are one and several of its kind. ``operations`` are counted by name. ``loops`` are its extents, folded
-    ones in brackets. Bytes are counted once for each place in memory. ``arithmetic`` is the number of scalar
+    ones in brackets. Bytes are counted once for each location in memory. ``arithmetic`` is the number of scalar
     operations. ``writes`` says what it stores, ``text`` is the kernel itself.
     """
 
@@ -64,7 +64,7 @@ class ExplainedStep(NamedTuple):
         return rate_text(self.bytes_read + self.bytes_written, self.seconds, "GB/s")
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """What runs on one stream at a time: a program, its plan and what that is made of, and the nodes of the traced
     graph that it computes."""
 
@@ -92,35 +92,35 @@ class Explanation:
         names: dict[Node, str],
         outputs: Sequence[Node],
         replaced: Sequence[Node],
-        parts: Sequence[Part],
+        segments: Sequence[Segment],
         times: Sequence[list[float]],
         transfers: Sequence[Transfer],
     ) -> None:
         self.title = title
         self.transfers = transfers
         self._names = names
-        self._parts = parts
+        self._segments = segments
         self._outputs = outputs
         self.operations = _counted(reachable(outputs))
-        entries = [entry[0] for part in parts for entry in part.program.entries]
+        entries = [entry[0] for segment in segments for entry in segment.program.entries]
         self.planned_operations = _by_name([x for x in entries if x is not None and not x.is_constant])
         self.steps = [
-            _explained(record, seconds, part.stream)
-            for part, durations in zip(parts, times, strict=True)
-            for record, seconds in zip(part.description.records, durations, strict=True)
+            _explained(record, seconds, segment.stream)
+            for segment, durations in zip(segments, times, strict=True)
+            for record, seconds in zip(segment.description.records, durations, strict=True)
         ]
-        self.streams = list(dict.fromkeys([part.stream for part in parts]))
+        self.streams = list(dict.fromkeys([segment.stream for segment in segments]))
         self.seconds = sum([step.seconds for step in self.steps])
-        given = {node for part in parts for node in part.program.inputs}
-        computed = {node for part in parts for node in part.wanted}.difference(names)
+        given = {node for segment in segments for node in segment.program.inputs}
+        computed = {node for segment in segments for node in segment.wanted}.difference(names)
         self.argument_bytes = sum([_bytes(node) for node in given - computed])
-        self.result_bytes = sum([size for part in parts for size in part.plan.sizes])
-        self.temporary_bytes = max([part.plan.arena for part in parts], default=0)
+        self.result_bytes = sum([size for segment in segments for size in segment.plan.sizes])
+        self.temporary_bytes = max([segment.plan.arena for segment in segments], default=0)
         self.in_place_bytes = 0
-        if len(parts) == 1:
-            plan, inputs = parts[0].plan, parts[0].program.inputs
+        if len(segments) == 1:
+            plan, inputs = segments[0].plan, segments[0].program.inputs
             self.in_place_bytes = sum([plan.sizes[buffer] for at, buffer in plan.donations if inputs[at] in replaced])
-        self.unshared_bytes = sum([size for part in parts for size in part.description.temporaries])
+        self.unshared_bytes = sum([size for segment in segments for size in segment.description.temporaries])
 
     @property
     def kernels(self) -> list[ExplainedStep]:
@@ -157,7 +157,7 @@ class Explanation:
     @property
     def graph_after(self) -> str:
         """What is planned, one line per operation."""
-        return "\n".join([graph_text(part.program.entries, part.plan.wanted) for part in self._parts])
+        return "\n".join([graph_text(segment.program.entries, segment.plan.wanted) for segment in self._segments])
 
     def to_dot(self, file: Any) -> None:
         """Write the planned graph in the language of Graphviz, with a frame around each kernel.
@@ -166,7 +166,7 @@ class Explanation:
             file: a path, or a file opened for writing text.
         """
         with writable("explain.to_dot", file) as target:
-            write_lines(target, _drawn(self._parts, self._names, self._outputs).lines())
+            write_lines(target, _drawn(self._segments, self._names, self._outputs).lines())
 
     def __str__(self) -> str:
         return "\n".join([self.title, *self._operations_text(), "", *self._steps_text(), *self._memory_text()])
@@ -222,12 +222,12 @@ class Explanation:
             yield f"transfers: {'; '.join(copied)}"
 
     def _memory_text(self) -> Iterator[str]:
-        parts = [
+        uses = [
             f"{size_text(self.argument_bytes)} of arguments and constants",
             f"{size_text(self.result_bytes)} of results",
             f"{size_text(self.temporary_bytes)} of temporaries",
         ]
-        line = f"memory: {' + '.join(parts)}"
+        line = f"memory: {' + '.join(uses)}"
         if self.unshared_bytes > self.temporary_bytes:
             line += f" ({size_text(self.unshared_bytes)} if they did not share it)"
         yield f"{line} = {size_text(self.peak_bytes)}"
@@ -250,7 +250,7 @@ def explain(
     Nothing outside of this function changes: results go to memory of their own and are dropped.
     """
     values = {placeholder: _value(node) for placeholder, node in zip(placeholders, inputs, strict=True)}
-    parts: list[Part] = []
+    segments: list[Segment] = []
     runs: list[list[View]] = []
     copied: dict[Source, Transfer] = {}
     for stream, wanted in _streams_of(outputs, values):
@@ -261,11 +261,11 @@ def explain(
         copied |= transfers_to(plan.engine, views, plan.spans)
         results = _run(plan, views, program, stream)
         values.update({node: view for node, view in zip(wanted, results, strict=True) if node not in values})
-        parts.append(Part(stream, program, plan, plan.describe(), wanted))
+        segments.append(Segment(stream, program, plan, plan.describe(), wanted))
         runs.append(views)
-    times = [_times(part, views) for part, views in zip(parts, runs, strict=True)]
+    times = [_times(segment, views) for segment, views in zip(segments, runs, strict=True)]
     named = dict(zip(placeholders, names, strict=True))
-    return Explanation(title, named, outputs, replaced, parts, times, list(copied.values()))
+    return Explanation(title, named, outputs, replaced, segments, times, list(copied.values()))
 
 
 def _value(node: Node) -> View:
@@ -279,8 +279,8 @@ def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple
     caller = caller_stream()
     if all(node.stream is None for node in order):
         return [(caller, outputs)]
-    parts = segments_of(order, outputs, CALLER)
-    return [(caller if stream is CALLER else stream, nodes) for stream, nodes in parts]
+    segments = segments_of(order, outputs, CALLER)
+    return [(caller if stream is CALLER else stream, nodes) for stream, nodes in segments]
 
 
 def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) -> list[View]:
@@ -293,17 +293,17 @@ def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) ->
     return run.results()
 
 
-def _times(part: Part, views: Sequence[View]) -> list[float]:
+def _times(segment: Segment, views: Sequence[View]) -> list[float]:
     """The median of how long each step takes, in seconds; it has been run before."""
-    if not part.plan.steps.count:
+    if not segment.plan.steps.count:
         return []
     with recording.recorded() as recorder:
         end = recording.now() + int(SECONDS * 1e9)
         for _ in range(RUNS):
-            _run(part.plan, views, part.program, part.stream)
+            _run(segment.plan, views, segment.program, segment.stream)
             if recording.now() > end:
                 break
-    plan = part.plan
+    plan = segment.plan
     runs = [run.step_times() for run in recorder.runs if run.plan is plan and run.done == plan.steps.count]
     return [_median([end - begin for begin, end in step]) / 1e9 for step in zip(*runs, strict=True)]
 
@@ -355,11 +355,11 @@ def _node_lines(order: Sequence[Node], names: dict[Node, str]) -> Iterator[str]:
         yield f"  %{number} = {' '.join(words)} : {what[-1]}"
 
 
-def _drawn(parts: Sequence[Part], names: dict[Node, str], outputs: Sequence[Node]) -> Drawing:
-    """The planned graphs of all parts; a value that one part has from another is drawn once."""
+def _drawn(segments: Sequence[Segment], names: dict[Node, str], outputs: Sequence[Node]) -> Drawing:
+    """The planned graphs of all segments; a value that one segment reads from another is drawn once."""
     drawing = Drawing()
-    given = dict.fromkeys([node for part in parts for node in part.program.inputs])
-    computed = {node for part in parts for node in part.wanted}
+    given = dict.fromkeys([node for segment in segments for node in segment.program.inputs])
+    computed = {node for segment in segments for node in segment.wanted}
     known = {
         node: drawing.box(f"{names.get(node, 'constant')}\n{describe(node.shape, node.dtype)}", is_value=True)
         for node in given
@@ -367,30 +367,30 @@ def _drawn(parts: Sequence[Part], names: dict[Node, str], outputs: Sequence[Node
     }
     results = set(outputs)
     first = 0
-    for part in parts:
-        _draw_part(drawing, part, first, known, results)
-        first += part.plan.steps.count
+    for segment in segments:
+        _draw_segment(drawing, segment, first, known, results)
+        first += segment.plan.steps.count
     return drawing
 
 
-def _draw_part(drawing: Drawing, part: Part, first: int, known: dict[Node, int], results: set[Node]) -> None:
-    plan = part.description
+def _draw_segment(drawing: Drawing, segment: Segment, first: int, known: dict[Node, int], results: set[Node]) -> None:
+    plan = segment.description
     boxes: dict[Node, int] = {}
-    for traced, planned in zip(part.program.inputs, plan.inputs, strict=True):
+    for traced, planned in zip(segment.program.inputs, plan.inputs, strict=True):
         boxes[planned] = known[traced]
     frames: dict[Node, int] = {}
     for number, record in enumerate(plan.records, start=first):
         frame = drawing.frame(f"{record.kind} {number}: {shortened(record.name)}, {record.loops}")
         frames.update((node, frame) for node in record.nodes if node not in frames)
-    shown = {planned for planned, traced in zip(plan.outputs, part.wanted, strict=True) if traced in results}
+    shown = {planned for planned, traced in zip(plan.outputs, segment.wanted, strict=True) if traced in results}
     order = reachable([*plan.outputs, *plan.copies.values()])
     for node in order:
         if node not in boxes:
             label = label_of(node)
             if p.is_constant(node):
-                label = number_text(part.program.constants[node.params[0]], node)
+                label = number_text(segment.program.constants[node.params[0]], node)
             boxes[node] = drawing.box(label, is_result=node in shown, frame=frames.get(node))
     for node in order:
         for position in range(len(node.inputs)):
             drawing.arrow(boxes[plan.source(node, position)], boxes[node])
-    known.update((traced, boxes[planned]) for traced, planned in zip(part.wanted, plan.outputs, strict=True))
+    known.update((traced, boxes[planned]) for traced, planned in zip(segment.wanted, plan.outputs, strict=True))

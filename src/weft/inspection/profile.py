@@ -82,24 +82,24 @@ class Profile:
         self._target: TextIO | None = None
         self._recorder = recording.Recorder()
         self._records: dict[int, list[StepRecord]] = {}
-        self._place = ""
+        self._begun_at = ""
         self._begin: int | None = None
         self._end: int | None = None
 
     def __enter__(self) -> Profile:
         global _active
-        place = user_location()
+        begun_at = user_location()
         with _lock:
             if _active is not None:
                 raise RuntimeError(
-                    f"[profile] another profile is active, begun at {_active._place}; there can be one at a time. End "
-                    "it before this one begins, or profile both blocks as one."
+                    f"[profile] another profile is active, begun at {_active._begun_at}; there can be one at a time. "
+                    "End it before this one begins, or profile both blocks as one."
                 )
             if self._begin is not None:
                 raise RuntimeError("[profile] this profile has been used. Make a new one: with weft.profile(...).")
             if self._file is not None:
                 self._target = opened("profile", self._file)
-            self._place = place
+            self._begun_at = begun_at
             try:
                 _active = self
                 self._begin = recording.now()

@@ -67,8 +67,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> lis
     lines = []
     for row in (heads, *rows):
         cells = [
-            cell.rjust(width) if place < first_left else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if column < first_left else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return lines

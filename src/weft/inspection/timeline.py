@@ -41,7 +41,7 @@ def timeline(
 def _rows(runs: Sequence[PlanRun], spans: Sequence[Span]) -> dict[_Row, int]:
     """A number for each row: threads in the order in which they appear, streams by their index."""
     seen = dict.fromkeys([*[span.thread for span in spans], *[run.thread for run in runs]])
-    threads = {thread: place for place, thread in enumerate(seen)}
+    threads = {thread: position for position, thread in enumerate(seen)}
     found: set[_Row] = {(None, span.thread) for span in spans} | {(run.stream, run.thread) for run in runs}
     order = sorted(found, key=lambda row: (threads[row[1]], -1 if row[0] is None else row[0]))
     return {row: number for number, row in enumerate(order, start=1)}

@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import IO, Any
 
 from weft.checks import one_of, wrong_type
+from weft.io.files import File, called, is_open
 from weft.io.numpy_files import load_npy, load_npz
-from weft.io.places import File, called, is_open
 from weft.io.safetensors_files import load_safetensors
 from weft.runtime.devices import StreamOrDevice, as_stream
 

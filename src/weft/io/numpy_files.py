@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from weft.array import array
-from weft.io.places import File, array_of, called, to_write, values_of
+from weft.io.files import File, array_of, called, to_write, values_of
 
 __all__ = ["load_npy", "load_npz", "save", "savez", "savez_compressed"]
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save as serialize
 
 from weft import dtypes
 from weft.array import array
-from weft.io.places import File, array_of, called, to_write, values_of
+from weft.io.files import File, array_of, called, to_write, values_of
 
 __all__ = ["load_safetensors", "save_safetensors"]
 

@@ -21,8 +21,8 @@ class Sequential(Module):
 
     def __init__(self, *modules: Module | Callable[[Any], Any]) -> None:
         super().__init__()
-        for place, module in enumerate(modules):
-            _check_callable(place, module)
+        for position, module in enumerate(modules):
+            _check_callable(position, module)
         self.layers: list[Any] = list(modules)
 
     def __call__(self, x: Any) -> Any:
@@ -45,7 +45,7 @@ class Identity(Module):
         return x
 
 
-def _check_callable(place: int, module: Any) -> None:
+def _check_callable(position: int, module: Any) -> None:
     if not callable(module):
         remedy = " Pass them one by one: Sequential(*modules)." if isinstance(module, (list, tuple)) else ""
-        raise TypeError(f"[Sequential] module {place} cannot be called: {shortened(module)}.{remedy}")
+        raise TypeError(f"[Sequential] module {position} cannot be called: {shortened(module)}.{remedy}")

@@ -80,10 +80,10 @@ def map_container(value: Any, visit: Callable[[str | int, Any], Any]) -> Any:
 
 
 def replace_leaves(destination: Any, updates: Any, leaf_type: type, noun: str, strict: bool, path: str = "") -> None:
-    """Put the leaves of the tree `updates` into the same places of `destination`.
+    """Put the leaves of the tree `updates` at the same paths into `destination`.
 
     Empty containers in `updates` stand for "nothing to replace here", whatever is there. With `strict`, what
-    has no place in `destination` or does not fit there raises `ValueError`; otherwise it is skipped.
+    has no entry in `destination` or does not fit there raises `ValueError`; otherwise it is skipped.
 
     >>> tree = {"a": [1, 2], "b": 3}
     >>> replace_leaves(tree, {"a": [{}, 5]}, int, "number", True)

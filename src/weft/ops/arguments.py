@@ -86,8 +86,8 @@ def array_of(name: str, argument: str, value: Any, dtype: Dtype | None = None) -
         raise
 
 
-def _word(words: Sequence[str], place: int) -> str:
-    return words[place] if place < len(words) else f"argument {place + 1}"
+def _word(words: Sequence[str], position: int) -> str:
+    return words[position] if position < len(words) else f"argument {position + 1}"
 
 
 def _unfit(name: str, argument: str, value: Any, error: Exception) -> Exception:
@@ -192,20 +192,20 @@ def promoted(
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
     found = [
-        array_of(name, _word(words, place), value) if one is None else one
-        for place, (one, value) in enumerate(zip(found, values, strict=True))
+        array_of(name, _word(words, position), value) if one is None else one
+        for position, (one, value) in enumerate(zip(found, values, strict=True))
     ]
     common: Dtype | None = None
     for one in found:
         if isinstance(one, Handle):
             common = one.node.dtype if common is None else dtypes.promote(common, one.node.dtype)
     dtype = common
-    for place, one in enumerate(found):
+    for position, one in enumerate(found):
         if not isinstance(one, Handle):
             try:
                 weak = scalar_dtype(one, common)
             except (TypeError, ValueError) as error:
-                raise _unfit(name, _word(words, place), values[place], error) from None
+                raise _unfit(name, _word(words, position), values[position], error) from None
             dtype = weak if dtype is None else dtypes.promote(dtype, weak)
     assert dtype is not None
     if widen is not None:
@@ -276,12 +276,12 @@ def axis_of(name: str, axis: Any, ndim: int) -> int:
     Raises:
         IndexError: there is no such axis.
     """
-    place = integer_of(name, "An axis", axis)
-    if not -ndim <= place < ndim:
+    number = integer_of(name, "An axis", axis)
+    if not -ndim <= number < ndim:
         raise IndexError(
-            f"[{name}] Axis {place} is out of range for an array with {ndim} dimension{'s' * (ndim != 1)}."
+            f"[{name}] Axis {number} is out of range for an array with {ndim} dimension{'s' * (ndim != 1)}."
         )
-    return place + ndim if place < 0 else place
+    return number + ndim if number < 0 else number
 
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:

@@ -104,8 +104,8 @@ def _triangle(name: str, x: Any, k: int, lower: bool) -> Array:
         raise ValueError(f"[{name}] A triangle needs at least 2 dimensions; the array has {a.node.ndim}.")
     rows, columns = a.node.shape[-2:]
     row, column = _rows_and_columns(rows, columns, integer_of(name, "k", k))
-    kept = (p.greater_equal if lower else p.less_equal)(row, column)
-    return p.select(broadcast(kept, a.node.shape), a, p.zeros_like(a))
+    inside = (p.greater_equal if lower else p.less_equal)(row, column)
+    return p.select(broadcast(inside, a.node.shape), a, p.zeros_like(a))
 
 
 @on_stream
@@ -155,16 +155,16 @@ def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int) -> Array
     rows, columns = axis_of(name, axis1, ndim), axis_of(name, axis2, ndim)
     if rows == columns:
         raise ValueError(f"[{name}] axis1 and axis2 must be different axes; both are {rows}.")
-    kept = [axis for axis in range(ndim) if axis not in (rows, columns)]
-    moved = p.transpose(x, axes=(*kept, rows, columns))
+    others = [axis for axis in range(ndim) if axis not in (rows, columns)]
+    moved = p.transpose(x, axes=(*others, rows, columns))
     *outer, height, width = moved.node.shape
     offset = integer_of(name, "offset", offset)
     down, right = max(-offset, 0), max(offset, 0)
     length = largest(smallest(height - down, width - right), 0)
     index = p.iota(shape=(length,), axis=0, dtype=dtypes.int32)
     batch = len(outer)
-    places = [p.add(index, start) if start else index for start in (down, right)]
-    found = p.gather(moved, *places, axes=(batch, batch + 1), slice_sizes=(*outer, 1, 1))
+    indices = [p.add(index, start) if start else index for start in (down, right)]
+    found = p.gather(moved, *indices, axes=(batch, batch + 1), slice_sizes=(*outer, 1, 1))
     flat = p.squeeze(found, axes=(batch + 1, batch + 2))
     return p.transpose(flat, axes=(*range(1, batch + 1), 0)) if batch else flat
 

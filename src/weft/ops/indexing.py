@@ -1,4 +1,4 @@
-"""Elements at computed places."""
+"""Elements at computed indices."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
 
     Args:
         a: an array.
-        indices: an int, or an array of integers of any shape. Negative ones count from the end; places outside that
-            are in an array are moved to the nearest one inside.
+        indices: an int, or an array of integers of any shape. Negative ones count from the end; those of an
+            array that are out of range are moved to the nearest one inside.
         axis: the axis; None stands for that of the flattened array.
 
     Returns:
@@ -75,12 +75,12 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
 
 def _entry(x: Array, index: Any, axis: int) -> Array:
     shape = x.node.shape
-    place = inside(from_front(index, shape[axis]), shape[axis])
-    if place is None:
+    found = inside(from_front(index, shape[axis]), shape[axis])
+    if found is None:
         raise IndexError(
             f"[take] Index {shortened(index)} is out of range for axis {axis} of an array of shape {shape_text(shape)}."
         )
-    starts = tuple([place if one == axis else 0 for one in range(len(shape))])
+    starts = tuple([found if one == axis else 0 for one in range(len(shape))])
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
     part = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
     return p.squeeze(part, axes=(axis,))
@@ -95,7 +95,7 @@ def _indices(name: str, indices: Any) -> Array:
 
 @on_stream
 def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
-    """Elements of ``a`` along an axis, each row with places of its own.
+    """Elements of ``a`` along an axis, each row with indices of its own.
 
     Args:
         a: an array.
@@ -117,7 +117,7 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
     index = broadcast(index, _with(others, along, index.node.shape[along]))
     x = broadcast(x, _with(others, along, x.node.shape[along]))
     rank = x.node.ndim
-    taken = p.gather(x, *_places(index, along), axes=tuple(range(rank)), slice_sizes=(1,) * rank)
+    taken = p.gather(x, *_index_of_each_axis(index, along), axes=tuple(range(rank)), slice_sizes=(1,) * rank)
     return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)))
 
 
@@ -125,7 +125,7 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
 def put_along_axis(
     a: Array, /, indices: Array, values: Array, axis: int | None = None, *, stream: StreamOrDevice = None
 ) -> Array:
-    """A copy of ``a`` with other elements along an axis, each row with places of its own.
+    """A copy of ``a`` with other elements along an axis, each row with indices of its own.
 
     Args:
         a: an array.
@@ -148,7 +148,7 @@ def put_along_axis(
     new = broadcast_update(new, index.node.shape, "put_along_axis")
     rank = len(shape)
     new = p.expand(new, axes=tuple(range(rank, 2 * rank)))
-    result = p.scatter(x, *_places(index, along), new, axes=tuple(range(rank)), mode="set")
+    result = p.scatter(x, *_index_of_each_axis(index, along), new, axes=tuple(range(rank)), mode="set")
     return result if axis is not None else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape)
 
 
@@ -186,8 +186,8 @@ def _with(shape: Shape, axis: int, extent: int) -> Shape:
     return (*shape[:axis], extent, *shape[axis:])
 
 
-def _places(index: Array, axis: int) -> list[Array]:
-    """The place along each axis: ``index`` along one, where the element stands along the others."""
+def _index_of_each_axis(index: Array, axis: int) -> list[Array]:
+    """The index along each axis: ``index`` along ``axis``, the element's own along the others."""
     shape = index.node.shape
     return [index if one == axis else p.iota(shape=shape, axis=one, dtype=dtypes.int32) for one in range(len(shape))]
 
@@ -274,5 +274,5 @@ def _starts(name: str, start_indices: Any, axes: Sequence[int], rank: int) -> tu
         )
     if index.node.ndim == 0:
         return [index], along
-    parts = [p.slice_(index, starts=(place,), sizes=(1,), steps=(1,)) for place in range(len(along))]
+    parts = [p.slice_(index, starts=(position,), sizes=(1,), steps=(1,)) for position in range(len(along))]
     return [p.squeeze(part, axes=(0,)) for part in parts], along

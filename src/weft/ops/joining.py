@@ -33,9 +33,9 @@ def part(x: Array, axis: int, start: int, size: int, step: int = 1) -> Array:
     shape = x.node.shape
     return p.slice_(
         x,
-        starts=tuple([start if place_ == axis else 0 for place_ in range(len(shape))]),
+        starts=tuple([start if one == axis else 0 for one in range(len(shape))]),
         sizes=(*shape[:axis], size, *shape[axis + 1 :]),
-        steps=tuple([step if place_ == axis else 1 for place_ in range(len(shape))]),
+        steps=tuple([step if one == axis else 1 for one in range(len(shape))]),
     )
 
 
@@ -295,9 +295,9 @@ def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Stream
         return fresh(x)
     return p.slice_(
         x,
-        starts=tuple([largest(extent - 1, 0) if place in axes else 0 for place, extent in enumerate(shape)]),
+        starts=tuple([largest(extent - 1, 0) if one in axes else 0 for one, extent in enumerate(shape)]),
         sizes=shape,
-        steps=tuple([-1 if place in axes else 1 for place in range(len(shape))]),
+        steps=tuple([-1 if one in axes else 1 for one in range(len(shape))]),
     )
 
 

@@ -380,9 +380,9 @@ def categorical(
     key: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Places along ``axis``, drawn with probabilities proportional to ``exp(logits)``.
+    """Indices along ``axis``, drawn with probabilities proportional to ``exp(logits)``.
 
-    The place is the argmax of the logits plus Gumbel noise; of several draws from a single row, it is where the running
+    The index is the argmax of the logits plus Gumbel noise; of several draws from a single row, it is where the running
     sum of the probabilities exceeds a uniform number.
 
     Args:
@@ -430,7 +430,7 @@ def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | Non
 
 
 def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
-    """Places drawn from one row: how many running sums of its probabilities a uniform number reaches."""
+    """Indices drawn from one row: how many running sums of its probabilities a uniform number reaches."""
     count = logits.node.size
     row = to_dtype(p.reshape(logits, shape=(count,)), dtypes.float32)
     sums = p.running_sum(softmax(row, axis=0))
@@ -440,8 +440,8 @@ def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
     grid = (*shape, count)
     levels = p.broadcast(p.expand(level, axes=(len(shape),)), shape=grid)
     is_reached = p.less_equal(broadcast(sums, grid), levels)
-    place = p.sum(p.cast(is_reached, dtype=dtypes.uint32), axes=(len(shape),))
-    return p.minimum(place, count - 1)
+    index = p.sum(p.cast(is_reached, dtype=dtypes.uint32), axes=(len(shape),))
+    return p.minimum(index, count - 1)
 
 
 @on_stream
@@ -465,7 +465,7 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
 
 
 def _order(words: Array) -> Array:
-    """The places of ``words`` in ascending order, found by comparing each with each."""
+    """The indices of ``words`` in ascending order, found by comparing each with each."""
     count = words.node.shape[0]
     if identical(count, 0):
         return words
@@ -475,6 +475,6 @@ def _order(words: Array) -> Array:
     is_tie = p.logical_and(p.equal(left, right), p.less(column, row))
     is_before = p.logical_or(p.less(right, left), is_tie)
     rank = p.sum(p.cast(is_before, dtype=dtypes.uint32), axes=(1,))
-    places = p.iota(shape=(count,), axis=0, dtype=dtypes.uint32)
-    updates = p.expand(places, axes=(1,))
+    indices = p.iota(shape=(count,), axis=0, dtype=dtypes.uint32)
+    updates = p.expand(indices, axes=(1,))
     return p.scatter(p.zeros((count,), dtypes.uint32), rank, updates, axes=(0,), mode="set")

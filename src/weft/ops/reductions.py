@@ -188,7 +188,7 @@ def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
     >>> mx.argmax(mx.array([[1, 4], [3, 2]]), axis=1)
     array([1, 0], dtype=uint32)
     """
-    return _place_of("argmax", p.argmax, a, axis, keepdims)
+    return _index_of("argmax", p.argmax, a, axis, keepdims)
 
 
 @on_stream
@@ -204,10 +204,10 @@ def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
     >>> mx.argmin(mx.array([[1, 4], [3, 2]]), axis=1)
     array([0, 1], dtype=uint32)
     """
-    return _place_of("argmin", p.argmin, a, axis, keepdims)
+    return _index_of("argmin", p.argmin, a, axis, keepdims)
 
 
-def _place_of(name: str, primitive: Reduction, a: Any, axis: int | None, keepdims: bool) -> Array:
+def _index_of(name: str, primitive: Reduction, a: Any, axis: int | None, keepdims: bool) -> Array:
     x = array_argument(name, a)
     if axis is not None:
         return _reduced(primitive, x, (axis_of(name, axis, x.node.ndim),), keepdims)

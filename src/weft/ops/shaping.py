@@ -66,14 +66,14 @@ def reshape(a: Array, /, shape: int | Sequence[int], *, stream: StreamOrDevice =
 
 def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
     """``wanted`` with its -1, if it has one, replaced so that there are ``size`` elements in all."""
-    open_places = [place for place, extent in enumerate(wanted) if extent == -1]
-    if not open_places:
+    open_axes = [axis for axis, extent in enumerate(wanted) if extent == -1]
+    if not open_axes:
         checked_extents(name, wanted)
         known, left = product(wanted), 1
     else:
-        if len(open_places) > 1:
+        if len(open_axes) > 1:
             raise ValueError(f"[{name}] Only one extent can be -1; got {shape_text(wanted)}.")
-        others = [extent for place, extent in enumerate(wanted) if place != open_places[0]]
+        others = [extent for axis, extent in enumerate(wanted) if axis != open_axes[0]]
         known = product(checked_extents(name, tuple(others)))
         if known == 0:
             raise ValueError(f"[{name}] The extent for -1 in {shape_text(wanted)} is open: there are no elements.")
@@ -204,7 +204,7 @@ def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = No
 
 @on_stream
 def moveaxis(a: Array, /, source: int, destination: int, *, stream: StreamOrDevice = None) -> Array:
-    """One axis at another place; the others stay in order.
+    """One axis at another position; the others stay in order.
 
     >>> mx.moveaxis(mx.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
@@ -299,12 +299,12 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return broadcasted_shape("broadcast_shapes", [shape_of("broadcast_shapes", shape) for shape in shapes])
 
 
-def _with_axes(name: str, arrays: Sequence[Any], places: Sequence[tuple[int, ...]]) -> Any:
-    """Each array with the axes that ``places`` names for its number of dimensions; one alone, or a list."""
+def _with_axes(name: str, arrays: Sequence[Any], new_axes: Sequence[tuple[int, ...]]) -> Any:
+    """Each array with new axes: ``new_axes`` names them for each number of dimensions; one alone, or a list."""
     results = []
     for array in arrays:
         x = array_argument(name, array)
-        axes = places[x.node.ndim] if x.node.ndim < len(places) else ()
+        axes = new_axes[x.node.ndim] if x.node.ndim < len(new_axes) else ()
         results.append(p.expand(x, axes=axes) if axes else fresh(x))
     return results[0] if len(results) == 1 else results
 

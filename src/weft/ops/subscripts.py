@@ -1,7 +1,7 @@
 """What ``a[index]`` selects, for reading and for writing.
 
-An index is taken apart into a strided part of the array (ints and slices) and places within that part that arrays
-name. Reading is a slice, a gather and a few views; writing goes the same way back.
+An index is taken apart into a strided part of the array (ints and slices) and indices within that part,
+which arrays give. Reading is a slice, a gather and a few views; writing goes the same way back.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
 _NAMED = -1
-_APART = -2  # an ellipsis, which parts what stands around it even where it is no axis
-"""Stands for axes that ints and arrays name."""
+"""Stands for an axis that an int or an array names."""
+_APART = -2
+"""Stands for an ellipsis: arrays on both sides of it are not neighbours, even if it stands for no axis."""
 
 
 def getitem(x: Array, index: Any) -> Array:
@@ -54,11 +55,11 @@ def _row(node: Node, index: int) -> Array:
     rest = shape[1:]
     still = (0,) * len(rest)
     extent: Any = shape[0]
-    place = index if type(extent) is int and 0 <= index < extent else _place(index, extent, 0, shape)
+    found = index if type(extent) is int and 0 <= index < extent else _checked_index(index, extent, 0, shape)
     stream = current_stream()
     sizes = (1, *rest)
     steps = (1,) * len(shape)
-    part = Node(p.slice_, (node,), ((place, *still), sizes, steps), sizes, node.dtype, stream)
+    part = Node(p.slice_, (node,), ((found, *still), sizes, steps), sizes, node.dtype, stream)
     return p.wrap(Node(p.squeeze, (part,), ((0,),), rest, node.dtype, stream))
 
 
@@ -70,7 +71,7 @@ def setitem(x: Array, index: Any, value: Any) -> Array:
 def update(x: Array, index: Any, value: Any, mode: str) -> Array:
     """A copy of ``x`` in which ``x[index]`` is replaced by ``value`` or combined with it.
 
-    ``mode`` is a key of `COMBINE`. Places that arrays name more than once are combined as often; where values replace,
+    ``mode`` is a key of `COMBINE`. An index that arrays hold several times is combined as often; where values replace,
     the last one stays.
     """
     new = new_value(x, value)
@@ -101,7 +102,7 @@ class Subscript:
     """What an index selects of an array of ``shape``.
 
     ``starts``, ``sizes`` and ``steps`` give the strided part; its axes ``single``, which ints and arrays name, are not
-    in the result. ``arrays``, all of one shape, hold places along ``array_axes`` (among ``single``) of the part; their
+    in the result. ``arrays``, all of one shape, hold indices along ``array_axes`` (among ``single``) of the part; their
     dimensions stand in the result behind ``before`` axes of the part. ``new_axes`` are where None stands in the result.
     """
 
@@ -116,12 +117,11 @@ class Subscript:
         single: list[int] = []
         array_axes: list[int] = []
         self._is_sliced = False
-        places: list[
-            int | None
-        ] = []  # the entries as the result shows them: axes, None, and _NAMED for those of arrays
+        # The entries as the result shows them: axes, None for new axes, _NAMED and _APART.
+        shown: list[int | None] = []
         for entry in entries:
             if entry is None or entry is Ellipsis:
-                places.append(None if entry is None else _APART)
+                shown.append(None if entry is None else _APART)
                 continue
             axis = len(strided)
             extent = shape[axis]
@@ -132,14 +132,14 @@ class Subscript:
                 strided.append(
                     _range(entry, extent)
                     if is_slice
-                    else (_place(from_front(entry, extent), extent, axis, shape), 1, 1)
+                    else (_checked_index(from_front(entry, extent), extent, axis, shape), 1, 1)
                 )
                 self._is_sliced = True
             if is_slice:
-                places.append(axis)
+                shown.append(axis)
                 continue
             single.append(axis)
-            places.append(_NAMED)
+            shown.append(_NAMED)
             if is_array:
                 array_axes.append(axis)
         self.starts = tuple([start for start, _, _ in strided])
@@ -155,28 +155,28 @@ class Subscript:
             joint = broadcasted_shape("getitem", [array.node.shape for array in arrays])
             self.arrays = [broadcast(array, joint) for array in arrays]
             dimensions = len(joint)
-        if array_axes or None in places:
-            self._arrange(places, dimensions)
+        if array_axes or None in shown:
+            self._arrange(shown, dimensions)
 
-    def _arrange(self, places: list[int | None], dimensions: int) -> None:
+    def _arrange(self, entries: list[int | None], dimensions: int) -> None:
         """Where the dimensions of arrays go: where they are named if they are neighbours, else to the front."""
-        named = [position for position, place in enumerate(places) if place == _NAMED]
+        named = [position for position, entry in enumerate(entries) if entry == _NAMED]
         first = named[0] if named else 0
         if not self.arrays or named[-1] - first + 1 != len(named):
             first = 0
-        first -= places[:first].count(_APART)
-        shown = [place for place in places if place not in (_NAMED, _APART)]
-        self.before = sum(place is not None for place in shown[:first])
+        first -= entries[:first].count(_APART)
+        shown = [entry for entry in entries if entry not in (_NAMED, _APART)]
+        self.before = sum(entry is not None for entry in shown[:first])
         shown[first:first] = [_NAMED] * dimensions
-        self.new_axes = tuple([position for position, place in enumerate(shown) if place is None])
+        self.new_axes = tuple([position for position, entry in enumerate(shown) if entry is None])
 
     @property
     def _order(self) -> tuple[int, ...]:
         """The axes of the result, but for new ones, as axes of a gathered part: arrays' dimensions in front there."""
         dimensions = self.arrays[0].node.ndim
-        kept = len(self.shape) - len(self.single)
+        rank = len(self.shape) - len(self.single)
         before = range(dimensions, dimensions + self.before)
-        return (*before, *range(dimensions), *range(dimensions + self.before, dimensions + kept))
+        return (*before, *range(dimensions), *range(dimensions + self.before, dimensions + rank))
 
     def _part(self, x: Array) -> Array:
         """The strided part. Whether it is everything is not asked of extents: which nodes there are must not depend on
@@ -220,8 +220,8 @@ class Subscript:
     def _spread(self, new: Array) -> Array:
         """``new`` in the shape of the result, and then as the part or the scatter wants it."""
         dimensions = self.arrays[0].node.shape if self.arrays else ()
-        kept = [size for axis, size in enumerate(self.sizes) if axis not in self.single]
-        shape = [*kept[: self.before], *dimensions, *kept[self.before :]]
+        extents = [size for axis, size in enumerate(self.sizes) if axis not in self.single]
+        shape = [*extents[: self.before], *dimensions, *extents[self.before :]]
         for axis in self.new_axes:
             shape.insert(axis, 1)
         spread = broadcast_update(new, tuple(shape))
@@ -268,7 +268,7 @@ def _entry(item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (Handle, np.ndarray, list)):
-        return _places(item)
+        return _index_array(item)
     if isinstance(item, Extent):
         return item.symbolic
     if not isinstance(item, (builtins.bool, np.bool_)) and hasattr(item, "__index__"):
@@ -278,7 +278,7 @@ def _entry(item: Any) -> Any:
     )
 
 
-def _places(item: Any) -> Array:
+def _index_array(item: Any) -> Array:
     array = as_array(item, dtypes.int32) if isinstance(item, list) and not item else as_array(item)
     dtype = array.node.dtype
     if dtype.is_bool:
@@ -293,7 +293,7 @@ def _places(item: Any) -> Array:
 
 
 def from_front(index: Any, extent: int) -> int:
-    """A place counted from the front; a negative one that is not symbolic may stay as it is."""
+    """An index counted from the front; a negative one that is not symbolic may stay as it is."""
     return derived(_from_front, index, extent) if type(index) is SymbolicExtent else index
 
 
@@ -301,24 +301,24 @@ def _from_front(index: int, extent: int) -> int:
     return index + extent if index < 0 else index
 
 
-def _place(index: int, extent: int, axis: int, shape: Shape) -> int:
-    place = inside(index, extent)
-    if place is None:
+def _checked_index(index: int, extent: int, axis: int, shape: Shape) -> int:
+    found = inside(index, extent)
+    if found is None:
         raise IndexError(
             f"Index {shortened(index)} is out of range for axis {axis}, which has {extent} elements "
             f"(shape {shape_text(shape)})."
         )
-    return place
+    return found
 
 
 def inside(index: int, extent: int) -> int | None:
     """``index`` counted from the front, or None if it is not within ``extent``. What decides that is noted."""
     try:
-        place = index + extent if index < 0 else index
-        return place if 0 <= place < extent else None
+        found = index + extent if index < 0 else index
+        return found if 0 <= found < extent else None
     except AmbiguousExtentError:
-        place = index + extent if decide(operator.lt, index, 0) else index
-        return place if decide(operator.ge, place, 0) and decide(operator.gt, extent, place) else None
+        found = index + extent if decide(operator.lt, index, 0) else index
+        return found if decide(operator.ge, found, 0) and decide(operator.gt, extent, found) else None
 
 
 def _range(part: slice, extent: Any) -> tuple[int, int, int]:
@@ -329,13 +329,13 @@ def _range(part: slice, extent: Any) -> tuple[int, int, int]:
         raise ValueError("A slice cannot have a step of 0.")
     if SymbolicExtent in (type(extent), type(start), type(stop)):
         return derived(_start_of, extent, start, stop, step), derived(_size_of, extent, start, stop, step), step
-    places = range(extent)[start:stop:step]
-    return (places.start, len(places), step) if places else (0, 0, 1)
+    indices = range(extent)[start:stop:step]
+    return (indices.start, len(indices), step) if indices else (0, 0, 1)
 
 
 def _start_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
-    places = range(extent)[start:stop:step]
-    return places.start if places else 0
+    indices = range(extent)[start:stop:step]
+    return indices.start if indices else 0
 
 
 def _size_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
@@ -373,7 +373,7 @@ def _first(values: Any) -> Any:
 def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
     """``x`` with ``new`` where ``mask``, whose axes are the first ones of ``x``, holds.
 
-    Each place gets all of ``new``; or, with one axis more, the next row of it.
+    Each index of the mask that holds gets all of ``new``; or, if ``new`` has one axis more, the next row of it.
     """
     shape, covered = x.node.shape, mask.node.ndim
     if not decide_equal(mask.node.shape, shape[:covered]):
@@ -392,21 +392,21 @@ def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
 
 
 def _rows_in_order(mask: Array, rows: Array) -> Array:
-    """For each place of ``mask`` the row that belongs to it: the first row to the first place that holds, and so on."""
+    """For each element of ``mask`` the row that belongs to it: the first row to the first that holds, and so on."""
     count, *rest = rows.node.shape
     flat = p.cast(p.reshape(mask, shape=(mask.node.size,)), dtype=dtypes.int32)
     _check_count(flat, count)
-    # So that there is a row to look up, even if it is for no place.
+    # So that there is a row to look up, even if no element needs it.
     missing = (1 - smallest(count, 1), *[0] * len(rest))
     rows = p.pad(rows, p.zeros((), rows.node.dtype), low=(0,) * rows.node.ndim, high=missing)
-    place = p.reshape(p.running_sum(flat), shape=mask.node.shape) - 1
-    place = p.maximum(place, 0)
-    taken = p.gather(rows, place, axes=(0,), slice_sizes=(1, *rest))
+    index = p.reshape(p.running_sum(flat), shape=mask.node.shape) - 1
+    index = p.maximum(index, 0)
+    taken = p.gather(rows, index, axes=(0,), slice_sizes=(1, *rest))
     return p.squeeze(taken, axes=(mask.node.ndim,))
 
 
 def _check_count(flat: Array, count: int) -> None:
-    """Say so if there are fewer than ``count`` rows for the places of a mask, unless the mask is traced."""
+    """Say so if there are fewer than ``count`` rows for the elements of a mask that hold, unless the mask is traced."""
     if trace_of(flat.node) is not None:
         return
     total = p.sum(flat, axes=(0,)).node

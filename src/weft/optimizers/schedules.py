@@ -9,8 +9,8 @@ from typing import Any
 import weft.core as mx
 from weft.optimizers.settings import check_number
 
-Step = int | mx.array
-Schedule = Callable[[Step], mx.array]
+StepNumber = int | mx.array
+Schedule = Callable[[StepNumber], mx.array]
 
 
 def exponential_decay(init: float, decay_rate: float) -> Schedule:
@@ -25,7 +25,7 @@ def exponential_decay(init: float, decay_rate: float) -> Schedule:
 
     _check_numbers("exponential_decay", init=init, decay_rate=decay_rate)
 
-    def schedule(step: Step) -> mx.array:
+    def schedule(step: StepNumber) -> mx.array:
         return mx.array(init) * mx.power(decay_rate, mx.array(step))
 
     return schedule
@@ -45,7 +45,7 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
     _check_positive("step_decay", "step_size", step_size)
     decay = exponential_decay(init, decay_rate)
 
-    def schedule(step: Step) -> mx.array:
+    def schedule(step: StepNumber) -> mx.array:
         return decay(step // step_size)
 
     return schedule
@@ -66,7 +66,7 @@ def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
     _check_numbers("cosine_decay", init=init, end=end)
     _check_positive("cosine_decay", "decay_steps", decay_steps)
 
-    def schedule(step: Step) -> mx.array:
+    def schedule(step: StepNumber) -> mx.array:
         angle = mx.minimum(step, decay_steps) * (math.pi / decay_steps)
         return end + (init - end) * (0.5 * (1.0 + mx.cos(angle)))
 
@@ -86,7 +86,7 @@ def linear_schedule(init: float, end: float, steps: int) -> Schedule:
     _check_numbers("linear_schedule", init=init, end=end)
     _check_positive("linear_schedule", "steps", steps)
 
-    def schedule(step: Step) -> mx.array:
+    def schedule(step: StepNumber) -> mx.array:
         return mx.minimum(step, steps) * ((end - init) / steps) + init
 
     return schedule
@@ -117,7 +117,7 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
             f"[join_schedules] {len(schedules)} schedules need {len(schedules) - 1} boundaries, got {len(boundaries)}."
         )
 
-    def schedule(step: Step) -> mx.array:
+    def schedule(step: StepNumber) -> mx.array:
         value = schedules[0](step)
         for boundary, later in zip(boundaries, schedules[1:], strict=True):
             # The step is unsigned: it must not fall below the boundary before the difference is taken.

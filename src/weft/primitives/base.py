@@ -193,7 +193,7 @@ Partial = Callable[..., Tangent] | int | None
 
 
 class Elementwise(Primitive):
-    """Every element of the result is made of the elements at the same place.
+    """Every element of the result is made of the elements at the same index.
 
     ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
     changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for
@@ -339,22 +339,22 @@ class View(Linear):
     """A linear operation that only renames indices: each input axis reads an axis of the output (two, if it is split),
     or a fixed index.
 
-    ``places(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides;
+    ``axis_terms(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides;
     inside a fused kernel it is another index.
     """
 
     is_view = True
 
-    def __init__(self, *args: Any, places: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:
+    def __init__(self, *args: Any, axis_terms: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.places = places
+        self.axis_terms = axis_terms
 
     def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
         source = node.inputs[0]
-        return source, through_view(index, self.places(source.shape, **node.keywords))
+        return source, through_view(index, self.axis_terms(source.shape, **node.keywords))
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
-        return strides_through_view(self.places(node.inputs[0].shape, **node.keywords), strides, node.ndim)
+        return strides_through_view(self.axis_terms(node.inputs[0].shape, **node.keywords), strides, node.ndim)
 
 
 def plus(left: Tangent, right: Tangent) -> Tangent:

@@ -17,7 +17,7 @@ def batch_size(inputs: Sequence[Array], axes: Sequence[int | None]) -> int:
 
 
 def move_axis(x: Array, source: int, target: int) -> Array:
-    """``x`` with one axis at another place."""
+    """``x`` with axis ``source`` moved to ``target``."""
     if source == target:
         return x
     order = [axis for axis in range(x.node.ndim) if axis != source]
@@ -38,7 +38,7 @@ def with_batch(x: Array, axis: int | None, target: int, size: int) -> Array:
 
 
 def align_batch(inputs: Sequence[Array], axes: Sequence[int | None]) -> tuple[list[Array], int]:
-    """All inputs with the mapped axis at the same place; constants stay as they are."""
+    """All inputs with the mapped axis at the same position; constants stay as they are."""
     size = batch_size(inputs, axes)
     target = next(axis for axis in axes if axis is not None)
     aligned = [

@@ -1,6 +1,6 @@
 """Scalar code on indices and conditions, for whoever writes a kernel.
 
-``k.apply(primitive, *values)`` emits an operation on values, ``k.place(term)`` gives the value of an index.
+``k.apply(primitive, *values)`` emits an operation on values, ``k.index_value(term)`` gives the value of an index.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def both(k: Any, left: int, right: int) -> int:
 
 def within(k: Any, index: int, low: int, high: int) -> int:
     """Whether an index is at least ``low`` and below ``high``."""
-    above = k.apply(p.greater_equal, index, k.place(Term(low)))
-    return both(k, above, k.apply(p.less, index, k.place(Term(high))))
+    above = k.apply(p.greater_equal, index, k.index_value(Term(low)))
+    return both(k, above, k.apply(p.less, index, k.index_value(Term(high))))
 
 
 def nearest(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
     """An index of an axis of ``extent`` moved to one from 0 to ``count - 1``, and whether it was one. A negative index
     counts from the end."""
     index = converted(k, found, dtypes.int64)
-    meant = k.apply(p.from_start, index, k.place(Term(extent)))
-    moved = int(k.apply(p.clamp_place, meant, k.place(Term(count))))
+    meant = k.apply(p.from_front, index, k.index_value(Term(extent)))
+    moved = int(k.apply(p.clamp_index, meant, k.index_value(Term(count))))
     return moved, int(k.apply(p.equal, moved, meant))

@@ -1,4 +1,4 @@
-"""Operations whose places are computed: generators, padding, gathering, scattering, writing into parts.
+"""Operations at computed indices: generators, padding, gathering, scattering, writing into parts.
 
 `Indexed` operations say which element of an input belongs to an index of the output, so that they can be part of a
 fused kernel. `Update` operations write into parts of a copy of their first input.
@@ -22,14 +22,14 @@ from weft.runtime.devices import current_stream
 __all__ = [
     "COMBINE",
     "Indexed",
-    "Part",
-    "RegionPart",
+    "RegionWrite",
     "Scatter",
-    "ScatterPart",
+    "ScatterWrite",
     "Update",
-    "clamp_place",
+    "Write",
+    "clamp_index",
     "concatenate",
-    "from_start",
+    "from_front",
     "gather",
     "iota",
     "pad",
@@ -42,7 +42,8 @@ class Indexed(Primitive):
     """``element(k, index, node)`` gives the value at an index of the output, through the kernel builder ``k``:
 
     ``k.read(position, index, where)`` an element of an input (only where a condition holds), ``k.number(n)`` a
-    run-time integer, ``k.place(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on values.
+    run-time integer, ``k.index_value(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on
+    values.
     """
 
     element: Callable[..., Any]
@@ -68,7 +69,7 @@ class Iota(Indexed):
 
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
-        return k.apply(p.cast, k.place(index[node.params[1]]), dtype=node.dtype)
+        return k.apply(p.cast, k.index_value(index[node.params[1]]), dtype=node.dtype)
 
 
 iota = Iota()
@@ -139,21 +140,21 @@ def _batch_pad(inputs: Sequence[Array], axes: Sequence[int | None], *, low: Shap
 
 pad = Pad()
 
-# A negative place counts from the end.
-from_start: Elementwise = Elementwise(
-    "from_start", lambda L, index, extent: L.select(index < 0, index + extent, index), (None, None)
+# A negative index counts from the end.
+from_front: Elementwise = Elementwise(
+    "from_front", lambda L, index, extent: L.select(index < 0, index + extent, index), (None, None)
 )
-# A place outside of 0 to count - 1 moves to the nearest one inside.
-clamp_place: Elementwise = Elementwise(
-    "clamp_place", lambda L, index, count: L.maximum(L.minimum(index, count - 1), 0), (None, None)
+# An index outside of 0 to count - 1 moves to the nearest one inside.
+clamp_index: Elementwise = Elementwise(
+    "clamp_index", lambda L, index, count: L.maximum(L.minimum(index, count - 1), 0), (None, None)
 )
 
 
 class Gather(Indexed, Linear):
-    """Slices of ``x`` at computed places.
+    """Slices of ``x`` at computed indices.
 
-    ``indices[i]`` holds places along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes``
-    (one per axis of ``x``). Negative places count from the end. A place ``outside`` is the "nearest" one inside, or
+    ``indices[i]`` holds indices along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes``
+    (one per axis of ``x``). Negative ones count from the end. One ``outside`` is the "nearest" one inside, or
     "nowhere": then zeros are read.
     """
 
@@ -171,7 +172,7 @@ class Gather(Indexed, Linear):
         at, within = index[: indices[0].ndim], list(index[indices[0].ndim :])
         valid = None
         for position, axis in enumerate(axes):
-            found, inside = k.read_place(position + 1, at, x.shape[axis] - slice_sizes[axis] + 1, x.shape[axis])
+            found, inside = k.read_index(position + 1, at, x.shape[axis] - slice_sizes[axis] + 1, x.shape[axis])
             within[axis] = k.plus(found, within[axis]) if slice_sizes[axis] != 1 else found
             if inside is not None:
                 valid = inside if valid is None else k.apply(p.logical_and, valid, inside)
@@ -230,7 +231,7 @@ gather = Gather()
 
 
 @dataclass(frozen=True, slots=True)
-class RegionPart:
+class RegionWrite:
     """The input at ``position`` is written into a strided region of the result, given by the index of its first element
     and the distance of elements on each axis."""
 
@@ -240,7 +241,7 @@ class RegionPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterPart:
+class ScatterWrite:
     """The input at ``position`` is written in slices at computed indices.
 
     The input at ``indices[i]`` holds indices along ``axes[i]``. ``combine`` joins what is there with what is written
@@ -254,7 +255,7 @@ class ScatterPart:
     outside: str
 
 
-Part = RegionPart | ScatterPart
+Write = RegionWrite | ScatterWrite
 
 
 class Update(Primitive):
@@ -265,25 +266,25 @@ class Update(Primitive):
 
     disjoint = False
 
-    def parts(self, node: Node) -> list[Part]:
+    def writes(self, node: Node) -> list[Write]:
         """Which inputs are written where, in order."""
         raise NotImplementedError(f"{self.name} does not say what it writes")
 
 
-def _whole(node: Node, position: int = 0) -> RegionPart:
+def _whole(node: Node, position: int = 0) -> RegionWrite:
     """All of the result, from an input of its shape."""
-    return RegionPart(position, (0,) * node.ndim, (1,) * node.ndim)
+    return RegionWrite(position, (0,) * node.ndim, (1,) * node.ndim)
 
 
 class SliceUpdate(Update):
-    """A copy of ``x`` with ``update`` at the places of a strided slice."""
+    """A copy of ``x`` with ``update`` in a strided slice."""
 
     name = "slice_update"
     parameters = ("starts", "steps")
 
-    def parts(self, node: Node) -> list[Part]:
+    def writes(self, node: Node) -> list[Write]:
         starts, steps = node.params
-        return [_whole(node), RegionPart(1, starts, steps)]
+        return [_whole(node), RegionWrite(1, starts, steps)]
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, update = inputs
@@ -302,9 +303,9 @@ class SliceUpdate(Update):
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         update = inputs[1]
-        kept = self(cotangent, p.zeros_like(update), **params) if wanted[0] else None
+        of_x = self(cotangent, p.zeros_like(update), **params) if wanted[0] else None
         part = p.slice_(cotangent, sizes=update.node.shape, **params) if wanted[1] else None
-        return [kept, part]
+        return [of_x, part]
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         x, update = p.batch_first(inputs, axes)
@@ -321,19 +322,19 @@ class Concatenate(Update):
     parameters = ("axis",)
     disjoint = True
 
-    def parts(self, node: Node) -> list[Part]:
+    def writes(self, node: Node) -> list[Write]:
         axis, start = node.params[0], 0
-        parts: list[Part] = []
+        writes: list[Write] = []
         for position, source in enumerate(node.inputs):
-            parts.append(RegionPart(position, insert((0,) * (node.ndim - 1), axis, start), (1,) * node.ndim))
+            writes.append(RegionWrite(position, insert((0,) * (node.ndim - 1), axis, start), (1,) * node.ndim))
             start += source.shape[axis]
-        return parts
+        return writes
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         axis, first = params["axis"], inputs[0]
         for node in inputs[1:]:
             same = [
-                agree(a, b) for place, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if place != axis
+                agree(a, b) for number, (a, b) in enumerate(zip(node.shape, first.shape, strict=True)) if number != axis
             ]
             if node.dtype is not first.dtype or not all(same):
                 raise ValueError(
@@ -376,20 +377,20 @@ COMBINE: dict[str, Elementwise | None] = {
 
 
 class Scatter(Update):
-    """A copy of ``x`` in which slices at computed places are replaced by ``updates`` or combined with them.
+    """A copy of ``x`` in which slices at computed indices are replaced by ``updates`` or combined with them.
 
     Arguments are ``x, *indices, updates``; ``updates`` has the indices' shape, then a slice's shape, with one axis
-    per axis of ``x``. Updates of the same place are applied in row-major order of the indices. ``mode`` is a key of
-    `COMBINE`. Updates of a place ``outside`` go to the "nearest" one inside, or "nowhere".
+    per axis of ``x``. Updates of the same location are applied in row-major order of the indices. ``mode`` is a key of
+    `COMBINE`. Updates ``outside`` go to the "nearest" index inside, or "nowhere".
     """
 
     name = "scatter"
     parameters = ("axes", "mode", "outside")
 
-    def parts(self, node: Node) -> list[Part]:
+    def writes(self, node: Node) -> list[Write]:
         axes, mode, outside = node.params
         last = len(node.inputs) - 1
-        return [_whole(node), ScatterPart(last, tuple(range(1, last)), axes, COMBINE[mode], outside)]
+        return [_whole(node), ScatterWrite(last, tuple(range(1, last)), axes, COMBINE[mode], outside)]
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, **{"outside": "nowhere", **params})
@@ -432,10 +433,10 @@ class Scatter(Update):
         if mode == "add":
             return [cotangent, *none, taken]
         if mode == "set":
-            kept = self(cotangent, *indices, p.zeros_like(updates), **params) if wanted[0] else None
+            of_x = self(cotangent, *indices, p.zeros_like(updates), **params) if wanted[0] else None
             if taken is not None:
                 taken = p.select(_is_last(inputs, **params), taken, p.zeros_like(taken))
-            return [kept, *none, taken]
+            return [of_x, *none, taken]
         of_x, of_updates = self._factors(inputs, output, **params)
         return [cotangent * of_x, *none, None if taken is None else taken * of_updates]
 
@@ -450,7 +451,7 @@ class Scatter(Update):
         return p.cast(p.equal(x, output), dtype=dtype), p.cast(chosen, dtype=dtype)
 
     def _products(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
-        """The product of all updates of a place, and for each update that of ``x`` and all others there."""
+        """The product of all updates of a location, and for each update that of ``x`` and all others there."""
         x, *indices, updates = inputs
         one, zero = p.ones_like(updates), p.zeros_like(updates)
         is_zero = p.equal(updates, zero)
@@ -479,7 +480,7 @@ def _taken(array: Array, inputs: Sequence[Array], *, axes: Sequence[int], mode: 
 
 
 def _is_last(inputs: Sequence[Array], **params: Any) -> Array:
-    """Whether an update is the last one of its place."""
+    """Whether an update is the last one of its location."""
     x, *indices, updates = inputs
     shape = updates.node.shape
     steps = [iota(shape=shape, axis=axis, dtype=dtypes.int32) for axis in range(indices[0].node.ndim)]

@@ -42,7 +42,7 @@ class Reducer:
     """The scalar code of a reduction, as a monoid on tuples of values.
 
     ``identity(dtype)`` gives the dtypes and first values of the accumulators, ``lift(L, x, index)`` makes a tuple of an
-    element (``index`` is its place along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
+    element (``index`` is its index along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
     dtype)`` gives the result.
     """
 
@@ -219,10 +219,10 @@ def _others_product(x: Array, axes: Sequence[int]) -> Array:
     """For every element the product of all others along ``axes``: of those before it and those behind it, so that it
     is exact with zeros. Like the product itself, it is rounded once."""
     shape, dtype = x.node.shape, x.node.dtype
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    order = (*kept, *axes)
+    parallel = [axis for axis in range(len(shape)) if axis not in axes]
+    order = (*parallel, *axes)
     moved = p.transpose(x, axes=order)
-    rows = p.reshape(moved, shape=(*[shape[axis] for axis in kept], product([shape[axis] for axis in axes])))
+    rows = p.reshape(moved, shape=(*[shape[axis] for axis in parallel], product([shape[axis] for axis in axes])))
     rows = p.cast(rows, dtype=accumulator_dtype(dtype))
     result = p.products_before(rows) * p.reversed_rows(p.products_before(p.reversed_rows(rows)))
     result = p.cast(result, dtype=dtype)
@@ -303,7 +303,7 @@ any_ = _logical("any", False, lambda a, b: a | b)
 
 
 def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
-    """The place of the first extreme element along one axis; NaN is more extreme than any number."""
+    """The index of the first extreme element along one axis; NaN is more extreme than any number."""
 
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
         register = register_dtype(dtype)

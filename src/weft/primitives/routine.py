@@ -52,7 +52,7 @@ class RoutineStep(NamedTuple):
     work: int
 
 
-Steps = Callable[[RoutineCall], RoutineStep]
+MakeStep = Callable[[RoutineCall], RoutineStep]
 Accepts = Callable[[Node, int, Shape], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
@@ -101,23 +101,23 @@ class Routine:
         self.arithmetic = arithmetic
         self.loops = loops
         self.names = names
-        self._steps: dict[str, Steps] = {}
+        self._makers: dict[str, MakeStep] = {}
 
-    def on(self, kind: str) -> Callable[[Steps], Steps]:
+    def on(self, kind: str) -> Callable[[MakeStep], MakeStep]:
         """Register what makes the step for a kind of device, as a decorator."""
 
-        def register(steps: Steps) -> Steps:
-            self._steps[kind] = steps
-            return steps
+        def register(make: MakeStep) -> MakeStep:
+            self._makers[kind] = make
+            return make
 
         return register
 
     def is_on(self, kind: str) -> bool:
         """Whether there is a step for a kind of device."""
-        if kind not in self._steps:
+        if kind not in self._makers:
             missing = [module for module in _modules.get(kind, ()) if module not in sys.modules]
             undisturbed(lambda: [importlib.import_module(module) for module in missing])
-        return kind in self._steps
+        return kind in self._makers
 
     def require(self, name: str, inputs: Sequence[Node], kind: str) -> None:
         """Raise unless there is a step for a kind of device.
@@ -127,7 +127,7 @@ class Routine:
         """
         if not self.is_on(kind):
             operands = ", ".join([describe(x.shape, x.dtype) for x in inputs])
-            others = ", ".join(sorted(self._steps)) or "no device"
+            others = ", ".join(sorted(self._makers)) or "no device"
             raise NotImplementedError(
                 f"[{name}] There is no routine for {operands} on {kind}; there is one on {others}. Choose the device "
                 "with stream=."
@@ -135,4 +135,4 @@ class Routine:
 
     def step(self, call: RoutineCall, kind: str) -> RoutineStep:
         """The step of a call on a kind of device that has one."""
-        return self._steps[kind](call)
+        return self._makers[kind](call)

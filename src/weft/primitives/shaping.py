@@ -1,4 +1,4 @@
-"""Views: operations that rename places without computing anything."""
+"""Views: operations that show the elements of an input at other indices and compute nothing."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ transpose: View = View(
     _infer_transpose,
     lambda ct, x, axes: transpose(ct, axes=inverse(axes)),
     _batch_transpose,
-    places=lambda shape, axes: [AxisTerm(position) for position in inverse(axes)],
+    axis_terms=lambda shape, axes: [AxisTerm(position) for position in inverse(axes)],
 )
 
 
@@ -108,12 +108,12 @@ def _batch_broadcast(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
     return broadcast(x, shape=insert(shape, axis, x.node.shape[axis])), axis
 
 
-def _places_broadcast(source: Shape, shape: Shape) -> list[AxisTerm]:
+def _terms_of_broadcast(source: Shape, shape: Shape) -> list[AxisTerm]:
     return [AxisTerm(axis) if extent == shape[axis] else AxisTerm(None) for axis, extent in enumerate(source)]
 
 
 broadcast: View = View(
-    "broadcast", ("shape",), _infer_broadcast, _transpose_broadcast, _batch_broadcast, places=_places_broadcast
+    "broadcast", ("shape",), _infer_broadcast, _transpose_broadcast, _batch_broadcast, axis_terms=_terms_of_broadcast
 )
 
 
@@ -169,7 +169,7 @@ expand: View = View(
     _infer_expand,
     lambda ct, x, axes: squeeze(ct, axes=axes),
     _batch_expand,
-    places=lambda source, axes: [AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes],
+    axis_terms=lambda source, axes: [AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes],
 )
 
 
@@ -186,7 +186,7 @@ def _batch_squeeze(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, 
     return squeeze(moved, axes=tuple([a + 1 for a in axes])), 0
 
 
-def _places_squeeze(source: Shape, axes: Sequence[int]) -> list[AxisTerm]:
+def _terms_of_squeeze(source: Shape, axes: Sequence[int]) -> list[AxisTerm]:
     kept = [axis for axis in range(len(source)) if axis not in axes]
     position = {axis: index for index, axis in enumerate(kept)}
     return [AxisTerm(position.get(axis)) for axis in range(len(source))]
@@ -198,7 +198,7 @@ squeeze: View = View(
     _infer_squeeze,
     lambda ct, x, axes: expand(ct, axes=axes),
     _batch_squeeze,
-    places=_places_squeeze,
+    axis_terms=_terms_of_squeeze,
 )
 
 
@@ -236,7 +236,7 @@ slice_: View = View(
     _infer_slice,
     _transpose_slice,
     _batch_slice,
-    places=lambda source, starts, sizes, steps: [
+    axis_terms=lambda source, starts, sizes, steps: [
         AxisTerm(axis, step, start) for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
     ],
 )
@@ -253,9 +253,9 @@ def _batch_split_axis(x: Array, batch: int, *, axis: int, count: int) -> tuple[A
     return split_axis(move_axis(x, batch, 0), axis=axis + 1, count=count), 0
 
 
-def _places_split_axis(source: Shape, axis: int, count: int) -> list[AxisTerm]:
-    before = [AxisTerm(place) for place in range(axis)]
-    behind = [AxisTerm(place + 1) for place in range(axis + 1, len(source))]
+def _terms_of_split_axis(source: Shape, axis: int, count: int) -> list[AxisTerm]:
+    before = [AxisTerm(number) for number in range(axis)]
+    behind = [AxisTerm(number + 1) for number in range(axis + 1, len(source))]
     return [*before, AxisTerm(axis, source[axis] // count, inner=axis + 1), *behind]
 
 
@@ -265,7 +265,7 @@ split_axis: View = View(
     _infer_split_axis,
     lambda ct, x, axis, count: reshape(ct, shape=x.node.shape),
     _batch_split_axis,
-    places=_places_split_axis,
+    axis_terms=_terms_of_split_axis,
 )
 
 

@@ -130,5 +130,5 @@ def require_arrays(name: str, leaves: Sequence[Any], paths: Callable[[], Sequenc
     for position, leaf in enumerate(leaves):
         if not isinstance(leaf, Handle):
             where = paths()[position]
-            place = f" at {where}" if where else ""
-            raise ValueError(f"[{name}] The argument{place} is a {type(leaf).__name__}; it should contain only arrays.")
+            at = f" at {where}" if where else ""
+            raise ValueError(f"[{name}] The argument{at} is a {type(leaf).__name__}; it should contain only arrays.")

@@ -53,7 +53,7 @@ class Change(NamedTuple):
         return f"{self.path}: {before} -> {after}"
 
     @property
-    def place(self) -> str:
+    def subject(self) -> str:
         """What changed, in the same words when it changes the next time: the path, or the argument that grows."""
         return self.path.partition("[")[0] if self.reason in (Reason.STATE, Reason.STRUCTURE) else self.path
 
@@ -111,12 +111,12 @@ def _named(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
         signature = inspect.signature(fun)
         bound = signature.bind(*args, **kwargs).arguments
     except Exception:  # builtins have none, a class may say anything, and wrong calls are reported by the call
-        return {**{f"argument {place}": value for place, value in enumerate(args)}, **kwargs}
+        return {**{f"argument {position}": value for position, value in enumerate(args)}, **kwargs}
     named: dict[str, Any] = {}
     for name, value in bound.items():
         kind = signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            named.update((f"{name}[{place}]", item) for place, item in enumerate(value))
+            named.update((f"{name}[{position}]", item) for position, item in enumerate(value))
         elif kind is inspect.Parameter.VAR_KEYWORD:
             named.update(value)
         else:
@@ -124,7 +124,7 @@ def _named(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
     return named
 
 
-class Call:
+class CallArguments:
     """What a compiled function was called with."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Call:
         shown = [f"{path}: {leaf.text}" for path, leaf in self.leaves.items() if leaf.kind in kinds]
         return listed(shown) or "no arguments"
 
-    def changes_since(self, earlier: Call) -> list[Change]:
+    def changes_since(self, earlier: CallArguments) -> list[Change]:
         """What differs from another call of the function."""
         mine, theirs = self.leaves, earlier.leaves
         changes = [
@@ -178,7 +178,7 @@ class Call:
             if before != after
         ]
 
-    def closest(self, others: Sequence[Call]) -> list[Change] | None:
+    def closest(self, others: Sequence[CallArguments]) -> list[Change] | None:
         """What differs from the most similar other call, the latest of them; None if there is none to compare with."""
         alike = [self.changes_since(other) for other in reversed(others) if other.shapeless is self.shapeless]
         return min(alike, key=len, default=None)

@@ -26,7 +26,7 @@ from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.forking import fork_safe_lock
-from weft.transforms.calls import Call, array_names, no_constant
+from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
 from weft.transforms.repeat import Repeat, repeat_of
@@ -189,7 +189,7 @@ class _Compiled:
                 "for arrays have no values then. Call it outside."
             )
         traced, arrays, moment, same = self._find(args, kwargs)
-        call = Call(self._fun, args, kwargs, self._state, self._shapeless)
+        call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
         names = array_names(self._fun, args, kwargs, self._state)
         state = 0 if moment is None or same is not None else moment.replaceable
         return traced.explain(str(call), [names.get(id(array), "argument") for array in arrays], arrays, state)
@@ -277,7 +277,7 @@ class _Compiled:
             return found, ()
         _held.count += 1
         try:
-            call = Call(self._fun, args, kwargs, self._state, self._shapeless)
+            call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
             start = time.perf_counter()
             traced = self._trace(args, kwargs, leaves, moment)
             seconds = time.perf_counter() - start
@@ -386,9 +386,9 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
     for position, result in enumerate(results):
         if not isinstance(result, (Handle, bool, int, float, complex, str, bytes, type(None), Extent)):
             path = structure.paths()[position]
-            place = f" at {path}" if path else ""
+            at = f" at {path}" if path else ""
             raise ValueError(
-                f"[compile] {name_of(fun)} returned a {type(result).__name__}{place}; results are arrays and "
+                f"[compile] {name_of(fun)} returned a {type(result).__name__}{at}; results are arrays and "
                 "constants in nested lists, tuples and dicts."
             )
 

@@ -16,7 +16,7 @@ from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.transforms.autodiff import fresh, pull_back, require_arrays
 from weft.transforms.custom_rules import jvp_rule, vjp_rule, vmap_rule
-from weft.transforms.replay import Recording
+from weft.transforms.replay import RecordedGraph
 from weft.transforms.vectorize import batched_rules
 
 __all__ = ["checkpoint", "custom_function"]
@@ -111,11 +111,11 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
-        places = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Handle)]
-        arrays = [leaves[position] for position in places]
+        positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Handle)]
+        arrays = [leaves[position] for position in positions]
         inner = [fresh(array) for array in arrays]
         nodes = [array.node for array in inner]
-        for position, array in zip(places, inner, strict=True):
+        for position, array in zip(positions, inner, strict=True):
             leaves[position] = array
         new_args, new_kwargs = structure.unflatten(leaves)
         outputs, result = tree.flatten(fun(*new_args, **new_kwargs))
@@ -145,12 +145,12 @@ def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
 
 def _recomputing(outputs: Sequence[Array], inputs: Sequence[Node], captured: Sequence[Array]) -> Rules:
     """A vjp rule that computes the graph again, behind barriers, when the cotangents are there."""
-    recording = Recording([*inputs, *(array.node for array in captured)], [o.node for o in outputs])
+    recorded = RecordedGraph([*inputs, *(array.node for array in captured)], [o.node for o in outputs])
 
     def backwards(primals: Sequence[Array], cotangents: Sequence[Array], _: Sequence[Array]) -> list[Any]:
         mark = _marks()
         again = [p.barrier(primal, *cotangents, mark=mark) for primal in primals]
-        results = [wrap(node) for node in recording.replay([array.node for array in again])]
+        results = [wrap(node) for node in recorded.replay([array.node for array in again])]
         return pull_back(results, cotangents, [array.node for array in again])
 
     return Rules(vjp=backwards, jvp=None, vmap=None, batched=batched_rules)

@@ -56,7 +56,7 @@ def jvp_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Stru
 
 
 def vmap_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Structure) -> Rule:
-    """``rule(inputs, axes)`` with the outputs and the place of the mapped axis in each."""
+    """``rule(inputs, axes)`` with the outputs and their mapped axes."""
 
     def batched(
         inputs: Sequence[Array], axes: Sequence[int | None], outputs: Sequence[Node]
@@ -134,25 +134,25 @@ def _pairs(
         return None
     arrays = _matched(found[0], result)
     try:
-        places = tree.broadcast_prefix(found[1], result)
+        mapped_axes = tree.broadcast_prefix(found[1], result)
     except ValueError:
         return None
     if arrays is None:
         return None
     pairs = []
-    for array, place, output in zip(arrays, places, outputs, strict=True):
+    for array, axis, output in zip(arrays, mapped_axes, outputs, strict=True):
         if not isinstance(array, Handle) or array.node.dtype is not output.dtype:
             return None
         shape = list(array.node.shape)
-        if place is not None:
-            if type(place) is not int or not -len(shape) <= place < len(shape):
+        if axis is not None:
+            if type(axis) is not int or not -len(shape) <= axis < len(shape):
                 return None
-            place %= len(shape)
-            if not decide_equal(shape.pop(place), size):
+            axis %= len(shape)
+            if not decide_equal(shape.pop(axis), size):
                 return None
         if not decide_equal(tuple(shape), output.shape):
             return None
-        pairs.append((array, place))
+        pairs.append((array, axis))
     return pairs
 
 

@@ -14,7 +14,7 @@ from weft.runtime.devices import current_stream
 Aval = tuple[Shape, Dtype]
 
 
-class Recording:
+class RecordedGraph:
     """The part of a graph between inputs and outputs, in topological order.
 
     It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``others`` are the
@@ -36,18 +36,25 @@ class Recording:
                 inner.append(node)
                 self.is_open = self.is_open or not depends
         inner = sorted([*inner, *_views_of_others(inner, depending, first)], key=lambda node: node.serial)
-        places: dict[Node, int] = {node: place for place, node in enumerate([*inputs, *inner])}
+        positions: dict[Node, int] = {node: position for position, node in enumerate([*inputs, *inner])}
         used = [source for node in inner for source in node.inputs]
-        constants = dict.fromkeys(node for node in [*used, *outputs] if node not in places)
-        places.update((node, -1 - place) for place, node in enumerate(constants))
+        constants = dict.fromkeys(node for node in [*used, *outputs] if node not in positions)
+        positions.update((node, -1 - position) for position, node in enumerate(constants))
         self.others = list(constants)
         self.outside = [node for node in constants if not p.is_constant(node)]
         self.has_streams = any(node.stream is not None for node in inner)
-        self._steps = [
-            (node.primitive, tuple([places[x] for x in node.inputs]), node.params, node.shape, node.dtype, node.stream)
+        self._operations = [
+            (
+                node.primitive,
+                tuple([positions[x] for x in node.inputs]),
+                node.params,
+                node.shape,
+                node.dtype,
+                node.stream,
+            )
             for node in inner
         ]
-        self._outputs = [places[node] for node in outputs]
+        self._outputs = [positions[node] for node in outputs]
         self.is_open = self.is_open or any(is_open(node.shape) for node in constants)
 
     def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
@@ -55,12 +62,12 @@ class Recording:
         nodes = [*inputs]
         others = self.others
         stream = current_stream()
-        for primitive, places, params, shape, dtype, own in self._steps:
-            sources = tuple([nodes[place] if place >= 0 else others[-1 - place] for place in places])
+        for primitive, positions, params, shape, dtype, own in self._operations:
+            sources = tuple([nodes[position] if position >= 0 else others[-1 - position] for position in positions])
             if remake is not None:
                 (shape, dtype), params = remake(primitive, sources, params, dtype)
             nodes.append(Node(primitive, sources, params, shape, dtype, own or stream))
-        return [nodes[place] if place >= 0 else others[-1 - place] for place in self._outputs]
+        return [nodes[position] if position >= 0 else others[-1 - position] for position in self._outputs]
 
     def replay(self, inputs: Sequence[Node]) -> list[Node]:
         """The outputs for other inputs, as new nodes. If shapes are open, they may be others than those recorded."""

@@ -17,9 +17,9 @@ from weft.graph.tracing import is_tracing, no_value, trace_of, traced_placeholde
 from weft.inspection.explanation import Explanation, explain
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.engine import Engine
-from weft.transforms.calls import Call
+from weft.transforms.calls import CallArguments
 from weft.transforms.containers import Update, repeats
-from weft.transforms.replay import Recording
+from weft.transforms.replay import RecordedGraph
 
 TRACE_LIMIT = 64
 """How many traces are kept of a function, and how many layouts of its arguments of a trace."""
@@ -46,7 +46,7 @@ _FIXED_SHAPE = (
 class Traced:
     """The graph of one trace, and what has been planned for it."""
 
-    made_for: Call
+    made_for: CallArguments
     used: int
     """The number of the latest call that used it."""
     captures: bool
@@ -70,26 +70,26 @@ class Traced:
         self._placeholders = placeholders
         self._structure = structure
         same = repeats(results) or range(len(results))
-        self._places = [
+        self._array_positions = [
             position for position, leaf in enumerate(results) if isinstance(leaf, Handle) and same[position] == position
         ]
         self._again = [(position, first) for position, first in enumerate(same) if first != position]
         self._leaves = [None if isinstance(leaf, Handle) else leaf for leaf in results]
         self._extents = [(position, leaf.symbolic) for position, leaf in enumerate(results) if isinstance(leaf, Extent)]
-        self.count = len(self._places)
-        self.returns_an_array = structure.num_containers == 0 and len(self._places) == 1
+        self.count = len(self._array_positions)
+        self.returns_an_array = structure.num_containers == 0 and len(self._array_positions) == 1
         self.update = update
         self._outputs = outputs = [*result_nodes, *([] if update is None else update.nodes)]
-        self._recording = Recording(placeholders, outputs)
+        self._recorded = RecordedGraph(placeholders, outputs)
         self._prepared: dict[Any, Runnable] = {}
         own = set(placeholders)
-        captured = [node for node in self._recording.outside if node not in own]
-        self.captures = any(node.serial < start for node in reachable(self._recording.others))
-        is_own = self._shapeless or not self._recording.is_open
+        captured = [node for node in self._recorded.outside if node not in own]
+        self.captures = any(node.serial < start for node in reachable(self._recorded.others))
+        is_own = self._shapeless or not self._recorded.is_open
         self.cacheable = not _captures_traced(captured) and not (self.captures and is_tracing()) and is_own
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
-        self._own_streams = self._recording.has_streams
+        self._own_streams = self._recorded.has_streams
 
     def call(self, inputs: list[Node]) -> list[Node]:
         """The nodes of the results for other inputs, and those of the update."""
@@ -102,14 +102,14 @@ class Traced:
         """What the function returned, made of other nodes; behind them are those of the update. ``entries`` are what
         the containers of outputs hold, ``inputs`` the nodes of the arguments, whose shapes may be among the results."""
         leaves = list(self._leaves)
-        for position, node in zip(self._places, nodes, strict=False):
+        for position, node in zip(self._array_positions, nodes, strict=False):
             leaves[position] = wrap(node)
         for position, first in self._again:
             leaves[position] = leaves[first]
         for position, number in self.update.returned if entries and self.update else ():
             leaves[position] = entries[number]
         if self._extents:
-            binding = self._recording.binding(inputs)
+            binding = self._recorded.binding(inputs)
             for position, symbolic in self._extents:
                 leaves[position] = shown_extent(resolved(symbolic, binding))
         return self._structure.unflatten(leaves)
@@ -125,15 +125,15 @@ class Traced:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
 
     def _replayed(self, inputs: Sequence[Node]) -> list[Node]:
-        return self._reshaped(inputs) if self._shapeless else self._recording.replay(inputs)
+        return self._reshaped(inputs) if self._shapeless else self._recorded.replay(inputs)
 
     def _reshaped(self, inputs: Sequence[Node]) -> list[Node]:
         """The outputs for inputs of other shapes."""
-        binding = self._recording.binding(inputs)
+        binding = self._recorded.binding(inputs)
         try:
             if self._decisions is not None:
                 self._decisions.check(binding)
-            return self._recording.reshaped(inputs, binding)
+            return self._recorded.reshaped(inputs, binding)
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             traced, called = [", ".join([str(node.shape) for node in nodes]) for nodes in (self._placeholders, inputs)]
             raise ValueError(

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from weft.graph.location import user_location
-from weft.transforms.calls import Call, Change, listed
+from weft.transforms.calls import CallArguments, Change, listed
 
 TOPICS = ("compile",)
 """What ``WEFT_LOG`` may name, separated by commas; each is a logger, such as ``weft.compile``."""
@@ -60,10 +60,12 @@ class History:
 
     def __init__(self) -> None:
         self._count = 0
-        self._recent: deque[tuple[int, Call]] = deque(maxlen=SUSPICIOUS_TRACES)
+        self._recent: deque[tuple[int, CallArguments]] = deque(maxlen=SUSPICIOUS_TRACES)
         self._has_warned = False
 
-    def add(self, call: Call, earlier: Sequence[Call], seconds: float, number: int, is_kept: bool) -> list[Message]:
+    def add(
+        self, call: CallArguments, earlier: Sequence[CallArguments], seconds: float, number: int, is_kept: bool
+    ) -> list[Message]:
         """Note a trace, made in the call of that number; what there is to say of it."""
         messages = []
         if _logger.isEnabledFor(logging.INFO):
@@ -80,7 +82,7 @@ class History:
                 messages.append((logging.WARNING, self._again_and_again(calls)))
         return messages
 
-    def _why(self, call: Call, others: Sequence[Call], seconds: float, is_kept: bool) -> str:
+    def _why(self, call: CallArguments, others: Sequence[CallArguments], seconds: float, is_kept: bool) -> str:
         changes = call.closest(others)
         if changes is None:
             what = f"traced for the first time, for {call}"
@@ -94,18 +96,18 @@ class History:
         latest = [call for _, call in self._recent]
         call = latest[-1]
         changes = [change for number in range(1, len(latest)) for change in _changes(latest[number], latest[:number])]
-        often = Counter(change.place for change in changes)
-        last = {change.place: change for change in changes}
-        usual = [place for place, times in often.most_common(3) if 2 * times >= max(often.values())]
-        what = listed([str(last[place]) for place in usual]) or OTHERWISE
-        remedies = dict.fromkeys(last[place].reason.value.format(name=place) for place in usual)
+        often = Counter(change.subject for change in changes)
+        last = {change.subject: change for change in changes}
+        usual = [subject for subject, times in often.most_common(3) if 2 * times >= max(often.values())]
+        what = listed([str(last[subject]) for subject in usual]) or OTHERWISE
+        remedies = dict.fromkeys(last[subject].reason.value.format(name=subject) for subject in usual)
         return (
             f"{call.function} compiles again and again: {len(latest)} times in its latest {calls} calls, "
             f"lately because {what}; called from {user_location()}. {' '.join([*remedies, SHOW_ALL])}"
         )
 
 
-def _changes(call: Call, others: Sequence[Call]) -> list[Change]:
+def _changes(call: CallArguments, others: Sequence[CallArguments]) -> list[Change]:
     return call.closest(others) or []
 
 

@@ -63,9 +63,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             value = fun(*structure.unflatten(inputs))
             results, result_structure = tree.flatten(value)
             nodes = _result_nodes(results, fun)
-        places = tree.broadcast_prefix(out_axes, result_structure, "[vmap] out_axes")
+        targets = tree.broadcast_prefix(out_axes, result_structure, "[vmap] out_axes")
         arrays = _batched(nodes, known)
-        outputs = [_placed(array, place, size) for array, place in zip(arrays, places, strict=True)]
+        outputs = [_with_axis_at(array, target, size) for array, target in zip(arrays, targets, strict=True)]
         return result_structure.unflatten(outputs)
 
     return mapped
@@ -174,8 +174,8 @@ def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[i
             found = one_vjp(primal, cotangent, output)
             return [p.zeros_like(x) if g is None else g for g, x in zip(found, primal, strict=True)]
 
-        places = [0 if axis is None else axis for axis in axes]
-        rule = vmap(one, in_axes=(list(axes), list(out_axes), list(out_axes)), out_axes=places)
+        targets = [0 if axis is None else axis for axis in axes]
+        rule = vmap(one, in_axes=(list(axes), list(out_axes), list(out_axes)), out_axes=targets)
         results = rule(list(primals), list(cotangents), list(outputs))
         return [p.sum(g, axes=(0,)) if axis is None else g for g, axis in zip(results, axes, strict=True)]
 
@@ -197,15 +197,15 @@ def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[i
     )
 
 
-def _placed(result: Mapped, place: Any, size: int) -> Array:
+def _with_axis_at(result: Mapped, target: Any, size: int) -> Array:
     """A result with its mapped axis where the user wants it."""
     array, axis = result
-    if place is None:
+    if target is None:
         if axis is not None:
             raise ValueError("[vmap] out_axes is None for a result that depends on a mapped argument; give it an axis.")
         return array
-    place = _axis_number("out_axes", place)
+    target = _axis_number("out_axes", target)
     rank = array.node.ndim + (axis is None)
-    if not -rank <= place < rank:
-        raise IndexError(f"[vmap] out_axes {place} is out of range for a result of {rank} dimensions.")
-    return p.with_batch(array, axis, place % rank, size)
+    if not -rank <= target < rank:
+        raise IndexError(f"[vmap] out_axes {target} is out of range for a result of {rank} dimensions.")
+    return p.with_batch(array, axis, target % rank, size)
