@@ -1,7 +1,7 @@
 """The user's array: a name for a node of the graph, with Python's operators, indexing, conversion and printing."""
 
 # mypy: disable-error-code="no-any-return, misc"
-# The layers below speak of any handle, not of this class; and operators there take a stream as well.
+# Functions of the layers below return a `Handle` for mypy, and those that are operators here also take a stream.
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class array(Handle):
     __slots__ = ()
     __module__ = "weft.core"
 
-    # NumPy's arrays and scalars leave the operators to this class: what they make of it has to stay traceable.
+    # NumPy's arrays and scalars leave operators to this class, so that results are arrays of Weft, which can be traced.
     __array_priority__ = 1000
 
     def __init__(self, val: Any, dtype: Dtype | None = None) -> None:
@@ -459,7 +459,7 @@ class array(Handle):
             self._visible("exchange", BufferError)
         values = self._numpy("exchange")
         if max_version is None or max_version < (1, 0):
-            # Before version 1 nothing could say that the memory must not be written.
+            # Before version 1 DLPack could not say that memory is read-only.
             if copy is False:
                 raise BufferError("Memory that is read-only needs DLPack 1.0 or a copy.")
             return values.copy().__dlpack__()

@@ -1,4 +1,4 @@
-"""Checks of arguments that are no arrays, and what messages say: who was called, what it takes, what it was given.
+"""Checks of arguments that are no arrays. Messages name the function, what it takes and what it was given.
 
 Every message about an argument begins with the name of the function that the user called: ``[zeros] ...``.
 """
@@ -26,7 +26,7 @@ def outermost() -> FrameType:
 
 
 def called() -> str:
-    """The name of the function that the user called, for checks so far below it that nobody passes its name on."""
+    """The name of the function that the user called, for checks that are not told it."""
     owner, _, name = outermost().f_code.co_qualname.partition(".")
     return owner if not name or name.startswith(("__", "<locals>")) else name
 

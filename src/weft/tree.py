@@ -109,7 +109,7 @@ class Structure:
     def unflatten_into(self, tree: Any, leaves: Iterable[Any]) -> Any:
         """Write ``leaves`` into the lists and dicts of ``tree`` so that it has this structure; return it.
 
-        Containers that stand where this structure has one of the same kind are changed and kept, others are
+        Containers that stand where this structure has one of the same kind are changed and used again, others are
         made. Tuples cannot be changed: a new one is made where a leaf in it is another object, so the
         result is ``tree`` itself unless ``tree`` is a tuple or a leaf.
 
@@ -233,7 +233,7 @@ class Structure:
 
 
 _LEAF = Structure((None,), 1)
-# Most calls have a few arrays side by side: what describes short tuples and lists is made once.
+# Most calls have a few arrays as arguments: tokens of short tuples and lists are made once.
 _SHORT = 32
 _SHORT_TOKENS: dict[type, tuple[_Container, ...]] = {
     kind: tuple(_Container(kind, n, None) for n in range(_SHORT)) for kind in (tuple, list)
@@ -269,7 +269,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None, objects: list[Any] | None 
     return _flatten_nested(tree, is_leaf, objects)
 
 
-# A tree with as many containers is looked through for a cycle, once; a cycle always gets there.
+# A walk over this many containers is checked for a cycle once. A walk through a cycle always reaches this count.
 _SUSPICIOUS = 2000
 
 
@@ -278,7 +278,7 @@ def _flatten_nested(tree: Any, is_leaf: IsLeaf | None, objects: list[Any] | None
     tokens: list[_Token] = []
     containers = 0
     pending = [tree]
-    # The last child is visited first: what is collected is the postorder, backwards.
+    # The last child is visited first, so tokens are collected in reverse postorder.
     while pending:
         node = pending.pop()
         if not isinstance(node, _CONTAINERS) or (is_leaf is not None and is_leaf(node)):
@@ -396,7 +396,7 @@ def _rebuild(token: _Container, old: Any, children: list[Any], contents: list[tu
 
 
 def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
-    """Functions with their arguments; who calls them gives a list or dict the content of another one."""
+    """Functions with their arguments: calling them in order gives a list or dict the content of another one."""
     if isinstance(container, dict):
         clearing = [] if list(container) == list(content) else [(dict.clear, container)]
         return [*clearing, (dict.update, container, content)]

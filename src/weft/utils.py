@@ -199,7 +199,7 @@ def tree_merge(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | N
     """
     if merge_fn is not None:
         function_of("tree_merge", "merge_fn", merge_fn)
-    # By hand: the trees have other structures, and blank containers of one give way to those of the other.
+    # Walked by hand: the two trees have different structures, and an empty container of one yields to the other.
     if _is_blank(tree_a) or _is_blank(tree_b):
         return _merge_blank(tree_a, tree_b, merge_fn)
     if isinstance(tree_a, dict) and isinstance(tree_b, dict):

@@ -318,7 +318,7 @@ def test_a_partial_function_may_be_compiled_with_what_is_no_constant() -> None:
     assert compiled(mx.array(2.0)).item() == 6.0
 
 
-def test_only_the_latest_traces_are_kept() -> None:
+def test_only_the_latest_traces_are_cached() -> None:
     counted = Counted(lambda x, k: x + k)
     compiled = mx.compile(counted.function)
     x = mx.array(0)

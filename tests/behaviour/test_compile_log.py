@@ -238,7 +238,7 @@ def test_an_argument_that_is_the_state_itself(messages: Callable[[], list[str]])
     assert "(trace 3), because its arguments are put together in another way; it took" in messages()[0]
 
 
-def test_a_trace_that_is_not_kept_says_so(messages: Callable[[], list[str]]) -> None:
+def test_a_trace_that_is_not_cached_says_so(messages: Callable[[], list[str]]) -> None:
     @mx.vmap
     def outer(x: mx.array) -> mx.array:
         return mx.compile(lambda y: y * x)(mx.array(1.0))

@@ -144,14 +144,14 @@ def test_the_error_says_what_to_do() -> None:
 
 
 def leaked_from(transformation: Callable[..., Any]) -> mx.array:
-    kept = []
+    leaked = []
 
     def keeping(x: mx.array) -> mx.array:
-        kept.append(x * 2)
+        leaked.append(x * 2)
         return x + 1
 
     assert transformation(keeping)(mx.array([1.0, 2.0])).tolist() == [2.0, 3.0]
-    return kept[0]
+    return leaked[0]
 
 
 USES: dict[str, Callable[[mx.array], Any]] = {
@@ -196,14 +196,14 @@ def test_what_leaked_still_has_shape_and_dtype() -> None:
 
 
 def test_what_leaked_from_a_gradient_is_a_value() -> None:
-    kept = []
+    leaked = []
 
     def loss(x: mx.array) -> mx.array:
-        kept.append(x * 2)
+        leaked.append(x * 2)
         return x * x
 
     assert mx.grad(loss)(mx.array(3.0)).item() == 6.0
-    assert repr(kept[0]) == "array(6, dtype=float32)"
+    assert repr(leaked[0]) == "array(6, dtype=float32)"
 
 
 def test_a_failed_trace_is_forgotten() -> None:

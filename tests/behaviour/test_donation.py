@@ -52,12 +52,12 @@ NOT_IN_PLACE: dict[str, Callable[[mx.array], mx.array]] = {
 def test_results_are_the_same_with_and_without(name: str) -> None:
     function = (IN_PLACE | NOT_IN_PLACE)[name]
     x = values(64, 64)
-    kept = function(x)
+    expected = function(x)
     y = values(64, 64)
-    mx.eval(x, y, kept)
+    mx.eval(x, y, expected)
     y = function(y)
     mx.eval(y)
-    np.testing.assert_array_equal(np.array(y), np.array(kept))
+    np.testing.assert_array_equal(np.array(y), np.array(expected))
     np.testing.assert_array_equal(np.array(x), np.array(values(64, 64)))
 
 
@@ -120,14 +120,14 @@ TWO: dict[str, Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]] = {
 }
 
 
-@pytest.mark.parametrize("kept", ["neither", "first", "second"])
+@pytest.mark.parametrize("which", ["neither", "first", "second"])
 @pytest.mark.parametrize("name", TWO)
-def test_two_results_of_two_arrays_that_end(name: str, kept: str) -> None:
+def test_two_results_of_two_arrays_that_end(name: str, which: str) -> None:
     for shape in ((4, 6), (64, 64), (3, 5000)):
         x, y = values(*shape), values(*shape, seed=1)
         wanted = [np.array(result) for result in TWO[name](x, y)]
         x, y = values(*shape), values(*shape, seed=1)
-        held = {"neither": None, "first": x, "second": y}[kept]
+        held = {"neither": None, "first": x, "second": y}[which]
         mx.eval(x, y)
         x, y = TWO[name](x, y)
         mx.eval(x, y)

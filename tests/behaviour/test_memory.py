@@ -116,7 +116,7 @@ def test_intermediates_are_released_while_evaluating() -> None:
     assert mx.get_peak_memory() - before <= 6 * x.nbytes
 
 
-def test_what_the_user_no_longer_holds_is_not_kept() -> None:
+def test_what_the_user_no_longer_holds_is_freed() -> None:
     size = 1 << 18
     before = mx.get_active_memory()
     a = mx.arange(size, dtype=mx.float32)

@@ -395,8 +395,8 @@ def test_clip_grad_norm():
     assert norm.item() == 5
     np.testing.assert_allclose(np.array(clipped["a"]), [0.6, 0], rtol=1e-6)
     np.testing.assert_allclose(np.array(clipped["b"][0]), [[0.8]], rtol=1e-6)
-    kept, _ = optim.clip_grad_norm(tree, 10.0)
-    assert kept["a"].tolist() == [3, 0]
+    same, _ = optim.clip_grad_norm(tree, 10.0)
+    assert same["a"].tolist() == [3, 0]
 
 
 def test_clip_grad_norm_at_the_edges():

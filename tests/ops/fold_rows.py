@@ -28,12 +28,12 @@ def _counted(x: np.ndarray) -> Any:
 
 
 def folded(name: str, oracle: Callable[..., Any], domain: Domain, dtypes: Any, **more: Any) -> list[Row]:
-    """A reduction over all axes, the last, an inner one, and several with kept axes."""
+    """A reduction over all axes, the last, an inner one, and several with keepdims."""
     ways: list[tuple[str, dict[str, Any]]] = [
         ("all", {}),
         ("last", {"axis": -1}),
         ("middle", {"axis": 1}),
-        ("two kept", {"axis": (0, 2), "keepdims": True}),
+        ("two, keepdims", {"axis": (0, 2), "keepdims": True}),
     ]
     return [_folded(name, oracle, domain, dtypes, way, keywords, more) for way, keywords in ways]
 

@@ -1,4 +1,4 @@
-"""Shapes in the hands of a user whose function is traced for all shapes.
+"""What a user sees of shapes while a function is traced for all shapes.
 
 What the function computes from an extent stays open (``x.shape[0] * x.shape[1]``), also as a number among arrays. A
 comparison notes what it decided, and where a plain integer is needed (the argument of an operation, a loop) the extent
@@ -40,14 +40,14 @@ def _arithmetic(operation: Binary, reflected: bool = False) -> Callable[[Extent,
 
 
 def _fixed(operation: Binary, left: Any, right: Any) -> Any:
-    """Arithmetic whose result is no integer, so that extents are fixed."""
+    """Arithmetic whose result is no integer: it fixes the extents."""
     if not all(isinstance(one, _NUMBERS) for one in (left, right)):
         return NotImplemented
     return operation(*[int(one) if isinstance(one, Extent) else one for one in (left, right)])
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """A power, which stays open among integers, as far as it is one: that the exponent is not negative is noted."""
+    """A power. Among integers it stays open, and that the exponent is not negative is noted as a decision."""
     if all(isinstance(one, (int, Extent)) for one in (base, exponent)) and exponent >= 0:
         return shown_extent(derived(operator.pow, _own(base), _own(exponent)))
     return _fixed(operator.pow, base, exponent)

@@ -1,11 +1,11 @@
-"""Symbolic extents: those that a shapeless trace leaves open until the compiled function is called.
+"""Symbolic extents, which a shapeless trace leaves open until the compiled function is called.
 
 Inside ``compile(shapeless=True)`` the extents of inputs are symbolic. Arithmetic on them gives symbolic extents again,
 so everything that Weft derives from shapes (broadcasting, slices, the n of a mean) can be worked out for other shapes
-without tracing again. What is decided by one, in a comparison, is noted: in a call where it would be decided otherwise,
-the recorded graph is not the right one.
+without tracing again. A comparison that decides what is traced is noted as a decision: a call for which it would have
+another result cannot use the recorded graph.
 
-This module is for those who trace and replay. Shape rules and operations call `weft.graph.extents`.
+Tracing and replaying use this module. Shape rules and operations call `weft.graph.extents`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class AmbiguousExtentError(TypeError):
 
 
 class Decisions:
-    """What one trace decided by extents: symbolic extents that must have the value again that they had, and where the
-    user's program needed it. ``trace`` is the record of that trace, for messages."""
+    """What one trace decided by extents: symbolic extents that must have the same value in each call, and the lines of
+    the user's program that needed it. ``trace`` is the record of that trace, for messages."""
 
     def __init__(self, trace: Any) -> None:
         self.trace = trace
@@ -186,7 +186,7 @@ _SYMBOLS: dict[Any, str] = {
     operator.eq: "==", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
 }  # fmt: skip
 
-# By function, the left and the right operand that change nothing.
+# For each function, the left and the right operand with which the result is the other operand.
 _NEUTRAL: dict[Any, tuple[int | None, int | None]] = {
     operator.add: (0, 0), operator.sub: (None, 0), operator.mul: (1, 1), operator.floordiv: (None, 1),
 }  # fmt: skip

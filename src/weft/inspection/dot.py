@@ -32,7 +32,7 @@ class Drawing:
         return number
 
     def box(self, label: str, *, is_value: bool = False, is_result: bool = False, frame: int | None = None) -> int:
-        """A box: rounded for values that are there, doubled for results."""
+        """A box: rounded for nodes that have a value, with a double frame for results."""
         number = self._count
         self._count += 1
         marks = (', style="rounded,filled"' if is_value else "") + (", peripheries=2" if is_result else "")

@@ -1,4 +1,4 @@
-"""What a compiled function becomes for some arguments: operations, kernels, memory, and how long each step takes."""
+"""What a compiled function runs for some arguments: operations, kernels, memory, and how long each step takes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.runtime.transfers import Source, Transfer, transfers_to
 
 RUNS = 5
 SECONDS = 1.0
-"""So many timed runs are made, or as many as begin in this time; at least one."""
+"""How many timed runs are made, or fewer: none begins after so many seconds, except the first."""
 
 SHOWN_STEPS = 24
 
@@ -34,9 +34,9 @@ SHOWN_STEPS = 24
 class ExplainedStep(NamedTuple):
     """A fused kernel, or a call of a routine (a product of matrices, say), and how long it takes.
 
-    ``names`` are one and several of its kind. ``operations`` are counted by name. ``loops`` are its extents, folded
-    ones in brackets. Bytes are counted once for each location in memory. ``arithmetic`` is the number of scalar
-    operations. ``writes`` says what it stores, ``text`` is the kernel itself.
+    ``names`` are what it is called, singular and plural. ``operations`` are counted by name. ``loops`` are the extents
+    of its loops, reduced ones in brackets. Bytes are counted once for each location in memory. ``arithmetic`` is the
+    number of scalar operations. ``writes`` says what it stores, ``text`` is the kernel itself.
     """
 
     kind: str
@@ -65,8 +65,8 @@ class ExplainedStep(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What runs on one stream at a time: a program, its plan and what that is made of, and the nodes of the traced
-    graph that it computes."""
+    """What runs on one stream at a time: a program, its plan with a description, and the nodes of the traced graph that
+    it computes."""
 
     stream: Stream
     program: Program
@@ -78,12 +78,12 @@ class Segment(NamedTuple):
 class Explanation:
     """What a compiled function does for arguments of certain shapes; printing it shows about a screen.
 
-    ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` are
-    left of it when equal ones are one. ``graph_before`` and ``graph_after`` show both as text. ``transfers`` are copied
+    ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` what
+    remains after equal ones are merged. ``graph_before`` and ``graph_after`` show both as text. ``transfers`` are copied
     from one device to another before a step that needs them, if they are not there. Sizes are in bytes:
     ``argument_bytes``, ``result_bytes``, ``temporary_bytes``, and ``unshared_bytes`` that temporaries would take had
-    each its own memory; ``in_place_bytes`` of the results can be where the state was that they replace. ``seconds`` is
-    the sum over all steps.
+    each its own memory; ``in_place_bytes`` is how much of the results can be written over the state that they replace.
+    ``seconds`` is the sum over all steps.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ def _value(node: Node) -> View:
 
 
 def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple[Stream, Sequence[Node]]]:
-    """What is computed on which stream, in an order that is possible; cut as a call cuts it."""
+    """The segments as streams and nodes, in an order in which they can run. A call has the same segments."""
     order = [node for node in reachable(outputs) if node.value is None and node not in values]
     caller = caller_stream()
     if all(node.stream is None for node in order):
@@ -294,7 +294,7 @@ def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) ->
 
 
 def _times(segment: Segment, views: Sequence[View]) -> list[float]:
-    """The median of how long each step takes, in seconds; it has been run before."""
+    """The median time of each step in seconds. The plan has been run once before."""
     if not segment.plan.steps.count:
         return []
     with recording.recorded() as recorder:

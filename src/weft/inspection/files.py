@@ -1,4 +1,4 @@
-"""Files that are named by a path, or open already."""
+"""Files that a user gives as a path or as an open file."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Profile:
         _active = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if _active is not self:  # in a forked child: the file is its parent's
+        if _active is not self:  # in a forked child, which must not write the file of its parent
             return
         try:
             if error is None:
@@ -137,7 +137,7 @@ class Profile:
                 target.close()
 
     def _records_of(self, plan: Plan) -> list[StepRecord]:
-        """What the steps of a plan are; the plans of runs live as long as this does."""
+        """Records of the steps of a plan. Plans are compared by identity: the runs of this profile keep them alive."""
         records = self._records.get(id(plan))
         if records is None:
             records = self._records[id(plan)] = plan.describe().records

@@ -1,4 +1,4 @@
-"""Where a file is: its name or an open file, and errors that say which."""
+"""Files that a user names or has opened, and the arrays in them."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axi
     score = mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
     classes = scores.shape[axis]
     known = mx.logical_and(targets >= -classes, targets < classes)
-    # A factor, not a choice between results, so that the gradient is nan as well.
+    # A factor instead of `mx.where`, so that the gradient is nan as well.
     return score * mx.where(known, mx.ones_like(score), mx.nan)
 
 

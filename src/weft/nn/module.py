@@ -106,7 +106,7 @@ class Module(dict[str, Any]):
         """What a layer shows of itself between its parentheses; layers override it."""
         return ""
 
-    # What counts as what. These are filters for `filter_and_map`.
+    # Filters for `filter_and_map`.
 
     @staticmethod
     def is_module(value: Any) -> bool:
@@ -236,7 +236,7 @@ class Module(dict[str, Any]):
         def is_leaf(module: Module, key: str, value: Any) -> bool:
             if not isinstance(value, Module):
                 return False
-            # Not `children`: a circle is told by the module that was asked, not by the one where the stack ends.
+            # Not `children`: an error about a cycle has to name the module that was asked, not one inside of it.
             children = value._map_entries(value.valid_child_filter, _unchanged, _is_module_entry)
             return not named_leaves(children, is_leaf=Module.is_module)
 

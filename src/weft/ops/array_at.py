@@ -13,7 +13,7 @@ __all__ = ["ArrayAt"]
 
 @final
 class ArrayAt:
-    """Elements of an array that are to be combined with others: ``a.at[index].add(value)``."""
+    """Elements of an array, selected by an index, that updates combine with values: ``a.at[index].add(value)``."""
 
     __slots__ = ("_array", "_index", "_is_indexed")
     __module__ = "weft.core"

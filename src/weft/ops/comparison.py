@@ -63,7 +63,7 @@ __all__ = [
 def _beside_the_dtype(
     relation: Callable[[int, int], bool], a: Any, b: Any, stream: StreamOrDevice, error: ValueError
 ) -> Array:
-    """What a comparison gives that failed because the dtype of the array cannot hold the integer beside it.
+    """The result of a comparison of an array with an integer that its dtype cannot hold.
 
     Such an integer is above (or below) all that the array may hold, so nothing has to be computed.
     """
@@ -215,7 +215,7 @@ def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -
 
 
 def _parts(x: Array) -> list[Array]:
-    """The real numbers that an array of inexact dtype consists of."""
+    """The array itself if real, else its real and imaginary parts."""
     if x.node.dtype.is_complex:
         return [p.real(x), p.imag(x)]
     return [x]

@@ -42,7 +42,7 @@ def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The same values. How they lie in memory is decided where they are evaluated, so that nothing is to be done.
+    """The same values. Evaluation decides how they lie in memory, so this does nothing.
 
     >>> mx.contiguous(mx.array([[1, 2], [3, 4]]).T)
     array([[1, 3],

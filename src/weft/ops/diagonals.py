@@ -29,7 +29,7 @@ _FAR = 1 << 30
 def _rows_and_columns(rows: int, columns: int, offset: int) -> tuple[Array, Array]:
     """The row number plus ``offset``, and the column number, of each element of a matrix.
 
-    An offset beyond all rows and columns is as good as any other such, and must not leave the dtype.
+    A large offset is clipped to fit the dtype: beyond all rows and columns, all offsets have the same effect.
     """
     offset = smallest(largest(offset, -_FAR), _FAR)
     row = p.iota(shape=(rows, columns), axis=0, dtype=dtypes.int32)

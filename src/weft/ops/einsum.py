@@ -54,7 +54,7 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
 
 
 def _parsed(subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """The labels of the operands and of the result; the axes of ``...`` are labelled by how far the end is."""
+    """The labels of the operands and of the result; axes of ``...`` are labelled by their distance from the end."""
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     words = left.split(",")
     if len(words) != len(dimensions):
@@ -85,7 +85,7 @@ def _labels(word: str, hidden: int) -> Labels:
 
 
 def _with_diagonals(x: Array, labels: Labels) -> tuple[Array, Labels]:
-    """Without repeated labels: their axes become one, the diagonal."""
+    """A term without repeated labels: of their axes the diagonal is taken."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)

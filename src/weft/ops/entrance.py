@@ -18,7 +18,7 @@ __all__ = ["call_on", "on_stream"]
 
 
 def call_on(stream: StreamOrDevice, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """What ``function`` gives if the stream that ``stream`` names is the current one."""
+    """Call ``function`` with the stream that ``stream`` names as the current one."""
     return with_stream(as_stream(stream), function, *args, **kwargs)
 
 
@@ -28,7 +28,7 @@ def on_stream(function: Callable[P, R]) -> Callable[P, R]:
     The body of ``function`` does not mention its parameter.
     """
     position = _position_of_stream(function)
-    # Local names, for `entrance` will not have the globals of this module; without keywords, a call is cheaper.
+    # Local names, because `entrance` gets the globals of another module. A call without keywords is cheaper.
     plain: Callable[..., R] = function
     elsewhere = call_on
 

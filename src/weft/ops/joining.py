@@ -29,7 +29,7 @@ __all__ = ["concat", "concatenate", "diff", "flip", "repeat", "roll", "split", "
 
 
 def part(x: Array, axis: int, start: int, size: int, step: int = 1) -> Array:
-    """``size`` elements of one axis, the others whole."""
+    """``size`` elements along one axis, and all elements along the others."""
     shape = x.node.shape
     return p.slice_(
         x,
@@ -159,7 +159,7 @@ def _equal_part(extent: int, sections: int) -> int:
 
 
 def _bound(index: int, extent: int) -> int:
-    """Where a slice that begins at ``index`` does begin: negative counts from the end, and stays inside."""
+    """The start of a slice at ``index``, counted from the front and moved inside."""
     if index < 0:
         index = index + extent
     return smallest(largest(index, 0), extent)

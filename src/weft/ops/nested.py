@@ -83,7 +83,7 @@ def _outermost(found: np.ndarray[Any, Any]) -> int:
 
 def _shape_of(name: str, value: Any, indices: tuple[int, ...]) -> Shape:
     """The shape of nested lists, if they have one."""
-    # By hand: it is worked out level by level, and dicts are no containers here.
+    # Walked by hand: the shape is found level by level, and dicts are no containers here.
     if isinstance(value, Handle):
         return value.node.shape
     if not isinstance(value, (list, tuple)):

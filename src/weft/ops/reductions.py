@@ -315,7 +315,7 @@ def _spread_maximum(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
-    """Whether nothing is there to be folded."""
+    """Whether there are no elements to reduce."""
     return builtins.any(decide_equal(x.node.shape[axis], 0) for axis in axes)
 
 

@@ -123,14 +123,14 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
     (2, 3, 2)
     """
     x = array_argument("unflatten", a)
-    place = axis_of("unflatten", axis, x.node.ndim)
+    split = axis_of("unflatten", axis, x.node.ndim)
     parts = shape_of("unflatten", shape)
     if not parts:
         raise ValueError("[unflatten] The shape must have at least one extent.")
-    extent = x.node.shape[place]
+    extent = x.node.shape[split]
     parts = _inferred("unflatten", parts, extent, (extent,))
     decide_equal(product(parts), extent)  # noted: where another axis is empty, the shapes would fit all the same
-    wanted = (*x.node.shape[:place], *parts, *x.node.shape[place + 1 :])
+    wanted = (*x.node.shape[:split], *parts, *x.node.shape[split + 1 :])
     return p.reshape(x, shape=wanted)
 
 
@@ -233,7 +233,7 @@ def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Str
     x = array_argument("squeeze", a)
     shape = x.node.shape
     if axis is None:
-        axes = tuple([place for place, extent in enumerate(shape) if decide_equal(extent, 1)])
+        axes = tuple([number for number, extent in enumerate(shape) if decide_equal(extent, 1)])
     else:
         axes = axes_of("squeeze", axis, len(shape))
     return p.squeeze(x, axes=axes) if axes else fresh(x)

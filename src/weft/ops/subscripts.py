@@ -37,7 +37,7 @@ _APART = -2
 
 
 def getitem(x: Array, index: Any) -> Array:
-    """``x[index]``, by the rules of NumPy, but for booleans: what they select has no shape before it is computed.
+    """``x[index]``, by the rules of NumPy. Booleans are refused: the shape of the result would depend on their values.
 
     Raises:
         IndexError: an int is out of range, or there are more of them than axes.
@@ -50,7 +50,7 @@ def getitem(x: Array, index: Any) -> Array:
 
 
 def _row(node: Node, index: int) -> Array:
-    """One entry of the first axis: so common that it takes a way without checks that cannot fail."""
+    """One entry of the first axis. This is common, so it skips checks that cannot fail."""
     shape = node.shape
     rest = shape[1:]
     still = (0,) * len(rest)
@@ -159,7 +159,7 @@ class Subscript:
             self._arrange(shown, dimensions)
 
     def _arrange(self, entries: list[int | None], dimensions: int) -> None:
-        """Where the dimensions of arrays go: where they are named if they are neighbours, else to the front."""
+        """Where the result has the dimensions of arrays: at the first array if arrays are neighbours, else in front."""
         named = [position for position, entry in enumerate(entries) if entry == _NAMED]
         first = named[0] if named else 0
         if not self.arrays or named[-1] - first + 1 != len(named):
@@ -172,15 +172,15 @@ class Subscript:
 
     @property
     def _order(self) -> tuple[int, ...]:
-        """The axes of the result, but for new ones, as axes of a gathered part: arrays' dimensions in front there."""
+        """The axes of the result, but for new ones, as axes of a gathered part, which has arrays' dimensions first."""
         dimensions = self.arrays[0].node.ndim
         rank = len(self.shape) - len(self.single)
         before = range(dimensions, dimensions + self.before)
         return (*before, *range(dimensions), *range(dimensions + self.before, dimensions + rank))
 
     def _part(self, x: Array) -> Array:
-        """The strided part. Whether it is everything is not asked of extents: which nodes there are must not depend on
-        them, or gradients would be summed up in another order."""
+        """The strided part. Extents do not decide whether it is sliced: if nodes depended on them, gradients would be
+        summed in another order for other shapes."""
         if not self._is_sliced:
             return x
         return p.slice_(x, starts=self.starts, sizes=self.sizes, steps=self.steps)
@@ -312,7 +312,7 @@ def _checked_index(index: int, extent: int, axis: int, shape: Shape) -> int:
 
 
 def inside(index: int, extent: int) -> int | None:
-    """``index`` counted from the front, or None if it is not within ``extent``. What decides that is noted."""
+    """``index`` counted from the front, or None if it is not within ``extent``. A decision notes that."""
     try:
         found = index + extent if index < 0 else index
         return found if 0 <= found < extent else None

@@ -24,7 +24,7 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
 
 
 def check_learning_rate(owner: str, learning_rate: Any) -> None:
-    """Raise unless it is a function, an array or a number; a negative one goes uphill."""
+    """Raise unless it is a function, an array or a number; a negative one would increase the loss."""
     if not callable(learning_rate):
         check_number(owner, "learning_rate", learning_rate)
 

@@ -18,7 +18,7 @@ class SGD(Optimizer):
     `g + momentum * v` stands for v in the second formula.
 
     learning_rate: a number, at least 0, or a function of the step.
-    momentum: the share of the last direction that is kept; 0 for none.
+    momentum: the share of the last direction that is added to the next; 0 for none.
     weight_decay: the strength of the L2 penalty.
     dampening: lessens what the gradient adds to the momentum.
     nesterov: whether to use Nesterov's momentum, which needs a momentum and no dampening; else `ValueError`.

@@ -34,7 +34,7 @@ def check_gradients(name: str, gradients: Any, parameters: Any, path: str = "") 
 
     >>> check_gradients("SGD", {"w": mx.ones((2,))}, {"w": mx.zeros((2,)), "b": mx.zeros((1,))})
     """
-    # By hand: each update does this, and the paths that a `Structure` gives take three times as long.
+    # Walked by hand: each update does this, and making the paths of a `Structure` takes three times as long.
     if isinstance(gradients, (dict, list, tuple)):
         for key, gradient in entries(gradients):
             check_gradients(name, gradient, entry_of(parameters, key), join_path(path, key))

@@ -1,4 +1,4 @@
-"""What operations are. Rules reach each other through this package, so that families can live in separate files."""
+"""The primitives. Rules find other primitives as attributes of this package, so that files need no cyclic imports."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Families ask only for what cannot be derived (`Elementwise`: lanes and partials; `Linear`: a transpose; ...). Primitives
 are callable and strict: equal shapes and dtypes, explicit normalised parameters. Arguments are handles; a Python number
-stands for a constant of the other operands' dtype. Nothing is promoted or broadcast here; that is the storey above,
-`weft.ops`.
+stands for a constant of the other operands' dtype. Nothing is promoted or broadcast here; `weft.ops` does that.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class Primitive:
     """The base of the families. ``parameters`` names what a node stores besides its inputs, in order.
 
     ``is_view``: a node shows its first input in another way; then `behind` and `shown` say how.
-    ``is_constant``: a node is a number that is known while the graph is built.
-    ``is_unique``: the only parameter is a mark that makes each use of the operation unlike all others.
-    ``is_counted``: a node has no inputs, and its elements cost next to nothing: every use computes them again.
+    ``is_constant``: a node is a number that is known while the graph is built; see `Constant`.
+    ``is_unique``: the only parameter is a mark that no other node has, so that no two nodes are merged as equal.
+    ``is_counted``: a node has no inputs, and its elements are cheap enough to be computed again at every use.
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
-    ``several``: a node has several results; see `Several`. ``is_result``: a node is one of them, that at the position
-    which is its parameter.
+    ``several``: a node has several results; see `Several`. ``is_result``: a node is one of these results, and its
+    parameter is the position.
     """
 
     name: str
@@ -62,7 +61,7 @@ class Primitive:
     is_result = False
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
-        """Apply to handles: infer the result's shape and dtype and make the node."""
+        """Infer the result's shape and dtype, and make its node."""
         nodes = tuple([operand.node for operand in operands])
         shape, dtype = self.infer(*nodes, **params)
         return wrap(self.node(nodes, params, shape, dtype, current_stream()))
@@ -70,7 +69,7 @@ class Primitive:
     def node(
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
-        """A node of this operation, which a routine has to be able to compute on its stream."""
+        """A node of this operation. Raise if it has a routine that is missing on the stream's device."""
         if self.routine is not None and stream is not None and stream.engine is not None:
             self.routine.require(self.name, inputs, stream.engine.target.kind)
         return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
@@ -80,16 +79,16 @@ class Primitive:
         raise NotImplementedError(f"{self.name} has no shape rule")
 
     def alias(self, node: Node) -> Node | None:
-        """The input that ``node`` is just another name of, if the operation computes nothing."""
+        """The input that has the same value as ``node``, if the operation computes nothing; else None."""
         return None
 
     def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
-        """For a view the input, and the index there that belongs to one of ``node``; None if an index cannot say it."""
+        """For a view, its input and the index there of the element at ``index``; None if no expression describes it."""
         return None
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
-        """For a view of an input in memory with ``strides`` its own, and the distance of its first element from that
-        of the input; None if no strides describe it."""
+        """For a view of an input that has ``strides`` in memory: the strides of the view, and how many elements its
+        first one is behind that of the input; None if no strides describe it."""
         return None
 
     def counts_along(self, node: Node) -> int | None:
@@ -97,11 +96,11 @@ class Primitive:
         return None
 
     def lowered(self, node: Node) -> Node | None:
-        """A node of simpler operations that means the same and is planned in place of ``node``, if there is one."""
+        """A node of simpler operations with the same value, which is planned instead of ``node``; or None."""
         return None
 
     def swapped(self, node: Node) -> Node | None:
-        """The same with the last two axes exchanged, and as cheap; None if that is not a node of this operation."""
+        """A node of this operation for the result with its last two axes exchanged, at the same cost; or None."""
         return None
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
@@ -125,7 +124,7 @@ class Primitive:
 class Constant(Primitive):
     """A number that is known while the graph is built. ``bits`` is its 8-byte memory image as an integer.
 
-    The value is a run-time argument of machine code, so another number never means other code.
+    The value is an argument of machine code at run time, so the code does not depend on it.
     """
 
     name = "constant"
@@ -197,7 +196,7 @@ class Elementwise(Primitive):
 
     ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
     changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for
-    an input whose change never shows (or has no derivative). As the Jacobian is diagonal, the same line serves for
+    an input with a zero or undefined derivative. As the Jacobian is diagonal, the same line serves for
     tangents and cotangents. ``accepts`` tells which dtypes, ``exact`` that results of half-precision inputs need no
     rounding; ``result`` gives the dtype of the output (None: that of the inputs).
     """
@@ -339,8 +338,8 @@ class View(Linear):
     """A linear operation that only renames indices: each input axis reads an axis of the output (two, if it is split),
     or a fixed index.
 
-    ``axis_terms(input_shape, **params)`` gives one `AxisTerm` per axis of the input. On memory it is other strides;
-    inside a fused kernel it is another index.
+    ``axis_terms(input_shape, **params)`` gives one `AxisTerm` per axis of the input. In memory this means other
+    strides, inside a fused kernel another index.
     """
 
     is_view = True

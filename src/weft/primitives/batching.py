@@ -1,4 +1,4 @@
-"""How operands with an extra, mapped axis are brought together."""
+"""Helpers of batching rules: give operands their mapped axis at one position."""
 
 from __future__ import annotations
 

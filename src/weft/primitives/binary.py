@@ -83,7 +83,7 @@ def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
 
 
 def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
-    """t x^y log x, and zero where the base is zero: there the power does not move for positive exponents."""
+    """t x^y log x, and zero where the base is zero: there the power is constant for positive exponents."""
     if p.is_constant(x.node):
         x = p.fill(x, y.node.shape)
     safe = p.select(p.equal(x, 0), p.ones_like(x), x)
@@ -117,7 +117,7 @@ logaddexp: Elementwise = Elementwise(
 
 
 def _complex_extreme(L: Any, relation: str, x: Any, y: Any) -> Any:
-    """The complex number that stands in a relation to the other, by real and then by imaginary part; NaN if one is."""
+    """The larger (or smaller) of two complex numbers, compared by real, then by imaginary part; NaN if one is NaN."""
     x_is_nan, y_is_nan = L.compare_values("ne", x, x), L.compare_values("ne", y, y)
     return L.select(x_is_nan | (L.compare_values(relation, x, y) & ~y_is_nan), x, y)
 

@@ -9,8 +9,8 @@ from weft.graph.node import Shape
 
 
 class AxisTerm:
-    """Where an input's index along one axis comes from: ``start + step * index[axis] + index[inner]``; without the part
-    of an axis that is None."""
+    """Where an input's index along one axis comes from: ``start + step * index[axis] + index[inner]``. A
+    term whose axis is None is left out."""
 
     __slots__ = ("axis", "inner", "start", "step")
 

@@ -1,4 +1,4 @@
-"""Scalar code on indices and conditions, for whoever writes a kernel.
+"""Scalar code on indices and conditions, emitted through a kernel builder ``k``.
 
 ``k.apply(primitive, *values)`` emits an operation on values, ``k.index_value(term)`` gives the value of an index.
 """
@@ -30,7 +30,7 @@ def within(k: Any, index: int, low: int, high: int) -> int:
 
 
 def nearest(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
-    """An index of an axis of ``extent`` moved to one from 0 to ``count - 1``, and whether it was one. A negative index
+    """An index of an axis of ``extent``, moved into 0 to ``count - 1``, and whether it was inside. A negative one
     counts from the end."""
     index = converted(k, found, dtypes.int64)
     meant = k.apply(p.from_front, index, k.index_value(Term(extent)))

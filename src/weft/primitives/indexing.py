@@ -1,4 +1,4 @@
-"""Operations at computed indices: generators, padding, gathering, scattering, writing into parts.
+"""Generators, padding, gather and scatter, and operations that write into a part of an array.
 
 `Indexed` operations say which element of an input belongs to an index of the output, so that they can be part of a
 fused kernel. `Update` operations write into parts of a copy of their first input.
@@ -76,7 +76,7 @@ iota = Iota()
 
 
 class Pad(Indexed, Linear):
-    """Elements around ``x``: ``low`` before and ``high`` behind on each axis, all equal to the 0-d ``value``."""
+    """``x`` with ``low`` elements before it and ``high`` behind it on each axis, all equal to the 0-d ``value``."""
 
     def __init__(self) -> None:
         Linear.__init__(self, "pad", ("low", "high"), _infer_pad, _transpose_pad, _batch_pad)
@@ -261,7 +261,7 @@ Write = RegionWrite | ScatterWrite
 class Update(Primitive):
     """Writes parts of the result, most often into a copy of the first input.
 
-    ``disjoint`` says that no element is in two parts, so that these may be written in any order.
+    ``disjoint`` says that no element is written twice, so that the writes may happen in any order.
     """
 
     disjoint = False
@@ -441,7 +441,7 @@ class Scatter(Update):
         return [cotangent * of_x, *none, None if taken is None else taken * of_updates]
 
     def _factors(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
-        """What changes of ``x`` and of the updates are multiplied with."""
+        """The derivatives of the result in ``x`` and in the updates, element by element."""
         x, *_, updates = inputs
         if params["mode"] == "multiply":
             return self._products(inputs, output, **params)
@@ -473,14 +473,14 @@ class Scatter(Update):
 
 
 def _taken(array: Array, inputs: Sequence[Array], *, axes: Sequence[int], mode: str, outside: str) -> Array:
-    """The elements of an array like a scatter's result that belong to the scatter's updates."""
+    """The elements at the scatter's indices of an array with the shape of its result."""
     _, *indices, updates = inputs
     slices = updates.node.shape[indices[0].node.ndim :]
     return p.gather(array, *indices, axes=axes, slice_sizes=slices, outside=outside)
 
 
 def _is_last(inputs: Sequence[Array], **params: Any) -> Array:
-    """Whether an update is the last one of its location."""
+    """For each update, whether it is the last one of its location."""
     x, *indices, updates = inputs
     shape = updates.node.shape
     steps = [iota(shape=shape, axis=axis, dtype=dtypes.int32) for axis in range(indices[0].node.ndim)]

@@ -102,8 +102,8 @@ class Matmul(Bilinear):
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
     def swapped(self, node: Node) -> Node | None:
-        """The product of the transposed operands in the other order: each element is the same sum of the same
-        products. Complex ones are the library's."""
+        """The product of the transposed operands in the other order, which sums the same products in the same order.
+        None for complex numbers: a library multiplies them, and may sum in another order."""
         if node.dtype.is_complex:
             return None
         last = node.ndim - 1
@@ -121,7 +121,7 @@ class Matmul(Bilinear):
         return self(*p.batch_first(inputs, axes)), 0
 
     def _stacked_rows(self, a: Array, b: Array) -> Array:
-        """Many matrices times one: all their rows are one matrix."""
+        """Many matrices times one, as a single product of all their rows."""
         size, rows, inner = a.node.shape
         product = self(p.reshape(a, shape=(size * rows, inner)), b)
         return p.reshape(product, shape=(size, rows, b.node.shape[1]))

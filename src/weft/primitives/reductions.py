@@ -3,8 +3,8 @@
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
 threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
 end; over other axes: one element after the other; many elements with few results: in equal parts. Sums and products are
-accumulated in float64 and rounded once: that costs no more than float32, as two short chains of additions overlap where
-one would wait.
+accumulated in float64 and rounded once. That is as fast as in float32: float64 lanes take twice as many vectors, but
+each addition waits for the one before in its vector, and those of different vectors overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "pro
 
 Accumulator = tuple[Any, ...]
 
-# A reduction of so many elements to fewer results than there should be rows is done in parts.
+# A reduction of at least PARTED_SIZE elements to too few rows for many threads is done in parts.
 PARTED_SIZE = 1 << 18
 ENOUGH_ROWS = 16
 LANES_TOGETHER = 1024
@@ -33,7 +33,7 @@ PARTS = 32
 
 
 def part_count(extent: int) -> int | None:
-    """The divisor of an extent that is a good number of parts; None if there is none."""
+    """The divisor of an extent that is nearest to `PARTS`, from a quarter to twice of it; None if there is none."""
     counts = [count for count in range(PARTS // 4, 2 * PARTS + 1) if extent % count == 0]
     return min(counts, key=lambda count: abs(count - PARTS), default=None)
 
@@ -62,7 +62,7 @@ class Reducer:
 
 
 class Reduction(Primitive):
-    """Axes folded into one element by a `Reducer`; ``axes`` is sorted, and they are gone from the result."""
+    """The elements along ``axes`` folded into one by a `Reducer`. ``axes`` is sorted; the result lacks these axes."""
 
     parameters = ("axes",)
 
@@ -85,21 +85,21 @@ class Reduction(Primitive):
         self.needs_elements = needs_elements
         self.accepts = accepts
         self.partial = partial
-        self.of_one = Elementwise(f"{name}_of_one", self._of_one, (None,), result=result)
+        self.single_element = Elementwise(f"{name}_single_element", self._of_single_element, (None,), result=result)
 
-    def _of_one(self, L: Any, x: Any) -> Any:
+    def _of_single_element(self, L: Any, x: Any) -> Any:
         index = L.constant(0, dtypes.int64)
         return self.reducer.finish(L, self.reducer.lift(L, x, index), self.result(x.dtype))
 
     def lowered(self, node: Node) -> Node | None:
-        """Where no axis has more or fewer elements than one, nothing is folded; few long sums are cut into parts."""
+        """An elementwise operation if all axes have extent 1; few long sums are cut into parts; else None."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
         if any(x.shape[axis] != 1 for axis in axes):
             parts = self._parts(x, axes)
             if parts is None:
                 return None
             return self._of_parts(x, axes, shape, dtype, *parts)
-        result = Node(self.of_one, (x,), (), x.shape, dtype, None)
+        result = Node(self.single_element, (x,), (), x.shape, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
     def _parts(self, x: Node, axes: Sequence[int]) -> tuple[int, int] | None:
@@ -107,15 +107,15 @@ class Reduction(Primitive):
         if self.partial(x.dtype) is None or x.size < PARTED_SIZE:
             return None
         together = LANES_TOGETHER if x.ndim - 1 not in axes else 1
-        folded = product([x.shape[axis] for axis in axes])
-        if x.size // folded >= ENOUGH_ROWS * together:
+        reduced = product([x.shape[axis] for axis in axes])
+        if x.size // reduced >= ENOUGH_ROWS * together:
             return None
         counts = [(axis, part_count(x.shape[axis])) for axis in axes]
-        found = [(axis, count) for axis, count in counts if count is not None and count < folded]
+        found = [(axis, count) for axis, count in counts if count is not None and count < reduced]
         return min(found, key=lambda part: abs(part[1] - PARTS), default=None)
 
     def _of_parts(self, x: Node, axes: Sequence[int], shape: Shape, dtype: Dtype, axis: int, count: int) -> Node:
-        """The reduction of parts, and then of their results, which are not rounded before."""
+        """The reduction of each part, then that of their results, which are not rounded in between."""
         wide = self.partial(x.dtype)
         assert wide is not None
         if wide is not x.dtype:
@@ -216,8 +216,8 @@ sum_: Reduction = Reduction(
 
 
 def _others_product(x: Array, axes: Sequence[int]) -> Array:
-    """For every element the product of all others along ``axes``: of those before it and those behind it, so that it
-    is exact with zeros. Like the product itself, it is rounded once."""
+    """For every element the product of all others along ``axes``. It multiplies those before and those behind the
+    element, because dividing the whole product would fail for zeros; it is rounded once."""
     shape, dtype = x.node.shape, x.node.dtype
     parallel = [axis for axis in range(len(shape)) if axis not in axes]
     order = (*parallel, *axes)
@@ -241,7 +241,7 @@ prod: Reduction = Reduction("prod", arithmetic(1, lambda a, b: a * b), _prod_jvp
 
 
 def _extreme_share(out: Array, x: Array, axes: Sequence[int]) -> Array:
-    """One over the number of elements that equal the extreme, at these elements, else zero."""
+    """For elements equal to the extreme, one over the number of such elements; zero for all others."""
     chosen = p.cast(p.equal(x, spread(out, x, axes)), dtype=x.node.dtype)
     return chosen / spread(sum_(chosen, axes=axes), x, axes)
 

@@ -1,7 +1,7 @@
 """Scans: every element of a row (the last axis) is made of those before it.
 
-Their shape rules know nothing of extents; how many steps there are is decided when they are planned. A scan of n
-elements is log2(n) steps, each of which joins what is known of twice as many elements.
+A scan of n elements is planned as log2(n) elementwise operations, each of which joins twice as many elements as the
+one before. That is decided when extents are numbers, so one trace serves all shapes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _joined(primitive: Primitive, x: Node, y: Node) -> Node:
 
 
 def _doubled(primitive: Primitive, x: Node) -> Node:
-    """Every element joined with all before it."""
+    """Every element combined with all elements before it, in log2(n) operations."""
     extent, distance = x.shape[-1], 1
     while distance < extent:
         rest = extent - distance
@@ -53,7 +53,7 @@ def _doubled(primitive: Primitive, x: Node) -> Node:
 
 
 class RunningSum(Linear):
-    """For every element of a row the sum of all up to it."""
+    """For every element of a row the sum of all elements up to it, itself included."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class RunningSum(Linear):
 class _Exclusive(Primitive):
     """A scan of ``rows`` inputs whose result begins with ``neutral``.
 
-    That number is one more input, which a call adds: what is planned can make no constants.
+    A call adds that number as one more input, because no constants can be made during planning.
     """
 
     rows: int
@@ -159,7 +159,7 @@ class Recurrence(_Exclusive):
 
 
 def _pulled_back(cotangent: Array, factors: Array) -> Array:
-    """The cotangent of what is added in each step of a recurrence: another one, that runs backwards."""
+    """The cotangent of ``b`` in a recurrence, which is a recurrence that runs backwards."""
     backwards = [reversed_rows(x) for x in (conjugate_of(factors), cotangent)]
     return reversed_rows(recurrence(*backwards))
 

@@ -45,8 +45,8 @@ def _batch_reshape(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
 
 
 class Reshape(Linear):
-    """The same elements in row-major order. It is a view where strides can describe it, or, for an index, where it only
-    adds or drops axes of extent 1."""
+    """The same elements in row-major order. It is a view in memory where strides can describe it, and in a kernel where
+    it only adds or drops axes of extent 1."""
 
     is_view = True
 
@@ -120,8 +120,7 @@ broadcast: View = View(
 class SumTo(Linear):
     """The sum over all axes that have extent 1 in ``shape``, which keep that extent: the transpose of `broadcast`.
 
-    Which axes these are is only decided when it is planned, so that it is right for every shape of
-    ``compile(shapeless=True)``.
+    Which axes these are is decided when it is planned: one trace of ``compile(shapeless=True)`` serves all shapes.
     """
 
     def __init__(self) -> None:
@@ -138,8 +137,8 @@ class SumTo(Linear):
         axes = tuple([axis for axis, extent in enumerate(shape) if extent == 1 and x.shape[axis] != 1])
         if not axes:
             return x
-        kept = tuple([extent for axis, extent in enumerate(shape) if axis not in axes])
-        total = Node(p.sum, (x,), (axes,), kept, dtype, None)
+        remaining = tuple([extent for axis, extent in enumerate(shape) if axis not in axes])
+        total = Node(p.sum, (x,), (axes,), remaining, dtype, None)
         return Node(expand, (p.sum.lowered(total) or total,), (axes,), shape, dtype, None)
 
 
@@ -187,8 +186,8 @@ def _batch_squeeze(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, 
 
 
 def _terms_of_squeeze(source: Shape, axes: Sequence[int]) -> list[AxisTerm]:
-    kept = [axis for axis in range(len(source)) if axis not in axes]
-    position = {axis: index for index, axis in enumerate(kept)}
+    remaining = [axis for axis in range(len(source)) if axis not in axes]
+    position = {axis: index for index, axis in enumerate(remaining)}
     return [AxisTerm(position.get(axis)) for axis in range(len(source))]
 
 

@@ -65,11 +65,11 @@ class StopGradient(Identity):
 
 
 class Barrier(Identity):
-    """The same value, never shared with an equal computation outside; steps behind it run where it was made in the
+    """The same value, which is never merged with an equal node. Steps that use it are ordered by its position in the
     program.
 
     ``mark`` makes each use unique. `checkpoint` recomputes behind barriers: without them the recomputation would be
-    recognised as common work and the memory kept after all.
+    merged with the first computation, whose results would stay in memory.
     """
 
     name = "barrier"
@@ -120,7 +120,7 @@ class Several(Primitive):
         return self.infer_results(*inputs, **params)[0]
 
     def alias_of(self, node: Node, position: int) -> Node | None:
-        """The input that a result is just another name of."""
+        """The input that has the same value as a result, if the operation computes nothing."""
         return None
 
 
@@ -142,8 +142,8 @@ class Rules:
 class Marked(Several):
     """A call of a function with rules of its own.
 
-    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed: the results are
-    just other names of these. ``rules`` is a `Rules`.
+    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed: the
+    results have the same values as these. ``rules`` is a `Rules`.
     """
 
     name = "marked"
@@ -183,7 +183,7 @@ class Marked(Several):
 
 
 def _one_example(x: Array, axis: int | None) -> Node:
-    """A node like one example of a mapped array."""
+    """A node with the shape and dtype of one example of a mapped array."""
     shape = x.node.shape
     return Node(None, (), (), shape if axis is None else (*shape[:axis], *shape[axis + 1 :]), x.node.dtype, None)
 

@@ -102,7 +102,7 @@ negative: Elementwise = Elementwise("negative", lambda L, x: -x, (-1,), accepts=
 
 
 def _sign_partial(t: Array, out: Array, x: Array) -> Array | None:
-    """Zero for real numbers. A complex unit moves at a right angle to itself: (t - u Re(conj(u) t)) / |x|."""
+    """Zero for real numbers. For complex numbers with u = x / |x|: (t - u Re(conj(u) t)) / |x|."""
     if not x.node.dtype.is_complex:
         return None
     along = p.cast(p.real(p.conjugate(out) * t), dtype=x.node.dtype)
@@ -223,7 +223,7 @@ conjugate: Elementwise = Elementwise(
 
 
 def _part(name: str, lanes: Any, to_complex: Any) -> Elementwise:
-    """The real or imaginary part: a tangent gives its part, a (real) cotangent goes back into it."""
+    """The real or imaginary part. The transpose puts a real cotangent back into that part of a complex number."""
 
     def partial(t: Array, out: Array, x: Array) -> Array:
         return primitive(t) if t.node.dtype.is_complex else to_complex(t)

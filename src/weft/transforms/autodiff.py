@@ -1,4 +1,4 @@
-"""Derivatives: forwards and backwards over the graph, along the nodes that depend on the inputs."""
+"""Forward and reverse mode: walks over the nodes of a graph that depend on its inputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def fresh(array: Array) -> Array:
 
 
 class Results:
-    """The results of nodes, as rules get them: those of `Several` in a list."""
+    """The results of nodes in the form in which rules take them: a list for `Several`."""
 
     def __init__(self, order: Sequence[Node]) -> None:
         self._order = order
         self._known: dict[tuple[Node, int], Node] | None = None
 
     def of(self, node: Node) -> Any:
-        """The result of a node; for several a list, of the nodes in the graph where it has them: they may have values
-        already."""
+        """The result of a node; for `Several` a list, with the nodes of the graph where there are some: these may have
+        values already."""
         if not node.primitive.several:
             return wrap(node)
         if self._known is None:
@@ -63,7 +63,7 @@ def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: 
 
 
 def _dependents(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[list[Node], set[Node]]:
-    """The graph between ``inputs`` and ``outputs`` in topological order, and which of it can carry a derivative."""
+    """The nodes between ``inputs`` and ``outputs`` in topological order, and which of them can have a derivative."""
     depending = set(inputs)
     order = reachable(outputs, min((node.serial for node in inputs), default=0) - 1)
     for node in order:
@@ -79,7 +79,7 @@ def _dependents(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[list[N
 def _pull_through(
     node: Node, cotangent: Any, depending: set[Node], collected: dict[Node, Any], results: Results
 ) -> None:
-    """Add what a node's cotangent means for its inputs."""
+    """Add the cotangents of a node's inputs that follow from its own."""
     primitive = node.primitive
     if primitive.is_result:
         whole = node.inputs[0]

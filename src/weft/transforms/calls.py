@@ -19,7 +19,7 @@ from weft.transforms.containers import State
 
 
 class Reason(enum.Enum):
-    """Kinds of changes; the value says what to do about a kind that keeps happening."""
+    """Kinds of changes; the value is the advice for a kind that happens again and again."""
 
     SHAPE = "Compiled with shapeless=True it is traced once for all shapes with as many dimensions."
     RANK = "Each number of dimensions is a trace of its own: give {name} the same number in each call."
@@ -32,7 +32,7 @@ class Reason(enum.Enum):
 
 
 class Leaf(NamedTuple):
-    """An array, a constant or an attribute in a call: how it is told from others, and how it is shown."""
+    """An array, a constant or an attribute in a call: ``key`` is equal for equal ones, ``text`` is for messages."""
 
     kind: Reason
     key: Any
@@ -54,7 +54,7 @@ class Change(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What changed, in the same words when it changes the next time: the path, or the argument that grows."""
+        """What changed, equal for every later change of the same: the path, or for structures the argument."""
         return self.path.partition("[")[0] if self.reason in (Reason.STATE, Reason.STRUCTURE) else self.path
 
     @property
@@ -90,7 +90,7 @@ def _leaf(value: Any, shapeless: bool, is_output: bool) -> Leaf:
 
 def _attributes(path: str, value: Any) -> Iterator[tuple[str, Leaf]]:
     """The classes and attributes of the modules in an argument."""
-    # By hand, for the paths of containers: a `Structure` has those of leaves.
+    # Walked by hand for the paths of containers: a `Structure` has those of leaves.
     pending, seen = [(path, value)], set()
     while pending:
         path, item = pending.pop()
@@ -110,7 +110,7 @@ def _named(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
     try:
         signature = inspect.signature(fun)
         bound = signature.bind(*args, **kwargs).arguments
-    except Exception:  # builtins have none, a class may say anything, and wrong calls are reported by the call
+    except Exception:  # builtins have no signature, a class may raise anything, a call reports wrong arguments
         return {**{f"argument {position}": value for position, value in enumerate(args)}, **kwargs}
     named: dict[str, Any] = {}
     for name, value in bound.items():
@@ -200,7 +200,7 @@ def array_names(
 
 
 def listed(parts: Sequence[str], limit: int = 5) -> str:
-    """The first parts, and how many more there are."""
+    """The first few texts in one line, and how many more there are."""
     rest = len(parts) - limit
     return "; ".join(parts[:limit]) + (f"; and {rest} more" if rest > 0 else "")
 

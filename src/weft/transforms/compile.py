@@ -1,4 +1,4 @@
-"""`compile`: trace a function once, keep its graph and its plans, run them on later calls."""
+"""`compile`: trace a function once, cache its graph and its plans, run them on later calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _disabled = os.environ.get("WEFT_DISABLE_COMPILE", "") not in ("", "0")
 
 
 def disable_compile() -> None:
-    """Make compiled functions run like ordinary ones everywhere, so that printing inside works.
+    """Make all compiled functions call the original function each time, so that printing inside works.
 
     The environment variable ``WEFT_DISABLE_COMPILE`` does the same from the start.
     """
@@ -58,7 +58,7 @@ _lock = fork_safe_lock()
 
 
 class _Cache:
-    """The latest traces of one function. While one thread traces it, others wait; tracing another function goes on."""
+    """The latest traces of one function. Tracing holds its lock, so that threads do not make the same trace twice."""
 
     __slots__ = ("history", "lock", "tick", "traced")
 
@@ -69,26 +69,26 @@ class _Cache:
         self.history = History()
 
     def add(self, key: Any, traced: Traced) -> None:
-        """Keep a trace; the one that was not used for longest makes room."""
+        """Add a trace; if there are too many, the least recently used one is removed."""
         if len(self.traced) >= TRACE_LIMIT:
             del self.traced[min(self.traced, key=lambda key: self.traced[key].used)]
         self.traced[key] = traced
 
 
-class _Held(threading.local):
+class _LocksHeld(threading.local):
     """How many locks of caches this thread holds."""
 
     count = 0
 
 
-_held = _Held()
+_locks_held = _LocksHeld()
 
 
 def _cache_of(fun: Callable[..., Any]) -> _Cache:
-    """What is cached for a function; it goes when the function does."""
+    """The cache of a function, which lives as long as the function."""
     if isinstance(fun, types.MethodType):
-        # Every access makes another bound method. And what is cached may refer to the instance: it must not be held
-        # by anything but this.
+        # Each access of a method makes another object, so there is nothing to find the cache by. And traces may refer
+        # to the instance: a shared cache would keep it alive.
         return _Cache()
     key = id(fun)
     with _lock:
@@ -108,9 +108,9 @@ def compile(  # the name users know
 ) -> _Compiled:
     """A function that traces ``fun`` on its first call, and runs optimised machine code from then on.
 
-    Results are the same bits as without it. Other shapes, dtypes, numbers of arguments or values of arguments that are
+    Results have the same bits as without it. Other shapes, dtypes, numbers of arguments or values of arguments that are
     not arrays trace again; generated machine code is shared. ``WEFT_LOG=compile`` tells why. The result has a method
-    ``explain``: called with the same arguments, it says what they are compiled to.
+    ``explain``: called with the arguments of a call, it says what that call runs.
 
     Args:
         fun: a function of arrays and constants in any nesting of list, tuple and dict, modules included. Constants
@@ -208,7 +208,7 @@ class _Compiled:
 
     def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:
         """The trace for these arguments, made if there is none; the arrays of arguments and state, each once; the
-        state; and which leaves are the same array."""
+        state; and which leaves are the same array (None if all differ)."""
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
@@ -250,39 +250,39 @@ class _Compiled:
         self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int, shares: bool
     ) -> Traced:
         """A trace that another thread has made meanwhile, or a new one. ``shares`` says that tracing changes containers
-        that other threads trace as well."""
+        which another trace of the function may change at the same time."""
         lock = self._cache.lock
         messages: Sequence[Message] = ()
-        if shares or not _held.count:
+        if shares or not _locks_held.count:
             with lock:
-                traced, messages = self._find_or_keep(key, args, kwargs, leaves, moment, tick)
+                traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
         elif lock.acquire(blocking=False):
             try:
-                traced, messages = self._find_or_keep(key, args, kwargs, leaves, moment, tick)
+                traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
             finally:
                 lock.release()
-        else:  # functions that call each other: the thread that traces this one may be waiting for this thread
+        else:  # not waited for: the thread that traces this function may wait for one that this thread traces
             traced = self._trace(args, kwargs, leaves, moment)
             traced.used = tick
         emit(messages)
         return traced
 
-    def _find_or_keep(
+    def _find_or_add(
         self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
     ) -> tuple[Traced, Sequence[Message]]:
-        """A trace of this function, which no other thread traces now, and what there is to say about a new one."""
+        """A trace that is in the cache by now, or a new one with its log messages. The lock of the cache is held."""
         cache = self._cache
         found = cache.traced.get(key)
         if found is not None and not (found.captures and is_tracing()):
             return found, ()
-        _held.count += 1
+        _locks_held.count += 1
         try:
             call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
             start = time.perf_counter()
             traced = self._trace(args, kwargs, leaves, moment)
             seconds = time.perf_counter() - start
         finally:
-            _held.count -= 1
+            _locks_held.count -= 1
         earlier = [other.made_for for other in cache.traced.values()]
         traced.made_for, traced.used = call, tick
         if traced.cacheable:
@@ -344,10 +344,10 @@ class _Compiled:
         )
 
 
-# A compiled function as a method of an instance: all that it is asked for gets the instance first.
+# A compiled function that was looked up on an instance: calls pass the instance as the first argument.
 class _Method:
     __slots__ = ("__func__", "__self__")
-    __doc__ = property(lambda self: self.__func__.__doc__)  # that of the user's function
+    __doc__ = property(lambda self: self.__func__.__doc__)  # of the user's function
 
     def __init__(self, function: _Compiled, instance: Any) -> None:
         self.__func__, self.__self__ = function, instance
@@ -364,7 +364,7 @@ class _Method:
         return types.MethodType(self.__func__.__wrapped__, self.__self__)  # type: ignore[attr-defined]  # by `wraps`
 
     def __getattr__(self, name: str) -> Any:
-        if name in _Method.__slots__:  # not set yet
+        if name in _Method.__slots__:  # while it is unpickled they are not set
             raise AttributeError(f"this compiled method has no {name}")
         return getattr(self.__func__, name)
 
@@ -382,7 +382,7 @@ class _Method:
 
 
 def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure: tree.Structure) -> None:
-    """Raise unless results are arrays and constants: anything else could hide arrays, which have no value."""
+    """Raise unless results are arrays and constants: other objects could hold arrays of the trace, without values."""
     for position, result in enumerate(results):
         if not isinstance(result, (Handle, bool, int, float, complex, str, bytes, type(None), Extent)):
             path = structure.paths()[position]

@@ -1,4 +1,4 @@
-"""What is not an array in a call of a compiled function: which values are constants, and what tells them apart."""
+"""What is not an array in a call of a compiled function: which values are constants, and their keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 def constant_key(value: Any) -> Any:
-    """What tells a constant from others, or None if the value is no constant.
+    """A key that is equal for equal constants only, or None if the value is no constant.
 
     >>> constant_key(0.0) == constant_key(0), constant_key(0.0) == constant_key(-0.0)
     (False, False)
@@ -38,7 +38,7 @@ def constant_key(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return kind, id(value)
     for base, plain in _PLAIN:
-        # An object with attributes is more than its value, and they may change.
+        # An object with attributes is no constant: they may change.
         if isinstance(value, base) and not getattr(value, "__dict__", None):
             return kind, plain(value)
     return None
@@ -68,7 +68,7 @@ class _Identity:
 
 
 def attribute_key(value: Any) -> Any:
-    """What tells anything from others: constants and sets of them by their value, other objects by identity."""
+    """A key for any object: constants and sets of them are compared by value, other objects by identity."""
     if isinstance(value, (set, frozenset)):
         members = frozenset([constant_key(member) for member in value])
         return _Identity(value) if None in members else (type(value), members)
@@ -77,7 +77,7 @@ def attribute_key(value: Any) -> Any:
 
 
 def object_keys(containers: Sequence[Any]) -> tuple[Any, ...]:
-    """What tells containers of subclasses of dict and list from others, besides what they contain."""
+    """Keys for containers of subclasses of dict and list: their types and attributes, without their entries."""
     parts: list[Any] = []
     for container in containers:
         attributes = getattr(container, "__dict__", {})

@@ -41,7 +41,7 @@ def _call_marked(
     return result.unflatten(p.marked_call(*leaves, *outputs, rules=rules, arguments=len(leaves)))
 
 
-class custom_function:  # a decorator, named as one
+class custom_function:  # users know it as a decorator
     """A function whose derivatives or batching the user gives.
 
     Rules are set by decorators. ``vjp(primals, cotangent, output)`` returns one cotangent per primal; ``jvp(primals,
@@ -100,7 +100,7 @@ class custom_function:  # a decorator, named as one
 
 
 def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose intermediate results are computed again for its gradient instead of being kept.
+    """The same function, whose intermediate results are computed again for its gradient instead of being stored.
 
     >>> f = mx.checkpoint(lambda x: mx.exp(mx.sin(x)))
     >>> mx.grad(f)(mx.array(0.0))

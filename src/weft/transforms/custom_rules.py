@@ -1,7 +1,7 @@
 """The rules that users give a `custom_function`, as transformations call them: on flat lists, with results checked.
 
-They hold the user's rules, not the `custom_function`: what is compiled holds them, and must not keep the function alive
-that it was compiled for.
+They refer to the user's rules, not to the `custom_function`: traces refer to them, and must not keep the function alive
+whose cache they are in.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _bare(args: Any) -> Any:
 
 
 def _in_tuple(found: Any, expected: tuple[Any]) -> Any:
-    """What a rule returned for one thing, in a tuple. For an array that may be so already."""
+    """What a rule returned for a single argument, in a tuple. A rule may return that tuple itself."""
     if found is None:
         return ()
     is_wrapped = isinstance(expected[0], Handle) and isinstance(found, (tuple, list)) and len(found) == 1
@@ -157,7 +157,7 @@ def _pairs(
 
 
 def _require_own(kind: str, name: str, results: Sequence[Tangent], given: Sequence[Array]) -> None:
-    """Raise if a rule used an array of a trace that is over: it stands for nothing that this call could know."""
+    """Raise if a rule used an array of a trace that is over: it has no value, and is no input of this call."""
     seen = {array.node for array in given}
     pending = [result.node for result in results if result is not None]
     while pending:
@@ -176,7 +176,7 @@ def _require_own(kind: str, name: str, results: Sequence[Tangent], given: Sequen
 
 
 def _shapes(expected: tuple[Any, ...]) -> str:
-    """The shape of what is only one array, as Python writes it."""
+    """For a message: the shape that a single derivative should have; nothing if there are several."""
     leaves = tree.flatten(expected)[0]
     return f" Its shape should be {tuple(leaves[0].node.shape)}." if len(leaves) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""`eval`, `async_eval` and what waits for streams."""
+"""`eval`, `async_eval`, and functions that wait for streams."""
 
 from __future__ import annotations
 

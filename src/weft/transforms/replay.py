@@ -17,8 +17,8 @@ Aval = tuple[Shape, Dtype]
 class RecordedGraph:
     """The part of a graph between inputs and outputs, in topological order.
 
-    It holds what steps do, not the nodes that did it: these may go, and their memory with them. ``others`` are the
-    nodes that are used without being part of it, ``outside`` those among them that are no constants.
+    It holds a description of each operation, not its node, so the nodes and their memory may be freed. ``others`` are
+    nodes that are used and do not depend on the inputs, ``outside`` those among them that are no constants.
     """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
@@ -58,7 +58,7 @@ class RecordedGraph:
         self.is_open = self.is_open or any(is_open(node.shape) for node in constants)
 
     def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
-        """New nodes for all steps; ``remake`` works out shape, dtype and parameters again."""
+        """New nodes for all operations; ``remake``, if given, works out shape, dtype and parameters again."""
         nodes = [*inputs]
         others = self.others
         stream = current_stream()
@@ -70,7 +70,7 @@ class RecordedGraph:
         return [nodes[position] if position >= 0 else others[-1 - position] for position in self._outputs]
 
     def replay(self, inputs: Sequence[Node]) -> list[Node]:
-        """The outputs for other inputs, as new nodes. If shapes are open, they may be others than those recorded."""
+        """The outputs for other inputs, as new nodes. Their shapes must be those recorded unless extents are open."""
         return self.reshaped(inputs, self.binding(inputs)) if self.is_open else self._run(inputs, None)
 
     def binding(self, inputs: Sequence[Node]) -> Binding:
@@ -96,8 +96,8 @@ class RecordedGraph:
 
 
 def _views_of_others(inner: Sequence[Node], depending: set[Node], first: int) -> list[Node]:
-    """Views of what does not depend on the inputs: as steps they cost nothing, as values a broadcast number may take
-    much memory."""
+    """Views that do not depend on the inputs. They are recorded as operations, which cost nothing; as a value, a
+    broadcast number could need much memory."""
     found: dict[Node, None] = {}
     pending = [source for node in inner for source in node.inputs]
     while pending:

@@ -22,11 +22,11 @@ from weft.transforms.containers import Update, repeats
 from weft.transforms.replay import RecordedGraph
 
 TRACE_LIMIT = 64
-"""How many traces are kept of a function, and how many layouts of its arguments of a trace."""
+"""How many traces are cached for a function, and how many prepared layouts of arguments for a trace."""
 
 
 def _captures_traced(nodes: Sequence[Node]) -> bool:
-    """Whether arrays from outside belong to a trace around this one. Those of a trace that is over cannot be used."""
+    """Whether some of these arrays from outside the function are traced. Raise for one of a trace that is over."""
     found = False
     for node in nodes:
         trace = trace_of(node)
@@ -50,8 +50,8 @@ class Traced:
     used: int
     """The number of the latest call that used it."""
     captures: bool
-    """Whether it uses arrays from outside. While a transformation is tracing, these may be what it traces: such a trace
-    is made anew for each call then, and not kept."""
+    """Whether it uses arrays from outside. While a transformation is tracing, these may be traced, so each call makes a
+    new trace then, which is not cached."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class Traced:
         return self._prepared_for(inputs, stream.engine).run(inputs, stream)
 
     def results(self, nodes: Sequence[Node], entries: Sequence[Any] = (), inputs: Sequence[Node] = ()) -> Any:
-        """What the function returned, made of other nodes; behind them are those of the update. ``entries`` are what
-        the containers of outputs hold, ``inputs`` the nodes of the arguments, whose shapes may be among the results."""
+        """What the function returned, made of ``nodes``, in which those of the update follow. ``entries`` are what the
+        containers of outputs hold, ``inputs`` the nodes of the arguments, whose shapes may be among the results."""
         leaves = list(self._leaves)
         for position, node in zip(self._array_positions, nodes, strict=False):
             leaves[position] = wrap(node)
@@ -115,7 +115,7 @@ class Traced:
         return self._structure.unflatten(leaves)
 
     def prepared_again(self, arrays: Sequence[Handle]) -> Runnable | None:
-        """What was prepared for arrays with values like these; None if it takes more than that to call it."""
+        """What was prepared for arrays of these shapes and strides; None if one has no value, or calls need more."""
         inputs = [array.node for array in arrays]
         if self._extents or not self.cacheable or any(node.value is None for node in inputs):
             return None
@@ -163,7 +163,7 @@ class Traced:
             return self._placeholders, self._outputs
         placeholders = [Placeholder(None, values_of(node.shape), node.dtype) for node in inputs]
         stream = current_stream()
-        set_current_stream(None)  # the graph for these inputs is that of any caller
+        set_current_stream(None)  # so that the nodes have no stream: calls on any stream use this graph
         try:
             return placeholders, self._reshaped(placeholders)
         finally:

@@ -1,6 +1,6 @@
 """Log messages of `compile`: why it traced again. ``WEFT_LOG=compile`` shows them, and so does Python's `logging`.
 
-All of this happens when a trace is made, nothing when one is used.
+This code runs when a trace is made, and never when one is used again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TOPICS = ("compile",)
 
 SUSPICIOUS_TRACES = 8
 SUSPICIOUS_CALLS = 16
-"""A function that is traced so often within so many calls compiles again and again."""
+"""A function that is traced this often within this many calls causes a warning."""
 
 _logger = logging.getLogger("weft.compile")
 
 SHOW_ALL = "WEFT_LOG=compile tells why each time."
 OTHERWISE = "its arguments are put together in another way"
-NOT_KEPT = "It uses arrays from outside while a transformation is tracing, so the trace is not kept."
+NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so the trace is not kept."
 
 Message = tuple[int, str]
 
@@ -54,7 +54,7 @@ show(os.environ.get("WEFT_LOG", ""))
 
 
 class History:
-    """The latest traces of one function, to say what keeps changing."""
+    """The latest traces of one function, from which a warning tells what changes from call to call."""
 
     __slots__ = ("_count", "_has_warned", "_recent")
 
@@ -64,17 +64,17 @@ class History:
         self._has_warned = False
 
     def add(
-        self, call: CallArguments, earlier: Sequence[CallArguments], seconds: float, number: int, is_kept: bool
+        self, call: CallArguments, earlier: Sequence[CallArguments], seconds: float, number: int, is_cached: bool
     ) -> list[Message]:
-        """Note a trace, made in the call of that number; what there is to say of it."""
+        """Note a trace, made in call ``number``; return the messages about it."""
         messages = []
         if _logger.isEnabledFor(logging.INFO):
             others = [*[recent for _, recent in self._recent], *earlier]
-            messages.append((logging.INFO, self._why(call, others, seconds, is_kept)))
+            messages.append((logging.INFO, self._why(call, others, seconds, is_cached)))
         self._count += 1
-        if is_kept:
+        if is_cached:
             self._recent.append((number, call))
-        if is_kept and not self._has_warned and len(self._recent) == SUSPICIOUS_TRACES:
+        if is_cached and not self._has_warned and len(self._recent) == SUSPICIOUS_TRACES:
             numbers = [number for number, _ in self._recent]
             calls = max(numbers) - min(numbers) + 1
             if calls <= SUSPICIOUS_CALLS:
@@ -82,14 +82,14 @@ class History:
                 messages.append((logging.WARNING, self._again_and_again(calls)))
         return messages
 
-    def _why(self, call: CallArguments, others: Sequence[CallArguments], seconds: float, is_kept: bool) -> str:
+    def _why(self, call: CallArguments, others: Sequence[CallArguments], seconds: float, is_cached: bool) -> str:
         changes = call.closest(others)
         if changes is None:
             what = f"traced for the first time, for {call}"
         else:
             because = listed([str(change) for change in changes]) or OTHERWISE
-            what = f"traced again (trace {self._count + 1})" + (f", because {because}" if changes or is_kept else "")
-        rest = "" if is_kept else f" {NOT_KEPT}"
+            what = f"traced again (trace {self._count + 1})" + (f", because {because}" if changes or is_cached else "")
+        rest = "" if is_cached else f" {NOT_CACHED}"
         return f"{call.function}: {what}; it took {seconds * 1e3:.1f} ms; called from {user_location()}.{rest}"
 
     def _again_and_again(self, calls: int) -> str:

@@ -156,7 +156,7 @@ def _batch(node: Node, known: dict[Node, Any]) -> Any:
 
 
 def _made_again(node: Node, inputs: Sequence[Array]) -> Any:
-    """A node of other inputs that have no mapped axis, because a rule found that they do not depend on one."""
+    """The same operation on other inputs without a mapped axis: a rule found that its results do not depend on one."""
     again = Node(node.primitive, tuple([x.node for x in inputs]), node.params, node.shape, node.dtype, node.stream)
     if not node.primitive.several:
         return wrap(again), None
