@@ -48,7 +48,7 @@ def load(
     >>> mx.load(file, format="npz")
     {'a': array([1, 2], dtype=int32), 'b': array([True], dtype=bool)}
     """
-    as_stream(stream)  # says so if it is none
+    as_stream(stream)  # raises if it is none
     if not is_open(file) and not isinstance(file, (str, os.PathLike)):
         raise wrong_type("load", "file", "a name or a file opened for reading bytes", file)
     kind = _format(file) if format is None else format

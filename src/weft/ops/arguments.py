@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _new_constant = p.constant.make
-_USUAL = 1 << 62  # below it, ints need no further look
+_USUAL = 1 << 62  # plain ints below it need no check for 64 bits
 
 
 def inexact(dtype: Dtype) -> Dtype:
@@ -128,8 +128,8 @@ def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen |
 def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """An elementwise primitive of two arrays or numbers, promoted and broadcast.
 
-    Two arrays of one floating dtype and one shape, or one and a number, take the short way: every primitive
-    that comes here accepts them as they are.
+    Two arrays of one floating dtype and one shape, or one and a number, take a short way: every primitive
+    that is passed here accepts them as they are.
     """
     if stream is not None:
         return call_on(stream, binary, primitive, a, b, None, widen)
@@ -155,7 +155,7 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
         else:
             short = False
     except (OverflowError, AmbiguousExtentError):
-        short = False  # a number beyond all of the dtype, or shapes that may be equal: the other way finds out
+        short = False  # a number outside the dtype, or symbolic extents: the general way decides
     if not short:
         return general_binary(primitive, a, b, None, widen)
     result: Any = primitive.result

@@ -62,7 +62,7 @@ def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
     if other is None or other.is_bool:
         other = dtypes.int32 if fits(value, dtypes.int32) else dtypes.int64
     if other.is_integer and not fits(value, other):
-        return dtypes.scalar_dtype(value_of(value), other)  # says that it does not
+        return dtypes.scalar_dtype(value_of(value), other)  # raises, because it does not fit
     return other
 
 
@@ -75,7 +75,7 @@ def _scalar_array(value: Any, dtype: Dtype | None) -> Array:
     if dtype is None:
         dtype = scalar_dtype(value)
     elif type(value) in (int, SymbolicExtent) and not dtype.is_bool:
-        scalar_dtype(value, dtype)  # says so if the number does not fit
+        scalar_dtype(value, dtype)  # raises if the number does not fit
     elif dtype.is_integer and not math.isfinite(value.real):
         raise ValueError(f"{value} does not fit {dtype.name}, which holds whole numbers only")
     return wrap(p.constant.make(value, dtype))

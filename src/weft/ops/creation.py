@@ -235,7 +235,7 @@ def _distance(begin: Any, end: Any) -> float:
 def _ratio(distance: float, step: float) -> float:
     try:
         return distance / step
-    except OverflowError:  # of large ints; floats would give infinity
+    except OverflowError:  # raised for large ints, where floats would give infinity
         return math.inf
 
 

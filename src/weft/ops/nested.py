@@ -66,7 +66,7 @@ def _numbers(name: str, values: Nested) -> np.ndarray[Any, Any]:
         return found
     for element in np.array(values, dtype=object).ravel():
         if isinstance(element, int):
-            array_of(name, "an element", element, dtypes.int64)  # says so if it fits no dtype
+            array_of(name, "an element", element, dtypes.int64)  # raises if it fits no dtype
         elif not isinstance(element, (float, complex, np.number)):
             raise TypeError(f"[{name}] An array is made of numbers and arrays, not {shown(element)}.")
     raise TypeError(f"[{name}] No dtype holds all these numbers (NumPy would take {found.dtype}).")
