@@ -236,7 +236,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs v0, v1, ...; every step adds a value; the last few are the result."""
+    """Inputs v0, v1, ...; every statement adds a value; the last few are the result."""
 
     inputs: tuple[np.ndarray, ...]
     statements: tuple[Statement, ...]
@@ -268,7 +268,7 @@ LARGE = (1, 3, 64, 129, 1000)
 
 @st.composite
 def programs(draw: Callable[..., Any], *, smooth: bool = False, large: bool = False) -> Program:
-    """A program of a few steps over one to three float32 inputs."""
+    """A program of a few statements over one to three float32 inputs."""
     sizes = st.sampled_from(LARGE if large else SMALL[1:] if smooth else SMALL)
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shapes: list[Shape] = []

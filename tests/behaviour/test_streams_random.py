@@ -67,7 +67,7 @@ def inputs(size: int) -> list[mx.array]:
 
 
 def computed(statements: Sequence[Statement], *values: mx.array) -> list[mx.array]:
-    """All values, on the streams that the steps name."""
+    """All values, on the streams that the statements name."""
     known = list(values)
     for statement in statements:
         stream = None if statement.stream is None else STREAMS[statement.stream]
@@ -83,7 +83,7 @@ def on_one_stream(statements: Sequence[Statement], *values: mx.array) -> list[mx
 
 
 def with_actions(statements: Sequence[Statement], *values: mx.array) -> list[mx.array]:
-    """The same values, with everything else that the steps do on the way."""
+    """The same values, with the actions of the statements in between."""
     known = list(values)
     for statement in statements:
         stream = None if statement.stream is None else STREAMS[statement.stream]
