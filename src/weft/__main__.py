@@ -48,7 +48,7 @@ def facts() -> list[tuple[str, str]]:
 
 
 def cached() -> str:
-    """Where machine code is kept for other processes, and how much; or why it is not."""
+    """Where machine code is cached for other processes, and how much; or why it is not."""
     try:
         cache = disk_cache.from_environment()
     except disk_cache.Unusable as reason:

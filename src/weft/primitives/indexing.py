@@ -154,8 +154,8 @@ class Gather(Indexed, Linear):
     """Slices of ``x`` at computed indices.
 
     ``indices[i]`` holds indices along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes``
-    (one per axis of ``x``). Negative ones count from the end. One ``outside`` is the "nearest" one inside, or
-    "nowhere": then zeros are read.
+    (one per axis of ``x``). Negative ones count from the end. One that is out of range is moved to the "nearest"
+    one inside, or, if ``outside`` is "nowhere", reads zeros.
     """
 
     def __init__(self) -> None:

@@ -58,7 +58,7 @@ _lock = fork_safe_lock()
 
 
 class _Cache:
-    """The latest traces of one function. Tracing holds its lock, so that threads do not make the same trace twice."""
+    """The latest traces of one function. Tracing holds its lock unless that could block two threads forever."""
 
     __slots__ = ("history", "lock", "tick", "traced")
 
