@@ -67,7 +67,7 @@ class _Run:
                 return self.load(position, instruction)
             case "scalar":
                 return self.scalar(position, instruction)
-            case "place":
+            case "index":
                 return L.value(self.index(position), dtypes.int64)
             case "apply":
                 return self.apply(instruction)

@@ -37,9 +37,9 @@ def distributed(program: Program, choices: Sequence[str]) -> Callable[..., list[
 
     def run(*inputs: mx.array) -> list[mx.array]:
         values = list(inputs)
-        for step, context in zip(program.steps, own, strict=False):
+        for statement, context in zip(program.statements, own, strict=False):
             with context:
-                values.append(step.operation.weft(*[values[k] for k in step.operands], *step.parameters))
+                values.append(statement.operation.weft(*[values[k] for k in statement.operands], *statement.parameters))
         return values[len(inputs) :][-3:]
 
     return run
@@ -102,8 +102,8 @@ def test_an_empty_array_is_not_read() -> None:
 
 @examples(25)
 @given(actions.programs())
-def test_streams_of_both_devices_in_any_order(steps: Sequence[actions.Step]) -> None:
+def test_streams_of_both_devices_in_any_order(statements: Sequence[actions.Statement]) -> None:
     mx.set_default_device(mx.cpu)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actions, "STREAMS", [mx.new_stream(mx.gpu if k % 2 else mx.cpu) for k in range(6)])
-        actions.check_actions(steps, 4)
+        actions.check_actions(statements, 4)

@@ -85,7 +85,7 @@ class Draft:
 
     def zero(self, dtype: Dtype) -> int:
         """Zero in a dtype."""
-        return index_code.converted(self, self.place(Term(0)), dtype)
+        return index_code.converted(self, self.index_value(Term(0)), dtype)
 
     def _expression(self, node: Node, terms: Terms, where: int | None) -> int:
         primitive = node.primitive
@@ -119,12 +119,12 @@ class Draft:
 
     def index_value(self, term: Term) -> int:
         """The value of an index, as int64."""
-        return self._once(("place", term), lambda: self._emit(Instruction("place", dtypes.int64, ()), term))
+        return self._once(("index", term), lambda: self._emit(Instruction("index", dtypes.int64, ()), term))
 
-    def place_from(self, node: Node, terms: Terms, count: int, extent: int) -> tuple[Term, int | None]:
-        """A place along an axis of ``extent`` that an integer node holds, moved to one from 0 to ``count - 1``, and
+    def index_from(self, node: Node, terms: Terms, count: int, extent: int) -> tuple[Term, int | None]:
+        """An index along an axis of ``extent`` that an integer node holds, moved to one from 0 to ``count - 1``, and
         whether it was one (None: always)."""
-        affine = affine_places(node, terms, count)
+        affine = affine_index(node, terms, count)
         if affine is not None:
             return affine, None
         index, inside = index_code.nearest(self, self.value(node, terms), count, extent)
@@ -191,16 +191,16 @@ class Reader:
         return result
 
     def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
-        """A place along an axis of ``extent`` from an integer input, moved to one from 0 to ``count - 1``, and
+        """An index along an axis of ``extent`` from an integer input, moved to one from 0 to ``count - 1``, and
         whether it was one (None: always)."""
-        return self._draft.place_from(self._node.inputs[position], tuple(terms), count, extent)
+        return self._draft.index_from(self._node.inputs[position], tuple(terms), count, extent)
 
     def zero(self, dtype: Dtype) -> int:
         """Zero in a dtype."""
         return self._draft.zero(dtype)
 
 
-def affine_places(node: Node, terms: Terms, count: int) -> Term | None:
+def affine_index(node: Node, terms: Terms, count: int) -> Term | None:
     """The index itself, if ``node`` just counts along an axis and stays below ``count``."""
     while node.primitive is not None:
         step = node.primitive.behind(node, terms)

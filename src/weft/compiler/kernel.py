@@ -64,7 +64,7 @@ class Access:
 class Instruction:
     """One value of a kernel, or a store.
 
-    ``operation`` is load, scalar, place, apply, reduce or store; ``inputs`` are value ids. ``sweep`` is the number of
+    ``operation`` is load, scalar, index, apply, reduce or store; ``inputs`` are value ids. ``sweep`` is the number of
     sweep axes that must be open for it (0: none), ``varying`` tells whether it differs from lane to lane, ``stage``
     after how many passes over the sweeps its inputs are known.
     """

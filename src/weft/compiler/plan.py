@@ -278,7 +278,7 @@ class _Planner:
         valid: int | None = None
         for index, axis in zip(indices, part.axes, strict=True):
             extent = target.shape[axis]
-            at_target, inside = draft.place_from(index, at, extent - slices[axis] + 1, extent)
+            at_target, inside = draft.index_from(index, at, extent - slices[axis] + 1, extent)
             total = added(total, scaled(at_target, strides[axis]))
             if inside is not None and part.outside == "nowhere":
                 valid = inside if valid is None else index_code.both(draft, valid, inside)

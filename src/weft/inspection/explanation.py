@@ -79,8 +79,8 @@ class Explanation:
     """What a compiled function does for arguments of certain shapes; printing it shows about a screen.
 
     ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` what
-    remains after equal ones are merged. ``graph_before`` and ``graph_after`` show both as text. ``transfers`` are copied
-    from one device to another before a step that needs them, if they are not there. Sizes are in bytes:
+    remains after equal ones are merged. ``graph_before`` and ``graph_after`` show both as text. ``transfers`` are
+    copied from one device to another before a step that needs them, if they are not there. Sizes are in bytes:
     ``argument_bytes``, ``result_bytes``, ``temporary_bytes``, and ``unshared_bytes`` that temporaries would take had
     each its own memory; ``in_place_bytes`` is how much of the results can be written over the state that they replace.
     ``seconds`` is the sum over all steps.

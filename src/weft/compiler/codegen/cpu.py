@@ -359,7 +359,7 @@ class _Generator:
             return self._store(position, instruction)
         if operation == "scalar":
             return self._scalar(position, instruction)
-        if operation == "place":
+        if operation == "index":
             return self._index(position, instruction)
         raise AssertionError(f"{operation} has no code")
 
