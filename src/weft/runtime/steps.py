@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
+
+Fields = Mapping[str, str]
+"""The fields of a structure of 64-bit values in their order, with their types in LLVM."""
+
+STEP_FIELDS: Fields = {"function": "ptr", "numbers": "ptr", "units": "i64", "grain": "i64"}
+"""A step in a `StepTable`."""
+
+HEAD_FIELDS: Fields = {"pool": "ptr", "steps": "ptr", "count": "i64", "stop": "i64", "done": "i64"}
+"""What a `Table` begins with: the pool, the steps, their count, whether to stop, how many were run."""
+
+POOL, _STOP, DONE = map(list(HEAD_FIELDS).index, ("pool", "stop", "done"))
+FIRST = len(HEAD_FIELDS)
+"""From here on a `Table` has the addresses and constants that steps refer to by number."""
 
 
 class StepTable:
-    """Steps as ``{function, numbers, units, grain}`` in memory."""
+    """Steps in memory, as `STEP_FIELDS` says."""
 
     def __init__(self, steps: Sequence[tuple[int, Sequence[int], int, int]]) -> None:
         flat: list[int] = []
@@ -26,10 +39,6 @@ class StepTable:
         """The steps as they stand in memory."""
         table, blocks = list(self._table), [list(block) for block in self._numbers]
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
-
-
-POOL, _STOP, DONE, FIRST = 0, 3, 4, 5
-"""Where a `Table` has the address of the pool, how many steps were run, and from where on what they refer to."""
 
 
 class Sealed(Protocol):
@@ -67,8 +76,7 @@ class TableLayout(NamedTuple):
 
 
 class Table:
-    """64-bit integers in memory that native code reads while it runs steps: the pool, the steps and their count,
-    whether to stop, how many were run; from ``FIRST`` on the addresses and constants that steps refer to by number.
+    """64-bit integers in memory that native code reads while it runs steps: `HEAD_FIELDS`, then addresses and constants.
 
     Native code begins with the step that was not run yet: so it goes on where it was stopped, and does nothing if all
     was done.

@@ -9,11 +9,13 @@ another thread is using it: then the caller does all the work itself.
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.dtypes import Dtype
+from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, Fields
 
 _PAUSES = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -22,13 +24,27 @@ _PAUSES = {
 }
 SPINS = 1000
 
-# Fields of %pool: 0 mutex, 1 start, 2 done (padded beyond any platform's pthread types), 3 epoch, 4 function, 5
-# numbers, 6 table, 7 units, 8 grain, 9 next unit, 10 running workers, 11 workers, 12 busy, 13 stop. An %order is what
-# a `Table` begins with: pool, steps, their count, whether to stop, how many were run.
+# The mutex and the conditions have more room than the types of any platform's pthreads need.
+_POOL_FIELDS: Fields = {
+    "mutex": "[128 x i8]",
+    "start": "[128 x i8]",
+    "done": "[128 x i8]",
+    "epoch": "i64",
+    "function": "ptr",
+    "numbers": "ptr",
+    "table": "ptr",
+    "units": "i64",
+    "grain": "i64",
+    "next": "i64",
+    "running": "i64",
+    "workers": "i64",
+    "busy": "i64",
+    "stop": "i64",
+}
+_STRUCTURES = {"pool": _POOL_FIELDS, "step": STEP_FIELDS, "order": HEAD_FIELDS}
+
+# ``i32 pool.epoch`` stands for the number of that field, see `_with_numbers`.
 _POOL = """
-%pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64, i64 }
-%step = type { ptr, ptr, i64, i64 }
-%order = type { ptr, ptr, i64, i64, i64 }
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -44,10 +60,10 @@ PAUSE_DECLARATION
 define i64 @weft_pool_init(ptr %p, i64 %workers) {
 entry:
   %thread = alloca i64
-  %m = getelementptr %pool, ptr %p, i32 0, i32 0
-  %s = getelementptr %pool, ptr %p, i32 0, i32 1
-  %d = getelementptr %pool, ptr %p, i32 0, i32 2
-  %w = getelementptr %pool, ptr %p, i32 0, i32 11
+  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
+  %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
+  %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
+  %w = getelementptr %pool, ptr %p, i32 0, i32 pool.workers
   call i32 @pthread_mutex_init(ptr %m, ptr null)
   call i32 @pthread_cond_init(ptr %s, ptr null)
   call i32 @pthread_cond_init(ptr %d, ptr null)
@@ -72,17 +88,17 @@ out:
 
 define internal void @drain(ptr %p) {
 entry:
-  %fp = getelementptr %pool, ptr %p, i32 0, i32 4
+  %fp = getelementptr %pool, ptr %p, i32 0, i32 pool.function
   %f = load ptr, ptr %fp
-  %np = getelementptr %pool, ptr %p, i32 0, i32 5
+  %np = getelementptr %pool, ptr %p, i32 0, i32 pool.numbers
   %numbers = load ptr, ptr %np
-  %tp = getelementptr %pool, ptr %p, i32 0, i32 6
+  %tp = getelementptr %pool, ptr %p, i32 0, i32 pool.table
   %table = load ptr, ptr %tp
-  %up = getelementptr %pool, ptr %p, i32 0, i32 7
+  %up = getelementptr %pool, ptr %p, i32 0, i32 pool.units
   %units = load i64, ptr %up
-  %gp = getelementptr %pool, ptr %p, i32 0, i32 8
+  %gp = getelementptr %pool, ptr %p, i32 0, i32 pool.grain
   %grain = load i64, ptr %gp
-  %xp = getelementptr %pool, ptr %p, i32 0, i32 9
+  %xp = getelementptr %pool, ptr %p, i32 0, i32 pool.next
   br label %loop
 loop:
   %begin = atomicrmw add ptr %xp, i64 %grain monotonic
@@ -100,12 +116,12 @@ out:
 
 define internal ptr @weft_worker(ptr %p) {
 entry:
-  %m = getelementptr %pool, ptr %p, i32 0, i32 0
-  %s = getelementptr %pool, ptr %p, i32 0, i32 1
-  %d = getelementptr %pool, ptr %p, i32 0, i32 2
-  %ep = getelementptr %pool, ptr %p, i32 0, i32 3
-  %rp = getelementptr %pool, ptr %p, i32 0, i32 10
-  %stp = getelementptr %pool, ptr %p, i32 0, i32 13
+  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
+  %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
+  %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
+  %ep = getelementptr %pool, ptr %p, i32 0, i32 pool.epoch
+  %rp = getelementptr %pool, ptr %p, i32 0, i32 pool.running
+  %stp = getelementptr %pool, ptr %p, i32 0, i32 pool.stop
   br label %outer
 outer:
   %seen = phi i64 [0, %entry], [%e, %finish]
@@ -159,11 +175,11 @@ exit:
 }
 
 define internal void @wake(ptr %p) {
-  %m = getelementptr %pool, ptr %p, i32 0, i32 0
-  %s = getelementptr %pool, ptr %p, i32 0, i32 1
-  %ep = getelementptr %pool, ptr %p, i32 0, i32 3
-  %wp = getelementptr %pool, ptr %p, i32 0, i32 11
-  %rp = getelementptr %pool, ptr %p, i32 0, i32 10
+  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
+  %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
+  %ep = getelementptr %pool, ptr %p, i32 0, i32 pool.epoch
+  %wp = getelementptr %pool, ptr %p, i32 0, i32 pool.workers
+  %rp = getelementptr %pool, ptr %p, i32 0, i32 pool.running
   %w = load i64, ptr %wp
   store i64 %w, ptr %rp
   call i32 @pthread_mutex_lock(ptr %m)
@@ -177,9 +193,9 @@ define internal void @wake(ptr %p) {
 
 define internal void @join(ptr %p) {
 entry:
-  %m = getelementptr %pool, ptr %p, i32 0, i32 0
-  %d = getelementptr %pool, ptr %p, i32 0, i32 2
-  %rp = getelementptr %pool, ptr %p, i32 0, i32 10
+  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
+  %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
+  %rp = getelementptr %pool, ptr %p, i32 0, i32 pool.running
   br label %spin
 spin:
   %k = phi i32 [0, %entry], [%k1, %again]
@@ -209,7 +225,7 @@ out:
 }
 
 define void @weft_pool_stop(ptr %p) {
-  %stp = getelementptr %pool, ptr %p, i32 0, i32 13
+  %stp = getelementptr %pool, ptr %p, i32 0, i32 pool.stop
   store atomic i64 1, ptr %stp release, align 8
   call void @wake(ptr %p)
   call void @join(ptr %p)
@@ -218,7 +234,7 @@ define void @weft_pool_stop(ptr %p) {
 
 define internal void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain) {
 entry:
-  %busy = getelementptr %pool, ptr %p, i32 0, i32 12
+  %busy = getelementptr %pool, ptr %p, i32 0, i32 pool.busy
   %claim = cmpxchg ptr %busy, i64 0, i64 1 acq_rel monotonic
   %mine = extractvalue { i64, i1 } %claim, 1
   br i1 %mine, label %shared, label %alone
@@ -226,17 +242,17 @@ alone:
   call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
   ret void
 shared:
-  %fp = getelementptr %pool, ptr %p, i32 0, i32 4
+  %fp = getelementptr %pool, ptr %p, i32 0, i32 pool.function
   store ptr %f, ptr %fp
-  %np = getelementptr %pool, ptr %p, i32 0, i32 5
+  %np = getelementptr %pool, ptr %p, i32 0, i32 pool.numbers
   store ptr %numbers, ptr %np
-  %tp = getelementptr %pool, ptr %p, i32 0, i32 6
+  %tp = getelementptr %pool, ptr %p, i32 0, i32 pool.table
   store ptr %table, ptr %tp
-  %up = getelementptr %pool, ptr %p, i32 0, i32 7
+  %up = getelementptr %pool, ptr %p, i32 0, i32 pool.units
   store i64 %units, ptr %up
-  %gp = getelementptr %pool, ptr %p, i32 0, i32 8
+  %gp = getelementptr %pool, ptr %p, i32 0, i32 pool.grain
   store i64 %grain, ptr %gp
-  %xp = getelementptr %pool, ptr %p, i32 0, i32 9
+  %xp = getelementptr %pool, ptr %p, i32 0, i32 pool.next
   store i64 0, ptr %xp
   call void @wake(ptr %p)
   call void @drain(ptr %p)
@@ -247,7 +263,7 @@ shared:
 
 define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
 entry:
-  %wp = getelementptr %pool, ptr %p, i32 0, i32 11
+  %wp = getelementptr %pool, ptr %p, i32 0, i32 pool.workers
   %workers = load i64, ptr %wp
   %single = icmp eq i64 %workers, 0
   br label %loop
@@ -262,11 +278,11 @@ look:
 body:
   %step = getelementptr %step, ptr %steps, i64 %i
   %f = load ptr, ptr %step
-  %np = getelementptr %step, ptr %step, i32 0, i32 1
+  %np = getelementptr %step, ptr %step, i32 0, i32 step.numbers
   %numbers = load ptr, ptr %np
-  %up = getelementptr %step, ptr %step, i32 0, i32 2
+  %up = getelementptr %step, ptr %step, i32 0, i32 step.units
   %units = load i64, ptr %up
-  %gp = getelementptr %step, ptr %step, i32 0, i32 3
+  %gp = getelementptr %step, ptr %step, i32 0, i32 step.grain
   %grain = load i64, ptr %gp
   %little = icmp sge i64 %grain, %units
   %here = or i1 %little, %single
@@ -320,12 +336,12 @@ out:
 
 _ORDER_FIELDS = """\
   %p = load ptr, ptr %order
-  %sp = getelementptr %order, ptr %order, i32 0, i32 1
+  %sp = getelementptr %order, ptr %order, i32 0, i32 order.steps
   %steps = load ptr, ptr %sp
-  %cp = getelementptr %order, ptr %order, i32 0, i32 2
+  %cp = getelementptr %order, ptr %order, i32 0, i32 order.count
   %count = load i64, ptr %cp
-  %state = getelementptr %order, ptr %order, i32 0, i32 3
-  %dp = getelementptr %order, ptr %order, i32 0, i32 4
+  %state = getelementptr %order, ptr %order, i32 0, i32 order.stop
+  %dp = getelementptr %order, ptr %order, i32 0, i32 order.done
   %before = load i64, ptr %dp
   %table = getelementptr %order, ptr %order, i32 1
 """
@@ -444,12 +460,19 @@ out:
 """
 
 
+def _with_numbers(text: str) -> str:
+    """LLVM text with the definitions of the structures in front, and numbers in place of the names of their fields."""
+    numbers = {f"{name}.{field}": n for name, fields in _STRUCTURES.items() for n, field in enumerate(fields)}
+    types = "".join([f"\n%{name} = type {{ {', '.join(fields.values())} }}" for name, fields in _STRUCTURES.items()])
+    return types + re.sub(r"\b(?:pool|step|order)\.\w+", lambda found: str(numbers[found[0]]), text)
+
+
 @cache
 def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
-    text = text.replace("ORDER_FIELDS", _ORDER_FIELDS)
+    text = _with_numbers(text.replace("ORDER_FIELDS", _ORDER_FIELDS))
     return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed"))
 
 
