@@ -15,7 +15,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from weft.compiler import run
+from weft.compiler import evaluate, run
 
 SIZE = 1 << 12
 
@@ -351,6 +351,25 @@ def test_threads_that_share_what_is_evaluated() -> None:
         for thread in threads:
             thread.join()
         assert [np.unique(np.array(result)).tolist() for result in results] == [[3.0], [4.0]]
+
+
+def test_what_another_thread_evaluates_meanwhile_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node forgets what it was made of when it has a value: then there are fewer references to that than before."""
+    x = mx.arange(64, dtype=mx.float32) * 1
+    mx.eval(x)
+    y = x * 2
+    plain_plan_of = evaluate.plan_of
+
+    def plan_of(*arguments: Any) -> Any:
+        monkeypatch.setattr(evaluate, "plan_of", plain_plan_of)
+        thread = threading.Thread(target=mx.eval, args=(y,))
+        thread.start()
+        thread.join()
+        return plain_plan_of(*arguments)
+
+    monkeypatch.setattr(evaluate, "plan_of", plan_of)
+    mx.eval(y)
+    assert (x.tolist(), y.tolist()) == (list(range(64)), list(range(0, 128, 2)))
 
 
 def test_a_thread_that_reads_the_state_of_a_compiled_step() -> None:

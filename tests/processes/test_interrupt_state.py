@@ -16,7 +16,7 @@ import weft
 import weft.core as mx
 
 WEFT = os.path.dirname(weft.__file__)
-ROOMS = tuple(os.path.join(WEFT, name) for name in ("transforms", "graph", "tree.py"))
+ROOMS = tuple(os.path.join(WEFT, name) for name in ("transforms", "graph", "tree.py", "runtime/atomic.py"))
 NAMES = "abc"
 
 
@@ -164,7 +164,7 @@ def test_while_what_a_trace_assigned_is_undone() -> None:
             assigned(outside, x)
             return outside[NAMES[0]]
 
-        reached = stopped_at(line, partial(mx.compile(partial(function, outside)), one), "_undo")
+        reached = stopped_at(line, partial(mx.compile(partial(function, outside)), one), "done_at_end")
         assert all_values(outside) == [0.0] * 9
         if not reached:
             break

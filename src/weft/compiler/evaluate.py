@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from threading import get_ident
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from itertools import starmap
+from typing import Any
 
 from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
 from weft.graph import tracing
-from weft.graph.node import Node, serial_of
+from weft.graph.node import Node, give_value, serial_of
 from weft.runtime import counters
+from weft.runtime.atomic import consume, refuse_reentry, sections
 from weft.runtime.devices import LONG_WORK as LONG_WORK
 from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
@@ -23,21 +23,12 @@ from weft.runtime.host import host
 from weft.runtime.memory import View
 from weft.runtime.streams import is_idle, worker_of
 
-S = TypeVar("S")
-T = TypeVar("T")
-
 PLAN_LIMIT = 4096
 SHORT_WORK = 1 << 18
 """Less work than this takes about as long as handing it to the worker of a stream."""
 
 _plans: dict[Any, Plan] = {}
 _plan_lock = fork_safe_lock()
-# Held while a graph is read and while its nodes get values, so that no thread sees a node that another one is changing.
-_graph_lock = fork_safe_lock()
-# The thread that holds the lock, as often as it is reading (more than once in a signal handler), and what got a value
-# meanwhile.
-_reading: list[int] = []
-_evaluated_meanwhile: list[Node] = []
 
 
 def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> Plan:
@@ -46,6 +37,7 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
     key = (engine, target.key, tuple(program.entries), tuple(outputs))
     plan = _plans.get(key)
     if plan is None:
+        refuse_reentry(_plan_lock)
         with _plan_lock:
             plan = _plans.get(key)
             if plan is None:
@@ -97,41 +89,22 @@ def settle(node: Node) -> None:
 
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     caller = caller_stream()
-    work = _read(_Work, pending)
+    refuse_reentry(sections)
+    with sections:
+        work = _Work(pending)
     streams = {stream or caller for stream in work.program.streams}
     if len(streams) == 1:
         work.submit(streams.pop(), LONG_WORK if wait else 0)
         return
     del work  # it refers to nodes
-    segments = _read(lambda nodes: segments_of(_unevaluated(nodes), nodes, caller), pending)
+    with sections:
+        segments = segments_of(_unevaluated(pending), pending, caller)
     while segments:
         stream, nodes = segments.pop(0)
-        _read(_Work, nodes).submit(stream, SHORT_WORK)
-
-
-def _read(read: Callable[[S], T], of: S) -> T:
-    """What ``read`` makes of a part of the graph, while nobody changes it: a signal handler that evaluates on this
-    thread gives values to nodes, but lets none forget how it was made."""
-    with _graph_lock:
-        _reading.append(get_ident())
-        try:
-            return read(of)
-        finally:
-            _reading.pop()
-            if _evaluated_meanwhile and not _reading:
-                tracing.release(_evaluated_meanwhile)
-                _evaluated_meanwhile.clear()
-
-
-def _after_fork() -> None:
-    """In a child nobody else is reading."""
-    if _reading and _reading[0] != get_ident():
-        _reading.clear()
-        _evaluated_meanwhile.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+        with sections:
+            work = _Work(nodes)
+        work.submit(stream, SHORT_WORK)
+        del work
 
 
 def caller_stream() -> Stream:
@@ -157,7 +130,7 @@ def strides_of_value(node: Node) -> tuple[int, ...] | None:
 
 
 class _Work:
-    """Nodes to evaluate that only need values and nodes of the same stream. Made while the graph is locked."""
+    """Nodes to evaluate that only need values and nodes of the same stream. Made in a section."""
 
     __slots__ = ("_inputs", "_nodes", "_outputs", "program")
 
@@ -192,15 +165,17 @@ class _Work:
         Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has
         to wait for this run, for what they are made of is overwritten.
         """
-        run = _read(self._promised, plan)
+        with sections:
+            run = self._promised(plan)
         if run is None:
             return False
         run.wait()
         return True
 
     def _promised(self, plan: Plan) -> Run | None:
-        if len(_reading) > 1:
-            return None  # in a signal handler, while this thread reads the same graph
+        for node in self._nodes:
+            if node.value is not None:  # evaluated meanwhile: it does not refer any more to what it was made of
+                return None
         ended = _ended(self.program, plan)
         if not ended:
             return None
@@ -253,18 +228,14 @@ def memory_of(node: Node) -> list[Any]:
 
 
 def _publish(nodes: Sequence[Node], views: Sequence[View]) -> None:
-    with _graph_lock:
-        for node, view in zip(nodes, views):  # noqa: B905  # `strict` takes its time
-            if node.value is None:
-                node.value = view
-        if _reading:
-            _evaluated_meanwhile.extend(nodes)
-        else:
-            tracing.release(nodes)
+    with sections:
+        new = [(node, view) for node, view in zip(nodes, views) if node.value is None]  # noqa: B905  # takes its time
+        consume(starmap(give_value, new))
+        tracing.release(nodes)
 
 
 def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
-    worker_of(stream).make_room()  # before the graph is locked
-    with _graph_lock:
+    worker_of(stream).make_room()  # outside of the section, for it may wait
+    with sections:
         run.queue(stream)
         _publish(nodes, run.results())

@@ -10,6 +10,7 @@ from weft.compiler.evaluate import arrived, evaluate, plan_of, strides_of_value
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.graph.node import Node, leaf
+from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.engine import Engine
 from weft.runtime.memory import View
@@ -72,6 +73,7 @@ class Prepared:
     def begin(self, inputs: Sequence[Node], stream: Stream) -> tuple[list[Node], Run | None]:
         """New nodes for the outputs, before they have memory, and the run to `finish`; None if it has been left to the
         stream."""
+        refuse_reentry(sections)
         views = self._views(inputs)
         if self._plan.work >= stream.work_at_once or not is_idle(stream) or not arrived(views):
             return self.run_later(inputs, stream), None
@@ -85,6 +87,7 @@ class Prepared:
 
     def run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
         """New nodes whose values come when the worker of the stream has computed them."""
+        refuse_reentry(sections)
         self._plan.engine.make_room(stream)
         run = Run(self._plan, self._views(inputs), self._constants)
         run.queue(stream)

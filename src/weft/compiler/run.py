@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from threading import get_ident
 from typing import NamedTuple
 
 from weft.compiler.plan import Block, Output, Plan
@@ -11,6 +12,7 @@ from weft.dtypes import Dtype
 from weft.errors import EvaluationError
 from weft.graph.node import Node, Shape, leaf
 from weft.runtime import recording
+from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View, size_class
@@ -116,9 +118,6 @@ class Run:
     Nobody needs the inputs in ``ended`` afterwards: their buffers may become those of outputs. A ``deferred`` run gets
     its buffers only when somebody needs them: then its outputs can be where everybody sees them before it is known
     which inputs nobody sees any more.
-
-    Signal handlers may read outputs, and so run this, at any moment, on the thread that is doing the same: whatever is
-    done here may have been done when a call returns, and must not be done twice.
     """
 
     done = False  # as an event: nobody else makes it happen
@@ -156,18 +155,12 @@ class Run:
 
     def place(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
-        under_way.append(self)
-        try:
-            with self._lock:
-                self._placed(ended)
-        finally:
-            under_way.remove(self)
+        with sections:
+            self._placed(ended)
 
     def _placed(self, ended: Collection[int] = ()) -> Memory:
         if self._memory is None:
-            memory = self._taken(ended)
-            if self._memory is None:
-                self._memory = memory
+            self._memory = self._taken(ended)
         memory = self._memory
         for view, output in zip(self._outputs, self._plan.outputs, strict=False):
             if view.buffer is _NOWHERE and not output.from_input:
@@ -178,14 +171,15 @@ class Run:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
         if self._memory is not None and self._memory.table.stopped:
             raise EvaluationError(CANCELLED)  # before it waits for what need not be computed any more
-        table = self._placed().table
+        with sections:
+            table = self._placed().table
         fill(self._plan, table, self._inputs, ())
         execute(self._plan, table)
 
     def queue(self, stream: Stream) -> Event:
         """Leave it to the worker of a stream; the outputs wait for the event. Should it fail, they are promised
         afterwards: who reads one then runs it again."""
-        with self._lock:
+        with sections:
             self._stream = stream  # nobody else may refer to it, and a stream that is gone is not waited for
             self._event = event = self._plan.engine.submit(stream, self._queued, self._cancel)
             for view in self.results():
@@ -196,14 +190,15 @@ class Run:
         try:
             self.now()
         except BaseException:
-            with self._lock:
+            with sections:
                 self._placed().table.revive()
                 self.promised()
             raise
 
     def _cancel(self) -> None:
         """Stop before the next step."""
-        self._placed().table.cancel()
+        assert self._memory is not None
+        self._memory.table.cancel()
 
     def results(self) -> list[View]:
         """The outputs; their elements are there once the run is over."""
@@ -232,13 +227,15 @@ class Run:
         """Run, if that has not happened. Whoever waits learns about an error."""
         if self._event is not None:
             self._event.noticed = True
-        under_way.append(self)
-        try:
-            with self._lock:
-                if self._placed().table.steps_run != self._plan.steps.count:
+        refuse_reentry(sections)
+        refuse_reentry(self._lock)
+        with self._lock:
+            under_way[self] = get_ident()
+            try:
+                if self._memory is None or self._memory.table.steps_run != self._plan.steps.count:
                     self.now()
-        finally:
-            under_way.remove(self)
+            finally:
+                under_way.pop(self, None)
         for view in self._outputs:
             view.event = None
 
@@ -250,7 +247,7 @@ def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict
         size = plan.sizes[output]
         if number in ended and _fits(plan, inputs[number], size):
             taken[plan.blocks[output][0]] = buffer = inputs[number].buffer
-            buffer.size = size
+            buffer.size = max(buffer.size, size)  # should it not come to the run, the input has the same elements still
     return taken
 
 

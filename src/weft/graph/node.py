@@ -92,6 +92,10 @@ class Handle:
         Handle.concrete = cls
 
 
+point: Callable[[Handle, Node], None] = vars(Handle)["node"].__set__
+"""Point a handle at another node, without any code in Python."""
+give_value: Callable[[Node, View], None] = vars(Node)["value"].__set__
+"""Give a node a value, without any code in Python."""
 serial_of: Callable[[Node], int] = attrgetter("serial")
 _new = object.__new__
 

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from weft.errors import TraceError
 from weft.graph.location import user_location
-from weft.graph.node import Handle, Node, Placeholder, describe, reachable
+from weft.graph.node import Handle, Node, Placeholder, describe, point, reachable
 from weft.graph.symbolic import open_trace
+from weft.runtime.atomic import Action, done_at_end
 
 
 class Trace:
@@ -34,7 +35,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.open: list[Trace] = []
         self.evaluated: list[Node] = []
-        self.assigned: list[dict[int, tuple[Handle, Node]]] = []
+        self.assigned: list[dict[int, Action]] = []
 
 
 _local = _Local()
@@ -50,7 +51,7 @@ def trace(transformation: str, function: object) -> Iterator[Trace]:
     record = Trace(transformation, function)
     depth = len(_local.open)
     try:
-        _local.open.append(record)  # an interrupt may come right after it
+        _local.open.append(record)
         yield record
     finally:
         record.active = False
@@ -70,35 +71,25 @@ def assignments_undone() -> Iterator[None]:
 
     A function that is traced with placeholders assigns nodes that have no value once the trace is over.
     """
-    before: dict[int, tuple[Handle, Node]] = {}
+    undoing: dict[int, Action] = {}
     depth = len(_local.assigned)
     watched = False
     try:
-        _local.assigned.append(before)
+        _local.assigned.append(undoing)
         watching.append(None)
         watched = True
-        yield
+        with done_at_end(undoing.values()):
+            yield
     finally:
-        try:
-            _undo(before)
-        except BaseException:  # an interrupt: it goes on when all are undone
-            _undo(before)
-            raise
-        finally:
-            del _local.assigned[depth:]
-            if watched:
-                watching.pop()
-
-
-def _undo(assignments: dict[int, tuple[Handle, Node]]) -> None:
-    for handle, node in assignments.values():
-        handle.node = node
+        del _local.assigned[depth:]
+        if watched:
+            watching.pop()
 
 
 def note_assignment(handle: Handle) -> None:
     """To be called before a handle names another node, if anybody is ``watching``."""
     if _local.assigned:
-        _local.assigned[-1].setdefault(id(handle), (handle, handle.node))
+        _local.assigned[-1].setdefault(id(handle), (point, handle, handle.node))
 
 
 def assign(handle: Handle, node: Node) -> None:

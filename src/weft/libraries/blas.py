@@ -13,7 +13,7 @@ from typing import Any
 
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.runtime.undisturbed import undisturbed
+from weft.runtime.atomic import without_interrupts
 
 _NAME = "scipy.linalg.cython_blas"
 GEMM = {dtypes.float32: "sgemm", dtypes.float64: "dgemm", dtypes.complex64: "cgemm"}
@@ -43,7 +43,7 @@ def _module() -> Any:
     Weft's own threads share a product. Two pools that wait for work by spinning would take the processors from each
     other: on a busy machine that made a small training step take 80 ms instead of 0.7.
     """
-    module = undisturbed(_load)
+    module = without_interrupts(_load)
     library = ctypes.CDLL(module.__file__)
     for name in ("scipy_openblas_set_num_threads", "openblas_set_num_threads"):
         set_threads = getattr(library, name, None)

@@ -15,6 +15,7 @@ from weft.graph.node import Handle, Shape, describe
 from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
 from weft.ops.convert import from_numpy
 from weft.ops.entrance import on_stream
+from weft.runtime.atomic import refuse_reentry
 from weft.runtime.devices import StreamOrDevice
 from weft.runtime.forking import fork_safe_lock
 
@@ -72,6 +73,7 @@ def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
 
 def _next_key() -> Array:
     """The next key of the global generator, which moves on."""
+    refuse_reentry(_state_lock)
     with _state_lock:
         pair = p.random_bits(state[0], shape=(2, 2))
         state[0], taken = (

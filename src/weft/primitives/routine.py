@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
-from weft.runtime.undisturbed import undisturbed
+from weft.runtime.atomic import without_interrupts
 
 
 class Operand(NamedTuple):
@@ -116,7 +116,7 @@ class Routine:
         """Whether there is a step for a kind of device."""
         if kind not in self._makers:
             missing = [module for module in _modules.get(kind, ()) if module not in sys.modules]
-            undisturbed(lambda: [importlib.import_module(module) for module in missing])
+            without_interrupts(lambda: [importlib.import_module(module) for module in missing])
         return kind in self._makers
 
     def require(self, name: str, inputs: Sequence[Node], kind: str) -> None:

@@ -209,7 +209,7 @@ def with_stream(stream: Stream | None, function: Callable[P, R], /, *args: P.arg
         _local.stream = stream
         return function(*args, **kwargs)
     finally:
-        _local.stream = before  # no call, so no interrupt comes before it
+        _local.stream = before
 
 
 def is_available(device: Device | DeviceType) -> bool:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
+from weft.runtime.atomic import refuse_reentry
 from weft.runtime.forking import fork_safe_lock
 
 POOL_BYTES = 512
@@ -68,6 +69,7 @@ def executor(functions: Functions) -> Executor:
     """The process's executor; ``functions`` provides the native code when it is needed first."""
     global current, _functions
     if current is None:
+        refuse_reentry(_lock)
         with _lock:
             if current is None:
                 _functions = functions

@@ -31,17 +31,18 @@ def _before_fork() -> None:
         _held.append(lock)
 
 
-def _after_fork_in_parent() -> None:
+def _release() -> None:
     while _held:
         _held.pop().release()
 
 
 def _after_fork_in_child() -> None:
-    _held.clear()
+    _release()
     for lock in list(_locks):
-        lock._at_fork_reinit()  # type: ignore[attr-defined]  # CPython's own hook
+        if not lock._is_owned():  # type: ignore[attr-defined]  # a handler that forks: what it interrupted goes on
+            lock._at_fork_reinit()  # type: ignore[attr-defined]  # CPython's own hook
 
 
 # Of what is called before a fork, this comes last, for it was registered first.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_release, after_in_child=_after_fork_in_child)

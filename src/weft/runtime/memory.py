@@ -41,11 +41,11 @@ class Allocator:
 
     ``allocate(size)`` gives the address of a new block, or 0 if there is none; ``free(address)`` returns it.
 
-    The block of a buffer that ends is put on a list, without any code in Python: an interrupt from the keyboard is
-    never raised there, where nobody would see it. The next call takes it back.
+    The block of a buffer that ends is put on a list, without any code in Python: an interrupt is never raised there,
+    where nobody would see it. The next call takes it back.
 
-    There is no lock. CPython changes threads, collects garbage and raises interrupts after calls and before it repeats
-    a loop: statements without either, like those below that move a block, are done together or not at all.
+    There is no lock: the statements below that move a block have no calls and loops between them, see
+    `weft.runtime.atomic`.
     """
 
     def __init__(self, allocate: Callable[[int], int], free: Callable[[int], None]) -> None:

@@ -76,7 +76,7 @@ class TableLayout(NamedTuple):
 
 
 class Table:
-    """64-bit integers in memory that native code reads while it runs steps: `HEAD_FIELDS`, then addresses and constants.
+    """64-bit integers in memory that native code reads while it runs steps: `HEAD_FIELDS`, addresses and constants.
 
     Native code begins with the step that was not run yet: so it goes on where it was stopped, and does nothing if all
     was done.

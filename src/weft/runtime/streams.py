@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from weft.errors import EvaluationError
+from weft.runtime.atomic import REENTERED, refuse_reentry, sections
 from weft.runtime.devices import Stream
-from weft.runtime.forking import fork_safe_lock
 
 QUEUE_LIMIT = 16
 """So many unfinished tasks of a stream hold memory at once; who wants to queue more waits for the oldest."""
@@ -20,14 +21,22 @@ QUEUE_LIMIT = 16
 Cancel = Callable[[], None]
 
 
+def _closed() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 class Event:
     """Something that will have happened, or failed: then waiting raises its error."""
 
-    __slots__ = ("_cancel", "_happened", "_resume", "done", "error", "noticed")
+    __slots__ = ("_cancel", "_happened", "_resume", "_stream", "done", "error", "noticed")
 
-    def __init__(self, cancel: Cancel | None = None) -> None:
-        self._happened = threading.Event()
+    def __init__(self, cancel: Cancel | None = None, stream: int | None = None) -> None:
+        """``stream`` is the index of the one on whose worker it happens, if it is one."""
+        self._happened = _closed()
         self._cancel = cancel
+        self._stream = stream
         self._resume: Callable[[], None] | None = None
         self.done = False
         self.error: BaseException | None = None
@@ -37,7 +46,7 @@ class Event:
         self.error = error
         self._cancel = None  # it holds what was needed to run
         self.done = True
-        self._happened.set()
+        self._happened.release()
 
     def cancel(self) -> None:
         """Ask what is under way to end early, with an error."""
@@ -62,13 +71,17 @@ class Event:
     def join(self) -> None:
         """Block until it has happened or failed."""
         if not self.done:
+            refuse_reentry(sections)
+            if self._stream is not None and self._stream == _local.stream:
+                raise EvaluationError(REENTERED)  # it would wait for itself
             if self._resume is not None:
                 self._resume()
-            self._happened.wait()
+            with self._happened:
+                pass
 
     def begin_again(self, resume: Callable[[], None]) -> None:
         """In a forked child: it happens after ``resume`` was called. Threads of the parent may hold the old locks."""
-        self._happened = threading.Event()
+        self._happened = _closed()
         self._resume = resume
 
 
@@ -89,7 +102,6 @@ class Worker:
 
     def __init__(self, stream: Stream) -> None:
         self._index = stream.index
-        self._lock = threading.RLock()
         self._tasks: deque[tuple[Callable[[], None], Event]] = deque()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._running = self._ending = False
@@ -117,20 +129,22 @@ class Worker:
 
     def submit(self, task: Callable[[], None], cancel: Cancel | None = None) -> Event:
         """Queue ``task``; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
-        event = Event(cancel)
-        with self._lock:
+        event = Event(cancel, self._index)
+        with sections:
             self._start()
-            self._tasks.append((task, event))
-        self._wake.put(None)
+            try:
+                self._tasks.append((task, event))
+            finally:
+                self._wake.put(None)
         return event
 
     def _start(self) -> None:
+        """Start a thread, should there be none."""
         if not self._running:
             threading.Thread(target=self._work, name=f"weft stream {self._index}", daemon=True).start()
-            self._running = True
 
     def _resume(self) -> None:
-        with self._lock:
+        with sections:
             self._start()
         self._wake.put(None)
 
@@ -142,13 +156,17 @@ class Worker:
                 self._tasks.append((task, event))
 
     def _work(self) -> None:
+        with sections:
+            if self._running:  # another thread was started before
+                return
+            self._running = True
         _local.stream = self._index
         while True:
             self._wake.get()
             while self._tasks:
                 self._run(*self._tasks[0])
                 self._tasks.popleft()
-            with self._lock:
+            with sections:
                 if self._ending and not self._tasks:
                     self._running = self._ending = False
                     return
@@ -178,9 +196,8 @@ class Worker:
 
     def end(self) -> None:
         """End the thread once nothing is queued; another task would start another one."""
-        if self._running:
-            self._ending = True
-            self._wake.put(None)
+        self._ending = True
+        self._wake.put(None)
 
     def cancel(self) -> None:
         """Ask everything queued to end early."""
@@ -192,7 +209,6 @@ def _nothing() -> None:
     return
 
 
-_lock = fork_safe_lock()
 _used: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
@@ -200,16 +216,16 @@ def worker_of(stream: Stream) -> Worker:
     """The worker of a stream, made if there is none yet."""
     worker: Worker | None = stream.worker
     if worker is None:
-        with _lock:
+        with sections:
             worker = stream.worker
             if worker is None:
-                worker = stream.worker = Worker(stream)
                 _used.add(stream)
+                worker = stream.worker = Worker(stream)
     return worker
 
 
 def _workers() -> list[Worker]:
-    with _lock:
+    with sections:
         return [stream.worker for stream in _used if stream.worker is not None]
 
 
@@ -248,21 +264,24 @@ class UnderWay(Protocol):
     def wait(self) -> None: ...
 
 
-under_way: list[UnderWay] = []
+under_way: dict[UnderWay, int] = {}
+"""With the thread that is in the middle of it."""
 FORK_PATIENCE = 1000
 
 
 def _before_fork() -> None:
     """A child has none of the threads: what is queued is computed before there is one, and nothing that others may
     wait for is half done. Threads may begin more of that all the time, so many are waited for."""
+    if sections._is_owned():  # type: ignore[attr-defined]  # in a handler, which must not wait
+        return
     for worker in _workers():
         worker.drain()
+    own = threading.get_ident()  # in a handler: what it interrupted goes on in the child as well
     for _ in range(FORK_PATIENCE):
-        try:
-            found = under_way[0]
-        except IndexError:
+        others = [found for found, thread in list(under_way.items()) if thread != own]
+        if not others:
             return
-        found.wait()
+        others[0].wait()
 
 
 def _after_fork() -> None:
@@ -272,7 +291,7 @@ def _after_fork() -> None:
     under_way.clear()
     for stream in used:
         parent, stream.worker = stream.worker, None
-        if not parent.idle:
+        if parent is not None and not parent.idle:
             worker_of(stream).inherit(parent)
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from weft import tree
-from weft.graph.node import Handle, Node, wrap
+from weft.graph.node import Handle, Node, point, wrap
 from weft.graph.shown import Extent
 from weft.graph.tracing import note_assignment
+from weft.runtime.atomic import Action, completed, consume, do_all, done_at_end
 from weft.transforms.constants import attribute_key, object_keys
 
 SKELETON_LIMIT = 500
-_name: Callable[[Handle, Node], None] = vars(Handle)["node"].__set__
-"""Point a handle at another node, without any code in Python."""
 
 
 def containers_of(state: Any) -> list[Any]:
@@ -38,24 +36,7 @@ def containers_of(state: Any) -> list[Any]:
     return list(found.values())
 
 
-Action = tuple[Any, ...]
-"""A function and its arguments."""
-
-
-def do_all(actions: Sequence[Action]) -> None:
-    """Do all ``actions``, which may be done twice, even if an interrupt comes: it goes on afterwards.
-
-    Nor does another thread see some of them done, unless one of them calls Python code.
-    """
-    try:
-        deque(starmap(operator.call, actions), maxlen=0)  # one call of native code
-    except BaseException:
-        deque(starmap(operator.call, actions), maxlen=0)
-        raise
-
-
-@contextmanager
-def restored(*states: Any) -> Iterator[None]:
+def restored(*states: Any) -> AbstractContextManager[None]:
     """Whatever the block does to the containers in ``states`` is undone at its end."""
     undoing: list[Action] = []
     for container in containers_of(list(states)):
@@ -63,15 +44,7 @@ def restored(*states: Any) -> Iterator[None]:
             undoing += [(dict.clear, container), (dict.update, container, dict(container))]
         else:
             undoing.append((operator.setitem, container, slice(None), list(container)))
-    undo = starmap(operator.call, undoing)  # made before, so that no interrupt comes in front of the first one
-    try:
-        yield
-    finally:
-        try:
-            deque(undo, maxlen=0)
-        except BaseException:
-            do_all(undoing)
-            raise
+    return done_at_end(undoing)
 
 
 def fixed_arrays(state: Any) -> list[Handle]:
@@ -223,11 +196,7 @@ class Writer:
         the new ones."""
         values = [constant if place is None else wrap(nodes[place]) for place, constant in self._values]
         assigned = [(current[number], nodes[place]) for number, place in self._assigned]
-        try:
-            self._write(values, assigned)
-        except BaseException:  # a container may have a way of its own to assign, written in Python
-            self._write(values, assigned)
-            raise
+        completed(self._write, values, assigned)  # a container may have a way of its own to assign, written in Python
         return values
 
     def entries(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
@@ -238,8 +207,7 @@ class Writer:
         return after
 
     def _write(self, values: Sequence[Any], assigned: Sequence[tuple[Any, Node]]) -> None:
-        # One call of native code: no interrupt and no other thread comes between.
-        deque(chain(map(operator.setitem, self._containers, self._keys, values), starmap(_name, assigned)), maxlen=0)
+        consume(chain(map(operator.setitem, self._containers, self._keys, values), starmap(point, assigned)))
 
 
 class Update:
@@ -302,7 +270,7 @@ class Update:
             leaf = current[origin]
             if place is not None:
                 note_assignment(leaf)
-                actions.append((_name, leaf, nodes[place]))
+                actions.append((point, leaf, nodes[place]))
             leaves.append(leaf)
         for container, content in self._structure.contents_into(outputs, leaves)[1]:
             actions += tree.refilling(container, content)

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import llvmlite
 
+from weft.runtime.atomic import without_interrupts
 from weft.runtime.disk_cache import process_cache
-from weft.runtime.undisturbed import undisturbed
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def generator() -> ModuleType:
 
         return jit
 
-    return undisturbed(load)
+    return without_interrupts(load)
 
 
 @cache

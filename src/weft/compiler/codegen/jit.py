@@ -15,8 +15,8 @@ import llvmlite.binding as llvm
 from weft.compiler.codegen.elf import image_of
 from weft.compiler.codegen.host import Host
 from weft.runtime import machine_code
+from weft.runtime.atomic import without_interrupts
 from weft.runtime.machine_code import Image
-from weft.runtime.undisturbed import undisturbed
 
 
 class CodeGenerationError(RuntimeError):
@@ -86,18 +86,18 @@ def _engine() -> Engine:
 @cache
 def host() -> Host:
     """The processor that code is generated for."""
-    return undisturbed(lambda: _engine().host)
+    return without_interrupts(lambda: _engine().host)
 
 
 def make(text: str, functions: tuple[str, ...]) -> Image | bytes:
     """The machine code of a module that defines ``functions``."""
-    object_code = undisturbed(lambda: _engine().object_code(text))
+    object_code = without_interrupts(lambda: _engine().object_code(text))
     return image_of(object_code, functions) or object_code
 
 
 def link(object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
     """Load object code; returns the addresses of ``functions``. It may call what is ``provided`` by address."""
-    return undisturbed(lambda: _engine().link(object_code, functions, provided))
+    return without_interrupts(lambda: _engine().link(object_code, functions, provided))
 
 
 def load(text: str, *functions: str) -> dict[str, int]:

@@ -13,8 +13,8 @@ from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
 from weft.runtime import counters
+from weft.runtime.atomic import refuse_reentry, without_interrupts
 from weft.runtime.forking import fork_safe_lock
-from weft.runtime.undisturbed import undisturbed
 
 # By text and primitives: another primitive of the same name has other code.
 _addresses: dict[tuple[str, tuple[Any, ...]], int] = {}
@@ -27,6 +27,7 @@ def address(kernel: Kernel, schedule: CpuSchedule) -> int:
     key = kernel.described(schedule.text), kernel.primitives
     found = _addresses.get(key)
     if found is None:
+        refuse_reentry(_lock)
         with _lock:
             found = _addresses.get(key)
             if found is None:
@@ -57,7 +58,7 @@ def _writer() -> ModuleType:
 
         return cpu
 
-    return undisturbed(load)
+    return without_interrupts(load)
 
 
 @cache

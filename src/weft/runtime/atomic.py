@@ -1,0 +1,127 @@
+"""Changes that nobody sees half done: neither other threads, nor signal handlers, nor what follows an interrupt.
+
+An interrupt is an exception that a signal handler raises, as Ctrl-C does. CPython changes threads, runs signal handlers
+and collects garbage, and so runs users' destructors, only after a call, at the beginning of a function written in
+Python, and before it repeats a loop. This module and those that use it rely on three consequences:
+
+- Statements without calls and loops are done together or not at all.
+- One call of native code that runs no Python code, such as `consume` of an iterator made of native functions, is done
+  completely once it began.
+- A `with` statement whose ``__enter__`` and ``__exit__`` are native, as those of locks are, holds the lock in its block
+  and at no other time.
+
+What takes more than that is a section: it holds ``sections``, the one lock for all short ones, or a lock of its own, if
+it takes longer. After an exception anywhere in it, another attempt must be possible. Sections are not reentrant for
+signal handlers and destructors: each way into one asks `refuse_reentry` first.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import starmap
+from operator import call
+from typing import Any, ParamSpec, TypeVar
+
+from weft.errors import EvaluationError
+from weft.runtime.forking import fork_safe_lock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Action = tuple[Any, ...]
+"""A function and its arguments."""
+
+consume: Callable[[Iterable[Any]], object] = partial(deque, maxlen=0)
+"""Take everything from an iterator, in one call of native code."""
+
+sections = fork_safe_lock(waited_for=True)
+"""Held while nodes are read or get values, and while runs get memory or are queued. Who holds it waits for nobody and
+asks for no other lock."""
+
+REENTERED = (
+    "a signal handler or a destructor asked for values of arrays while the thread that it runs on was in the middle of "
+    "evaluating. That evaluation is not harmed. Set a flag in the handler, and evaluate in the main program."
+)
+
+
+def refuse_reentry(lock: threading.RLock) -> None:
+    """Raise if this thread is in a section of ``lock``: only a signal handler or a destructor asks for it again."""
+    if lock._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks as well
+        raise EvaluationError(REENTERED)
+
+
+def completed(write: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call ``write``, which does the same when it is called again; should an exception stop it, once more."""
+    try:
+        write(*args, **kwargs)
+    except BaseException:
+        write(*args, **kwargs)
+        raise
+
+
+def do_all(actions: Iterable[Action]) -> None:
+    """Do all ``actions``, which may be done twice, even if one of them runs Python code and is interrupted."""
+    completed(_do_each, actions)
+
+
+def _do_each(actions: Iterable[Action]) -> None:
+    consume(starmap(call, actions))
+
+
+@contextmanager
+def done_at_end(actions: Iterable[Action]) -> Iterator[None]:
+    """Do all ``actions``, which may be done twice, when the block ends; it may add some."""
+    try:
+        try:
+            yield
+        finally:
+            consume(starmap(call, actions))
+    except BaseException:
+        consume(starmap(call, actions))
+        raise
+
+
+# What is imported has locks, and so has LLVM: a child would find them closed for ever.
+_uninterrupted = fork_safe_lock(waited_for=True)
+
+
+def without_interrupts(work: Callable[[], T]) -> T:
+    """The result of ``work``, run on a helper thread, so that Ctrl-C cannot stop it half way.
+
+    Python raises interrupts on the main thread only: other threads do the work themselves. An interrupt ends the
+    waiting, not the work. No other work is done at the same time, and a fork waits for its end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        with _uninterrupted:
+            return work()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        # Collecting garbage may run users' code, and that may need a lock that the waiting thread holds.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with _uninterrupted:
+                results.append(work())
+        except BaseException as error:  # it belongs to who waits
+            errors.append(error)
+        finally:
+            if collecting:
+                gc.enable()
+
+    thread = threading.Thread(target=run, name="weft code generation")
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is about to end, or there are too many threads
+        run()
+    else:
+        thread.join()
+    if errors:
+        raise errors.pop()
+    return results.pop()

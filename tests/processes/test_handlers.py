@@ -1,0 +1,195 @@
+"""A signal handler before any line of an evaluation: one that evaluates as well gets the right values or is refused,
+and one that raises loses nothing."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import weft
+import weft.core as mx
+from tests.sampling import Cases
+from weft.compiler.evaluate import forget_plans
+from weft.errors import EvaluationError
+from weft.runtime import memory
+from weft.runtime.atomic import sections
+
+WEFT = os.path.dirname(weft.__file__)
+ALLOCATOR = memory.__file__
+"""Its statements stand so that no handler comes between some of them."""
+
+
+class Stopped(BaseException):
+    """Raised by a handler."""
+
+
+def lines_of(call: Callable[[], Any], handle: Callable[[], Any], number: int = -1) -> int:
+    """Make a call, with a handler before the line of Weft that it comes to after ``number`` others; the number of
+    lines. It is left out where Python runs no handler: in front of ``try:``, and where a `with` block ends, before
+    ``__exit__`` is called."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        file, latest = frame.f_code.co_filename, 0
+
+        def trace_lines(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal count, latest
+            line = frame.f_lineno
+            text = linecache.getline(file, line).lstrip()
+            left_out = text == "try:\n" or (line < latest and text.startswith("with "))
+            latest = line
+            if event == "line" and not left_out:
+                count += 1
+                if count == number + 1:
+                    handle()
+            return trace_lines
+
+        return trace_lines if file.startswith(WEFT) and file != ALLOCATOR else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+class Case(NamedTuple):
+    """Something to interrupt: a call, and what reads what it computes, with all the values that this may have."""
+
+    call: Callable[[], Any]
+    read: Callable[[], Any]
+    before: list[list[float]]
+    after: list[list[float]]
+    """Of these, what may be read once the call was made."""
+
+
+def eager() -> Case:
+    """Two results, one of them in the memory of what they are made of."""
+    x = mx.arange(64, dtype=mx.float32) * 1
+    mx.eval(x)
+    a, b = x + 1, x * 3
+    expected = [*np.arange(1.0, 65.0), *np.arange(0.0, 192.0, 3.0)]
+    del x
+    return Case(lambda: mx.eval(a, b), lambda: [*np.array(a), *np.array(b)], [expected], [expected])
+
+
+def one_result() -> Case:
+    x = mx.arange(16, dtype=mx.float32) - 3
+    return Case(lambda: mx.eval(x), lambda: np.array(x), [list(np.arange(-3.0, 13.0))], [list(np.arange(-3.0, 13.0))])
+
+
+def planned_anew() -> Case:
+    forget_plans()
+    a = mx.softmax(mx.zeros((4, 4)), axis=-1) @ mx.ones((4, 4))
+    return Case(lambda: mx.eval(a), lambda: np.array(a).ravel(), [[1.0] * 16], [[1.0] * 16])
+
+
+twice = mx.compile(lambda x: (x * 2, x + 1))
+
+
+def compiled() -> Case:
+    x, results = mx.arange(16, dtype=mx.float32), []
+    mx.eval(x)
+    doubled = list(np.arange(0.0, 32.0, 2.0))
+
+    def call() -> None:
+        results[:] = [twice(x)[0]]
+
+    return Case(call, lambda: np.array(results[0] if results else twice(x)[0]), [doubled], [doubled])
+
+
+def stateful() -> Case:
+    """The arrays of the state are replaced in their own memory."""
+    state = {"a": mx.zeros((64,)), "b": mx.ones((64,))}
+
+    def step(x: mx.array) -> mx.array:
+        state["a"] = state["a"] + x
+        state["b"] += x
+        return state["a"].sum()
+
+    stepped, one = mx.compile(step, inputs=state, outputs=state), mx.array(1.0)
+    for _ in range(3):
+        stepped(one)
+    before, after = [[3.0] * 64 + [4.0] * 64, [4.0] * 64 + [5.0] * 64]
+
+    def read() -> list[float]:
+        held = [state["a"], state["b"]]
+        return [*np.array(held[0]), *np.array(held[1])]
+
+    return Case(lambda: stepped(one), read, [before, after], [after])
+
+
+first, second = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
+
+
+def on_streams() -> Case:
+    x = mx.add(mx.arange(16, dtype=mx.float32), 1, stream=first)
+    y = mx.multiply(x, 2, stream=second)
+    values = [*np.arange(1.0, 17.0), *np.arange(2.0, 34.0, 2.0)]
+
+    def call() -> None:
+        mx.async_eval(y)
+        mx.eval(x, y)
+
+    return Case(call, lambda: [*np.array(x), *np.array(y)], [values], [values])
+
+
+CASES = [eager, one_result, planned_anew, compiled, stateful, on_streams]
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_a_handler_that_evaluates(make: Callable[[], Case], cases: Cases) -> None:
+    other = mx.compile(lambda x: x * x + 1)
+    make().call()
+    count = lines_of(make().call, lambda: None)
+    outcomes = set()
+    for number in cases.some(60, range(count)):
+        case = make()
+        seen: list[Any] = []
+
+        def handle(case: Case = case, seen: list[Any] = seen) -> None:
+            with suppress(EvaluationError):
+                seen.append(None)
+                assert list(case.read()) in case.before
+                seen.append("read")
+            with suppress(EvaluationError):
+                assert (mx.ones((3,)) * len(seen)).tolist() == [len(seen)] * 3
+                assert other(mx.array(3.0)).item() == 10
+                seen.append("evaluated")
+
+        lines_of(case.call, handle, number)
+        assert list(case.read()) in case.after
+        outcomes |= set(seen)
+    assert outcomes >= {"read", "evaluated"}
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_a_handler_that_raises(make: Callable[[], Case], cases: Cases) -> None:
+    def handle() -> None:
+        raise Stopped
+
+    make().call()
+    count = lines_of(make().call, lambda: None)
+    for number in cases.some(60, range(count)):
+        case = make()
+        with suppress(Stopped):
+            lines_of(case.call, handle, number)
+        assert list(case.read()) in case.before
+        with suppress(Stopped):
+            case.call()
+
+
+def test_a_handler_that_is_refused_is_told_what_to_do() -> None:
+    x = mx.ones((3,)) + 1
+    with sections, pytest.raises(EvaluationError, match=r"signal handler.* Set a flag"):
+        mx.eval(x)
+    assert x.tolist() == [2, 2, 2]
