@@ -152,7 +152,7 @@ def test_a_handler_that_evaluates(make: Callable[[], Case], cases: Cases) -> Non
     make().call()
     count = lines_of(make().call, lambda: None)
     outcomes = set()
-    for number in cases.some(60, range(count)):
+    for number in cases.some(60, range(0, count, 1 + count // 2000)):
         case = make()
         seen: list[Any] = []
 
@@ -179,7 +179,7 @@ def test_a_handler_that_raises(make: Callable[[], Case], cases: Cases) -> None:
 
     make().call()
     count = lines_of(make().call, lambda: None)
-    for number in cases.some(60, range(count)):
+    for number in cases.some(60, range(0, count, 1 + count // 2000)):
         case = make()
         with suppress(Stopped):
             lines_of(case.call, handle, number)
