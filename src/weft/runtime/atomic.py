@@ -39,6 +39,9 @@ Action = tuple[Any, ...]
 consume: Callable[[Iterable[Any]], object] = partial(deque, maxlen=0)
 """Take everything from an iterator, in one call of native code."""
 
+# What is imported has locks, and so has LLVM: a child would find them closed for ever.
+_uninterrupted = fork_safe_lock(waited_for=True)
+# The later one, for that work may need a section.
 sections = fork_safe_lock(waited_for=True)
 """Held while nodes are read or get values, and while runs get memory or are queued. Who holds it waits for nobody and
 asks for no other lock."""
@@ -84,10 +87,6 @@ def done_at_end(actions: Iterable[Action]) -> Iterator[None]:
     except BaseException:
         consume(starmap(call, actions))
         raise
-
-
-# What is imported has locks, and so has LLVM: a child would find them closed for ever.
-_uninterrupted = fork_safe_lock(waited_for=True)
 
 
 def without_interrupts(work: Callable[[], T]) -> T:
