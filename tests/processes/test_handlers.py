@@ -97,7 +97,8 @@ twice = mx.compile(lambda x: (x * 2, x + 1))
 
 
 def compiled() -> Case:
-    x, results = mx.arange(16, dtype=mx.float32), []
+    x = mx.arange(16, dtype=mx.float32)
+    results: list[object] = []
     mx.eval(x)
     doubled = list(np.arange(0.0, 32.0, 2.0))
 
