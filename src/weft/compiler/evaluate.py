@@ -137,7 +137,7 @@ class _Work:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.program = program = Program()
         program.add(nodes, strides_of_value)
-        self._nodes = kept = _kept(program, nodes)
+        self._nodes = kept = _held_among(program, nodes)
         self._outputs = [program.position(node) for node in kept]
         self._inputs: list[Any] = [node.value for node in program.inputs]
 
@@ -195,7 +195,7 @@ _TO_NODE = 2
 _TO_INPUT = 3
 
 
-def _kept(program: Program, nodes: Sequence[Node]) -> list[Node]:
+def _held_among(program: Program, nodes: Sequence[Node]) -> list[Node]:
     """What gets a value: what was asked for, and what somebody outside of the graph refers to as well."""
     kept = list(dict.fromkeys(nodes))
     inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}

@@ -357,12 +357,12 @@ class Fusion:
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
         """One group per input writes its part of the result."""
         writers: list[FusedGroup] = []
-        for part in node.primitive.writes(node):
-            source = node.inputs[part.position]
+        for write in node.primitive.writes(node):
+            source = node.inputs[write.position]
             group, terms = self._new_fused_group(source.shape, node.serial)
-            group.roots.append(Root(source, terms, node, part))
-            if isinstance(part, p.ScatterWrite):
-                self._scatter(group, node, part, terms)
+            group.roots.append(Root(source, terms, node, write))
+            if isinstance(write, p.ScatterWrite):
+                self._scatter(group, node, write, terms)
             self._link(group, uses)
             writers.append(group)
             self._use(source, group, terms)
@@ -371,8 +371,8 @@ class Fusion:
                 self._link(earlier, [(later, None)])
         self.stored[node] = list(writers)
 
-    def _scatter(self, group: FusedGroup, node: Node, part: p.ScatterWrite, terms: Terms) -> None:
-        indices = [node.inputs[position] for position in part.indices]
+    def _scatter(self, group: FusedGroup, node: Node, write: p.ScatterWrite, terms: Terms) -> None:
+        indices = [node.inputs[position] for position in write.indices]
         at = terms[: indices[0].ndim]
         group.reduced = tuple([term.axes[0][0] for term in at if term.axes])
         group.scattering = True

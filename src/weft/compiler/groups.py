@@ -37,7 +37,7 @@ class Root:
     node: Node
     terms: Terms
     target: Node
-    part: Write | None = None
+    write: Write | None = None
 
 
 @dataclass(eq=False, slots=True)

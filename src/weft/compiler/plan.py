@@ -250,18 +250,18 @@ class _Planner:
     def _store(self, draft: Draft, group: FusedGroup, root: Root) -> None:
         strides = row_major(root.target.shape)
         combine, where = None, None
-        if root.part is None:
+        if root.write is None:
             term = weighted(root.terms, strides)
-        elif isinstance(root.part, p.RegionWrite):
+        elif isinstance(root.write, p.RegionWrite):
             term = Term(0)
-            parts = zip(root.terms, root.part.starts, root.part.steps, strides, strict=True)
+            parts = zip(root.terms, root.write.starts, root.write.steps, strides, strict=True)
             for at, start, step, stride in parts:
                 term = added(term, scaled(shifted(scaled(at, step), start), stride))
         else:
-            term, where = self._scatter_term(draft, root, root.part, strides)
-            combine = root.part.combine
+            term, where = self._scatter_term(draft, root, root.write, strides)
+            combine = root.write.combine
         value = draft.value(root.node, root.terms)
-        scattered = isinstance(root.part, p.ScatterWrite)
+        scattered = isinstance(root.write, p.ScatterWrite)
         axes = group.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
         draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
 
@@ -410,7 +410,7 @@ class _Planner:
         assert planned.launch is not None
         assert planned.schedule is not None
         written = [self._written(root.target) for root in group.roots]
-        updated = [root.target for root in group.roots if root.part is not None]
+        updated = [root.target for root in group.roots if root.write is not None]
         return kernel_record(planned.launch, planned.schedule, {*computed, *updated}, written)
 
     def _written(self, node: Node) -> Written:

@@ -82,7 +82,7 @@ class Prepared:
 
     def finish(self, run: Run, ended: Collection[int]) -> None:
         """Compute what was promised, in the memory of the ``ended`` inputs."""
-        run.place([number for number, source in enumerate(self._sources) if source in ended])
+        run.take_memory([number for number, source in enumerate(self._sources) if source in ended])
         run.wait()
 
     def run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:

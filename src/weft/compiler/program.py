@@ -74,7 +74,7 @@ class Program:
             if source is not None:
                 self._nodes[node] = self._position_of(source, strides_of)
             else:
-                self._add_step(node, strides_of)
+                self._add_operation(node, strides_of)
         for node in outputs:
             self._position_of(node, strides_of)
             self.streams.add(node.stream)
@@ -124,7 +124,7 @@ class Program:
         self._nodes[node] = position
         return position
 
-    def _add_step(self, node: Node, strides_of: Any) -> None:
+    def _add_operation(self, node: Node, strides_of: Any) -> None:
         nodes = self._nodes
         positions = tuple([self._position_of(source, strides_of) for source in node.inputs])
         params = node.params

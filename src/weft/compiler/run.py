@@ -141,7 +141,7 @@ class Run:
         for view in inputs:
             event = view.event
             if type(event) is Run:
-                event.place()
+                event.take_memory()
         if not deferred:
             self._memory = self._taken(ended)
 
@@ -153,12 +153,12 @@ class Run:
         assert buffers is not None
         return Memory(buffers, table)
 
-    def place(self, ended: Collection[int] = ()) -> None:
+    def take_memory(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
         with sections:
-            self._placed(ended)
+            self._with_memory(ended)
 
-    def _placed(self, ended: Collection[int] = ()) -> Memory:
+    def _with_memory(self, ended: Collection[int] = ()) -> Memory:
         if self._memory is None:
             self._memory = self._taken(ended)
         memory = self._memory
@@ -172,7 +172,7 @@ class Run:
         if self._memory is not None and self._memory.table.stopped:
             raise EvaluationError(CANCELLED)  # before it waits for what need not be computed any more
         with sections:
-            table = self._placed().table
+            table = self._with_memory().table
         fill(self._plan, table, self._inputs, ())
         execute(self._plan, table)
 
@@ -191,7 +191,7 @@ class Run:
             self.now()
         except BaseException:
             with sections:
-                self._placed().table.revive()
+                self._with_memory().table.revive()
                 self.promised()
             raise
 

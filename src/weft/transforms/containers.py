@@ -123,13 +123,14 @@ class State:
         return Moment(inputs, outputs, shared is not None, tuple(key))
 
     def _shared(self, arguments: Any) -> tuple[int | None, ...] | None:
-        """For each container in the arguments its place in the state; None if no container is in both."""
-        places = {id(container): place for place, container in enumerate(containers_of([self.inputs, self.outputs]))}
-        found = tuple([places.get(id(container)) for container in containers_of(arguments)])
+        """For each container in the arguments its position in the state; None if no container is in both."""
+        own = containers_of([self.inputs, self.outputs])
+        positions = {id(container): position for position, container in enumerate(own)}
+        found = tuple([positions.get(id(container)) for container in containers_of(arguments)])
         return None if found.count(None) == len(found) else found
 
 
-Step = tuple[int | None, int | None, Any]
+Change = tuple[int | None, int | None, Any]
 """What becomes of an entry: which one it was before, which node it gets, or a constant."""
 
 
@@ -171,31 +172,33 @@ class Skeleton:
         except (KeyError, IndexError):
             return None
 
-    def writer(self, steps: Sequence[Step]) -> Writer:
-        """What does the steps of an update to the entries."""
-        return Writer(self._slots, steps)
+    def writer(self, changes: Sequence[Change]) -> Writer:
+        """What makes the changes of an update to the entries."""
+        return Writer(self._slots, changes)
 
 
 class Writer:
-    """Does the steps of an update, each of which changes the entry in its own place."""
+    """Makes the changes of an update, each of which changes the entry in its own place."""
 
-    def __init__(self, slots: Sequence[tuple[Any, Any]], steps: Sequence[Step]) -> None:
-        self._replaced = [number for number, (origin, _, _) in enumerate(steps) if origin is None]
-        replaced = [(slots[number], steps[number]) for number in self._replaced]
+    def __init__(self, slots: Sequence[tuple[Any, Any]], changes: Sequence[Change]) -> None:
+        self._replaced = [number for number, (origin, _, _) in enumerate(changes) if origin is None]
+        replaced = [(slots[number], changes[number]) for number in self._replaced]
         self._containers = [container for (container, _), _ in replaced]
         self._keys = [key for (_, key), _ in replaced]
-        self._values = [(place, constant) for _, (_, place, constant) in replaced]
+        self._values = [(position, constant) for _, (_, position, constant) in replaced]
         self._assigned = [
-            (number, place)
-            for number, (origin, place, _) in enumerate(steps)
-            if origin is not None and place is not None
+            (number, position)
+            for number, (origin, position, _) in enumerate(changes)
+            if origin is not None and position is not None
         ]
 
     def __call__(self, current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
-        """Do them to the entries, which are ``current``, with other values for the nodes: all of them or none. Returns
-        the new ones."""
-        values = [constant if place is None else wrap(nodes[place]) for place, constant in self._values]
-        assigned = [(current[number], nodes[place]) for number, place in self._assigned]
+        """Make all changes to the entries, which are ``current``, or none, with other values for the nodes.
+
+        Returns the new entries.
+        """
+        values = [constant if position is None else wrap(nodes[position]) for position, constant in self._values]
+        assigned = [(current[number], nodes[position]) for number, position in self._assigned]
         completed(self._write, values, assigned)  # a container may have a way of its own to assign, written in Python
         return values
 
@@ -223,37 +226,37 @@ class Update:
         self.nodes: list[Node] = []
         self.replaced: frozenset[int] = frozenset()
         """The entries whose arrays are not there any more afterwards."""
-        self.in_place: Sequence[Step] | None = None
-        """The steps, if each only changes the entry in its own place."""
+        self.in_place: Sequence[Change] | None = None
+        """The changes, if each only changes the entry in its own place."""
         self.returned: Sequence[tuple[int, int]] = ()
         """Results that are arrays in the containers, and the numbers of these."""
-        self._steps: list[Step] = []
+        self._changes: list[Change] = []
 
     def finish(self, outputs: Any, results: Sequence[Any]) -> None:
         """Note what has become of the containers, and which of the function's results are arrays in them."""
-        places: dict[int, int] = {}
-        for place, leaf in enumerate(self._before):
-            places.setdefault(id(leaf), place)
+        positions: dict[int, int] = {}
+        for position, leaf in enumerate(self._before):
+            positions.setdefault(id(leaf), position)
         after, self._structure = tree.flatten(outputs)
         numbers: dict[int, int] = {}
         for leaf in after:
-            origin = places.get(id(leaf))
+            origin = positions.get(id(leaf))
             node = leaf.node if isinstance(leaf, Handle) else None
             if node is None or (origin is not None and node is self._nodes_before[origin]):
                 constant = int(leaf) if isinstance(leaf, Extent) else leaf
-                self._steps.append((origin, None, None if origin is not None else constant))
+                self._changes.append((origin, None, None if origin is not None else constant))
             else:
                 number = numbers.setdefault(id(leaf), len(self.nodes))
-                self._steps.append((origin, number, None))
+                self._changes.append((origin, number, None))
                 if number == len(self.nodes):
                     self.nodes.append(node)
         entries = {id(leaf): number for number, leaf in enumerate(after) if isinstance(leaf, Handle)}
         self.returned = [(number, entries[id(leaf)]) for number, leaf in enumerate(results) if id(leaf) in entries]
-        own = all(origin in (None, place) for place, (origin, _, _) in enumerate(self._steps))
+        own = all(origin in (None, position) for position, (origin, _, _) in enumerate(self._changes))
         if own and self._structure == self._structure_before and repeats(after) is None:
-            self.in_place = self._steps
-        kept = {origin for origin, place, _ in self._steps if place is None}
-        self.replaced = frozenset(places.values()) - kept
+            self.in_place = self._changes
+        remaining = {origin for origin, position, _ in self._changes if position is None}
+        self.replaced = frozenset(positions.values()) - remaining
         del self._before, self._nodes_before
 
     def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
@@ -263,14 +266,14 @@ class Update:
         leaves = []
         actions: list[Action] = []
         arrays = [wrap(node) for node in nodes]
-        for origin, place, constant in self._steps:
+        for origin, position, constant in self._changes:
             if origin is None:
-                leaves.append(constant if place is None else arrays[place])
+                leaves.append(constant if position is None else arrays[position])
                 continue
             leaf = current[origin]
-            if place is not None:
+            if position is not None:
                 note_assignment(leaf)
-                actions.append((point, leaf, nodes[place]))
+                actions.append((point, leaf, nodes[position]))
             leaves.append(leaf)
         for container, content in self._structure.contents_into(outputs, leaves)[1]:
             actions += tree.refilling(container, content)

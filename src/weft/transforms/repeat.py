@@ -84,10 +84,10 @@ class StatefulRepeat(Repeat):
     __slots__ = ("_keys", "_skeleton", "_write")
 
     def __init__(
-        self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], skeleton: Skeleton, steps: Sequence[Any]
+        self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], skeleton: Skeleton, changes: Sequence[Any]
     ) -> None:
         super().__init__(traced, prepared, arrays)
-        self._skeleton, self._write = skeleton, skeleton.writer(steps)
+        self._skeleton, self._write = skeleton, skeleton.writer(changes)
         self._keys = object_keys(skeleton.objects)
 
     def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:

@@ -285,8 +285,8 @@ class _StepWriter:
         with self.e.loop("0", stop, DEPTH) as term:
             depth = self.rest(inner, term, DEPTH)
             again = self.e.assign(f"icmp ne i64 {term}, 0")
-            a = self.moved(matrices["a"], self.place(top, A_ROW, term, A_INNER))
-            self.pack_columns(self.moved(matrices["b"], self.place(left, B_COLUMN, term, B_INNER)), depth, columns)
+            a = self.moved(matrices["a"], self.offset(top, A_ROW, term, A_INNER))
+            self.pack_columns(self.moved(matrices["b"], self.offset(left, B_COLUMN, term, B_INNER)), depth, columns)
             with self.e.loop("0", rows, self.block.rows) as row:
                 present = self.rest(rows, row, self.block.rows)
                 source = self.moved(a, self.times(row, self.number(A_ROW)))
@@ -294,7 +294,7 @@ class _StepWriter:
                 target = self.plus(self.times(self.plus(top, row), all_columns), left)
                 self.blocks(self.moved(matrices["c"], target), all_columns, depth, present, columns, again)
 
-    def place(self, element: str, element_stride: int, term: str, term_stride: int) -> str:
+    def offset(self, element: str, element_stride: int, term: str, term_stride: int) -> str:
         """Where an element is in an operand, from the numbers of its strides."""
         return self.plus(self.times(element, self.number(element_stride)), self.times(term, self.number(term_stride)))
 
