@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import starmap
 from typing import Any
 
 from weft.compiler.plan import Plan, make_plan
@@ -180,7 +179,8 @@ class _Work:
         if not ended:
             return None
         run = Run(plan, self._inputs, self.program.constants, ended)
-        _publish(self._nodes, run.promised())
+        consume(map(give_value, self._nodes, run.promised()))  # all of them: what they are made of is overwritten
+        tracing.release(self._nodes)
         return run
 
 
@@ -229,8 +229,9 @@ def memory_of(node: Node) -> list[Any]:
 
 def _publish(nodes: Sequence[Node], views: Sequence[View]) -> None:
     with sections:
-        new = [(node, view) for node, view in zip(nodes, views) if node.value is None]  # noqa: B905  # takes its time
-        consume(starmap(give_value, new))
+        for node, view in zip(nodes, views):  # noqa: B905  # `strict` takes its time
+            if node.value is None:
+                node.value = view
         tracing.release(nodes)
 
 

@@ -41,8 +41,8 @@ consume: Callable[[Iterable[Any]], object] = partial(deque, maxlen=0)
 
 # What is imported has locks, and so has LLVM: a child would find them closed for ever.
 _uninterrupted = fork_safe_lock(waited_for=True)
-# The later one, for that work may need a section.
-sections = fork_safe_lock(waited_for=True)
+
+sections = fork_safe_lock()
 """Held while nodes are read or get values, and while runs get memory or are queued. Who holds it waits for nobody and
 asks for no other lock."""
 
