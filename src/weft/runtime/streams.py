@@ -104,7 +104,9 @@ class Worker:
         self._index = stream.index
         self._tasks: deque[tuple[Callable[[], None], Event]] = deque()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._running = self._ending = False
+        self._thread: object | None = None
+        """Stands for the thread, if there is one."""
+        self._ending = False
         self._failed: Event | None = None
         weakref.finalize(stream, self.end).atexit = False
 
@@ -139,9 +141,15 @@ class Worker:
         return event
 
     def _start(self) -> None:
-        """Start a thread, should there be none."""
-        if not self._running:
-            threading.Thread(target=self._work, name=f"weft stream {self._index}", daemon=True).start()
+        """Start a thread, should there be none. Called in a section."""
+        if self._thread is None:
+            self._thread = token = object()
+            name = f"weft stream {self._index}"
+            try:
+                threading.Thread(target=self._work, args=(token,), name=name, daemon=True).start()
+            except BaseException:  # an interrupt: if the thread was started, it ends
+                self._thread = None
+                raise
 
     def _resume(self) -> None:
         with sections:
@@ -155,11 +163,10 @@ class Worker:
                 event.begin_again(self._resume)
                 self._tasks.append((task, event))
 
-    def _work(self) -> None:
+    def _work(self, token: object) -> None:
         with sections:
-            if self._running:  # another thread was started before
+            if self._thread is not token:
                 return
-            self._running = True
         _local.stream = self._index
         while True:
             self._wake.get()
@@ -168,7 +175,7 @@ class Worker:
                 self._tasks.popleft()
             with sections:
                 if self._ending and not self._tasks:
-                    self._running = self._ending = False
+                    self._thread, self._ending = None, False
                     return
 
     def _run(self, task: Callable[[], None], event: Event) -> None:
@@ -196,8 +203,9 @@ class Worker:
 
     def end(self) -> None:
         """End the thread once nothing is queued; another task would start another one."""
-        self._ending = True
-        self._wake.put(None)
+        if self._thread is not None:
+            self._ending = True
+            self._wake.put(None)
 
     def cancel(self) -> None:
         """Ask everything queued to end early."""
