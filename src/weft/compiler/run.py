@@ -54,9 +54,10 @@ def fill(
         slot += 1
     buffers = []
     for slot, size, block in blocks:
-        buffer = donated.get(slot) if donated else None
-        if buffer is None:
+        if not donated or slot not in donated:
             buffer = Buffer(engine, size, block)
+        else:
+            buffer = donated[slot]
         buffers.append(buffer)
         values[slot] = buffer.address
     return buffers

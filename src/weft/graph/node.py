@@ -109,8 +109,10 @@ def wrap(node: Node) -> Any:
 
 def leaf(value: View, shape: Shape, dtype: Dtype) -> Node:
     """A node that is a value already."""
-    node = Node(None, (), (), shape, dtype, None)
-    node.value = value
+    node = _new(Node)  # without calling `Node.__init__`: this is done for each result of each compiled call
+    node.primitive, node.inputs, node.params, node.stream = None, (), (), None
+    node.shape, node.dtype, node.value = shape, dtype, value
+    node.serial = next_serial()
     return node
 
 
