@@ -54,10 +54,7 @@ def fill(
         slot += 1
     buffers = []
     for slot, size, block in blocks:
-        if not donated or slot not in donated:
-            buffer = Buffer(engine, size, block)
-        else:
-            buffer = donated[slot]
+        buffer = Buffer(engine, size, block) if slot not in donated else donated[slot]
         buffers.append(buffer)
         values[slot] = buffer.address
     return buffers

@@ -188,14 +188,14 @@ def is_view(node: Node) -> bool:
     return node.primitive is not None and bool(node.primitive.is_view)
 
 
-Partial = Callable[..., Tangent] | int | None
+Partial = Callable[..., Tangent] | float | None
 
 
 class Elementwise(Primitive):
     """Every element of the result is made of the elements at the same index.
 
     ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
-    changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with (1, -1), or None for
+    changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with, or None for
     an input with a zero or undefined derivative. As the Jacobian is diagonal, the same line serves for
     tangents and cotangents. ``accepts`` tells which dtypes, ``exact`` that results of half-precision inputs need no
     rounding; ``result`` gives the dtype of the output (None: that of the inputs).
@@ -261,8 +261,8 @@ class Elementwise(Primitive):
         rule = self.partials[position]
         if rule is None or rule == 0:
             return None
-        if isinstance(rule, int):
-            return tangent if rule == 1 else negative_of(tangent)
+        if isinstance(rule, (int, float)):
+            return tangent if rule == 1 else negative_of(tangent) if rule == -1 else tangent * rule
         return rule(tangent, output, *inputs, **params)
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:

@@ -61,13 +61,20 @@ def _writer() -> ModuleType:
     return without_interrupts(load)
 
 
-@cache
 def own_primitives() -> frozenset[Primitive]:
     """Weft's own primitives, no two of which have one name.
 
     Their code is kept on disk under their names. That of others may change while their names, and Weft, stay the same.
     """
-    modules = [module for name, module in sys.modules.items() if name.startswith("weft.primitives")]
+    return _own
+
+
+def _found_primitives() -> frozenset[Primitive]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("weft.primitives.")]
     own = [value for module in modules for value in vars(module).values() if isinstance(value, Primitive)]
     own += [part for primitive in own for part in vars(primitive).values() if isinstance(part, Primitive)]
     return frozenset(own)
+
+
+# Taken early: later somebody may have put primitives of other code into these modules.
+_own = _found_primitives()
