@@ -1,4 +1,4 @@
-"""Operations that Weft does not have: a routine with two results, a view, an update. No other file knows of them."""
+"""Operations that Weft does not have: a routine with two results, a view, an update."""
 
 from __future__ import annotations
 
