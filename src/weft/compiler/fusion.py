@@ -92,7 +92,7 @@ class Fusion:
                     group.after |= gained
 
     def _can_join(self, group: Group, uses: Iterable[Use]) -> bool:
-        """Whether ``group`` may store what ``uses`` need: it must not itself need any of them."""
+        """Whether ``group`` may store what ``uses`` need. False if it needs one of them itself (a cycle)."""
         bit = 0
         for user, _ in uses:
             if user is not group:
@@ -100,8 +100,8 @@ class Fusion:
         return not bit
 
     def _assign_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        opaque = _behind(node) is None
-        if (in_memory and self.layout(node) is None) or (opaque and not self._is_viewable(node)):
+        index_cannot_pass = _behind(node) is None
+        if (in_memory and self.layout(node) is None) or (index_cannot_pass and not self._is_viewable(node)):
             source = node.inputs[0]
             self.copies[node] = copy = copy_of(source)
             self._layouts.pop(node, None)
@@ -113,7 +113,7 @@ class Fusion:
         if node in self._wanted:
             self._wanted.add(source)
         for user, terms in uses:
-            step = None if terms is None or opaque else node.primitive.behind(node, terms)
+            step = None if terms is None or index_cannot_pass else node.primitive.behind(node, terms)
             if step is not None and node not in self.copies:
                 self._use(step[0], user, step[1])
             elif source is not self.copies.get(node):
@@ -124,7 +124,7 @@ class Fusion:
         return self.layout(node) is not None and not self._computes_nothing(node)
 
     def _computes_nothing(self, node: Node) -> bool:
-        """Whether a view shows a constant: nothing that would be in memory by itself."""
+        """Whether the base of a view is a constant, which has no memory unless a group stores it."""
         layout = self.layout(node)
         return layout is not None and p.is_constant(layout.base) and layout.base not in self.stored
 
@@ -196,8 +196,8 @@ class Fusion:
         self._store_in_new_group(node, uses)
 
     def _repeat(self, node: Node, uses: Iterable[Use]) -> bool:
-        """Compute a node in each of its users, if it is cheap and made of much less than it is: storing the result of
-        broadcasting would take longer."""
+        """Recompute a cheap node in each of its users if its inputs are much smaller; returns whether that is done.
+        Storing the result of broadcasting would take longer."""
         if _operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
             return False
         fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
@@ -320,7 +320,7 @@ class Fusion:
         return inner, axes
 
     def _assign_result(self, node: Node, uses: list[Use]) -> None:
-        """One of several results is stored by what computes all of them."""
+        """A result is stored by the routine that computes all results."""
         whole = node.inputs[0]
         self._results.setdefault(whole, {})[node.params[0]] = node
         self.uses.setdefault(whole, []).extend(uses)
@@ -351,7 +351,7 @@ class Fusion:
                 self._store_in_new_group(copy, [(group, None)])
 
     def operand(self, group: RoutineGroup, position: int) -> Node:
-        """What a routine reads: its input, or a contiguous copy of it."""
+        """What a routine reads: its input, or a contiguous copy of it, if the routine cannot read its layout."""
         return self.copies.get((group, position), group.node.inputs[position])
 
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
@@ -424,7 +424,7 @@ class _Recorder:
 
 
 def _operations_from_less(node: Node, most: int, limit: int) -> int | None:
-    """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if there is no such way in
+    """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if that takes more than
     ``limit`` operations."""
     while _behind(node) is not None:
         node = node.inputs[0]
@@ -460,7 +460,7 @@ def copy_of(node: Node) -> Node:
 
 
 def _sorted(groups: list[Group]) -> list[Group]:
-    """Units in an order in which each comes after what it needs, close to the order of the user's program."""
+    """Groups, each after those it needs, close to the order of the user's program."""
     waiting = {group: len(group.needs) for group in groups}
     users: dict[Group, list[Group]] = {}
     for group in groups:

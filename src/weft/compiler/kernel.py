@@ -37,7 +37,11 @@ class Level(enum.IntEnum):
 
 @dataclass(slots=True)
 class Access:
-    """Strided locations in an operand. Strides are in elements, one per row axis, sweep axis, and the lane."""
+    """Strided locations in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
+
+    ``offset`` is the first location, in elements. ``computed`` are values that are added, as pairs of value id and
+    stride. ``operand`` is what is in memory; None if only the index is wanted.
+    """
 
     dtype: Dtype
     rows: tuple[int, ...]
@@ -64,9 +68,9 @@ class Access:
 class Instruction:
     """One value of a kernel, or a store.
 
-    ``operation`` is load, scalar, index, apply, reduce or store; ``inputs`` are value ids. ``sweep`` is the number of
-    sweep axes that must be open for it (0: none), ``varying`` tells whether it differs from lane to lane, ``stage``
-    after how many passes over the sweeps its inputs are known.
+    ``operation`` is load, scalar, index, apply, reduce or store; ``inputs`` are value ids. ``sweep``: how many sweep
+    loops enclose it. ``varying``: it differs between lanes. ``stage``: number of the pass in which its inputs are
+    known.
     """
 
     operation: str
@@ -137,7 +141,8 @@ class Kernel:
 
     @property
     def primitives(self) -> tuple[Any, ...]:
-        """The primitives whose scalar code it applies, in order: two of one name are not the same."""
+        """The primitives whose scalar code it applies, in order. Identity counts, because different primitives can
+        share a name."""
         return tuple([found for i in self.instructions for found in (i.primitive, i.combine) if found is not None])
 
     def check(self) -> None:

@@ -44,7 +44,7 @@ class Output:
 
 
 Block = tuple[int, int, int]
-"""Where a table has the address of a buffer, its bytes, and the size of the block that holds it."""
+"""Index in the table for the address of a buffer, its size in bytes, its size class."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Plan:
         return "\n".join([*lines, *[record.text for record in self.describe().records]])
 
     def describe(self) -> Description:
-        """What the steps are; found out by planning again, so that a plan carries nothing that running it needs not."""
+        """Plan again and describe the steps; a plan stores no descriptions."""
         computed: dict[Group, dict[Node, None]] = {}
 
         def watch(group: Group, node: Node) -> None:
@@ -106,7 +106,7 @@ class Plan:
 class Description(NamedTuple):
     """What a plan is made of: a record per step, the planned graph, the bytes of each temporary.
 
-    ``copies`` are read in place of inputs of nodes, by node and position.
+    ``copies`` are nodes that are read instead of an input, by node and position of the input.
     """
 
     records: list[StepRecord]
@@ -285,7 +285,7 @@ class _Planner:
         return total, valid
 
     def steps(self, slots: Slots) -> Iterator[_PlannedStep]:
-        """The steps in order; what has nothing to do has none."""
+        """The steps in order. Groups without work are left out."""
         for group, launch, schedule in self.drafts:
             if isinstance(group, RoutineGroup):
                 step = self._call(group, slots)

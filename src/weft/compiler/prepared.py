@@ -45,7 +45,7 @@ class Prepared:
         self._avals = [(node.shape, node.dtype) for node in outputs]
         self._all_given = self._sources == list(range(len(placeholders)))
         self._tables: list[Table] = []
-        """Tables of runs that are over, with the constants."""
+        """Tables of finished runs, reused with their constants."""
         self.can_replace = bool(plan.donations)
         self.work = plan.work
         self.strides = [output.strides for output in plan.outputs]
@@ -71,8 +71,8 @@ class Prepared:
         return results
 
     def begin(self, inputs: Sequence[Node], stream: Stream) -> tuple[list[Node], Run | None]:
-        """New nodes for the outputs, before they have memory, and the run to `finish`; None if it has been left to the
-        stream."""
+        """New nodes for the outputs, before they have memory, and the run to `finish`; no run if the stream's worker
+        got the work."""
         refuse_reentry(sections)
         views = self._views(inputs)
         if self._plan.work >= stream.work_at_once or not is_idle(stream) or not arrived(views):

@@ -15,9 +15,10 @@ from weft.graph.tracing import no_value
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes that only the planner knows: ``order`` is topological, and ``inputs`` gives the strides of inputs.
+    """A private copy of the graph that passes may change.
 
-    Passes may change these nodes. Their serials are in the order of the program, which the order of steps follows.
+    ``order`` is topological, ``inputs`` gives the strides of inputs. Serials are in the order of the program, which the
+    order of steps follows.
     """
 
     order: Sequence[Node]
@@ -76,8 +77,8 @@ def lowering(graph: Graph) -> Graph:
 
 
 def transposed_results(graph: Graph) -> Graph:
-    """A transpose of what nothing else uses is computed as it is wanted: the transpose of ``a @ b`` is ``b.T @ a.T``,
-    bit for bit. See `Primitive.swapped`."""
+    """``transpose(a @ b)`` becomes ``b.T @ a.T`` if the product has no other use, with the same bits. See
+    `Primitive.swapped`."""
     candidates = {node for node in graph.order if _swaps_last_axes(node)}
     if not candidates:
         return graph
@@ -111,7 +112,7 @@ PASSES: tuple[Pass, ...] = (lowering, transposed_results)
 def _replaced(graph: Graph, rule: Callable[[Node], Node | None]) -> Graph:
     """The graph with each node replaced by what ``rule`` makes of it, if it makes anything.
 
-    Serials are given anew, so that new nodes stand where those stood that they replace.
+    Serials are renewed so that a replacement keeps the position of the original.
     """
     replaced: dict[Node, Node] = {}
     for node in graph.order:

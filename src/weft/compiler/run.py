@@ -64,7 +64,7 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
     """Run the steps of a plan that were not run yet."""
     count = plan.steps.count
     if count:
-        if recording.recorders and not table.steps_run:  # what goes on where it was stopped is not recorded
+        if recording.recorders and not table.steps_run:  # a resumed run is not recorded
             done = recording.run(plan, table, stream)
         else:
             done = plan.engine.run(plan.steps, table)
@@ -113,12 +113,11 @@ class Memory(NamedTuple):
 class Run:
     """A plan with its inputs, its new buffers and its constants.
 
-    Nobody needs the inputs in ``ended`` afterwards: their buffers may become those of outputs. A ``deferred`` run gets
-    its buffers only when somebody needs them: then its outputs can be where everybody sees them before it is known
-    which inputs nobody sees any more.
+    ``ended``: inputs that nobody needs afterwards; their buffers may become those of outputs. ``deferred``: buffers are
+    taken later, after the outputs were published; only then is it known which inputs ended.
     """
 
-    done = False  # as an event: nobody else makes it happen
+    done = False  # it is used as an event, and is done only by running it
     __slots__ = ("_constants", "_event", "_inputs", "_lock", "_memory", "_outputs", "_plan", "_stream")
 
     def __init__(
@@ -178,7 +177,7 @@ class Run:
         """Leave it to the worker of a stream; the outputs wait for the event. Should it fail, they are promised
         afterwards: who reads one then runs it again."""
         with sections:
-            self._stream = stream  # nobody else may refer to it, and a stream that is gone is not waited for
+            self._stream = stream  # keeps the stream alive until the work is done
             self._event = event = self._plan.engine.submit(stream, self._queued, self._cancel)
             for view in self.results():
                 view.event = event
@@ -189,7 +188,7 @@ class Run:
             self.now()
         except BaseException:
             with sections:
-                self._with_memory().table.revive()
+                self._with_memory().table.allow_again()
                 self.promised()
             raise
 
@@ -211,18 +210,17 @@ class Run:
         return View(buffer, output.offset, output.strides)
 
     def promise(self, avals: Sequence[tuple[Shape, Dtype]]) -> list[Node]:
-        """Nodes for the outputs whose values wait for this run, whoever needs one first: an interrupt between the
-        promise and the run loses nothing."""
+        """Output nodes; reading one runs this plan if nobody has. An interrupt before the run loses nothing."""
         return [leaf(view, *aval) for view, aval in zip(self.promised(), avals, strict=True)]
 
     def promised(self) -> list[View]:
-        """The outputs; who reads one runs this first, if nobody has."""
+        """The outputs; reading one runs this plan if nobody has."""
         for view in self.results():
             view.event = self
         return self._outputs
 
     def wait(self) -> None:
-        """Run, if that has not happened. Whoever waits learns about an error."""
+        """Run if needed; raises the error of the run."""
         if self._event is not None:
             self._event.noticed = True
         refuse_reentry(sections)

@@ -1,7 +1,7 @@
 """What a target is: it chooses a schedule for each launch of a kernel, and makes code of both.
 
 A `Kernel` says what is computed. A `Schedule` says how a target does it, and is a part of the identity of the code. The
-rest of the compiler asks a target and never which one it is.
+planner goes through this interface and does not test which target it has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.runtime.engine import Engine
 class Schedule(ABC):
     """How one launch of a kernel is done.
 
-    ``units`` are the pieces of work that may run at the same time, handed out ``grain`` at a time.
+    ``units`` are independent pieces of work; threads take ``grain`` of them at once.
     """
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def text(self) -> str:
-        """All that the code depends on besides the kernel; "" for the plain way."""
+        """All that the code depends on besides the kernel; "" for the default schedule."""
 
     @property
     @abstractmethod
@@ -36,8 +36,8 @@ class Schedule(ABC):
 
     @abstractmethod
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
-        """Whether an element is read for the last time by instruction ``load`` before ``store`` writes the one at the
-        same location."""
+        """Whether, for each element, instruction ``load`` has been executed for the last time before ``store`` writes
+        that location."""
 
     @abstractmethod
     def check(self, launch: Launch) -> None:
@@ -49,8 +49,9 @@ class FusionLimits:
     """How far fusion goes.
 
     ``members`` is how many nodes a group has at most: it keeps code generation fast. Rows are walked one by one if
-    there are at least ``group_rows`` of them, or at most ``group_size`` elements in all. What ``repeated_operations``
-    cheap operations make of inputs that are ``fewer`` times smaller is computed in each user instead of stored.
+    there are at least ``group_rows`` of them, or at most ``group_size`` elements in all. A value with at least
+    ``fewer`` times the elements of what it is made of, by at most ``repeated_operations`` cheap operations, is
+    recomputed in each user instead of stored.
     """
 
     members: int
@@ -63,8 +64,8 @@ class FusionLimits:
 class Target(ABC):
     """A kind of processor to generate code for.
 
-    ``kind`` names it where routines are registered; ``key`` is a part of the keys of programs and plans: two targets
-    with equal keys run the same code.
+    ``kind`` names it where routines are registered; ``key`` is a part of the keys of plans: two targets with equal keys
+    run the same code.
     """
 
     kind: str

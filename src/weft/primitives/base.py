@@ -2,7 +2,7 @@
 
 Families ask only for what cannot be derived (`Elementwise`: lanes and partials; `Linear`: a transpose; ...). Primitives
 are callable and strict: equal shapes and dtypes, explicit normalised parameters. Arguments are handles; a Python number
-stands for a constant of the other operands' dtype. Nothing is promoted or broadcast here; `weft.ops` does that.
+stands for a constant of the other operands' dtype. Nothing is promoted or broadcast here; that is done in `weft.ops`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Primitive:
     ``is_unique``: the only parameter is a mark that no other node has, so that no two nodes are merged as equal.
     ``is_counted``: a node has no inputs, and its elements are cheap enough to be computed again at every use.
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
-    ``several``: a node has several results; see `Several`. ``is_result``: a node is one of these results, and its
-    parameter is the position.
+    ``several``: a node has several results; see `Several`. ``is_result``: a node is one of these results; its
+    parameter says which.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Primitive:
         return None
 
     def swapped(self, node: Node) -> Node | None:
-        """A node of this operation for the result with its last two axes exchanged, at the same cost; or None."""
+        """A node of this primitive that computes the transpose (of the last two axes) at the same cost, or None."""
         return None
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
@@ -196,7 +196,7 @@ class Elementwise(Primitive):
 
     ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
     changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with, or None for
-    an input with a zero or undefined derivative. As the Jacobian is diagonal, the same line serves for
+    an input that has zero or no derivative. As the Jacobian is diagonal, the same line serves for
     tangents and cotangents. ``accepts`` tells which dtypes, ``exact`` that results of half-precision inputs need no
     rounding; ``result`` gives the dtype of the output (None: that of the inputs).
     """

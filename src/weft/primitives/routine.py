@@ -76,6 +76,7 @@ def row_major(node: Node, position: int, strides: Shape) -> bool:
 
 
 def _elements(node: Node) -> int:
+    """The size of the largest of inputs and result."""
     return max(source.size for source in (node, *node.inputs))
 
 

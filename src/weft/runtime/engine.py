@@ -1,7 +1,8 @@
 """What an engine is: the part of the runtime that belongs to one device.
 
-It has the device's memory, copies to and from it, and runs tables of steps. What steps compute it does not know. The
-rest of Weft asks the engine of a device and never which one it is.
+It has the device's memory, copies to and from it, and runs tables of steps. What steps compute it does not know. Work
+goes through this interface and does not test which device it has; only what needs memory of the process, as NumPy does,
+asks whether it is the host's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Engine(ABC):
         self.device = device
         self.memory = memory
         self.target: Any = None
-        """What code is generated for; the compiler sets it."""
+        """The `Target` for this engine, set by `weft.compiler`."""
 
     @abstractmethod
     def info(self) -> dict[str, str | int]:
@@ -60,11 +61,14 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, steps: Sealed, table: Table) -> int:
-        """Run the steps that were not run yet; returns how many were run before somebody stopped it."""
+        """Run the steps that were not run yet; returns how many were run in all.
+
+        It writes that number into ``table.values[DONE]``, and stops before the next step when ``table.stopped``.
+        """
 
     @abstractmethod
     def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
-        """The same; notes in ``times``, in seconds and nanoseconds, when each step began and when it ended."""
+        """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended."""
 
     # Work is queued by threads of the host, unless the device has queues of its own.
 

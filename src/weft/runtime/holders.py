@@ -4,10 +4,9 @@ What is asked about stands in lists, tuples, dicts and attributes, and the calle
 knows of. None of the caller's local variables may refer to it: whether these, and arguments of functions, are counted
 once or twice differs between versions of Python. For the same reason the counts are read by `map`, which runs in C.
 
-A count that is not as expected costs memory or time, never a value. For `held` it means that somebody refers to the
-object: it gets a value that nobody may ask for. For `only_known` it means the same: the memory is not used again.
-An object that is held and does not look so is computed again when it is needed, from inputs that are still there:
-that is so because no memory is used again at all when the counts do not pass the test below.
+A count that is not as expected costs memory or time, never a value. Too high a count costs memory or time: a node gets
+a value that nobody asks for, or memory is not used again. Too low a count costs recomputation: donation is off when the
+self-test below fails, so the inputs still exist.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def held(known: Mapping[Key, int], others: int) -> list[Key]:
 
 def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
     """Whether there are no other references to the objects than those of ``objects`` and, to each, as many as are
-    ``known``; never, if the counts cannot be relied on."""
+    ``known``; always False if the self-test failed."""
     if _fault is not None:
         return False
     counts = map(getrefcount, objects)

@@ -44,7 +44,8 @@ def _system_block(size: int) -> int:
 class HostEngine(Engine):
     """Runs native steps on threads of this process.
 
-    ``functions`` provides the native code of the pool and of the loop over steps; whoever generates code sets it.
+    ``functions`` provides the native code of the pool and of the loop over steps, set by
+    `weft.compiler.cpu.target`.
     """
 
     functions: Functions

@@ -28,7 +28,7 @@ def size_class(size: int) -> int:
 
 
 class _Block(weakref.ref["Buffer"]):
-    """What a buffer had, for the time when it is gone. Sizes are in bytes."""
+    """Weak reference to a buffer, with its address and size in bytes for when it has ended."""
 
     __slots__ = ("address", "size")
     address: int
@@ -41,11 +41,11 @@ class Allocator:
 
     ``allocate(size)`` gives the address of a new block, or 0 if there is none; ``free(address)`` returns it.
 
-    The block of a buffer that ends is put on a list, without any code in Python: an interrupt is never raised there,
-    where nobody would see it. The next call takes it back.
+    When a buffer ends, its block goes on a list without running Python code, because an interrupt raised there is lost.
+    `take_back` empties the list.
 
-    There is no lock: the statements below that move a block have no calls and loops between them, see
-    `weft.runtime.atomic`.
+    There is no lock: CPython switches threads only after calls and at loop ends, so that statements without calls are
+    atomic. See `weft.runtime.atomic`.
     """
 
     def __init__(self, allocate: Callable[[int], int], free: Callable[[int], None]) -> None:
@@ -183,7 +183,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def span_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """The bytes that an array covers, counted from its first element: from where to before where."""
+    """The bytes that an array covers, counted from its first element, as (first, end)."""
     if 0 in shape:
         return 0, 0
     distances = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]

@@ -1,4 +1,4 @@
-"""The native steps that a plan is in the end, and the table that one run of them reads."""
+"""A plan's native steps, and the table that one run of them reads."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Table:
     def stopped(self) -> bool:
         return bool(self.values[_STOP])
 
-    def revive(self) -> None:
+    def allow_again(self) -> None:
         """Allow it to be run again."""
         self.values[_STOP] = 0
 

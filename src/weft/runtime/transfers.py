@@ -1,7 +1,6 @@
 """Copies of arrays from one device to another.
 
-An array belongs to no device. What an operation needs is copied to the device where it runs, and stays there as long as
-the original lives, so that it is copied once.
+An array's buffer is on one device; work on another reads a copy, which is cached as long as the original lives.
 """
 
 from __future__ import annotations

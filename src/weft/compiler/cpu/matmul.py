@@ -11,7 +11,9 @@ from weft.libraries import blas
 from weft.primitives.products import leading
 from weft.primitives.routine import RoutineCall, RoutineStep
 
-_WHOLE = 1 << 20
+_UNTILED_WORK = 1 << 20
+"""A product of at most this many multiplications is one tile when BLAS computes it."""
+
 _WORK_PER_GRAIN = 1 << 20
 
 
@@ -39,7 +41,7 @@ def step(call: RoutineCall) -> RoutineStep:
     return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work)
 
 
-Step = tuple[int, list[int], tuple[int, int]]
+Tiled = tuple[int, list[int], tuple[int, int]]
 Batch = Sequence[tuple[int, int, int, int]]
 
 
@@ -49,7 +51,7 @@ def _generated(
     extents: tuple[int, int, int],
     storage: Sequence[tuple[int, int]],
     batch: Batch,
-) -> Step:
+) -> Tiled:
     """Address, numbers and tile of a product in generated code."""
     (by_columns, a), (right_by_columns, b) = storage
     strides = [*((1, a) if by_columns else (a, 1)), *((1, b) if right_by_columns else (b, 1))]
@@ -63,7 +65,7 @@ def _from_library(
     extents: tuple[int, int, int],
     storage: Sequence[tuple[int, int]],
     batch: Batch,
-) -> Step:
+) -> Tiled:
     """Address, numbers and tile of a product that BLAS computes.
 
     The numbers are, in this order: for each operand slot and byte offset; m, n, k; the three leading distances; the
@@ -88,7 +90,7 @@ def _from_library(
 
 def _tile(rows: int, columns: int, inner: int) -> tuple[int, int]:
     """The extents of the tiles of a result: small products stay whole, large ones leave work for many threads."""
-    if rows * columns * inner <= _WHOLE:
+    if rows * columns * inner <= _UNTILED_WORK:
         return rows, columns
     edge = 512 if min(rows, columns) >= 2048 else 256
     return edge, edge

@@ -32,7 +32,7 @@ class Pass:
 
 
 def passes_of(kernel: Kernel, *, saves: bool = False, lanes_in_sweeps: bool = False) -> list[Pass]:
-    """The passes of a kernel, one per stage; one without roots does nothing.
+    """The passes of a kernel, one per stage; a pass without roots is empty.
 
     With ``saves``, expensive values are saved for later passes. With ``lanes_in_sweeps``, the loop over lanes is inside
     of the loops over sweeps, so that values that differ between lanes are computed there.
@@ -80,7 +80,7 @@ def _ends_pass(instruction: Instruction) -> bool:
 
 
 def _worth_saving(instruction: Instruction) -> bool:
-    """Whether computing a value again costs more than memory that is near."""
+    """Whether computing a value again costs more than a load from the stack."""
     primitive = instruction.primitive
     if instruction.operation != "apply" or not instruction.varying or not isinstance(primitive, p.Elementwise):
         return False

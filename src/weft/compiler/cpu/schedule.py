@@ -13,7 +13,7 @@ from weft.compiler.target import Schedule
 TILE_ROWS = 16
 LANE_BLOCK = 1 << 14
 SWEEP_OUTER_BLOCK = 1024
-"""So many lanes are accumulated side by side in memory."""
+"""Lanes per block of accumulators in sweep-outer kernels."""
 
 SWEEP_OUTER_ROWS = 8
 WORK_PER_GRAIN = 1 << 15
@@ -39,8 +39,8 @@ class Walk(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class CpuSchedule(Schedule):
     """``transposed`` are the loads of a tiled kernel that read along the rows, ``streamed`` the stores that go past the
-    caches, by number of the instruction. A unit is a row (a tile of rows), or a block of ``block`` lanes of one; 0 if
-    lanes are not cut into blocks."""
+    caches, by number of the instruction. A unit is a row (a tile of rows), or a block of ``block`` lanes of one;
+    ``block`` is 0 if lanes are not cut."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -125,7 +125,7 @@ def _row_units(launch: Launch, walk: Walk) -> int:
 
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:
-    """Whether a kernel folds whole rows of memory, one after the other, in one pass."""
+    """Whether a kernel is one pass that folds contiguous rows elementwise."""
     for instruction in kernel.instructions:
         if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
             return False
