@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-_ALIGNMENT = 64
+from weft.runtime.memory import ALIGNMENT
 
 
 class Interval(NamedTuple):
@@ -74,7 +74,7 @@ def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     alive: list[tuple[int, int, int]] = []
     for number in sorted(range(len(intervals)), key=lambda i: (intervals[i].first, -intervals[i].size)):
         interval = intervals[number]
-        size = max(-(-interval.size // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
+        size = max(-(-interval.size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
         while alive and alive[0][0] < interval.first:
             _, start, freed = heappop(alive)
             space.give(start, freed)

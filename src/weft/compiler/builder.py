@@ -12,6 +12,7 @@ from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives import index_code
 from weft.primitives.index import ZERO, Term, Terms, added, shifted, weighted
+from weft.runtime.memory import contiguous_strides
 
 Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
@@ -113,7 +114,9 @@ class Draft:
         inputs = [self.value(source, tuple(inner))]
         if node.primitive.reducer.needs_index:
             inputs.append(
-                self.index_value(weighted([inner[axis] for axis in axes], row_major([source.shape[a] for a in axes])))
+                self.index_value(
+                    weighted([inner[axis] for axis in axes], contiguous_strides([source.shape[a] for a in axes]))
+                )
             )
         return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive), axes=self._reduced)
 
@@ -180,7 +183,7 @@ class Reader:
 
     def linear(self, terms: Sequence[Term], shape: Shape) -> int:
         """The row-major position of an index."""
-        return self.index_value(weighted(terms, row_major(shape)))
+        return self.index_value(weighted(terms, contiguous_strides(shape)))
 
     def inside(self, bounds: Sequence[tuple[Term, int, int]]) -> int | None:
         """Whether every term is at least its low and below its high bound; None if there are no bounds."""
@@ -209,14 +212,6 @@ def affine_index(node: Node, terms: Terms, count: int) -> Term | None:
             return None if axis is None or node.shape[axis] > count else terms[axis]
         node, terms = step
     return None
-
-
-def row_major(shape: Sequence[int]) -> list[int]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return strides[::-1]
 
 
 def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Launch:

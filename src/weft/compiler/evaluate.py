@@ -14,17 +14,15 @@ from weft.graph.node import Node, give_value, serial_of
 from weft.runtime import counters
 from weft.runtime.atomic import consume, refuse_reentry, sections
 from weft.runtime.devices import LONG_WORK as LONG_WORK
-from weft.runtime.devices import Stream, current_stream, default_device, default_stream
+from weft.runtime.devices import SHORT_WORK, Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
 from weft.runtime.forking import fork_safe_lock
 from weft.runtime.holders import held, only_known
 from weft.runtime.host import host
 from weft.runtime.memory import View
-from weft.runtime.streams import is_idle, worker_of
+from weft.runtime.streams import is_idle
 
 PLAN_LIMIT = 4096
-SHORT_WORK = 1 << 18
-"""Less work than this takes about as long as handing it to the worker of a stream."""
 
 _plans: dict[Any, Plan] = {}
 _plan_lock = fork_safe_lock()
@@ -236,7 +234,7 @@ def _publish(nodes: Sequence[Node], views: Sequence[View]) -> None:
 
 
 def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
-    worker_of(stream).make_room()  # outside of the section, for it may wait
+    stream.engine.make_room(stream)  # outside of the section, for it may wait
     with sections:
         run.queue(stream)
         _publish(nodes, run.results())

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import weft.primitives as p
 from weft.compiler import dumps
 from weft.compiler.arena import Interval, arrange
-from weft.compiler.builder import Draft, launch_of, row_major
+from weft.compiler.builder import Draft, launch_of
 from weft.compiler.donation import Accesses, donations
 from weft.compiler.fusion import Fusion
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
-from weft.compiler.plan_check import check_donations, check_memory
+from weft.compiler.plan_check import Slots, check_donations, check_memory
 from weft.compiler.program import Entry
 from weft.compiler.records import StepRecord, Written, call_record, kernel_record
 from weft.compiler.rewrites import planned_graph
@@ -26,7 +26,7 @@ from weft.primitives.index import Term, added, scaled, shifted, weighted
 from weft.primitives.routine import Operand, Routine, RoutineCall
 from weft.runtime import recording
 from weft.runtime.engine import Engine, Step
-from weft.runtime.memory import size_class, span_of
+from weft.runtime.memory import contiguous_strides, size_class, span_of
 from weft.runtime.steps import FIRST, Sealed, Table, TableLayout
 
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
@@ -169,7 +169,6 @@ class _PlannedStep(NamedTuple):
 
 
 Watch = Callable[[Group, Node], None]
-Slots = dict[object, tuple[int, int]]
 
 
 def _planner(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> _Planner:
@@ -248,7 +247,7 @@ class _Planner:
         return launch_of(draft, group.axes, group.extents)
 
     def _store(self, draft: Draft, group: FusedGroup, root: Root) -> None:
-        strides = row_major(root.target.shape)
+        strides = contiguous_strides(root.target.shape)
         combine, where = None, None
         if root.write is None:
             term = weighted(root.terms, strides)
@@ -307,16 +306,18 @@ class _Planner:
 
     def donations(self) -> list[tuple[int, int]]:
         """Inputs and the new buffers that may be written in their memory."""
-        shown = {output.number for output in self.outputs if output.from_input}
-        return donations(self.accesses(), self.inputs, shown, self.buffers)
+        return donations(self.accesses(), self.inputs, self._shown(), self.buffers)
 
     def check(self, slots: Slots, arena: int, found: list[tuple[int, int]]) -> None:
         """Raise if memory is read too early or too late. There are ``arena`` bytes of temporaries, and donations were
         ``found``."""
         steps = self.accesses()
-        shown = {output.number for output in self.outputs if output.from_input}
         check_memory(steps, slots, self.layout.arena, arena, self.inputs)
-        check_donations(steps, found, self.inputs, shown, self.buffers)
+        check_donations(steps, found, self.inputs, self._shown(), self.buffers)
+
+    def _shown(self) -> set[int]:
+        """The inputs that outputs show."""
+        return {output.number for output in self.outputs if output.from_input}
 
     def slots(self) -> tuple[Slots, int]:
         """Table entry and byte offset of everything in memory."""
@@ -369,7 +370,7 @@ class _Planner:
             slot, offset = slots[layout.base]
             offset += layout.offset * source.dtype.size
             operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset))
-        results = [Operand(x.shape, x.dtype, tuple(row_major(x.shape)), *slots[x]) for x in group.results]
+        results = [Operand(x.shape, x.dtype, contiguous_strides(x.shape), *slots[x]) for x in group.results]
         routine: Routine = node.primitive.routine
         routine.require(node.primitive.name, node.inputs, self.target.kind)
         scratch = slots.get(group, (self.layout.arena, 0))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from weft.compiler.donation import Accesses, may_share
 from weft.graph.node import Node
 
-Slots = Mapping[object, tuple[int, int]]
+Slots = dict[object, tuple[int, int]]
+"""The slot and the byte offset of everything in memory."""
 
 
 @dataclass(slots=True)

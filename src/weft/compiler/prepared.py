@@ -54,6 +54,7 @@ class Prepared:
     def run(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
         """New nodes with the values of the outputs, computed on a stream of this engine."""
         plan = self._plan
+        # `is_idle` written out: a call would take its time, and most compiled calls come here.
         if plan.work >= stream.work_at_once or not (stream.worker is None or stream.worker.idle):
             return self.run_later(inputs, stream)
         try:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.compiler.evaluate import SHORT_WORK
 from weft.compiler.prepared import Prepared
 from weft.compiler.segments import segments_of
 from weft.graph.node import Node, reachable
-from weft.runtime.devices import CPU, Stream
+from weft.runtime.devices import CPU, SHORT_WORK, Stream
 from weft.runtime.engine import Engine
 
 CALLER = Stream(CPU)

@@ -68,7 +68,7 @@ class Program:
             if primitive.is_constant:
                 continue
             self.streams.add(node.stream)
-            if primitive.several and primitive.is_transparent:
+            if primitive.is_transparent:
                 continue
             source = primitive.alias(node)
             if source is not None:

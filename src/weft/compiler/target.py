@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.kernel import Kernel, Launch
-from weft.runtime.engine import Engine
 
 
 class Schedule(ABC):
@@ -83,9 +82,3 @@ class Target(ABC):
     @abstractmethod
     def code(self, kernel: Kernel, schedule: Schedule) -> Any:
         """The code of a kernel, in the form in which the engine of this target seals it into steps."""
-
-
-def target_of(engine: Engine) -> Target:
-    """What code is generated for where work runs on an engine."""
-    target: Target = engine.target
-    return target

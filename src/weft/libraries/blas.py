@@ -11,12 +11,9 @@ import sys
 from functools import cache
 from typing import Any
 
-from weft import dtypes
-from weft.dtypes import Dtype
 from weft.runtime.atomic import without_interrupts
 
 _NAME = "scipy.linalg.cython_blas"
-GEMM = {dtypes.float32: "sgemm", dtypes.float64: "dgemm", dtypes.complex64: "cgemm"}
 
 
 def _load() -> Any:
@@ -65,8 +62,3 @@ def address(routine: str) -> int:
     if not pointer:
         raise ImportError(f"SciPy does not export {routine}")
     return int(pointer)
-
-
-def gemm_address(dtype: Dtype) -> int:
-    """The matrix product of a dtype."""
-    return address(GEMM[dtype])

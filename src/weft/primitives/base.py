@@ -46,8 +46,8 @@ class Primitive:
     ``is_unique``: the only parameter is a mark that no other node has, so that no two nodes are merged as equal.
     ``is_counted``: a node has no inputs, and its elements are cheap enough to be computed again at every use.
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
-    ``several``: a node has several results; see `Several`. ``is_result``: a node is one of these results; its
-    parameter says which.
+    ``several``: a node has several results; see `Several`. ``is_transparent``: these are other names of its inputs.
+    ``is_result``: a node is one of these results; its parameter says which.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Primitive:
     is_unique = False
     is_counted = False
     routine: Routine | None = None
+    is_transparent = False
     several = False
     is_result = False
 

@@ -100,7 +100,6 @@ class Several(Primitive):
     """
 
     several = True
-    is_transparent = False
 
     def __call__(self, *operands: Any, **params: Any) -> list[Array]:
         nodes = tuple([operand.node for operand in operands])

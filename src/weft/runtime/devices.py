@@ -117,6 +117,8 @@ _stream_indices = count()
 
 LONG_WORK = 1 << 31
 """Work, in element steps, that a thread leaves to the worker of its stream even if it waits for it."""
+SHORT_WORK = 1 << 18
+"""Less work than this, in element steps, takes about as long as handing it to the worker of a stream."""
 
 
 @final
@@ -129,7 +131,7 @@ class Stream:
 
     __slots__ = ("__weakref__", "device", "engine", "index", "work_at_once", "worker")
 
-    def __init__(self, device: Device, work_at_once: int = 1 << 18) -> None:
+    def __init__(self, device: Device, work_at_once: int = SHORT_WORK) -> None:
         """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
         self.device = as_device(device)
         self.engine: Any = engine_at(self.device)

@@ -12,9 +12,7 @@ import os
 import re
 from functools import cache
 
-from weft import dtypes
 from weft.compiler.codegen import loading
-from weft.dtypes import Dtype
 from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, Fields
 
 _PAUSES = {
@@ -409,14 +407,14 @@ define internal ptr @moved(ptr %p, i64 %index, ptr %numbers, i64 %place) {
   ret ptr %q
 }
 
-define void @NAME(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
+define void @gemm_complex64(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
 entry:
-  %one = alloca [2 x ELEMENT]
-  %zero = alloca [2 x ELEMENT]
+  %one = alloca [2 x float]
+  %zero = alloca [2 x float]
   %m = alloca i64
   %n = alloca i64
-  store [2 x ELEMENT] [ELEMENT 1.0, ELEMENT 0.0], ptr %one
-  store [2 x ELEMENT] zeroinitializer, ptr %zero
+  store [2 x float] [float 1.0, float 0.0], ptr %one
+  store [2 x float] zeroinitializer, ptr %zero
   %rows = call i64 @number(ptr %numbers, i64 6)
   %columns = call i64 @number(ptr %numbers, i64 7)
   %k = getelementptr i64, ptr %numbers, i64 8
@@ -477,9 +475,6 @@ def runtime_functions() -> dict[str, int]:
 
 
 @cache
-def gemm_step(dtype: Dtype, routine: int) -> int:
-    """The address of a step that multiplies matrices with a BLAS routine."""
-    element = "double" if dtype is dtypes.float64 else "float"
-    name = f"gemm_{dtype.name}"
-    text = _GEMM.replace("NAME", name).replace("ELEMENT", element)
-    return loading.load(text, lambda: text, (name,), {"weft_gemm": routine})[name]
+def gemm_step(routine: int) -> int:
+    """The address of a step that multiplies complex matrices with a BLAS routine."""
+    return loading.load(_GEMM, lambda: _GEMM, ("gemm_complex64",), {"weft_gemm": routine})["gemm_complex64"]

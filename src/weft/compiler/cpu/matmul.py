@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import weft.primitives as p
+from weft import dtypes
 from weft.compiler.codegen import native, product
 from weft.dtypes import Dtype
 from weft.libraries import blas
@@ -73,6 +74,7 @@ def _from_library(
     left operand down, of the right one across, of the result down and across; the number of batch axes, and per batch
     axis its extent and three byte strides.
     """
+    assert dtype is dtypes.complex64
     rows, columns, inner = extents
     left, right = storage
     size = dtype.size
@@ -85,7 +87,7 @@ def _from_library(
     numbers += [tile_rows * size * columns, tile_columns * size, len(batch)]
     for extent, *distances in batch:
         numbers += [extent, *(distance * size for distance in distances)]
-    return native.gemm_step(dtype, blas.gemm_address(dtype)), numbers, (tile_rows, tile_columns)
+    return native.gemm_step(blas.address("cgemm")), numbers, (tile_rows, tile_columns)
 
 
 def _tile(rows: int, columns: int, inner: int) -> tuple[int, int]:
