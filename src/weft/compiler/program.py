@@ -1,6 +1,6 @@
 """A graph as a key: everything that a plan depends on, and nothing else.
 
-The key lists each step once (equal steps are one: common subexpressions), with positions instead of nodes, and with
+The key lists each operation once (equal ones are one: common subexpressions), with positions instead of nodes, and with
 numbers of constants instead of their values. Plans are made from keys alone, so a cached plan holds no array, and
 the same code run again with other numbers finds it.
 """
@@ -19,8 +19,8 @@ Entry = tuple[Any, ...]
 
 
 class Program:
-    """``entries`` are the steps, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in it,
-    ``streams`` those that its nodes name.
+    """``entries`` are the operations, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in
+    it, ``streams`` those that its nodes name.
 
     An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape,
     dtype, strides)``, for a constant ``(primitive, number, dtype)``.

@@ -31,7 +31,7 @@ def graph_of(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
     """A fresh node for each entry of a program's key; ``outputs`` are positions of entries.
 
     Raises:
-        TraceError: a step depends on an extent that a trace leaves open.
+        TraceError: an operation depends on an extent that a trace leaves open.
     """
     _require_plain(entries)
     nodes: list[Node] = []
