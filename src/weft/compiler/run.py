@@ -240,14 +240,12 @@ def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict
     """The buffers of ended inputs by the slot of the output that takes them."""
     taken = {}
     for number, output in plan.donations:
-        size = plan.sizes[output]
-        if number in ended and _fits(plan, inputs[number], size):
-            taken[plan.blocks[output][0]] = buffer = inputs[number].buffer
+        if number not in ended:
+            continue
+        view, (slot, size, block) = inputs[number], plan.blocks[output]
+        buffer = view.buffer
+        fits = view.offset == 0 and size_class(buffer.size) == block and buffer.engine is plan.engine
+        if fits and not has_copies(buffer):
+            taken[slot] = buffer
             buffer.size = max(buffer.size, size)  # should it not come to the run, the input has the same elements still
     return taken
-
-
-def _fits(plan: Plan, view: View, size: int) -> bool:
-    buffer = view.buffer
-    same_block = size_class(buffer.size) == size_class(size)
-    return buffer.engine is plan.engine and view.offset == 0 and same_block and not has_copies(buffer)
