@@ -8,7 +8,8 @@ Python, and before it repeats a loop. This module and those that use it rely on 
 - One call of native code that runs no Python code, such as `consume` of an iterator made of native functions, is done
   completely once it began.
 - A `with` statement whose ``__enter__`` and ``__exit__`` are native, as those of locks are, holds the lock in its block
-  and at no other time.
+  and at no other time. CPython 3.14 may run a signal handler between ``__enter__`` and the block: an interrupt there
+  leaves the lock held, and this thread's next evaluation is refused. The classifiers in pyproject.toml leave it out.
 
 What takes more than that is a section: it holds ``sections``, the one lock for all short ones, or a lock of its own, if
 it takes longer. After an exception anywhere in it, another attempt must be possible. Sections are not reentrant for
