@@ -3,11 +3,13 @@ and one that raises loses nothing."""
 
 from __future__ import annotations
 
+import ast
 import linecache
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,3 +196,12 @@ def test_a_handler_that_is_refused_is_told_what_to_do() -> None:
     with sections, pytest.raises(EvaluationError, match=r"signal handler.* Set a flag"):
         mx.eval(x)
     assert x.tolist() == [2, 2, 2]
+
+
+def test_no_while_stands_in_a_block() -> None:
+    """In CPython 3.12 and 3.13 an interrupt as it is repeated would belong to no block, and leave a lock held."""
+    for path in Path(WEFT).rglob("*.py"):
+        for block in ast.walk(ast.parse(path.read_text())):
+            if isinstance(block, ast.With | ast.Try):
+                found = [node.lineno for line in block.body for node in ast.walk(line) if isinstance(node, ast.While)]
+                assert not found, f"{path}, line {found[0]}"

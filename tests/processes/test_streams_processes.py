@@ -222,7 +222,7 @@ class TestFork:
     def test_while_another_thread_does_what_must_not_be_left_half_done(self) -> None:
         program = """
     import time
-    from weft.runtime.forking import fork_safe_lock
+    from weft.runtime.locks import fork_safe_lock
 
     lock, begun, done = fork_safe_lock(waited_for=True), threading.Event(), []
 

@@ -16,9 +16,9 @@ from weft.runtime.atomic import consume, refuse_reentry, sections
 from weft.runtime.devices import LONG_WORK as LONG_WORK
 from weft.runtime.devices import SHORT_WORK, Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
-from weft.runtime.forking import fork_safe_lock
 from weft.runtime.holders import held, only_known
 from weft.runtime.host import host
+from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import View
 from weft.runtime.streams import is_idle
 
@@ -40,7 +40,7 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
             if plan is None:
                 plan = make_plan(program.entries, outputs, target, engine)
                 counters.plans += 1
-                while len(_plans) >= PLAN_LIMIT:
+                if len(_plans) >= PLAN_LIMIT:
                     _plans.pop(next(iter(_plans)))
                 _plans[key] = plan
     return plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from threading import get_ident
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.host import host
+from weft.runtime.locks import new_lock
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import DONE, FIRST, Table
 from weft.runtime.streams import Event, under_way
@@ -131,7 +131,7 @@ class Run:
         self._plan = plan
         self._inputs = inputs
         self._constants = constants
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._outputs: list[View] = []
         self._memory: Memory | None = None
         self._event: Event | None = None

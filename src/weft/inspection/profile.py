@@ -23,7 +23,7 @@ from weft.inspection.text import (
 )
 from weft.inspection.timeline import timeline
 from weft.runtime import recording
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 from weft.runtime.streams import drain_all
 
 SHOWN_KERNELS = 12

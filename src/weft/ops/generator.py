@@ -17,7 +17,7 @@ from weft.ops.convert import from_numpy
 from weft.ops.entrance import on_stream
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.devices import StreamOrDevice
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 
 __all__ = ["key", "seed", "split", "state"]
 

@@ -7,9 +7,9 @@ Python, and before it repeats a loop. This module and those that use it rely on 
 - Statements without calls and loops are done together or not at all.
 - One call of native code that runs no Python code, such as `consume` of an iterator made of native functions, is done
   completely once it began.
-- A `with` statement whose ``__enter__`` and ``__exit__`` are native, as those of locks are, holds the lock in its block
-  and at no other time. CPython 3.14 may run a signal handler between ``__enter__`` and the block: an interrupt there
-  leaves the lock held, and this thread's next evaluation is refused. The classifiers in pyproject.toml leave it out.
+- A `with` statement holds a lock of `weft.runtime.locks` in its block and at no other time. No `while` stands in the
+  block of a ``with`` or a ``try``: in CPython 3.12 and 3.13 its repetition belongs to no block, and an interrupt there
+  leaves a lock held.
 
 What takes more than that is a section: it holds ``sections``, the one lock for all short ones, or a lock of its own, if
 it takes longer. After an exception anywhere in it, another attempt must be possible. Sections are not reentrant for
@@ -29,7 +29,7 @@ from operator import call
 from typing import Any, ParamSpec, TypeVar
 
 from weft.errors import EvaluationError
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -181,11 +181,15 @@ def _write(path: str, content: bytes) -> None:
     """A new private file. It is not synchronised: what a power cut leaves of it does not pass the check."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
     try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        _write_all(descriptor, content)
     finally:
         os.close(descriptor)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def _room(status: os.stat_result) -> int:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from weft.runtime.atomic import refuse_reentry
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 
 POOL_BYTES = 512
 CLOCK = time.CLOCK_MONOTONIC

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.executor import CLOCK
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 from weft.runtime.steps import Table
 from weft.runtime.streams import working_for
 

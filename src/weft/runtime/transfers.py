@@ -12,8 +12,8 @@ from typing import NamedTuple
 from weft.runtime import recording
 from weft.runtime.devices import Device
 from weft.runtime.engine import Engine
-from weft.runtime.forking import fork_safe_lock
 from weft.runtime.host import host
+from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Buffer, View
 
 Span = tuple[int, int]

@@ -25,7 +25,7 @@ from weft.graph.tracing import assign, assignments_undone, is_tracing, name_of, 
 from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.devices import current_stream, set_current_stream
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored

@@ -14,7 +14,7 @@ from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
 from weft.runtime import counters
 from weft.runtime.atomic import refuse_reentry, without_interrupts
-from weft.runtime.forking import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock
 
 # By text and primitives: another primitive of the same name has other code.
 _addresses: dict[tuple[str, tuple[Any, ...]], int] = {}

@@ -1,10 +1,31 @@
-"""Locks that a forked child finds open, whoever held them in the parent."""
+"""Locks that a forked child finds open, whoever held them in the parent, and that no interrupt leaves closed."""
 
 from __future__ import annotations
 
+import _thread
 import os
+import sys
 import threading
 import weakref
+
+new_lock = threading.RLock
+"""A reentrant lock, which ``with`` holds in its block and at no other time, whenever an interrupt comes."""
+
+if sys.version_info >= (3, 14):
+
+    class _Lock(_thread.RLock):
+        """From 3.14 on CPython may run a signal handler between a native ``__enter__`` and the block, in which the lock
+        would stay held; between one written in Python and the block it does not."""
+
+        def __enter__(self) -> bool:
+            try:
+                return self.acquire()
+            except BaseException:
+                if self._is_owned():
+                    self.release()
+                raise
+
+    new_lock = _Lock
 
 _locks: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
 _waited_for: list[threading.RLock] = []
@@ -18,7 +39,7 @@ def fork_safe_lock(waited_for: bool = False) -> threading.RLock:
     If it is ``waited_for``, no thread holds it at the moment of a fork: it guards what must not be left half done.
     While such a lock is held no other one may be asked for.
     """
-    lock = threading.RLock()
+    lock = new_lock()
     _locks.add(lock)
     if waited_for:
         _waited_for.append(lock)
