@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from weft.compiler.evaluate import arrived, evaluate, plan_of, strides_of_value
 from weft.compiler.program import Program
@@ -16,8 +14,6 @@ from weft.runtime.engine import Engine
 from weft.runtime.memory import View
 from weft.runtime.steps import Table
 from weft.runtime.streams import is_idle
-
-_value_of: Callable[[Node], Any] = attrgetter("value")
 
 
 class Prepared:
@@ -51,7 +47,7 @@ class Prepared:
         self.strides = [output.strides for output in plan.outputs]
         evaluate([source for source in self._sources if isinstance(source, Node)])
 
-    def run(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
+    def run(self, inputs: Sequence[View], stream: Stream) -> list[Node]:
         """New nodes with the values of the outputs, computed on a stream of this engine."""
         plan = self._plan
         # `is_idle` written out: a call would take its time, and most compiled calls come here.
@@ -61,8 +57,7 @@ class Prepared:
             table = self._tables.pop()
         except IndexError:
             table = plan.new_table(self._constants)
-        views = list(map(_value_of, inputs)) if self._all_given else self._views(inputs)
-        found = run_now(plan, table, views, stream, False)
+        found = run_now(plan, table, inputs if self._all_given else self._views(inputs), stream, False)
         self._tables.append(table)
         if found is None:
             return self.run_later(inputs, stream)
@@ -71,7 +66,7 @@ class Prepared:
             results.append(leaf(view, shape, dtype))
         return results
 
-    def begin(self, inputs: Sequence[Node], stream: Stream) -> tuple[list[Node], Run | None]:
+    def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run | None]:
         """New nodes for the outputs, before they have memory, and the run to `finish`; no run if the stream's worker
         got the work."""
         refuse_reentry(sections)
@@ -86,7 +81,7 @@ class Prepared:
         run.take_memory([number for number, source in enumerate(self._sources) if source in ended])
         run.wait()
 
-    def run_later(self, inputs: Sequence[Node], stream: Stream) -> list[Node]:
+    def run_later(self, inputs: Sequence[View], stream: Stream) -> list[Node]:
         """New nodes whose values come when the worker of the stream has computed them."""
         refuse_reentry(sections)
         self._plan.engine.make_room(stream)
@@ -94,8 +89,8 @@ class Prepared:
         run.queue(stream)
         return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
 
-    def _views(self, inputs: Sequence[Node]) -> list[View]:
+    def _views(self, inputs: Sequence[View]) -> list[View]:
         return [
-            inputs[source].value if type(source) is int else source.value  # type: ignore[union-attr, misc]
+            inputs[source] if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources
         ]

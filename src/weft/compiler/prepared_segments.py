@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft.compiler.prepared import Prepared
 from weft.compiler.segments import segments_of
-from weft.graph.node import Node, reachable
+from weft.graph.node import Node, leaf, reachable
 from weft.runtime.devices import CPU, SHORT_WORK, Stream
 from weft.runtime.engine import Engine
+from weft.runtime.memory import View
 
 CALLER = Stream(CPU)
 """Stands for the stream of the caller."""
@@ -36,16 +38,19 @@ class PreparedSegments:
             self._segments.append((stream, segment))
             known.update(zip(nodes, segment.strides, strict=True))
         positions = {node: position for position, node in enumerate(known)}
-        self._outputs = [positions.get(node, node) for node in outputs]
+        self._outputs = [(positions.get(node, node), node.shape, node.dtype) for node in outputs]
 
-    def run(self, inputs: Sequence[Node], caller: Stream) -> list[Node]:
+    def run(self, inputs: Sequence[View], caller: Stream) -> list[Node]:
         """New nodes with the values of the outputs; what names no stream is computed on that of the ``caller``."""
-        values = list(inputs)
+        values: list[Any] = list(inputs)
         for own, segment in self._segments:
             stream = caller if own is CALLER else own
             run = segment.run_later if segment.work >= SHORT_WORK else segment.run
-            values += run(values, stream)
-        return [values[output] if isinstance(output, int) else output for output in self._outputs]
+            values += [node.value for node in run(values, stream)]
+        return [
+            leaf(values[output], shape, dtype) if isinstance(output, int) else output
+            for output, shape, dtype in self._outputs
+        ]
 
 
 Runnable = Prepared | PreparedSegments

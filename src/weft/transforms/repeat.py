@@ -12,6 +12,7 @@ from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import is_tracing
 from weft.runtime.devices import current_stream
 from weft.runtime.holders import only_known
+from weft.runtime.memory import View
 from weft.transforms.constants import object_keys
 from weft.transforms.containers import Skeleton, State
 from weft.transforms.traced import Traced
@@ -38,8 +39,8 @@ class Repeat:
         nodes = self._prepared.run(inputs, stream)
         return wrap(nodes[0]) if traced.returns_an_array else traced.results(nodes)
 
-    def _inputs(self, arrays: Sequence[Any]) -> list[Node] | None:
-        """The nodes of arrays; None if these are not what is expected."""
+    def _inputs(self, arrays: Sequence[Any]) -> list[View] | None:
+        """The values of arrays; None if these are not what is expected."""
         expected = self._expected
         count = self._count
         if len(arrays) != count or is_tracing():
@@ -53,7 +54,7 @@ class Repeat:
             value = node.value
             if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
                 return None
-            inputs.append(node)
+            inputs.append(value)
         if count > 1 and (arrays[0] is arrays[1] if count == 2 else len({*arrays}) != count):
             return None
         return inputs
@@ -69,7 +70,7 @@ class RepeatOfSame(Repeat):
         self._again = [(number, first) for number, first in enumerate(same) if first != number]
         self._once = [number for number, first in enumerate(same) if first == number]
 
-    def _inputs(self, arrays: Sequence[Any]) -> list[Node] | None:
+    def _inputs(self, arrays: Sequence[Any]) -> list[View] | None:
         if len(arrays) != self._count + len(self._again):
             return None
         for number, first in self._again:
@@ -117,18 +118,18 @@ class StatefulRepeat(Repeat):
         """What the state holds afterwards, if the results depend on it."""
         return self._write.entries(before, new) if self._traced.update and self._traced.update.returned else ()
 
-    def _ended(self, arrays: Sequence[Handle], inputs: Sequence[Node], first: int) -> list[int]:
+    def _ended(self, arrays: Sequence[Handle], inputs: Sequence[View], first: int) -> list[int]:
         """The inputs from the ``first`` of the state on that were replaced and that nobody else refers to."""
         assert self._traced.update is not None
         return [number + first for number in self._traced.update.replaced if _is_ended(arrays, inputs, number + first)]
 
 
-def _is_ended(arrays: Sequence[Handle], inputs: Sequence[Node], number: int) -> bool:
-    """Whether nobody but a call refers to one of its arrays, nor to its memory: the call has ``arrays`` and their
-    nodes in lists, the arrays in another list, and the views in a list of the run."""
-    if arrays[number].node is inputs[number]:
-        return only_known([arrays[number], *memory_of(inputs[number])], (2, 2, 2, 1))
-    return only_known(memory_of(inputs[number]), (1, 2, 1))
+def _is_ended(arrays: Sequence[Handle], inputs: Sequence[View], number: int) -> bool:
+    """Whether nobody but a call refers to one of its arrays, nor to its memory: the call has its ``arrays`` in two
+    lists, and their values in its ``inputs`` and in a list of the run."""
+    if arrays[number].node.value is inputs[number]:
+        return only_known([arrays[number], *memory_of(arrays[number].node)], (2, 1, 3, 1))
+    return only_known([inputs[number], inputs[number].buffer], (2, 1))
 
 
 def repeat_of(

@@ -96,7 +96,8 @@ class Traced:
         if is_tracing() or not self.cacheable or self._any_traced(inputs):
             return self._replayed(inputs)
         stream = caller_stream()
-        return self._prepared_for(inputs, stream.engine).run(inputs, stream)
+        prepared = self._prepared_for(inputs, stream.engine)
+        return prepared.run([node.value for node in inputs], stream)  # type: ignore[misc]  # they have values
 
     def results(self, nodes: Sequence[Node], entries: Sequence[Any] = (), inputs: Sequence[Node] = ()) -> Any:
         """What the function returned, made of ``nodes``, in which those of the update follow. ``entries`` are what the
