@@ -142,6 +142,9 @@ def test_deep_views_and_updates() -> None:
     assert sorted(y.tolist()) == list(range(6))
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 13), reason="CPython 3.13 needs a larger stack to free any long chain of objects"
+)
 def test_on_a_thread_with_a_small_stack() -> None:
     """Recursion in native code would need far more than these 512 KiB."""
     results: list[Any] = []

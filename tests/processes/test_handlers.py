@@ -7,6 +7,7 @@ import ast
 import linecache
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,18 +22,23 @@ from tests.sampling import Cases
 from weft.compiler.evaluate import forget_plans
 from weft.errors import EvaluationError
 from weft.runtime import memory
-from weft.runtime.atomic import sections
+from weft.runtime.atomic import sections, without_interrupts
 
 WEFT = os.path.dirname(weft.__file__)
 ALLOCATOR = memory.__file__
 """Its statements stand so that no handler comes between some of them."""
 
 
+WITH_THREADING = (WEFT, threading.__file__)
+
+
 class Stopped(BaseException):
     """Raised by a handler."""
 
 
-def lines_of(call: Callable[[], Any], handle: Callable[[], Any], number: int = -1) -> int:
+def lines_of(
+    call: Callable[[], Any], handle: Callable[[], Any], number: int = -1, files: tuple[str, ...] = (WEFT,)
+) -> int:
     """Make a call, with a handler before the line of Weft that it comes to after ``number`` others; the number of
     lines. It is left out where Python runs no handler: in front of ``try:``, and where a `with` block ends, before
     ``__exit__`` is called."""
@@ -53,7 +59,7 @@ def lines_of(call: Callable[[], Any], handle: Callable[[], Any], number: int = -
                     handle()
             return trace_lines
 
-        return trace_lines if file.startswith(WEFT) and file != ALLOCATOR else None
+        return trace_lines if file.startswith(files) and file != ALLOCATOR else None
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -196,6 +202,35 @@ def test_a_handler_that_is_refused_is_told_what_to_do() -> None:
     with sections, pytest.raises(EvaluationError, match=r"signal handler.* Set a flag"):
         mx.eval(x)
     assert x.tolist() == [2, 2, 2]
+
+
+def test_an_interrupt_of_native_work_arrives() -> None:
+    def handle() -> None:
+        raise Stopped
+
+    def call() -> None:
+        assert without_interrupts(lambda: 5) == 5
+
+    for number in range(lines_of(call, lambda: None, files=WITH_THREADING)):
+        with pytest.raises(Stopped):
+            lines_of(call, handle, number, WITH_THREADING)
+    call()
+
+
+def test_an_interrupt_while_a_stream_begins_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            try:
+                raise Stopped
+            finally:  # as it happens in `Condition.wait`
+                raise RuntimeError("cannot release un-acquired lock")
+
+    x = mx.add(mx.array([0, 1, 2]), 1, stream=mx.new_stream(mx.cpu))
+    monkeypatch.setattr(threading, "Thread", Thread)
+    with pytest.raises(Stopped):
+        mx.async_eval(x)
+    monkeypatch.undo()
+    assert x.tolist() == [1, 2, 3]
 
 
 def test_no_while_stands_in_a_block() -> None:

@@ -18,8 +18,11 @@ signal handlers and destructors: each way into one asks `refuse_reentry` first.
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
 import threading
+from _thread import LockType, allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -94,34 +97,63 @@ def without_interrupts(work: Callable[[], T]) -> T:
     """The result of ``work``, run on a helper thread, so that Ctrl-C cannot stop it half way.
 
     Python raises interrupts on the main thread only: other threads do the work themselves. An interrupt ends the
-    waiting, not the work. No other work is done at the same time, and a fork waits for its end.
+    waiting, not the work. No other work is done at the same time, and a fork and the end of the process wait for it.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != threading.main_thread().ident:
         with _uninterrupted:
             return work()
     results: list[T] = []
     errors: list[BaseException] = []
+    ended = allocate_lock()
+    ended.acquire()
 
     def run() -> None:
-        # Collecting garbage may run users' code, and that may need a lock that the waiting thread holds.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
-            with _uninterrupted:
+            with _uninterrupted, _no_garbage_collected():
                 results.append(work())
         except BaseException as error:  # it belongs to who waits
             errors.append(error)
         finally:
-            if collecting:
-                gc.enable()
+            _unfinished.discard(ended)
+            ended.release()
 
-    thread = threading.Thread(target=run, name="weft code generation")
+    # Not `threading.Thread`, whose `start` runs Python code: an interrupt in it becomes another error.
+    starting = [(_unfinished.add, ended), (start_new_thread, run, ())]
+    started: list[Any] = []
     try:
-        thread.start()
-    except RuntimeError:  # the interpreter is about to end, or there are too many threads
-        run()
+        started.extend(starmap(call, starting))
+    except RuntimeError:
+        if len(started) == len(starting):  # a signal handler raised it
+            raise
+        run()  # the interpreter is about to end, or there are too many threads
     else:
-        thread.join()
+        ended.acquire()
     if errors:
         raise errors.pop()
     return results.pop()
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Collecting garbage may run users' code, and that may need a lock that a waiting thread holds."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+_unfinished: set[LockType] = set()
+"""Held while a helper thread works."""
+
+
+def _at_exit() -> None:
+    for ended in list(_unfinished):
+        ended.acquire()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unfinished.clear)
+atexit.register(_at_exit)

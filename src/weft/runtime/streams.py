@@ -147,8 +147,10 @@ class Worker:
             name = f"weft stream {self._index}"
             try:
                 threading.Thread(target=self._work, args=(token,), name=name, daemon=True).start()
-            except BaseException:  # an interrupt: if the thread was started, it ends
+            except BaseException as error:  # an interrupt: if the thread was started, it ends
                 self._thread = None
+                if isinstance(error, RuntimeError) and error.__context__ is not None:
+                    raise error.__context__ from None  # what `start` makes of an interrupt while it waits
                 raise
 
     def _resume(self) -> None:
