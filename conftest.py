@@ -91,7 +91,7 @@ def _seed_random_state(seed: int) -> None:
     mx.random.seed(seed)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _names_in_examples(doctest_namespace: dict[str, Any]) -> None:
     """Examples in docstrings may use `mx`, `nn` and `optim` without importing them."""
     doctest_namespace.update(mx=mx, nn=nn, optim=optim)

@@ -45,12 +45,12 @@ def held() -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_a_training_loop_holds_the_same_after_a_thousand_iterations(compiled: bool) -> None:
+def test_a_training_loop_holds_the_same_after_hundreds_of_iterations(compiled: bool) -> None:
     iteration = training_step(compiled=compiled)
     for _ in range(20):
         iteration()
     memory, objects = held()
-    for _ in range(1000):
+    for _ in range(300):
         iteration()
     memory_after, objects_after = held()
     assert memory_after <= memory

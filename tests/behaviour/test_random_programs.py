@@ -125,7 +125,7 @@ LARGE_REDUCTIONS = """
 
 
 def test_large_reductions_do_not_depend_on_the_number_of_threads() -> None:
-    outputs = {run_python(LARGE_REDUCTIONS, WEFT_NUM_THREADS=str(count)) for count in (1, 2, 5)}
+    outputs = {run_python(LARGE_REDUCTIONS, WEFT_NUM_THREADS=str(count)) for count in (1, 3)}
     assert len(outputs) == 1
     assert len(outputs.pop().splitlines()) == 5
 

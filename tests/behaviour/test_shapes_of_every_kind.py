@@ -172,7 +172,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-SAMPLE = 5
+SAMPLE = 3
 """So many shapes of each family are looked at by each test of the gate; the slow tests look at all."""
 
 

@@ -29,7 +29,7 @@ KINDS = [
     ("bool_",),
     ("complex64",),
 ]
-"""Dtypes for which code is alike: the gate looks at one of each kind."""
+"""Dtypes for which code is alike: the gate looks at one of each of some kinds."""
 
 CHECKS = frozenset(
     {

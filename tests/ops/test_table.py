@@ -36,9 +36,9 @@ def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
 
 @pytest.mark.parametrize("row", checked("value", ROWS))
 def test_value(row: Row, cases: Cases, seed: int) -> None:
-    """In the row's first dtype and one of each kind."""
-    kinds = [[dtype for dtype in kind if dtype in row.dtypes] for kind in KINDS]
-    for dtype in cases.one_of_each(row.dtypes[0], kinds):
+    """In the row's first dtype and one of each of some kinds."""
+    kinds = [found for kind in KINDS if (found := [dtype for dtype in kind if dtype in row.dtypes])]
+    for dtype in cases.one_of_each(row.dtypes[0], cases.some(3, kinds)):
         check_value(row, dtype, seed)
 
 
@@ -93,7 +93,7 @@ def test_layout_of_the_arguments_does_not_matter(row: Row, cases: Cases, seed: i
     arguments = row.sample(seed, row.dtypes[0])
     wanted = [to_numpy(x) for x in results(row, [to_array(x) for x in arguments])]
     every = [(position, layout) for position, x in enumerate(arguments) for layout in layouts(x)]
-    for (position, layout), evaluated in cases.some(3, list(itertools.product(every, ["lazy", "evaluated"]))):
+    for (position, layout), evaluated in cases.some(2, list(itertools.product(every, ["lazy", "evaluated"]))):
         view = LAYOUTS[layout](arguments[position])
         if evaluated == "evaluated":
             mx.eval(view)

@@ -67,7 +67,7 @@ def check_distributed(program: Program, choices: Sequence[str], default: Any) ->
     assert_same_bits(compiled(*inputs), expected)
 
 
-@examples(40)
+@examples(24)
 @given(programs(), CHOICES, st.sampled_from([mx.cpu, mx.gpu]))
 def test_the_bits_of_the_cpu(program: Program, choices: Sequence[str], default: Any) -> None:
     check_distributed(program, choices, default)
