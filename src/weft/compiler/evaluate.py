@@ -89,9 +89,9 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     refuse_reentry(sections)
     with sections:
         work = _Work(pending)
-    streams = {stream or caller for stream in work.program.streams}
-    if len(streams) == 1:
-        work.submit(streams.pop(), LONG_WORK if wait else 0)
+    stream, *others = [stream or caller for stream in work.program.streams]
+    if others.count(stream) == len(others):
+        work.submit(stream, LONG_WORK if wait else 0)
         return
     del work  # it refers to nodes
     with sections:
