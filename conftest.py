@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
-# Code is really generated; tests of the disk cache switch it on in processes of their own, never in the user's folder.
-os.environ["WEFT_DISK_CACHE"] = "0"
-os.environ["WEFT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "weft-tests")
+# Code is generated once in a run: all its processes share a cache on disk, which is empty when the run begins.
+if "WEFT_TESTS_CACHE" not in os.environ:
+    shared_cache = tempfile.TemporaryDirectory(prefix="weft-tests-")
+    os.environ["WEFT_TESTS_CACHE"] = shared_cache.name
+os.environ["WEFT_CACHE_DIR"] = os.environ["WEFT_TESTS_CACHE"]
+os.environ["WEFT_DISK_CACHE"] = ""
 
 import weft.core as mx
 import weft.nn as nn

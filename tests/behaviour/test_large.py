@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from weft.runtime import host
 
 N = 2**31 + 100
 HUGE = 2**40
@@ -74,6 +75,14 @@ def test_there_is_no_memory_for_it() -> None:
         assert x[-1].shape == x.shape[1:]
         with pytest.raises(MemoryError, match="bytes"):
             mx.eval(x + 1)
+
+
+def test_what_memory_and_swap_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the system promises every amount, and ends the process when it is used."""
+    monkeypatch.setattr(host, "_largest_block", lambda: 1 << 22)
+    with pytest.raises(MemoryError, match="no memory for an array of 4800004 bytes"):
+        mx.eval(mx.ones(1_200_001) + 1)
+    assert (mx.ones(3) + 1).tolist() == [2, 2, 2]
 
 
 def available_memory() -> int:

@@ -35,7 +35,7 @@ def dumped(stages: str, **environment: str) -> tuple[str, str]:
 
 
 def test_all_stages() -> None:
-    out, err = dumped("graph,plan,kernel,llvm")
+    out, err = dumped("graph,plan,kernel,llvm", WEFT_DISK_CACHE="0")
     expected, nothing = dumped("")
     assert (out, nothing) == (expected, "")
     assert STAGE.findall(err) == ["graph", "kernel", "llvm", "plan", "llvm"]

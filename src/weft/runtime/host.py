@@ -8,6 +8,7 @@ import platform
 import sys
 from array import array
 from collections.abc import Sequence
+from functools import cache
 
 from weft.runtime import executor as executors
 from weft.runtime.devices import CPU, register_engine
@@ -31,9 +32,23 @@ if _madvise is not None:
 _HUGE_PAGES = 14
 
 
+@cache
+def _largest_block() -> int:
+    """The bytes of memory and swap together, where the system tells. Some systems promise more than that, and end the
+    process when it is used."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            facts = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
+        return (facts["MemTotal"] + facts["SwapTotal"]) * 1024
+    except (OSError, LookupError, ValueError):
+        return 1 << 56
+
+
 def _system_block(size: int) -> int:
     pointer = ctypes.c_void_p()
-    if size > 1 << 56 or _posix_memalign(ctypes.byref(pointer), ALIGNMENT, size) != 0 or pointer.value is None:
+    if size >= _PAGE_CLASS and size > _largest_block():
+        return 0
+    if _posix_memalign(ctypes.byref(pointer), ALIGNMENT, size) != 0 or pointer.value is None:
         return 0
     if size >= _PAGE_CLASS and _madvise is not None:
         start = (pointer.value + 4095) & -4096
