@@ -46,7 +46,7 @@ def _largest_block() -> int:
 
 def _system_block(size: int) -> int:
     pointer = ctypes.c_void_p()
-    if size >= _PAGE_CLASS and size > _largest_block():
+    if size >= _PAGE_CLASS and size > _largest_block():  # small blocks, as those made at import, need not ask
         return 0
     if _posix_memalign(ctypes.byref(pointer), ALIGNMENT, size) != 0 or pointer.value is None:
         return 0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.executor import CLOCK
-from weft.runtime.locks import fork_safe_lock
+from weft.runtime.locks import fork_safe_lock, new_lock
 from weft.runtime.steps import Table
 from weft.runtime.streams import working_for
 
@@ -72,7 +72,7 @@ class Recorder:
         self.spans: list[Span] = []
         self.dropped = 0
         self._steps = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def add_run(self, run: PlanRun) -> None:
         with self._lock:
