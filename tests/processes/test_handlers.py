@@ -23,6 +23,7 @@ from weft.compiler.evaluate import forget_plans
 from weft.errors import EvaluationError
 from weft.runtime import memory
 from weft.runtime.atomic import sections, without_interrupts
+from weft.runtime.streams import Event
 
 WEFT = os.path.dirname(weft.__file__)
 ALLOCATOR = memory.__file__
@@ -231,6 +232,33 @@ def test_an_interrupt_while_a_stream_begins_arrives(monkeypatch: pytest.MonkeyPa
         mx.async_eval(x)
     monkeypatch.undo()
     assert x.tolist() == [1, 2, 3]
+
+
+def test_an_interrupt_at_the_end_of_waiting_leaves_others_no_closed_lock() -> None:
+    class Interrupted:
+        """A lock after whose acquiring a handler raises, as it may on Python 3.14 also in a ``with``."""
+
+        def __init__(self, lock: Any) -> None:
+            self.lock, self.release = lock, lock.release
+
+        def acquire(self) -> None:
+            self.lock.acquire()
+            raise Stopped
+
+        __enter__ = acquire
+
+        def __exit__(self, *_: object) -> None:
+            self.release()
+
+    event = Event()
+    lock = event._happened
+    event._happened = Interrupted(lock)  # type: ignore[assignment]
+    finishing = threading.Timer(0.05, event.finish)
+    finishing.start()
+    with pytest.raises(Stopped):
+        event.join()
+    finishing.join()
+    assert lock.acquire(timeout=1)
 
 
 def test_no_while_stands_in_a_block() -> None:

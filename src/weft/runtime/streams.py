@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from weft.errors import EvaluationError
@@ -46,7 +47,8 @@ class Event:
         self.error = error
         self._cancel = None  # it holds what was needed to run
         self.done = True
-        self._happened.release()
+        with suppress(RuntimeError):  # who was interrupted as it waited may have opened it
+            self._happened.release()
 
     def cancel(self) -> None:
         """Ask what is under way to end early, with an error."""
@@ -76,8 +78,15 @@ class Event:
                 raise EvaluationError(REENTERED)  # it would wait for itself
             if self._resume is not None:
                 self._resume()
-            with self._happened:
-                pass
+            try:
+                self._happened.acquire()
+            finally:
+                # Not `with` nor `suppress`: an interrupt could come before the lock is released, for which others wait.
+                if self.done:
+                    try:  # type: ignore[unreachable]  # another thread has set it  # noqa: SIM105
+                        self._happened.release()
+                    except RuntimeError:  # it is open
+                        pass
 
     def begin_again(self, resume: Callable[[], None]) -> None:
         """In a forked child: it happens after ``resume`` was called. Threads of the parent may hold the old locks."""
