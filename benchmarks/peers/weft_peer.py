@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import weft.core as mx
-from weft.compiler.codegen import kernels
+from weft.compiler.cpu import kernels
 from weft.compiler.plan import make_plan
 from weft.compiler.program import Program
 from weft.runtime.host import host

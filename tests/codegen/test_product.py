@@ -11,7 +11,8 @@ import pytest
 import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft import dtypes
-from weft.compiler.codegen import jit, product
+from weft.compiler.codegen import jit
+from weft.compiler.cpu import product
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64}
 SHAPES = [

@@ -62,7 +62,7 @@ def test_no_other_process_finds_the_code_of_a_users_primitive(tmp_path: Any) -> 
 
 
 def test_weft_has_no_two_primitives_of_one_name() -> None:
-    from weft.compiler.codegen import kernels
+    from weft.compiler.cpu import kernels
 
     names = [primitive.name for primitive in kernels.own_primitives()]
     assert sorted(names) == sorted(set(names))

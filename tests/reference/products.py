@@ -11,7 +11,7 @@ import numpy as np
 import weft.primitives as p
 from tests.reference.lanes import fused
 from tests.reference.memory import ReferenceMemory
-from weft.compiler.codegen.product import DEPTH
+from weft.compiler.cpu.product import DEPTH
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 
 

@@ -14,7 +14,7 @@ from weft.primitives import index_code
 from weft.primitives.index import ZERO, Term, Terms, added, shifted, weighted
 from weft.runtime.memory import contiguous_strides
 
-Places = Callable[[Node], tuple[Any, Sequence[int], int] | None]
+InMemory = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
 
 class Draft:
@@ -24,7 +24,7 @@ class Draft:
     What `Indexed.element` gets is a `Reader` of it.
     """
 
-    def __init__(self, in_memory: Places, reduced: Sequence[int]) -> None:
+    def __init__(self, in_memory: InMemory, reduced: Sequence[int]) -> None:
         self._in_memory = in_memory
         self._reduced = tuple(reduced)
         self._values: dict[Any, int] = {}

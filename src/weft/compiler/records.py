@@ -17,7 +17,7 @@ from weft.primitives.routine import Routine
 
 
 class Region(NamedTuple):
-    """Places in the memory of ``operand`` that a step touches: ``size`` bytes from byte ``low`` to before ``high``."""
+    """Where in the memory of ``operand`` a step works: ``size`` bytes from byte ``low`` to before ``high``."""
 
     operand: Node
     low: int

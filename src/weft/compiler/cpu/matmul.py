@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.codegen import native, product
+from weft.compiler.cpu import gemm, product
 from weft.dtypes import Dtype
 from weft.libraries import blas
 from weft.primitives.products import leading
@@ -87,7 +87,7 @@ def _from_library(
     numbers += [tile_rows * size * columns, tile_columns * size, len(batch)]
     for extent, *distances in batch:
         numbers += [extent, *(distance * size for distance in distances)]
-    return native.gemm_step(blas.address("cgemm")), numbers, (tile_rows, tile_columns)
+    return gemm.gemm_step(blas.address("cgemm")), numbers, (tile_rows, tile_columns)
 
 
 def _tile(rows: int, columns: int, inner: int) -> tuple[int, int]:

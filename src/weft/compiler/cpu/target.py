@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.codegen import kernels, native
+from weft.compiler.cpu import kernels, pool
 from weft.compiler.cpu.schedule import CpuSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
@@ -25,5 +25,5 @@ class CpuTarget(Target):
         return kernels.address(kernel, schedule)
 
 
-host.functions = native.runtime_functions
+host.functions = pool.runtime_functions
 implemented_in(CpuTarget.kind, "weft.compiler.cpu.matmul")

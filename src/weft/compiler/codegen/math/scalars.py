@@ -78,8 +78,8 @@ define internal double @weft.wrap_angle(double %x, double %quarters, double %res
   %align = and i64 %missing, 7
   %aligned = add i64 %position, %align
   %byte = lshr i64 %aligned, 3
-  %place = getelementptr i8, ptr @weft.wrap_angle.digits, i64 %byte
-  %window = load i192, ptr %place, align 1
+  %location = getelementptr i8, ptr @weft.wrap_angle.digits, i64 %byte
+  %window = load i192, ptr %location, align 1
   %fraction = and i64 %bits, 4503599627370495
   %whole = or i64 %fraction, 4503599627370496
   %mantissa = shl i64 %whole, %align

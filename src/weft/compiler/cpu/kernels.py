@@ -51,12 +51,12 @@ def _load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
 
 @cache
 def _writer() -> ModuleType:
-    """The module `cpu`. Importing it takes 12 ms, and only what is not in the disk cache needs it."""
+    """The module `loops`. Importing it takes 12 ms, and only what is not in the disk cache needs it."""
 
     def load() -> ModuleType:
-        from weft.compiler.codegen import cpu
+        from weft.compiler.cpu import loops
 
-        return cpu
+        return loops
 
     return without_interrupts(load)
 

@@ -19,8 +19,8 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store, transposed
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store, transposed
 from weft.dtypes import Dtype
 
 DEPTH = 256

@@ -16,7 +16,8 @@ from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import (
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import (
     MEMORY_TYPES,
     Location,
     from_memory,
@@ -26,7 +27,6 @@ from weft.compiler.codegen.memory import (
     prefetch,
     store,
 )
-from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.passes import SHORT_ROW, Pass
 from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, TILE_ROWS, CpuSchedule, Walk
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Level, number_layout
