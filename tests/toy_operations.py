@@ -18,7 +18,7 @@ from weft.primitives.routine import Routine, RoutineCall, RoutineStep
 class Squares(p.Several):
     """For rows of float64 the sums of their squares, as float32, and the squares from the last to the first.
 
-    Its routine writes the squares into scratch memory first.
+    Its routine has two steps: the first writes the squares into scratch memory.
     """
 
     name = "squares"
@@ -59,10 +59,34 @@ _POINTER = """
   %base{k} = load ptr, ptr %tp{k}
   %m{k} = getelementptr i8, ptr %base{k}, i64 %offset{k}"""
 
+_LOCATIONS = "".join([_POINTER.format(k=k, slot=2 * k + 1, offset=2 * k + 2) for k in range(4)])
+
 _CODE = f"""
 define void @squares(ptr %numbers, ptr %table, i64 %begin, i64 %end) {{
 entry:
-  %n = load i64, ptr %numbers {"".join([_POINTER.format(k=k, slot=2 * k + 1, offset=2 * k + 2) for k in range(4)])}
+  %n = load i64, ptr %numbers {_LOCATIONS}
+  %first = mul i64 %begin, %n
+  %last = mul i64 %end, %n
+  br label %loop
+loop:
+  %i = phi i64 [%first, %entry], [%i1, %one]
+  %left = icmp slt i64 %i, %last
+  br i1 %left, label %one, label %done
+one:
+  %xp = getelementptr double, ptr %m0, i64 %i
+  %x = load double, ptr %xp
+  %xx = fmul double %x, %x
+  %scratch = getelementptr double, ptr %m3, i64 %i
+  store double %xx, ptr %scratch
+  %i1 = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}}
+
+define void @turn(ptr %numbers, ptr %table, i64 %begin, i64 %end) {{
+entry:
+  %n = load i64, ptr %numbers {_LOCATIONS}
   br label %rows
 rows:
   %row = phi i64 [%begin, %entry], [%row1, %sum_out]
@@ -70,35 +94,22 @@ rows:
   br i1 %more, label %one, label %done
 one:
   %start = mul i64 %row, %n
-  br label %square
-square:
-  %i = phi i64 [0, %one], [%i1, %square_one]
-  %sum = phi double [0.0, %one], [%sum1, %square_one]
-  %left = icmp slt i64 %i, %n
-  br i1 %left, label %square_one, label %turn
-square_one:
-  %at = add i64 %start, %i
-  %xp = getelementptr double, ptr %m0, i64 %at
-  %x = load double, ptr %xp
-  %xx = fmul double %x, %x
-  %scratch = getelementptr double, ptr %m3, i64 %at
-  store double %xx, ptr %scratch
-  %sum1 = fadd double %sum, %xx
-  %i1 = add i64 %i, 1
-  br label %square
+  br label %turn
 turn:
-  %j = phi i64 [%n, %square], [%j1, %turn_one]
-  %to = phi i64 [%start, %square], [%to1, %turn_one]
-  %rest = icmp sgt i64 %j, 0
+  %j = phi i64 [0, %one], [%j1, %turn_one]
+  %sum = phi double [0.0, %one], [%sum1, %turn_one]
+  %rest = icmp slt i64 %j, %n
   br i1 %rest, label %turn_one, label %sum_out
 turn_one:
-  %j1 = sub i64 %j, 1
-  %from = add i64 %start, %j1
+  %j1 = add i64 %j, 1
+  %from = add i64 %start, %j
   %fp = getelementptr double, ptr %m3, i64 %from
   %value = load double, ptr %fp
+  %sum1 = fadd double %sum, %value
+  %back = sub i64 %n, %j1
+  %to = add i64 %start, %back
   %tp = getelementptr double, ptr %m2, i64 %to
   store double %value, ptr %tp
-  %to1 = add i64 %to, 1
   br label %turn
 sum_out:
   %narrow = fptrunc double %sum to float
@@ -113,16 +124,17 @@ done:
 
 
 @cache
-def address() -> int:
-    return loading.load(_CODE, lambda: _CODE, ("squares",), lasting=False)["squares"]
+def addresses() -> dict[str, int]:
+    return loading.load(_CODE, lambda: _CODE, ("squares", "turn"), lasting=False)
 
 
 @squares.routine.on("cpu")
-def step(call: RoutineCall) -> RoutineStep:
+def steps(call: RoutineCall) -> list[RoutineStep]:
     (x,), (sums, turned) = call.operands, call.results
     n, rows = x.shape[-1], product(x.shape[:-1])
     locations = [(x.slot, x.offset), (sums.slot, sums.offset), (turned.slot, turned.offset), call.scratch]
-    return RoutineStep(address(), [n, *[number for location in locations for number in location]], rows, 1, rows * n)
+    numbers = [n, *[number for location in locations for number in location]]
+    return [RoutineStep(addresses()[name], numbers, rows, 1, rows * n) for name in ("squares", "turn")]
 
 
 def _infer_windows(x: Node, *, width: int) -> Any:

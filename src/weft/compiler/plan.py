@@ -17,7 +17,7 @@ from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.plan_check import Slots, check_donations, check_memory
 from weft.compiler.program import Entry
-from weft.compiler.records import StepRecord, Written, call_record, kernel_record
+from weft.compiler.records import WHOLE, Phase, StepRecord, Written, call_record, kernel_record
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node, Shape
@@ -159,13 +159,14 @@ def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, e
 
 
 class _PlannedStep(NamedTuple):
-    """A step, and what it was made of."""
+    """A step, and what it was made of; of the steps of a call, its ``phase``."""
 
     group: Group
     launch: Launch | None
     schedule: Schedule | None
     step: Step
     work: int
+    phase: Phase = WHOLE
 
 
 Watch = Callable[[Group, Node], None]
@@ -287,11 +288,9 @@ class _Planner:
         """The steps in order. Groups without work are left out."""
         for group, launch, schedule in self.drafts:
             if isinstance(group, RoutineGroup):
-                step = self._call(group, slots)
-            else:
-                step = None if launch is None or schedule is None else self._launch(group, launch, schedule, slots)
-            if step is not None:
-                yield step
+                yield from self._call(group, slots)
+            elif launch is not None and schedule is not None and schedule.units:
+                yield self._launch(group, launch, schedule, slots)
 
     def accesses(self) -> list[Accesses]:
         """What the steps read and write, in order."""
@@ -361,10 +360,10 @@ class _Planner:
             if i.access is not None and i.access.operand is not None
         ]
 
-    def _call(self, group: RoutineGroup, slots: Slots) -> _PlannedStep | None:
+    def _call(self, group: RoutineGroup, slots: Slots) -> list[_PlannedStep]:
         node = group.node
         if not any(result.size for result in group.results):
-            return None
+            return []
         operands = []
         for source, layout in zip(node.inputs, self._operands(group), strict=True):
             slot, offset = slots[layout.base]
@@ -374,18 +373,20 @@ class _Planner:
         routine: Routine = node.primitive.routine
         routine.require(node.primitive.name, node.inputs, self.target.kind)
         scratch = slots.get(group, (self.layout.arena, 0))
-        made = routine.step(RoutineCall(node.keywords, tuple(operands), tuple(results), scratch), self.target.kind)
-        step = Step(made.code, made.numbers, made.units, made.grain)
-        return _PlannedStep(group, None, None, step, made.work)
+        made = routine.steps(RoutineCall(node.keywords, tuple(operands), tuple(results), scratch), self.target.kind)
+        whole = sum([step.work for step in made])
+        phases = [Phase(number, len(made), step.work, whole) for number, step in enumerate(made)]
+        return [
+            _PlannedStep(group, None, None, Step(x.code, x.numbers, x.units, x.grain), x.work, phase)
+            for x, phase in zip(made, phases, strict=True)
+        ]
 
     def _operands(self, group: RoutineGroup) -> list[Layout]:
         """Where the inputs of a routine are."""
         layouts = [self.fusion.layout(self.fusion.operand(group, number)) for number in range(len(group.node.inputs))]
         return [layout for layout in layouts if layout is not None]
 
-    def _launch(self, group: Group, launch: Launch, schedule: Schedule, slots: Slots) -> _PlannedStep | None:
-        if not schedule.units:
-            return None
+    def _launch(self, group: Group, launch: Launch, schedule: Schedule, slots: Slots) -> _PlannedStep:
         numbers = numbers_of(launch, schedule.numbers.values(), slots, self.layout.constant)
         code = self.target.code(launch.kernel, schedule)
         return _PlannedStep(group, launch, schedule, Step(code, numbers, schedule.units, schedule.grain), launch.work)
@@ -406,7 +407,7 @@ class _Planner:
             node = group.node
             inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(group)]
             written = [self._written(result) for result in group.results]
-            return call_record(node, inputs, step.units, step.grain, planned.work, written)
+            return call_record(node, inputs, step.units, step.grain, planned.phase, written)
         assert isinstance(group, FusedGroup)
         assert planned.launch is not None
         assert planned.schedule is not None

@@ -36,6 +36,22 @@ class Written(NamedTuple):
         return f"{what} {describe(self.node.shape, self.node.dtype)}"
 
 
+class Phase(NamedTuple):
+    """Which of the ``steps`` of a call a step is, and how much of the work of all of them it does."""
+
+    position: int
+    steps: int
+    work: int
+    whole: int
+
+    def of(self, name: str) -> str:
+        """The name of a call, with the number of its step if it has several."""
+        return name if self.steps == 1 else f"{name} {self.position + 1}/{self.steps}"
+
+
+WHOLE = Phase(0, 1, 1, 1)
+
+
 class StepRecord(NamedTuple):
     """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node.
 
@@ -112,27 +128,34 @@ def call_record(
     locations: Sequence[tuple[Node, int, Shape]],
     units: int,
     grain: int,
-    work: int,
+    phase: Phase,
     targets: Sequence[Written],
 ) -> StepRecord:
-    """The record of a call of a routine; ``locations`` are memory, offset and strides of its inputs."""
+    """The record of a step of a call of a routine; ``locations`` are memory, offset and strides of its inputs.
+
+    Of several steps the first is said to read the inputs, the last to write the results.
+    """
     reads = [
         strided_region(base, offset, source.shape, strides)
         for source, (base, offset, strides) in zip(node.inputs, locations, strict=True)
     ]
+    if phase.position:
+        reads = []
+    if phase.position < phase.steps - 1:
+        targets = ()
     routine: Routine = node.primitive.routine
     parallel, reduced = routine.loops(node)
     return StepRecord(
         launch=None,
         schedule=None,
         names=routine.names,
-        operations={node.primitive.name: 1},
+        operations={phase.of(node.primitive.name): 1},
         parallel=parallel,
         folded=reduced,
         units=units,
         grain=grain,
-        work=work,
-        arithmetic=routine.arithmetic(node),
+        work=phase.work,
+        arithmetic=routine.arithmetic(node) * phase.work // max(phase.whole, 1),
         bytes_read=bytes_of(reads),
         bytes_written=sum([target.node.size * target.node.dtype.size for target in targets]),
         targets=tuple(targets),

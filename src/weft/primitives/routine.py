@@ -52,7 +52,7 @@ class RoutineStep(NamedTuple):
     work: int
 
 
-MakeStep = Callable[[RoutineCall], RoutineStep]
+MakeSteps = Callable[[RoutineCall], RoutineStep | list[RoutineStep]]
 Accepts = Callable[[Node, int, Shape], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
@@ -102,12 +102,16 @@ class Routine:
         self.arithmetic = arithmetic
         self.loops = loops
         self.names = names
-        self._makers: dict[str, MakeStep] = {}
+        self._makers: dict[str, MakeSteps] = {}
 
-    def on(self, kind: str) -> Callable[[MakeStep], MakeStep]:
-        """Register what makes the step for a kind of device, as a decorator."""
+    def on(self, kind: str) -> Callable[[MakeSteps], MakeSteps]:
+        """Register what makes the step for a kind of device, as a decorator.
 
-        def register(make: MakeStep) -> MakeStep:
+        It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
+        memory.
+        """
+
+        def register(make: MakeSteps) -> MakeSteps:
             self._makers[kind] = make
             return make
 
@@ -134,6 +138,7 @@ class Routine:
                 "with stream=."
             )
 
-    def step(self, call: RoutineCall, kind: str) -> RoutineStep:
-        """The step of a call on a kind of device that has one."""
-        return self._makers[kind](call)
+    def steps(self, call: RoutineCall, kind: str) -> list[RoutineStep]:
+        """The steps of a call on a kind of device that has them."""
+        made = self._makers[kind](call)
+        return made if isinstance(made, list) else [made]
