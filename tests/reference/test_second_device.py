@@ -20,7 +20,9 @@ from tests.reference import kernels
 from tests.reference.engine import ReferenceEngine
 from tests.reference.target import ReferenceSchedule
 from weft.compiler.kernel import Kernel
+from weft.runtime import recording
 from weft.runtime.memory import View
+from weft.runtime.streams import worker_of
 
 
 def numbers(*shape: int) -> mx.array:
@@ -181,6 +183,29 @@ def test_a_graph_that_goes_to_and_fro() -> None:
     assert transfers(lambda: compiled(x)) == {THERE: (2, 24), BACK: (2, 24)}
     assert transfers(lambda: compiled(x)) == {THERE: (1, 12), BACK: (2, 24)}
     assert_same_bits(compiled(x), run(x))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_copy_is_queued_behind_what_it_copies(compiled: bool) -> None:
+    """The stream that reads it has nothing to do with it, and waits for nothing else."""
+    first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)
+    run = lambda x: mx.sin(mx.exp(x, stream=first), stream=second)  # noqa: E731
+    x, expected = numbers(3), np.sin(np.exp(np.array(numbers(3))))
+    gate = threading.Event()
+
+    def hold() -> None:
+        gate.wait()
+
+    worker_of(first).submit(hold)
+    with recording.recorded() as recorder:
+        try:
+            y = (mx.compile(run) if compiled else run)(x)
+            mx.async_eval(y)
+        finally:
+            gate.set()
+        np.testing.assert_allclose(np.array(y), expected, rtol=1e-6)
+    back = [span.thread.name for span in recorder.spans if span.name == BACK]
+    assert back == [f"weft stream {first.index}"]
 
 
 def test_profiles_show_transfers(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from weft.runtime.engine import Engine
 from weft.runtime.holders import held, only_known
 from weft.runtime.host import host
 from weft.runtime.locks import fork_safe_lock
-from weft.runtime.memory import View
+from weft.runtime.memory import View, span_of
 from weft.runtime.streams import is_idle
+from weft.runtime.transfers import send
 
 PLAN_LIMIT = 4096
 
@@ -96,12 +97,23 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     del work  # it refers to nodes
     with sections:
         segments = segments_of(_unevaluated(pending), pending, caller)
+    sent = []
     while segments:
-        stream, nodes = segments.pop(0)
+        stream, nodes, sends = segments.pop(0)
         with sections:
             work = _Work(nodes)
         work.submit(stream, SHORT_WORK)
         del work
+        sent += [sent_to(target, node, node.value, stream) for node, target in sends]
+        del nodes, sends  # they keep memory that ends from being used again
+
+
+def sent_to(target: Stream, node: Node, view: View | None, stream: Stream) -> object:
+    """Queue the copy of a value that is on its way, if ``target`` is on another device than the ``stream`` that
+    computes it. Somebody has to hold what is returned until work that reads the copy is queued."""
+    if view is None or view.event is None or target.engine is stream.engine:
+        return None
+    return send(view, span_of(node.shape, view.strides, node.dtype.size), target.engine, stream)
 
 
 def caller_stream() -> Stream:

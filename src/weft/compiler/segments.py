@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from weft.graph.node import Node
 from weft.runtime.devices import Stream
@@ -10,29 +11,40 @@ from weft.runtime.devices import Stream
 Depth = tuple[int, Stream]
 """How many changes of stream there are before a node, and its stream."""
 
-Segment = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
+Key = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
 
 
-def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -> list[tuple[Stream, list[Node]]]:
-    """The segments of a graph, in an order in which they can be submitted: streams, and nodes that get values there.
+class Segment(NamedTuple):
+    """Nodes that get values on a stream, and which of these are sent to which other streams."""
 
-    The nodes are those that are ``wanted``, and those that other segments need. What names no stream is on that of the
-    ``caller``.
+    stream: Stream
+    nodes: list[Node]
+    sends: list[tuple[Node, Stream]]
+
+
+def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -> list[Segment]:
+    """The segments of a graph, in an order in which they can be submitted.
+
+    Their nodes are those that are ``wanted``, and those that other segments need. What names no stream is on that of
+    the ``caller``.
     """
-    segment = _assigned(order, caller)
-    asked = set(wanted)
+    keys = _assigned(order, caller)
+    needed: dict[Node, dict[Stream, None]] = {node: {} for node in wanted}
     for node in order:
         for source in _sources(node):
-            if source in segment and segment[source] != segment[node] and source.inputs:
-                asked.add(source)
-    members: dict[Segment, list[Node]] = {}
+            if source in keys and keys[source] != keys[node] and source.inputs:
+                needed.setdefault(source, {})[keys[node][1]] = None
+    segments: dict[Key, Segment] = {}
     for node in order:
-        if node in asked:
-            members.setdefault(segment[node], []).append(node)
-    return [(key[1], members[key]) for key in sorted(members, key=_turn)]
+        if node in needed:
+            key = keys[node]
+            segment = segments.setdefault(key, Segment(key[1], [], []))
+            segment.nodes.append(node)
+            segment.sends.extend([(node, stream) for stream in needed[node] if stream != key[1]])
+    return [segments[key] for key in sorted(segments, key=_turn)]
 
 
-def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, Segment]:
+def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, Key]:
     """The segment of each node: nodes of one stream with equally many changes of stream before them, and between which
     and other streams the same ones wait in each direction. So nothing waits for what it does not depend on because
     that happens to be on the same stream. All results of one node are where it is."""
@@ -73,7 +85,7 @@ def _is_computed_result(node: Node) -> bool:
     return primitive is not None and primitive.is_result and primitive.alias(node) is None
 
 
-def _turn(segment: Segment) -> tuple[int, int, int]:
+def _turn(key: Key) -> tuple[int, int, int]:
     """At equal depth, sources wait for no more streams than what is made of them, and as many wait for them."""
-    depth, _, awaited, waiting = segment
+    depth, _, awaited, waiting = key
     return depth, len(awaited), -len(waiting)

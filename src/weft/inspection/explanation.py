@@ -280,7 +280,7 @@ def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple
     if all(node.stream is None for node in order):
         return [(caller, outputs)]
     segments = segments_of(order, outputs, CALLER)
-    return [(caller if stream is CALLER else stream, nodes) for stream, nodes in segments]
+    return [(caller if stream is CALLER else stream, nodes) for stream, nodes, _ in segments]
 
 
 def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) -> list[View]:

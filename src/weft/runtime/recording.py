@@ -44,9 +44,9 @@ class PlanRun(NamedTuple):
     def step_times(self) -> Iterator[tuple[int, int]]:
         """Begin and end of each step in nanoseconds."""
         times = self.times
-        for place in range(0, 4 * self.done, 4):
-            begin = times[place] * _NANOSECONDS + times[place + 1]
-            yield begin, times[place + 2] * _NANOSECONDS + times[place + 3]
+        for first in range(0, 4 * self.done, 4):
+            begin = times[first] * _NANOSECONDS + times[first + 1]
+            yield begin, times[first + 2] * _NANOSECONDS + times[first + 3]
 
 
 TRANSFER = "transfer"
