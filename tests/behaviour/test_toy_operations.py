@@ -11,12 +11,20 @@ import pytest
 import weft
 import weft.core as mx
 from tests.toy_operations import Squares, framed, numbers, squares, windows
+from weft.inspection.profile import Profile
 from weft.primitives.routine import Routine
+from weft.runtime.memory import View
 
 
 def reference(x: Any) -> list[np.ndarray]:
     rows = np.array(x)
     return [(rows**2).sum(-1).astype(np.float32), (rows**2)[..., ::-1]]
+
+
+def view_of(x: mx.array) -> View:
+    mx.eval(x)
+    assert x.node.value is not None
+    return x.node.value
 
 
 def assert_results(found: list[mx.array], expected: list[np.ndarray]) -> None:
@@ -59,6 +67,44 @@ def test_a_result_that_is_read_later() -> None:
     del x, turned
     mx.eval(more)
     assert_results([more, sums], [expected[1] + 1, expected[0]])
+
+
+def runs_of(profile: Profile) -> int:
+    """How often the first step of the routine ran."""
+    return sum([kernel.count for kernel in profile.kernels if kernel.name == "squares 1/2"])
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_results_that_are_asked_for_one_after_the_other_are_computed_once(wait: bool) -> None:
+    x = numbers(6, 8) + 0
+    expected = reference(x)
+    sums, turned = squares(x)
+    with weft.profile() as profile:
+        (mx.eval if wait else mx.async_eval)(sums + 1)
+        more = turned * 2
+        mx.eval(more)
+    assert runs_of(profile) == 1
+    assert_results([sums, turned, more], [*expected, expected[1] * 2])
+    gradient = mx.grad(lambda x: squares(x)[1].sum())(x)
+    np.testing.assert_array_equal(np.array(gradient), 2 * np.array(x))
+
+
+def test_inputs_of_several_results_give_their_memory_away() -> None:
+    """Unless a result that was not asked for may need them: then all results are there."""
+    expected = reference(numbers(60, 8))
+    for late in (False, True):
+        x = numbers(60, 8) + 0
+        mx.eval(x)
+        sums, turned = squares(x)
+        more = turned + x
+        if not late:
+            del sums
+        address = view_of(x).address
+        del x, turned
+        mx.eval(more)
+        assert view_of(more).address == address
+        if late:
+            assert_results([sums], expected[:1])
 
 
 def around(x: mx.array) -> tuple[mx.array, mx.array]:

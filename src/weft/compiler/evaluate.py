@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import weft.primitives as p
 from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
@@ -141,12 +142,19 @@ def strides_of_value(node: Node) -> tuple[int, ...] | None:
 class _Work:
     """Nodes to evaluate that only need values and nodes of the same stream. Made in a section."""
 
-    __slots__ = ("_inputs", "_nodes", "_outputs", "program")
+    __slots__ = ("_calls", "_inputs", "_nodes", "_outputs", "program")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.program = program = Program()
         program.add(nodes, strides_of_value)
-        self._nodes = kept = _held_among(program, nodes)
+        kept, several = _held_among(program, nodes)
+        self._calls = [
+            (call, [p.result_of(call, position) for position in range(p.result_count(call))]) for call in several
+        ]
+        for _, results in self._calls:
+            program.add(results, strides_of_value)
+            kept += results
+        self._nodes = kept
         self._outputs = [program.position(node) for node in kept]
         self._inputs: list[Any] = [node.value for node in program.inputs]
 
@@ -156,12 +164,12 @@ class _Work:
         Less work than ``at_once`` is done by this thread, if the stream has nothing else to do and, unless that is
         `LONG_WORK`, nothing has to be waited for.
         """
-        program, views, nodes = self.program, self._inputs, self._nodes
+        program, views = self.program, self._inputs
         plan = plan_of(program, self._outputs, stream.engine)
         if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
-            _publish_later(nodes, Run(plan, views, program.constants), stream)
+            self._publish_later(Run(plan, views, program.constants), stream)
         elif not plan.donations or not self._submit_donating(plan):
-            _publish(nodes, self._run_now(plan, stream))
+            self._publish(self._run_now(plan, stream))
 
     def _run_now(self, plan: Plan, stream: Stream) -> list[View]:
         found = run_now(plan, plan.new_table(self.program.constants), self._inputs, stream)
@@ -190,8 +198,28 @@ class _Work:
             return None
         run = Run(plan, self._inputs, self.program.constants, ended)
         consume(map(give_value, self._nodes, run.promised()))  # all of them: what they are made of is overwritten
-        tracing.release(self._nodes)
+        self._release()
         return run
+
+    def _publish(self, views: Sequence[View]) -> None:
+        with sections:
+            for node, view in zip(self._nodes, views):  # noqa: B905  # `strict` takes its time
+                if node.value is None:
+                    node.value = view
+            self._release()
+
+    def _publish_later(self, run: Run, stream: Stream) -> None:
+        stream.engine.make_room(stream)  # outside of the section, for it may wait
+        with sections:
+            run.queue(stream)
+            self._publish(run.results())
+
+    def _release(self) -> None:
+        """Nodes that have values forget how they were made."""
+        if self._calls and not tracing.is_tracing():
+            for call, results in self._calls:
+                p.settle_results(call, results)
+        tracing.release(self._nodes)
 
 
 def arrived(views: Sequence[Any]) -> bool:
@@ -205,15 +233,21 @@ _TO_NODE = 2
 _TO_INPUT = 3
 
 
-def _held_among(program: Program, nodes: Sequence[Node]) -> list[Node]:
-    """What gets a value: what was asked for, and what somebody outside of the graph refers to as well."""
+def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """What gets a value: what was asked for, and what somebody outside of the graph refers to as well.
+
+    And the calls of routines with several results of which somebody may ask for another one later: all of these are
+    computed, and so they get values too.
+    """
     kept = list(dict.fromkeys(nodes))
+    several: list[Node] = []
     inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}
     if inner:
         asked = set(kept)
         found = held(inner, _TO_NODE)
         kept += [node for node in found if node not in asked and not node.primitive.several]
-    return kept
+        several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
+    return kept, several
 
 
 def _ended(program: Program, plan: Plan) -> list[int]:
@@ -225,7 +259,7 @@ def _ended(program: Program, plan: Plan) -> list[int]:
         memory = memory_of(program.inputs[number])
         if only_known(memory, (references.get(memory[0], 0) + _TO_INPUT, 2, 1)):
             ended.append(number)
-    if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.several for node in references):
+    if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.is_transparent for node in references):
         return []
     return ended
 
@@ -235,18 +269,3 @@ def memory_of(node: Node) -> list[Any]:
     view = node.value
     assert view is not None
     return [node, view, view.buffer]
-
-
-def _publish(nodes: Sequence[Node], views: Sequence[View]) -> None:
-    with sections:
-        for node, view in zip(nodes, views):  # noqa: B905  # `strict` takes its time
-            if node.value is None:
-                node.value = view
-        tracing.release(nodes)
-
-
-def _publish_later(nodes: Sequence[Node], run: Run, stream: Stream) -> None:
-    stream.engine.make_room(stream)  # outside of the section, for it may wait
-    with sections:
-        run.queue(stream)
-        _publish(nodes, run.results())
