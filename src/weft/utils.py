@@ -5,11 +5,11 @@ Positions in a tree are written with dots: ``"layers.0.weight"``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, overload
 
 from .checks import function_of, integer_of, wrong_type
-from .tree import Structure, flatten
+from .tree import Filling, Structure, Unfinished, flatten, unfold
 
 __all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
 
@@ -140,29 +140,41 @@ def tree_unflatten(tree: list[tuple[str, Any]] | dict[str, Any]) -> Any:
     pairs = list(given)
     if not all(map(_is_position_and_leaf, pairs)):
         raise wrong_type("tree_unflatten", "tree", expected, tree)
-    return _unflatten_pairs(pairs, "")
+    return unfold(*_below_position("", pairs))
 
 
 def _is_position_and_leaf(pair: Any) -> bool:
     return isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], str)
 
 
-def _unflatten_pairs(pairs: list[tuple[str, Any]], position: str) -> Any:
+def _below_position(position: str, pairs: list[tuple[str, Any]]) -> tuple[Any, Filling]:
+    """The tree that stands at a position, as `unfold` takes it; ``pairs`` are what is below the position."""
     if len(pairs) == 1 and pairs[0][0] == "":
-        return pairs[0][1]
+        return pairs[0][1], None
     children: dict[str, list[tuple[str, Any]]] = {}
     for key, value in pairs:
         first, _, remainder = key.partition(".")
         children.setdefault(first, []).append((remainder, value))
     if len(children) == 1 and "" in children:
         raise ValueError(f"[tree_unflatten] the position {position!r} is given {len(pairs)} times")
-    subtrees = {
-        key: _unflatten_pairs(below, f"{position}.{key}" if position else key) for key, below in children.items()
-    }
-    if not all(key.isdecimal() for key in subtrees):
-        return subtrees
-    numbered = {int(key): subtree for key, subtree in subtrees.items()}
-    return [numbered.get(number, {}) for number in range(max(numbered, default=-1) + 1)]
+    inside = f"{position}." if position else ""
+    if not all(key.isdecimal() for key in children):
+        return {}, (pairs, _entries_below(inside, children.items()))
+    numbered = {int(key): below for key, below in children.items()}
+    everything = [(number, numbered.get(number)) for number in range(max(numbered, default=-1) + 1)]
+    return [], (pairs, _entries_below(inside, everything))
+
+
+def _entries_below(
+    inside: str, children: Iterable[tuple[Any, list[tuple[str, Any]] | None]]
+) -> Iterator[tuple[Any, Any, Filling]]:
+    for key, below in children:
+        if below is None:
+            yield key, {}, None
+        elif len(below) == 1 and below[0][0] == "":
+            yield key, below[0][1], None
+        else:
+            yield key, *_below_position(f"{inside}{key}", below)
 
 
 def tree_reduce(
@@ -199,19 +211,42 @@ def tree_merge(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | N
     """
     if merge_fn is not None:
         function_of("tree_merge", "merge_fn", merge_fn)
-    # Walked by hand: the two trees have different structures, and an empty container of one yields to the other.
-    if _is_blank(tree_a) or _is_blank(tree_b):
-        return _merge_blank(tree_a, tree_b, merge_fn)
-    if isinstance(tree_a, dict) and isinstance(tree_b, dict):
-        merged = dict(tree_a)
-        for key, value in tree_b.items():
-            merged[key] = tree_merge(tree_a[key], value, merge_fn) if key in tree_a else value
-        return merged
-    if isinstance(tree_a, (list, tuple)) and isinstance(tree_b, (list, tuple)):
-        shared = [tree_merge(a, b, merge_fn) for a, b in zip(tree_a, tree_b, strict=False)]
-        make = getattr(type(tree_a), "_make", type(tree_a))
-        return make([*shared, *tree_a[len(shared) :], *tree_b[len(shared) :]])
-    return _merge_values(tree_a, tree_b, merge_fn)
+    return unfold(*_merged(tree_a, tree_b, merge_fn))
+
+
+MergeFunction: TypeAlias = Callable[[Any, Any], Any] | None
+
+
+def _merged(a: Any, b: Any, merge_fn: MergeFunction) -> tuple[Any, Filling]:
+    """One tree of two, as `unfold` takes it."""
+    if merge_fn is not None and not isinstance(a, _NESTED) and not isinstance(b, _NESTED):
+        return merge_fn(a, b), None
+    if _is_blank(a) or _is_blank(b):
+        return _merge_blank(a, b, merge_fn), None
+    if isinstance(a, dict) and isinstance(b, dict):
+        return {}, (a, _merged_items(a, b, merge_fn))
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        make = getattr(type(a), "_make", type(a))
+        return [] if make is list else Unfinished(make), (a, _merged_elements(a, b, merge_fn))
+    return _merge_values(a, b, merge_fn), None
+
+
+def _merged_items(a: dict[Any, Any], b: dict[Any, Any], merge_fn: MergeFunction) -> Iterator[tuple[Any, Any, Filling]]:
+    for key, value in a.items():
+        yield (key, *_merged(value, b[key], merge_fn)) if key in b else (key, value, None)
+    for key, value in b.items():
+        if key not in a:
+            yield key, value, None
+
+
+def _merged_elements(a: Sequence[Any], b: Sequence[Any], merge_fn: MergeFunction) -> Iterator[tuple[Any, Any, Filling]]:
+    for mine, other in zip(a, b, strict=False):
+        yield (None, *_merged(mine, other, merge_fn))
+    for value in [*a[len(b) :], *b[len(a) :]]:
+        yield None, value, None
+
+
+_NESTED = (dict, list, tuple, type(None))
 
 
 def _is_blank(tree: Any) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import utils
-from weft.tree import Structure, broadcast_prefix, flatten
+from weft.tree import MISSING, Structure, broadcast_prefix, flatten
 
 
 class Point(NamedTuple):
@@ -53,6 +53,13 @@ def count_leaves(tree) -> int:
     if not isinstance(tree, (list, tuple, dict)):
         return 1
     return sum(count_leaves(child) for child in (tree.values() if isinstance(tree, dict) else tree))
+
+
+def nested_tuples(depth: int, innermost: Any) -> Any:
+    tree = innermost
+    for _ in range(depth):
+        tree = (tree,)
+    return tree
 
 
 def nested_lists(depth: int, innermost: Any) -> Any:
@@ -192,6 +199,31 @@ def test_depth_is_no_limit():
     assert [len(keys) for keys in structure.key_paths()] == [depth + 1] * 2
     assert repr(structure) == "[" * depth + "{'x': *, 'y': *}" + "]" * depth
     assert utils.tree_reduce(lambda a, b: a + b, utils.tree_map(lambda x: 2 * x, tree)) == 30
+
+
+def test_depth_is_no_limit_where_a_tree_is_built_from_the_top():
+    tree, other = nested_lists(10_000, {"x": 1}), nested_lists(10_000, {"y": 2})
+    positions = [("0." * 10_000 + "x", 1), ("0." * 10_000 + "y", 2)]
+    assert utils.tree_flatten(utils.tree_merge(tree, other)) == positions
+    assert utils.tree_flatten(utils.tree_unflatten(positions)) == positions
+    merged = utils.tree_merge(nested_tuples(10_000, 1), nested_tuples(10_000, 2), lambda a, b: a + b)
+    assert flatten(merged) == flatten(nested_tuples(10_000, 3))
+
+
+def test_merging_trees_that_contain_themselves():
+    first: dict[str, Any] = {"x": [0]}
+    second: dict[str, Any] = {"x": [0]}
+    first["x"].append(first)
+    second["x"].append(second)
+    with pytest.raises(ValueError, match="in the nested arguments contains itself"):
+        utils.tree_merge(first, second, lambda a, b: a)
+
+
+def test_what_another_tree_has_in_the_same_positions():
+    structure = flatten({"a": [0, 0], "b": 0, "c": {"d": 0}})[1]
+    assert structure.leaves_beside({"c": {"d": 4}, "b": [3], "a": (1,)}) == [1, MISSING, [3], 4]
+    assert structure.leaves_beside({"a": {0: 1}, "c": 5}) == [MISSING] * 4
+    assert not any(structure.leaves_beside(None))
 
 
 def test_cycles():

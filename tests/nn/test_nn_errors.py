@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import weft
 import weft.core as mx
 import weft.nn as nn
+import weft.optimizers as optim
+from weft.utils import tree_flatten, tree_map
 
 UNTYPED: Any = nn  # so that the type checker lets wrong arguments pass
 
@@ -186,8 +191,40 @@ def test_modules_may_be_shared_and_nested_deeply() -> None:
     assert len(model.modules()) == 104
     for _ in range(2000):
         model = nn.Sequential(model)
-    with pytest.raises(RecursionError):
-        model.parameters()
+    assert len(tree_flatten(model.trainable_parameters())) == 4
+    doubled = tree_map(lambda p: 2 * p, model.parameters())
+    expected = 2 * shared.weight
+    model.update(doubled)
+    assert mx.array_equal(shared.weight, expected)
+    optim.SGD(1.0, momentum=0.5).update(model, doubled)
+    assert mx.array_equal(shared.weight, mx.zeros_like(expected))
+
+
+@pytest.mark.parametrize("updates", [{"bias": 1.0}, {"scale": mx.ones((3,))}, {"weight": [mx.ones((3, 2))]}])
+def test_what_is_refused_replaces_nothing(updates: Any) -> None:
+    model = linear()
+    before = dict(model)
+    fitting = {"weight": mx.zeros((3, 2)), "bias": mx.zeros((3,))}
+    with pytest.raises(ValueError, match=next(iter(updates))):
+        model.update({key: value for key, value in fitting.items() if key not in updates} | updates)
+    assert all(model[key] is value for key, value in before.items())
+
+
+def test_what_is_refused_far_inside_is_named_by_its_path() -> None:
+    model = nn.Sequential(nn.Sequential(linear(), nn.ReLU()))
+    with pytest.raises(ValueError, match=r"no parameter named \"layers\.0\.layers\.0\.scale\"; .* weight, bias"):
+        model.update({"layers": [{"layers": [{"scale": mx.ones((1,))}, {}]}]})
+    with pytest.raises(ValueError, match=r"`layers\.0\.layers\.1` is a ReLU .* replaced by a value of type int"):
+        model.update_modules({"layers": [{"layers": [{}, 1]}]})
+
+
+@pytest.mark.parametrize("name", ["nn", "nn.losses", "nn.init", "optimizers"])
+def test_public_names_are_those_of_mlx(mlx_package: Any, name: str) -> None:
+    """No helper is public: what a namespace has besides its own modules, MLX's has as well."""
+    found, expected = operator.attrgetter(name)(weft), operator.attrgetter(name)(mlx_package)
+    own = {key for key, value in vars(found).items() if not key.startswith("_") and not inspect.ismodule(value)}
+    assert own - set(dir(expected)) == set()
+    assert set(found.__all__) <= set(dir(expected))
 
 
 # Forgotten and early.

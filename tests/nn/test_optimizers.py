@@ -413,3 +413,23 @@ def test_a_negative_learning_rate_goes_uphill():
     optimizer = optim.SGD(-0.5)
     updated = optimizer.apply_gradients({"w": mx.array(2.0)}, {"w": mx.array(1.0)})
     assert updated["w"].item() == 2.0
+
+
+def test_a_tree_with_tuples_keeps_them() -> None:
+    gradients = {"a": (mx.array([1.0]), {"b": mx.array([2.0])})}
+    optimizer = optim.SGD(1.0, momentum=0.5)
+    once = optimizer.apply_gradients(gradients, {"a": (mx.array([0.0]), {"b": mx.array([0.0])})})
+    twice = optimizer.apply_gradients(gradients, once)
+    assert isinstance(twice["a"], tuple)
+    assert [leaf.item() for _, leaf in tree_flatten(twice)] == [-2.5, -5]
+
+
+def test_a_state_grows_where_it_is() -> None:
+    optimizer = optim.SGD(1.0, momentum=0.5)
+    optimizer.init({"layers": [{"w": mx.array([1.0])}]})
+    state, inner = optimizer.state, optimizer.state["layers"][0]["w"]
+    optimizer.init({"layers": [{"b": mx.array([1.0])}, {"w": mx.array([1.0])}], "head": mx.array([2.0])})
+    assert optimizer.state is state
+    assert state["layers"][0]["w"] is inner
+    found = [path for path, _ in tree_flatten(state)]
+    assert found == ["step", "learning_rate", "layers.0.w.v", "layers.0.b.v", "layers.1.w.v", "head.v"]

@@ -1,7 +1,5 @@
 """Neural-network layers, losses and initialisers, under the names of MLX's ``nn``."""
 
-from __future__ import annotations
-
 from weft.nn import init, losses
 from weft.nn.activations import (
     ELU,

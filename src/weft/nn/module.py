@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from reprlib import recursive_repr
 from typing import Any, NoReturn, Self
 
 import weft.core as mx
-from weft.nn.module_tree import join_path, map_container, named_leaves, path_of_cycle, replace_leaves
+from weft.nn.module_tree import dotted, entries, join_path, replace_leaves
 from weft.nn.weights import check_weights, named_weights
-from weft.utils import tree_unflatten
+from weft.tree import EndlessTree, Filling, cycle_of, unfold
+from weft.utils import tree_flatten, tree_unflatten
 
 EntryFilter = Callable[["Module", str, Any], bool]
+Functions = tuple[EntryFilter, Callable[[Any], Any], EntryFilter]
+"""The arguments of `filter_and_map`."""
 
 NOT_INITIALISED = (
     "`{name}` has no `{key}`: its `__init__` has to call `super().__init__()` before anything else, "
@@ -98,7 +101,7 @@ class Module(dict[str, Any]):
     @recursive_repr("...")
     def __repr__(self) -> str:
         own = f"{type(self).__name__}({self._extra_repr()}"
-        children = named_leaves(self.children(), is_leaf=Module.is_module)
+        children = tree_flatten(self.children(), is_leaf=Module.is_module)
         lines = [f"({path}): {child!r}".replace("\n", "\n  ") for path, child in children]
         return "\n  ".join([own, *lines]) + ("\n)" if lines else ")")
 
@@ -167,40 +170,50 @@ class Module(dict[str, Any]):
         {'weight': (3, 2), 'bias': (3,)}
         """
         try:
-            return self._map_entries(filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container)
-        except RecursionError:
-            path = path_of_cycle(self)
-            if path is None:
+            return self._mapped((filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container))
+        except EndlessTree:
+            keys = cycle_of(self, is_leaf=lambda node: not isinstance(node, (dict, list)))
+            if keys is None:
                 raise
-            raise ValueError(ENDLESS_TREE.format(path=path, name=type(self).__name__)) from None
+            raise ValueError(ENDLESS_TREE.format(path=dotted(keys), name=type(self).__name__)) from None
 
-    def _map_entries(
-        self, filter_fn: EntryFilter, map_fn: Callable[[Any], Any], is_leaf_fn: EntryFilter
-    ) -> dict[str, Any]:
-        return {
-            key: self._map_entry(key, value, filter_fn, map_fn, is_leaf_fn)
-            for key, value in self.items()
-            if filter_fn(self, key, value)
-        }
+    def _mapped(self, functions: Functions) -> dict[str, Any]:
+        found: dict[str, Any] = unfold({}, (self, self._entries(functions)))
+        return found
 
-    def _map_entry(
-        self, path: str, value: Any, filter_fn: EntryFilter, map_fn: Callable[[Any], Any], is_leaf_fn: EntryFilter
-    ) -> Any:
-        if is_leaf_fn(self, path, value):
-            return map_fn(value)
+    # As `unfold` takes them: keys, leaves or empty containers, and what these are filled with.
+
+    def _entries(self, functions: Functions) -> Iterator[tuple[Any, Any, Filling]]:
+        filter_fn, map_fn, is_leaf_fn = functions
+        for key, value in self.items():
+            if filter_fn(self, key, value):
+                if is_leaf_fn(self, key, value):
+                    yield key, map_fn(value), None
+                else:
+                    yield key, *self._entered(key, value, functions)
+
+    def _entries_below(self, path: str, container: Any, functions: Functions) -> Iterator[tuple[Any, Any, Filling]]:
+        """Those of a dict or list that is at this path of the module."""
+        filter_fn, map_fn, is_leaf_fn = functions
+        for key, value in entries(container):
+            inner = join_path(path, key)
+            if not filter_fn(self, inner, value):
+                yield key, {}, None
+            elif is_leaf_fn(self, inner, value):
+                yield key, map_fn(value), None
+            else:
+                yield key, *self._entered(inner, value, functions)
+
+    def _entered(self, path: str, value: Any, functions: Functions) -> tuple[Any, Filling]:
         if isinstance(value, Module):
-            return value._map_entries(filter_fn, map_fn, is_leaf_fn)
+            return {}, (value, value._entries(functions))
         if not isinstance(value, (dict, list)):
             raise RuntimeError(
                 f"[filter_and_map] `{path}` of `{type(self).__name__}` is of type {type(value).__name__}, "
                 "which cannot be entered; `is_leaf_fn` has to call it a leaf, or `filter_fn` leave it out."
             )
-
-        def visit(key: str | int, entry: Any) -> Any:
-            inner = join_path(path, key)
-            return self._map_entry(inner, entry, filter_fn, map_fn, is_leaf_fn) if filter_fn(self, inner, entry) else {}
-
-        return map_container(value, visit)
+        container: Any = {} if isinstance(value, dict) else []
+        return container, (value, self._entries_below(path, value, functions))
 
     def parameters(self) -> dict[str, Any]:
         """All parameters as a tree of dicts and lists.
@@ -237,8 +250,8 @@ class Module(dict[str, Any]):
             if not isinstance(value, Module):
                 return False
             # Not `children`: an error about a cycle has to name the module that was asked, not one inside of it.
-            children = value._map_entries(value.valid_child_filter, _unchanged, _is_module_entry)
-            return not named_leaves(children, is_leaf=Module.is_module)
+            children = value._mapped((value.valid_child_filter, _unchanged, _is_module_entry))
+            return not tree_flatten(children, is_leaf=Module.is_module)
 
         return self.filter_and_map(self.valid_child_filter, is_leaf_fn=is_leaf)
 
@@ -255,7 +268,7 @@ class Module(dict[str, Any]):
             if id(module) in above:
                 raise ValueError(ENDLESS_TREE.format(path=path, name=type(self).__name__))
             found.append((path, module))
-            children = named_leaves(module.children(), is_leaf=Module.is_module)
+            children = tree_flatten(module.children(), is_leaf=Module.is_module)
             waiting.extend((join_path(path, key), child, above | {id(module)}) for key, child in children)
         return found
 
@@ -298,7 +311,7 @@ class Module(dict[str, Any]):
         """
         if not isinstance(modules, dict):
             raise ValueError(f"[update_modules] takes a dict of modules, got {type(modules).__name__}.")
-        replace_leaves(self, modules, Module, "sub-module", strict)
+        replace_leaves(self, dict(modules), Module, "sub-module", strict)
         return self
 
     def apply(self, map_fn: Callable[[mx.array], mx.array], filter_fn: EntryFilter | None = None) -> Self:
@@ -431,7 +444,7 @@ class Module(dict[str, Any]):
         own = self.filter_and_map(
             lambda module, key, value: not isinstance(value, Module) and self.valid_parameter_filter(module, key, value)
         )
-        return [path for path, _ in named_leaves(own)]
+        return [path for path, _ in tree_flatten(own)]
 
     # Files.
 
@@ -448,7 +461,7 @@ class Module(dict[str, Any]):
         name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
         if not isinstance(name, str):
             raise TypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
-        weights = dict(named_leaves(self.parameters()))
+        weights = dict(tree_flatten(self.parameters()))
         if name.endswith(".npz"):
             mx.savez(name, **weights)
         elif name.endswith(".safetensors"):
@@ -479,7 +492,7 @@ class Module(dict[str, Any]):
         else:
             weights = named_weights(file_or_weights)
         if strict:
-            check_weights(dict(named_leaves(self.parameters())), weights)
+            check_weights(dict(tree_flatten(self.parameters())), weights)
         # The path of a module itself is the empty one, and leads to no parameter.
         if named := [(path, array) for path, array in weights.items() if path]:
             self.update(tree_unflatten(named), strict=False)

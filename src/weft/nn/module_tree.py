@@ -1,4 +1,4 @@
-"""Walks over the containers of a module: mapping what is inside, and replacing it in place.
+"""Paths in a module, and replacing what is inside of it in place.
 
 A module is a tree of dicts (modules are dicts too), lists and leaves. Members are named by dotted paths:
 ``layers.0.weight`` is the weight of the first entry of the list ``layers``.
@@ -6,10 +6,10 @@ A module is a tree of dicts (modules are dicts too), lists and leaves. Members a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from weft.tree import flatten
+from weft.tree import MISSING, descend, flatten
 
 MISMATCH = (
     "`{path}` is {current} and cannot be replaced by {new}; "
@@ -26,6 +26,15 @@ def join_path(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
+def dotted(keys: Iterable[str | int]) -> str:
+    """The path of what these keys and indices lead to.
+
+    >>> dotted(("layers", 0))
+    'layers.0'
+    """
+    return ".".join(map(str, keys))
+
+
 def entries(container: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterable[tuple[str | int, Any]]:
     """The keys (or indices) of a container with their values.
 
@@ -35,77 +44,45 @@ def entries(container: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterable
     return container.items() if isinstance(container, dict) else enumerate(container)
 
 
-def named_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
-    """The leaves of a tree with their paths.
-
-    >>> named_leaves({"layers": [1, {"weight": 2}]})
-    [('layers.0', 1), ('layers.1.weight', 2)]
-    """
-    leaves, structure = flatten(tree, is_leaf)
-    return [(".".join(map(str, keys)), leaf) for keys, leaf in zip(structure.key_paths(), leaves, strict=True)]
-
-
-def path_of_cycle(tree: dict[str, Any] | list[Any]) -> str | None:
-    """The path of a dict or list in a tree that is inside of itself, if there is one.
-
-    >>> tree = {"a": [1, 2]}
-    >>> tree["a"].append(tree)
-    >>> path_of_cycle(tree)
-    'a.2'
-    """
-    above = [("", tree, iter(entries(tree)))]
-    while above:
-        path, _, rest = above[-1]
-        found = next(((key, entry) for key, entry in rest if isinstance(entry, (dict, list))), None)
-        if found is None:
-            above.pop()
-            continue
-        key, entry = found
-        here = join_path(path, key)
-        if any(container is entry for _, container, _ in above):
-            return here
-        above.append((here, entry, iter(entries(entry))))
-    return None
-
-
-def map_container(value: Any, visit: Callable[[str | int, Any], Any]) -> Any:
-    """A dict or list like `value`, with `visit(key, entry)` in place of each entry.
-
-    >>> map_container({"a": 1, "b": 2}, lambda key, entry: entry + 1)
-    {'a': 2, 'b': 3}
-    """
-    if isinstance(value, dict):
-        return {key: visit(key, entry) for key, entry in value.items()}
-    return [visit(index, entry) for index, entry in enumerate(value)]
-
-
-def replace_leaves(destination: Any, updates: Any, leaf_type: type, noun: str, strict: bool, path: str = "") -> None:
+def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:
     """Put the leaves of the tree `updates` at the same paths into `destination`.
 
     Empty containers in `updates` stand for "nothing to replace here", whatever is there. With `strict`, what
-    has no entry in `destination` or does not fit there raises `ValueError`; otherwise it is skipped.
+    has no entry in `destination` or does not fit there raises `ValueError`, and nothing is replaced; otherwise it is
+    skipped.
 
     >>> tree = {"a": [1, 2], "b": 3}
     >>> replace_leaves(tree, {"a": [{}, 5]}, int, "number", True)
     >>> tree
     {'a': [1, 5], 'b': 3}
     """
-    for key, new in entries(updates):
-        here = join_path(path, key)
-        if not _has(destination, key):
-            if strict:
-                raise ValueError(_no_such_entry(destination, here, noun))
-            continue
-        current = destination[key]
-        if isinstance(new, leaf_type) and isinstance(current, leaf_type):
-            destination[key] = new
-        elif _is_container(new) and not isinstance(new, leaf_type) and _is_container(current):
-            replace_leaves(current, new, leaf_type, noun, strict, here)
-        elif strict and not (_is_container(new) and len(new) == 0 and not isinstance(new, leaf_type)):
-            raise ValueError(MISMATCH.format(path=here, current=_describe(current), new=_describe(new)))
+    changes: list[tuple[Any, Any, Any]] = []
+    pending: list[tuple[Any, Any]] = [(updates, destination)]
+    for container, beside in descend(pending, lambda node: isinstance(node, leaf_type)):
+        for key, new in entries(container):
+            current = beside.get(key, MISSING) if isinstance(beside, dict) else _listed(beside, key)
+            if isinstance(new, leaf_type) and isinstance(current, leaf_type):
+                changes.append((beside, key, new))
+            elif current is not MISSING and _is_container(current) and _is_inner(new, leaf_type):
+                pending.append((new, current))
+            elif strict and (current is MISSING or not (_is_inner(new, leaf_type) and not new)):
+                path = join_path(_path_of(container, updates, leaf_type), key)
+                raise ValueError(_refusal(beside, path, current, new, noun))
+    for container, key, new in changes:
+        container[key] = new
 
 
-# This and `replace_leaves` walk by hand, over two trees of which one may lack what the other has.
+def _refusal(container: Any, path: str, current: Any, new: Any, noun: str) -> str:
+    if current is MISSING:
+        return _no_such_entry(container, path, noun)
+    return MISMATCH.format(path=path, current=_describe(current), new=_describe(new))
+
+
+def _path_of(container: Any, tree: Any, leaf_type: type) -> str:
+    found = flatten(tree, lambda node: isinstance(node, leaf_type))[1].containers(tree)
+    return next(dotted(keys) for keys, one in found if one is container)
+
+
 def put_back(destination: Any, present: Any, former: Any) -> None:
     """Replace each leaf of the tree `present` by that of `former`, where it is what stands in `destination`.
 
@@ -115,23 +92,28 @@ def put_back(destination: Any, present: Any, former: Any) -> None:
     >>> tree == {"a": before, "b": other}
     True
     """
-    for key, leaf in entries(present):
-        if not _has(destination, key):
-            continue
-        if _is_container(leaf):
-            put_back(destination[key], leaf, former[key])
-        elif destination[key] is leaf:
-            destination[key] = former[key]
+    pending: list[tuple[Any, Any, Any]] = [(present, former, destination)]
+    for container, before, beside in descend(pending):
+        for key, leaf in entries(container):
+            current = beside.get(key, MISSING) if isinstance(beside, dict) else _listed(beside, key)
+            if _is_container(leaf):
+                pending.append((leaf, before[key], current))
+            elif current is leaf:
+                beside[key] = before[key]
 
 
 def _is_container(value: Any) -> bool:
     return isinstance(value, (dict, list, tuple))
 
 
-def _has(container: Any, key: str | int) -> bool:
-    if isinstance(container, dict):
-        return key in container
-    return isinstance(container, list) and isinstance(key, int) and key < len(container)
+def _is_inner(value: Any, leaf_type: type) -> bool:
+    return _is_container(value) and not isinstance(value, leaf_type)
+
+
+def _listed(container: Any, key: str | int) -> Any:
+    """The entry of a list, or `MISSING`; those of a tuple cannot be replaced."""
+    is_index = isinstance(container, list) and isinstance(key, int) and key < len(container)
+    return container[key] if is_index else MISSING
 
 
 def _describe(value: Any) -> str:

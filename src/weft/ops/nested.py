@@ -1,4 +1,8 @@
-"""Arrays of nested lists and tuples, which may hold arrays."""
+"""Arrays of nested lists and tuples, which may hold arrays.
+
+They are walked by hand, not as trees: dicts are no containers here, the shape is found level by level, and millions of
+numbers in one list are seen by NumPy and by C loops alone.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +87,6 @@ def _outermost(found: np.ndarray[Any, Any]) -> int:
 
 def _shape_of(name: str, value: Any, indices: tuple[int, ...]) -> Shape:
     """The shape of nested lists, if they have one."""
-    # Walked by hand: the shape is found level by level, and dicts are no containers here.
     if isinstance(value, Handle):
         return value.node.shape
     if not isinstance(value, (list, tuple)):

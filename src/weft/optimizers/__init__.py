@@ -1,7 +1,5 @@
 """Optimizers and learning-rate schedules, under the names of MLX's ``optimizers``."""
 
-from __future__ import annotations
-
 from weft.optimizers.adam import Adam, AdamW
 from weft.optimizers.clipping import clip_grad_norm
 from weft.optimizers.optimizer import Optimizer

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import zip_longest
 from typing import Any
 
 import weft.core as mx
 from weft.nn import Module
-from weft.nn.module_tree import join_path
+from weft.nn.module_tree import dotted
 from weft.optimizers.settings import check_learning_rate, scalar_setting
-from weft.optimizers.trees import check_gradients, check_model, check_state, entry_of
+from weft.optimizers.trees import check_gradients, check_model, check_state
+from weft.tree import MISSING, Structure, flatten
+from weft.utils import tree_merge
 
 Schedule = Callable[[mx.array], Any]
 
@@ -87,11 +88,7 @@ class Optimizer:
         """
         if not isinstance(parameters, dict):
             raise ValueError(f"[{_name(self)}] init takes a dict of parameters, got {type(parameters).__name__}.")
-        for key, value in parameters.items():
-            existing = self._state.get(key)
-            if isinstance(existing, mx.array):
-                raise ValueError(TAKEN_NAME.format(name=_name(self), key=key))
-            self._state[key] = self._fill(value, existing)
+        self._states(parameters, *flatten(parameters))
 
     def update(self, model: Module, gradients: dict[str, Any]) -> None:
         """Apply gradients to the parameters of a model, in place.
@@ -115,7 +112,7 @@ class Optimizer:
         gradients: a tree like that of the parameters, or a part of it.
         parameters: a tree of arrays; a module, too.
 
-        Returns a tree like `gradients`, with lists for tuples. Raises `ValueError` where the trees or shapes do not
+        Returns a tree like `gradients`. Raises `ValueError` where the trees or shapes do not
         fit and `TypeError` where something is no array, and then the state stays as it was.
 
         >>> optim.SGD(learning_rate=0.5).apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
@@ -123,12 +120,19 @@ class Optimizer:
         """
         if not isinstance(gradients, dict):
             raise ValueError(f"[{_name(self)}] takes a dict of gradients, got {type(gradients).__name__}.")
-        check_gradients(_name(self), gradients, parameters)
-        self.init(gradients)
+        leaves, structure = flatten(gradients)
+        current = structure.leaves_beside(parameters)
+        check_gradients(_name(self), structure, leaves, current)
+        states = self._states(gradients, leaves, structure)
         for name, schedule in self._schedulers.items():
             self._state[name] = scalar_setting(_name(self), name, schedule(self.step))
         self._state["step"] = self.step + 1
-        updated: dict[str, Any] = self._apply(gradients, parameters, self._state, "")
+        updated: dict[str, Any] = structure.unflatten(
+            [
+                self._applied(structure, number, *one)
+                for number, one in enumerate(zip(leaves, current, states, strict=True))
+            ]
+        )
         return updated
 
     @property
@@ -174,21 +178,15 @@ class Optimizer:
         check_learning_rate(_name(self), learning_rate)
         self._state["learning_rate"] = scalar_setting(_name(self), "learning_rate", learning_rate)
 
-    def _apply(self, gradients: Any, parameters: Any, state: Any, path: str) -> Any:
-        if isinstance(gradients, dict):
-            return {
-                key: self._apply(gradient, entry_of(parameters, key), entry_of(state, key), join_path(path, key))
-                for key, gradient in gradients.items()
-            }
-        if isinstance(gradients, (list, tuple)):
-            return [
-                self._apply(gradient, entry_of(parameters, index), entry_of(state, index), join_path(path, index))
-                for index, gradient in enumerate(gradients)
-            ]
+    def _applied(
+        self, structure: Structure, number: int, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
+    ) -> mx.array:
+        """What `apply_single` makes of a parameter, the leaf with this number in the structure of the gradients."""
         try:
-            return self.apply_single(gradients, parameters, state)
+            return self.apply_single(gradient, parameter, state)
         except Exception as error:
-            if isinstance(error, KeyError) and (missing := self._missing(parameters, state)):
+            path = dotted(structure.key_paths()[number])
+            if isinstance(error, KeyError) and (missing := self._missing(parameter, state)):
                 raise ValueError(NOT_IN_STATE.format(name=_name(self), path=path, key=missing[0])) from error
             error.add_note(f"This happened in the step of {_name(self)} for the parameter `{path}`.")
             raise
@@ -199,25 +197,29 @@ class Optimizer:
         self.init_single(parameter, fresh)
         return [key for key in fresh if key not in state]
 
-    def _fill(self, parameters: Any, existing: Any) -> Any:
-        """A tree of per-parameter dicts for a tree of parameters: `existing`, with what it lacks added in place."""
-        if isinstance(parameters, dict):
-            entries = existing if isinstance(existing, dict) else {}
-            for key, parameter in parameters.items():
-                entries[key] = self._fill(parameter, entries.get(key))
-            return entries
-        if isinstance(parameters, (list, tuple)):
-            known = existing if isinstance(existing, (list, tuple)) else []
-            filled = [self._fill(*pair) for pair in zip_longest(parameters, known[: len(parameters)])]
-            return [*filled, *known[len(filled) :]]
-        if existing:
-            return existing
-        if not isinstance(parameters, mx.array):
+    def _states(self, parameters: dict[str, Any], leaves: list[Any], structure: Structure) -> list[dict[str, Any]]:
+        """The states of parameters, the leaves of a tree with this structure; what the state lacks is added to it."""
+        for key in parameters:
+            if isinstance(self._state.get(key), mx.array):
+                raise ValueError(TAKEN_NAME.format(name=_name(self), key=key))
+        states = structure.leaves_beside(self._state)
+        if all(isinstance(state, dict) and state for state in states):
+            return states
+        full = [state or self._initial(leaf) for leaf, state in zip(leaves, states, strict=True)]
+        if any(state is not new and (state is MISSING or new) for state, new in zip(states, full, strict=True)):
+            # Where both have something, it is the same, or the old one is not nested as the parameters are.
+            merged = tree_merge(self._state, structure.unflatten(full), lambda old, new: new)
+            values, whole = flatten(merged)
+            whole.unflatten_into(self._state, values)
+        return structure.leaves_beside(self._state)
+
+    def _initial(self, parameter: Any) -> dict[str, Any]:
+        if not isinstance(parameter, mx.array):
             raise TypeError(
-                f"[{_name(self)}] parameters have to be arrays, got a value of type {type(parameters).__name__}."
+                f"[{_name(self)}] parameters have to be arrays, got a value of type {type(parameter).__name__}."
             )
         state: dict[str, Any] = {}
-        self.init_single(parameters, state)
+        self.init_single(parameter, state)
         return state
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import weft.core as mx
 from weft.nn import Module
-from weft.nn.module_tree import entries, join_path
+from weft.nn.module_tree import dotted
+from weft.tree import MISSING, Structure
 
 NO_PARAMETER = (
     "[{name}] `{path}` has a gradient but no parameter; give a tree of gradients like that of the parameters."
@@ -16,37 +17,31 @@ NO_ARRAY = "[{name}] the {what} of `{path}` has to be an array, got a value of t
 OTHER_SHAPE = "[{name}] The gradient of `{path}` has shape {gradient}, the parameter {parameter}."
 
 
-def entry_of(container: Any, key: str | int) -> Any:
-    """The entry of a dict, list or tuple, or None.
-
-    >>> entry_of({"a": 1}, "a"), entry_of([1], 5)
-    (1, None)
-    """
-    if isinstance(container, dict):
-        return container.get(key)
-    if isinstance(container, (list, tuple)) and isinstance(key, int) and key < len(container):
-        return container[key]
-    return None
-
-
-def check_gradients(name: str, gradients: Any, parameters: Any, path: str = "") -> None:
+def check_gradients(name: str, structure: Structure, gradients: list[Any], parameters: list[Any]) -> None:
     """Raise unless each gradient is an array and belongs to a parameter of its shape.
 
-    >>> check_gradients("SGD", {"w": mx.ones((2,))}, {"w": mx.zeros((2,)), "b": mx.zeros((1,))})
+    structure: the tree of the gradients.
+    parameters: what the tree of parameters has in the positions of `gradients`.
+
+    >>> from weft.tree import flatten
+    >>> gradients, structure = flatten({"w": mx.ones((2,))})
+    >>> check_gradients("SGD", structure, gradients, [mx.zeros((2,))])
     """
-    # Walked by hand: each update does this, and making the paths of a `Structure` takes three times as long.
-    if isinstance(gradients, (dict, list, tuple)):
-        for key, gradient in entries(gradients):
-            check_gradients(name, gradient, entry_of(parameters, key), join_path(path, key))
-        return
-    if parameters is None or isinstance(parameters, (dict, list, tuple)):
-        raise ValueError(NO_PARAMETER.format(name=name, path=path))
-    for what, value in (("gradient", gradients), ("parameter", parameters)):
-        if not isinstance(value, mx.array):
-            raise TypeError(NO_ARRAY.format(name=name, what=what, path=path, kind=type(value).__name__))
-    if gradients.shape != parameters.shape:
-        shapes = {"gradient": gradients.shape, "parameter": parameters.shape}
-        raise ValueError(OTHER_SHAPE.format(name=name, path=path, **shapes))
+    for number, (gradient, parameter) in enumerate(zip(gradients, parameters, strict=True)):
+        if not (isinstance(gradient, mx.array) and isinstance(parameter, mx.array)):
+            raise _no_arrays(name, dotted(structure.key_paths()[number]), gradient, parameter)
+        if gradient.shape != parameter.shape:
+            path = dotted(structure.key_paths()[number])
+            raise ValueError(
+                OTHER_SHAPE.format(name=name, path=path, gradient=gradient.shape, parameter=parameter.shape)
+            )
+
+
+def _no_arrays(name: str, path: str, gradient: Any, parameter: Any) -> Exception:
+    if parameter is None or parameter is MISSING or isinstance(parameter, (dict, list, tuple)):
+        return ValueError(NO_PARAMETER.format(name=name, path=path))
+    what, value = ("parameter", parameter) if isinstance(gradient, mx.array) else ("gradient", gradient)
+    return TypeError(NO_ARRAY.format(name=name, what=what, path=path, kind=type(value).__name__))
 
 
 def check_model(name: str, model: Any, gradients: Any) -> None:

@@ -88,21 +88,17 @@ def _leaf(value: Any, shapeless: bool, is_output: bool) -> Leaf:
     return Leaf(kind, attribute_key(value), _text(value))
 
 
-def _attributes(path: str, value: Any) -> Iterator[tuple[str, Leaf]]:
-    """The classes and attributes of the modules in an argument."""
-    # Walked by hand for the paths of containers: a `Structure` has those of leaves.
-    pending, seen = [(path, value)], set()
-    while pending:
-        path, item = pending.pop()
-        if not isinstance(item, (dict, list, tuple)) or id(item) in seen:
+def _attributes(name: str, value: Any, structure: tree.Structure) -> Iterator[tuple[str, Leaf]]:
+    """The classes and attributes of the modules in an argument, which has this structure."""
+    seen: set[int] = set()
+    for keys, item in structure.containers(value):
+        if type(item) in (dict, list, tuple) or id(item) in seen:
             continue
         seen.add(id(item))
-        if type(item) not in (dict, list, tuple):
-            yield f"type({path})", Leaf(Reason.STRUCTURE, type(item), type(item).__qualname__)
-            for name, attribute in getattr(item, "__dict__", {}).items():
-                yield f"{path}.{name}", Leaf(Reason.ATTRIBUTE, attribute_key(attribute), _text(attribute))
-        entries = item.items() if isinstance(item, dict) else enumerate(item)
-        pending.extend((f"{path}[{key!r}]", entry) for key, entry in entries)
+        path = name + "".join(f"[{key!r}]" for key in keys)
+        yield f"type({path})", Leaf(Reason.STRUCTURE, type(item), type(item).__qualname__)
+        for attribute, content in getattr(item, "__dict__", {}).items():
+            yield f"{path}.{attribute}", Leaf(Reason.ATTRIBUTE, attribute_key(content), _text(content))
 
 
 def _named(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +150,7 @@ class CallArguments:
             else:
                 self.leaves[name + path] = Leaf(Reason.STRUCTURE, first, f"the same array as {first}")
         if objects and not is_output:
-            self.leaves.update(_attributes(name, value))
+            self.leaves.update(_attributes(name, value, structure))
 
     def __str__(self) -> str:
         kinds = (Reason.SHAPE, Reason.NUMBER, Reason.CONSTANT)

@@ -18,28 +18,10 @@ from weft.transforms.constants import attribute_key, object_keys
 SKELETON_LIMIT = 500
 
 
-def containers_of(state: Any) -> list[Any]:
-    """All dicts and lists in ``state``, from the outside in; each once."""
-    # Calls with a state and nested arguments do this: a `Structure`, with its keys and order, takes five times as long.
-    found: dict[int, Any] = {}
-    pending = [state]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, (dict, list)):
-            if id(item) in found:
-                continue
-            found[id(item)] = item
-        if isinstance(item, dict):
-            pending.extend(item.values())
-        elif isinstance(item, (list, tuple)):
-            pending.extend(item)
-    return list(found.values())
-
-
 def restored(*states: Any) -> AbstractContextManager[None]:
     """Whatever the block does to the containers in ``states`` is undone at its end."""
     undoing: list[Action] = []
-    for container in containers_of(list(states)):
+    for container in tree.containers(list(states)):
         if isinstance(container, dict):
             undoing += [(dict.clear, container), (dict.update, container, dict(container))]
         else:
@@ -124,9 +106,9 @@ class State:
 
     def _shared(self, arguments: Any) -> tuple[int | None, ...] | None:
         """For each container in the arguments its position in the state; None if no container is in both."""
-        own = containers_of([self.inputs, self.outputs])
+        own = tree.containers([self.inputs, self.outputs])
         positions = {id(container): position for position, container in enumerate(own)}
-        found = tuple([positions.get(id(container)) for container in containers_of(arguments)])
+        found = tuple([positions.get(id(container)) for container in tree.containers(arguments)])
         return None if found.count(None) == len(found) else found
 
 
@@ -148,7 +130,7 @@ class Skeleton:
         """The skeleton of containers; None if there are others than lists and dicts, or one of them comes twice."""
         skeleton = Skeleton()
         structure = tree.flatten(state, objects=skeleton.objects)[1]
-        containers = containers_of(state)
+        containers = tree.containers(state)
         if not 0 < len(containers) == structure.num_containers <= SKELETON_LIMIT:
             return None
         skeleton._sizes = [(container, len(container)) for container in containers]

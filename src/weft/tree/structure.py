@@ -1,27 +1,37 @@
-"""Nested lists, tuples and dicts of anything: taken apart into leaves, and put together again.
+"""What remains of nested lists, tuples and dicts without their leaves, and what another tree has in the same positions.
 
-What is not a list, a tuple or a dict is a leaf, ``None`` included. A dict keeps the order of its keys,
-and that order is part of the structure: code that walks a dict may compute something else when the keys
-come in another order, so what was traced for one order is not reused for the other. Where two trees are
-compared by position (:meth:`Structure.flatten_up_to`, :func:`broadcast_prefix`), keys are looked up by name instead.
-
-Nothing here recurses, so the depth of a tree is limited by memory alone.
+A dict keeps the order of its keys, and that order is part of the structure: code that walks a dict may compute
+something else when the keys come in another order, so what was traced for one order is not reused for the other. Where
+two trees are compared by position, keys are looked up by name instead.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
-__all__ = ["Structure", "broadcast_prefix", "flatten", "refilling"]
+__all__ = ["MISSING", "Structure", "broadcast_prefix", "refilling"]
 
-IsLeaf: TypeAlias = Callable[[Any], bool]
-
-_CONTAINERS = (tuple, list, dict)
+CONTAINERS: Final = (tuple, list, dict)
 
 
-class _Container(NamedTuple):
+@final
+class _Missing:
+    """The type of `MISSING`."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for what a tree does not have."""
+
+
+class Container(NamedTuple):
     """How a container is rebuilt: its type, and how many children it has or, for a dict, its keys.
 
     ``key_kinds`` tells keys apart that Python calls equal (1, True and 1.0); None if all of them are strings.
@@ -35,13 +45,14 @@ class _Container(NamedTuple):
 
 # A structure is a flat tuple of tokens in postorder: None stands for a leaf, a container follows its children.
 # Flat tuples hash and compare in C, without recursion.
-_Token: TypeAlias = _Container | None
+Token: TypeAlias = Container | None
 
 
 @final
 class Structure:
     """What remains of a tree when its leaves are taken out; equal for trees that nest alike.
 
+    >>> from weft.tree import flatten
     >>> leaves, structure = flatten({"weight": 1, "bias": [2, 3]})
     >>> leaves, structure
     ([1, 2, 3], {'weight': *, 'bias': [*, *]})
@@ -53,7 +64,7 @@ class Structure:
 
     num_leaves: int
 
-    def __init__(self, tokens: tuple[_Token, ...], num_leaves: int) -> None:
+    def __init__(self, tokens: tuple[Token, ...], num_leaves: int) -> None:
         self._tokens = tokens
         self._hash = hash(tokens)
         self.num_leaves = num_leaves
@@ -113,6 +124,7 @@ class Structure:
         made. Tuples cannot be changed: a new one is made where a leaf in it is another object, so the
         result is ``tree`` itself unless ``tree`` is a tuple or a leaf.
 
+        >>> from weft.tree import flatten
         >>> state = [{"step": 1}]
         >>> flatten([{"step": 2, "mean": 3}])[1].unflatten_into(state, [4, 5]) is state
         True
@@ -131,7 +143,7 @@ class Structure:
         remaining = iter(self._checked(leaves))
         built: list[Any] = []
         contents: list[tuple[Any, Any]] = []
-        for token, old in zip(self._tokens, self._aligned(tree), strict=True):
+        for token, old in zip(self._tokens, self._beside(tree), strict=True):
             if token is None:
                 built.append(next(remaining))
             else:
@@ -148,6 +160,7 @@ class Structure:
         Raises:
             ValueError: ``tree`` lacks a position of this structure; the message names it.
 
+        >>> from weft.tree import flatten
         >>> flatten({"a": 0, "b": 0})[1].flatten_up_to({"b": [1, 2], "a": 3, "c": 4})
         [3, [1, 2]]
         """
@@ -169,6 +182,7 @@ class Structure:
     def key_paths(self) -> list[tuple[Any, ...]]:
         """Return for each leaf the indices and dict keys that lead to it.
 
+        >>> from weft.tree import flatten
         >>> flatten({"a": [0, 0]})[1].key_paths()
         [('a', 0), ('a', 1)]
         """
@@ -178,22 +192,55 @@ class Structure:
     def paths(self) -> list[str]:
         """Return for each leaf the Python expression that leads to it, without the name of the tree.
 
+        >>> from weft.tree import flatten
         >>> flatten({"a": [0, 0]})[1].paths()
         ["['a'][0]", "['a'][1]"]
         """
         return [_path_text(keys) for keys in self.key_paths()]
 
+    def leaves_beside(self, tree: Any) -> list[Any]:
+        """Return what `flatten_up_to` returns, with `MISSING` for each position that ``tree`` lacks.
+
+        >>> from weft.tree import flatten
+        >>> flatten({"a": 0, "b": [0]})[1].leaves_beside({"a": 1, "b": 2})
+        [1, MISSING]
+        """
+        return [node for token, node in zip(self._tokens, self._beside(tree), strict=True) if token is None]
+
     def entries(self, tree: Any) -> list[tuple[Any, Any, Any]]:
         """Return the containers of ``tree``, which has this structure, with their keys or indices and what they have
-        there; leaves come from left to right.
+        there. What is in a container comes before it, from left to right.
 
+        >>> from weft.tree import flatten
         >>> tree = {"a": [5], "b": 6}
         >>> flatten(tree)[1].entries(tree)
         [([5], 0, 5), ({'a': [5], 'b': 6}, 'a', [5]), ({'a': [5], 'b': 6}, 'b', 6)]
         """
-        nodes = self._aligned(tree)
-        origins = zip(self._origins(), nodes, strict=True)
-        return [(nodes[container], key, node) for (container, key), node in origins if container >= 0]
+        found: list[tuple[Any, Any, Any]] = []
+        pending: list[tuple[Any, Any, Any]] = [(None, None, tree)]
+        for token in reversed(self._tokens):
+            entry = pending.pop()
+            found.append(entry)
+            if token is not None:
+                node = entry[2]
+                keys = range(token.arity) if token.keys is None else token.keys
+                pending += [(node, key, child) for key, child in zip(keys, _beside(token, node), strict=True)]
+        found.reverse()
+        found.pop()
+        return found
+
+    def containers(self, tree: Any) -> list[tuple[tuple[Any, ...], Any]]:
+        """Return the containers of ``tree``, which has this structure, from the outside in, each with the indices and
+        dict keys that lead to it.
+
+        >>> from weft.tree import flatten
+        >>> tree = {"a": [5], "b": 6}
+        >>> flatten(tree)[1].containers(tree)
+        [((), {'a': [5], 'b': 6}), (('a',), [5])]
+        """
+        origins, nodes = self._origins(), self._beside(tree)
+        positions = range(len(nodes) - 1, -1, -1)
+        return [(_keys_to(origins, index), nodes[index]) for index in positions if self._tokens[index] is not None]
 
     def _checked(self, leaves: Iterable[Any]) -> list[Any]:
         leaves = list(leaves)
@@ -201,20 +248,15 @@ class Structure:
             raise ValueError(f"the tree {self} has {self.num_leaves} leaves, but {len(leaves)} were given")
         return leaves
 
-    def _aligned(self, tree: Any) -> list[Any]:
-        """Return, for each token, what ``tree`` has in its place, or None."""
+    def _beside(self, tree: Any) -> list[Any]:
+        """Return, for each token, what ``tree`` has in its position, or `MISSING`."""
         found: list[Any] = []
         pending = [tree]
         for token in reversed(self._tokens):
             node = pending.pop()
             found.append(node)
-            if token is None:
-                continue
-            if token.keys is not None:
-                pending.extend(node.get(key) if isinstance(node, dict) else None for key in token.keys)
-            else:
-                children = list(node[: token.arity]) if isinstance(node, (list, tuple)) else []
-                pending.extend(children + [None] * (token.arity - len(children)))
+            if token is not None:
+                pending += _beside(token, node)
         found.reverse()
         return found
 
@@ -232,114 +274,6 @@ class Structure:
         return origins
 
 
-_LEAF = Structure((None,), 1)
-# Most calls have a few arrays as arguments: tokens of short tuples and lists are made once.
-_SHORT = 32
-_SHORT_TOKENS: dict[type, tuple[_Container, ...]] = {
-    kind: tuple(_Container(kind, n, None) for n in range(_SHORT)) for kind in (tuple, list)
-}
-_FLAT: dict[type, tuple[Structure, ...]] = {
-    kind: tuple(Structure((None,) * token.arity + (token,), token.arity) for token in tokens)
-    for kind, tokens in _SHORT_TOKENS.items()
-}
-
-
-def flatten(tree: Any, is_leaf: IsLeaf | None = None, objects: list[Any] | None = None) -> tuple[list[Any], Structure]:
-    """Return the leaves of ``tree`` from left to right, and its structure.
-
-    ``is_leaf(node)`` may say of a container that it is to be a leaf. Containers of subclasses of dict and list, which
-    may have attributes besides their children, are added to ``objects``.
-
-    Raises:
-        ValueError: a container holds itself.
-
-    >>> flatten((1, [2, None], {}))
-    ([1, 2, None], (*, [*, *], {}))
-    """
-    if is_leaf is None:
-        if not isinstance(tree, _CONTAINERS):
-            return [tree], _LEAF
-        structures = _FLAT.get(type(tree))
-        if structures is not None and len(tree) < _SHORT:
-            for child in tree:
-                if isinstance(child, _CONTAINERS):
-                    break
-            else:
-                return list(tree), structures[len(tree)]
-    return _flatten_nested(tree, is_leaf, objects)
-
-
-# A walk over this many containers is checked for a cycle once. A walk through a cycle always reaches this count.
-_SUSPICIOUS = 2000
-
-
-def _flatten_nested(tree: Any, is_leaf: IsLeaf | None, objects: list[Any] | None) -> tuple[list[Any], Structure]:
-    leaves: list[Any] = []
-    tokens: list[_Token] = []
-    containers = 0
-    pending = [tree]
-    # The last child is visited first, so tokens are collected in reverse postorder.
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, _CONTAINERS) or (is_leaf is not None and is_leaf(node)):
-            leaves.append(node)
-            tokens.append(None)
-            continue
-        containers += 1
-        if containers == _SUSPICIOUS:
-            _refuse_cycles(tree, is_leaf)
-        kind = type(node)
-        if isinstance(node, dict):
-            keys = tuple(node)
-            key_kinds = None if _STRINGS.issuperset(map(type, keys)) else tuple([_kind_of_key(key) for key in keys])
-            tokens.append(_Container(dict, len(keys), keys, key_kinds))
-            if objects is not None and kind is not dict:
-                objects.append(node)
-            pending.extend(node.values())
-        else:
-            short = _SHORT_TOKENS.get(kind)
-            length = len(node)
-            tokens.append(short[length] if short and length < _SHORT else _Container(kind, length, None))
-            if objects is not None and short is None and isinstance(node, list):
-                objects.append(node)
-            pending.extend(node)
-    leaves.reverse()
-    tokens.reverse()
-    return leaves, Structure(tuple(tokens), len(leaves))
-
-
-_STRINGS = frozenset({str})
-
-
-def _kind_of_key(key: Any) -> Any:
-    """What tells a key of a dict from others that are equal to it."""
-    if isinstance(key, tuple):
-        return type(key), *[_kind_of_key(part) for part in key]
-    return (type(key), float.hex(key)) if isinstance(key, float) else type(key)
-
-
-def _refuse_cycles(tree: Any, is_leaf: IsLeaf | None) -> None:
-    open_containers: set[int] = set()
-    finished: set[int] = set()
-    pending: list[tuple[Any, bool]] = [(tree, True)]
-    while pending:
-        node, entering = pending.pop()
-        if not entering:
-            open_containers.discard(id(node))
-            finished.add(id(node))
-            continue
-        if id(node) in open_containers:
-            raise ValueError(
-                f"a {type(node).__name__} in the nested arguments contains itself; "
-                "only trees of lists, tuples and dicts can be taken apart"
-            )
-        if id(node) in finished or not isinstance(node, _CONTAINERS) or (is_leaf is not None and is_leaf(node)):
-            continue
-        open_containers.add(id(node))
-        pending.append((node, False))
-        pending.extend((child, True) for child in (node.values() if isinstance(node, dict) else node))
-
-
 def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") -> list[Any]:
     """Return one value per leaf of ``structure``: a leaf of ``prefix`` counts for all that stands in its place.
 
@@ -349,6 +283,7 @@ def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") ->
         ValueError: ``prefix`` has a container that ``structure`` has not, or one with another
             number of elements or other keys.
 
+    >>> from weft.tree import flatten
     >>> broadcast_prefix((0, {"w": 1, "b": None}), flatten(([5, 6], {"b": 7, "w": 8}))[1])
     [0, 0, None, 1]
     """
@@ -357,7 +292,7 @@ def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") ->
     for index in range(len(structure._tokens) - 1, -1, -1):
         token = structure._tokens[index]
         node = pending.pop()
-        is_container = isinstance(node, _CONTAINERS)
+        is_container = isinstance(node, CONTAINERS)
         if token is None and not is_container:
             values.append(node)
         elif token is not None and not is_container:
@@ -371,7 +306,7 @@ def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") ->
     return values
 
 
-def _build(token: _Container, children: list[Any]) -> Any:
+def _build(token: Container, children: list[Any]) -> Any:
     kind = token.kind
     if token.keys is not None:
         return dict(zip(token.keys, children, strict=True))
@@ -381,7 +316,7 @@ def _build(token: _Container, children: list[Any]) -> Any:
     return make(children)
 
 
-def _rebuild(token: _Container, old: Any, children: list[Any], contents: list[tuple[Any, Any]]) -> Any:
+def _rebuild(token: Container, old: Any, children: list[Any], contents: list[tuple[Any, Any]]) -> Any:
     """``old`` if it can have these children, which are noted in ``contents``, else another container."""
     if token.keys is not None and isinstance(old, dict):
         contents.append((old, dict(zip(token.keys, children, strict=True))))
@@ -403,7 +338,7 @@ def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
     return [(operator.setitem, container, slice(None), content)]
 
 
-def _children_for(token: _Container, node: Any) -> Sequence[Any] | None:
+def _children_for(token: Container, node: Any) -> Sequence[Any] | None:
     """Return what ``node`` has at the positions of ``token``, or None if it lacks one."""
     if token.keys is not None:
         if isinstance(node, dict) and all(key in node for key in token.keys):
@@ -414,7 +349,18 @@ def _children_for(token: _Container, node: Any) -> Sequence[Any] | None:
     return None
 
 
-def _describe(token: _Container, children: list[str]) -> str:
+def _beside(token: Container, node: Any) -> Sequence[Any]:
+    """What ``node`` has at the positions of ``token``, with `MISSING` where it lacks one."""
+    arity = token.arity
+    if token.keys is not None:
+        if isinstance(node, dict):
+            return [node.get(key, MISSING) for key in token.keys]
+    elif isinstance(node, (list, tuple)):
+        return node if len(node) == arity else [*node[:arity], *[MISSING] * (arity - len(node))]
+    return [MISSING] * arity
+
+
+def _describe(token: Container, children: list[str]) -> str:
     if token.keys is not None:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(token.keys, children, strict=True)) + "}"
     inside = ", ".join(children)
@@ -442,7 +388,7 @@ def _path_text(keys: tuple[Any, ...]) -> str:
     return "".join(f"[{key!r}]" for key in keys)
 
 
-def _mismatch(structure: Structure, index: int, token: _Token, node: Any) -> str:
+def _mismatch(structure: Structure, index: int, token: Token, node: Any) -> str:
     path = _path_text(_keys_to(structure._origins(), index))
     where = f"at {path}" if path else "at the top"
     if token is None:

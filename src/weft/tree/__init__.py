@@ -1,0 +1,18 @@
+"""Nested lists, tuples and dicts of anything: taken apart into leaves, and put together again.
+
+What is not a list, a tuple or a dict is a leaf, ``None`` included. Nothing here recurses, so the depth of a tree is
+limited by memory alone.
+"""
+
+from weft.tree.structure import MISSING as MISSING
+from weft.tree.structure import Structure as Structure
+from weft.tree.structure import broadcast_prefix as broadcast_prefix
+from weft.tree.structure import refilling as refilling
+from weft.tree.walks import EndlessTree as EndlessTree
+from weft.tree.walks import Filling as Filling
+from weft.tree.walks import Unfinished as Unfinished
+from weft.tree.walks import containers as containers
+from weft.tree.walks import cycle_of as cycle_of
+from weft.tree.walks import descend as descend
+from weft.tree.walks import flatten as flatten
+from weft.tree.walks import unfold as unfold

@@ -1,0 +1,273 @@
+"""Walks over nested containers: taken apart, built from the top down, listed, searched for cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, final
+
+from weft.tree.structure import CONTAINERS, Container, Structure, Token
+
+__all__ = ["EndlessTree", "Unfinished", "containers", "cycle_of", "descend", "flatten", "unfold"]
+
+IsLeaf: TypeAlias = Callable[[Any], bool]
+
+# What `unfold` fills a container with: None for a leaf, else what the container is made from, and its entries in order,
+# each a key (which lists ignore), a leaf or an empty container, and what this is filled with.
+Filling: TypeAlias = tuple[Any, Iterator[tuple[Any, Any, Any]]] | None
+
+
+class EndlessTree(ValueError):
+    """A container holds itself, so that a walk over it would never end."""
+
+
+_LEAF = Structure((None,), 1)
+# Most calls have a few arrays as arguments: tokens of short tuples and lists are made once.
+_SHORT = 32
+_SHORT_TOKENS: dict[type, tuple[Container, ...]] = {
+    kind: tuple(Container(kind, n, None) for n in range(_SHORT)) for kind in (tuple, list)
+}
+_FLAT: dict[type, tuple[Structure, ...]] = {
+    kind: tuple(Structure((None,) * token.arity + (token,), token.arity) for token in tokens)
+    for kind, tokens in _SHORT_TOKENS.items()
+}
+
+
+def flatten(tree: Any, is_leaf: IsLeaf | None = None, objects: list[Any] | None = None) -> tuple[list[Any], Structure]:
+    """Return the leaves of ``tree`` from left to right, and its structure.
+
+    ``is_leaf(node)`` may say of a container that it is to be a leaf. Containers of subclasses of dict and list, which
+    may have attributes besides their children, are added to ``objects``.
+
+    Raises:
+        ValueError: a container holds itself.
+
+    >>> flatten((1, [2, None], {}))
+    ([1, 2, None], (*, [*, *], {}))
+    """
+    if is_leaf is None:
+        if not isinstance(tree, CONTAINERS):
+            return [tree], _LEAF
+        structures = _FLAT.get(type(tree))
+        if structures is not None and len(tree) < _SHORT:
+            for child in tree:
+                if isinstance(child, CONTAINERS):
+                    break
+            else:
+                return list(tree), structures[len(tree)]
+    return _flatten_nested(tree, is_leaf, objects)
+
+
+# A walk over this many containers is checked for a cycle once. A walk through a cycle always reaches this count.
+_SUSPICIOUS = 2000
+
+
+def _flatten_nested(tree: Any, is_leaf: IsLeaf | None, objects: list[Any] | None) -> tuple[list[Any], Structure]:
+    leaves: list[Any] = []
+    tokens: list[Token] = []
+    containers = 0
+    pending = [tree]
+    # The last child is visited first, so tokens are collected in reverse postorder.
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, CONTAINERS) or (is_leaf is not None and is_leaf(node)):
+            leaves.append(node)
+            tokens.append(None)
+            continue
+        containers += 1
+        if containers == _SUSPICIOUS:
+            _refuse_cycles(tree, is_leaf)
+        kind = type(node)
+        if isinstance(node, dict):
+            keys = tuple(node)
+            key_kinds = None if _STRINGS.issuperset(map(type, keys)) else tuple([_kind_of_key(key) for key in keys])
+            tokens.append(Container(dict, len(keys), keys, key_kinds))
+            if objects is not None and kind is not dict:
+                objects.append(node)
+            pending.extend(node.values())
+        else:
+            short = _SHORT_TOKENS.get(kind)
+            length = len(node)
+            tokens.append(short[length] if short and length < _SHORT else Container(kind, length, None))
+            if objects is not None and short is None and isinstance(node, list):
+                objects.append(node)
+            pending.extend(node)
+    leaves.reverse()
+    tokens.reverse()
+    return leaves, Structure(tuple(tokens), len(leaves))
+
+
+_STRINGS = frozenset({str})
+
+
+def _kind_of_key(key: Any) -> Any:
+    """What tells a key of a dict from others that are equal to it."""
+    if isinstance(key, tuple):
+        return type(key), *[_kind_of_key(part) for part in key]
+    return (type(key), float.hex(key)) if isinstance(key, float) else type(key)
+
+
+def _refuse_cycles(tree: Any, is_leaf: IsLeaf | None) -> None:
+    keys = cycle_of(tree, is_leaf)
+    if keys is not None:
+        node = tree
+        for key in keys:
+            node = node[key]
+        raise _endless(node)
+
+
+def _endless(container: Any) -> EndlessTree:
+    return EndlessTree(
+        f"a {type(container).__name__} in the nested arguments contains itself; "
+        "only trees of lists, tuples and dicts can be taken apart"
+    )
+
+
+def cycle_of(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[Any, ...] | None:
+    """Return the indices and dict keys that lead to a container which is inside of itself, or None.
+
+    >>> tree = {"a": [1, 2]}
+    >>> tree["a"].append(tree)
+    >>> cycle_of(tree)
+    ('a', 2)
+    """
+    finished: set[int] = set()
+    is_open = {id(tree)}
+    above: list[tuple[Any, Any, Iterator[tuple[Any, Any]]]] = [(None, tree, iter(_items(tree, is_leaf)))]
+    while above:
+        _, container, rest = above[-1]
+        for key, node in rest:
+            if not isinstance(node, CONTAINERS) or id(node) in finished:
+                continue
+            if id(node) in is_open and not (is_leaf is not None and is_leaf(node)):
+                return (*[key for key, _, _ in above[1:]], key)
+            is_open.add(id(node))
+            above.append((key, node, iter(_items(node, is_leaf))))
+            break
+        else:
+            above.pop()
+            is_open.discard(id(container))
+            finished.add(id(container))
+    return None
+
+
+def _items(node: Any, is_leaf: IsLeaf | None) -> Iterable[tuple[Any, Any]]:
+    """The keys or indices of a container with what it has there; nothing for a leaf."""
+    if not isinstance(node, CONTAINERS) or (is_leaf is not None and is_leaf(node)):
+        return ()
+    return node.items() if isinstance(node, dict) else enumerate(node)
+
+
+def containers(tree: Any) -> list[Any]:
+    """Return the dicts and lists in ``tree``, from the outside in, each once however often it occurs.
+
+    >>> shared = [1]
+    >>> containers(({"a": shared}, shared))
+    [[1], {'a': [1]}]
+    """
+    # Calls of compiled functions do this: making a `Structure`, with its keys and order, takes five times as long.
+    found: dict[int, Any] = {}
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (dict, list)):
+            if id(node) in found:
+                continue
+            found[id(node)] = node
+        if isinstance(node, dict):
+            pending.extend(node.values())
+        elif isinstance(node, (list, tuple)):
+            pending.extend(node)
+    return list(found.values())
+
+
+def descend(pending: list[Any], is_leaf: IsLeaf | None = None) -> Iterator[Any]:
+    """Take what is in the list ``pending``, the last first, until nothing is left.
+
+    Who walks over several trees at once begins with a tuple of them, and appends one for each container that is found
+    inside and is to be entered. Leaves of the first tree, as for `flatten`, are not entered.
+
+    Raises:
+        EndlessTree: a container of the first tree holds itself.
+
+    >>> pending = [({"a": [5], "b": 6}, {"a": [7]})]
+    >>> for mine, other in descend(pending):
+    ...     print(mine, other)
+    ...     if isinstance(mine, dict):
+    ...         pending += [(mine[key], other[key]) for key in mine if key in other]
+    {'a': [5], 'b': 6} {'a': [7]}
+    [5] [7]
+    """
+    tree = pending[0][0]
+    found = 0
+    while pending:
+        found += 1
+        if found == _SUSPICIOUS:
+            _refuse_cycles(tree, is_leaf)
+        yield pending.pop()
+
+
+@final
+class Unfinished(list[Any]):
+    """An empty list for `unfold` to fill, and what is then made of it, such as a tuple."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[list[Any]], Any]) -> None:
+        self.make = make
+
+
+# `unfold` looks for a cycle when containers are nested this deeply, and again at each doubling.
+_DEEP = 500
+
+
+def unfold(tree: Any, filling: Filling) -> Any:
+    """Return a tree that is built from the top down.
+
+    ``tree`` is a leaf, or an empty dict, list or `Unfinished`. ``filling`` is None for a leaf; else what the container
+    is made from, and an iterator of its entries: a key (which lists ignore), and a tree with its filling. An entry is
+    finished before the next one is asked for.
+
+    Raises:
+        EndlessTree: a container is made from something that a container around it is made from, too.
+
+    >>> def halves(number):
+    ...     return (number, None) if number < 2 else ([], (None, ((None, *halves(part)) for part in (number // 2, 1))))
+    >>> unfold(*halves(5))
+    [[1, 1], 1]
+    """
+    if filling is None:
+        return tree
+    limit = _DEEP
+    above = [(tree, None, *filling)]
+    while above:
+        container, slot, _, entries = above[-1]
+        is_dict = type(container) is dict
+        for key, child, inner in entries:
+            if is_dict:
+                container[key] = child
+            else:
+                container.append(child)
+            if inner is not None:
+                above.append((child, key if is_dict else -1, *inner))
+                break
+        else:
+            above.pop()
+            if type(container) is Unfinished:
+                made = container.make(container)
+                if not above:
+                    return made
+                above[-1][0][slot] = made
+            continue
+        if len(above) == limit:
+            _refuse_repeated([source for _, _, source, _ in above])
+            limit *= 2
+    return tree
+
+
+def _refuse_repeated(sources: list[Any]) -> None:
+    """Raise if one of the containers, each of which is inside of the one before, comes twice."""
+    seen: set[int] = set()
+    for source in sources:
+        if id(source) in seen:
+            raise _endless(source)
+        seen.add(id(source))
