@@ -1,9 +1,15 @@
-"""The processor that code is generated for, known without loading LLVM once a process since boot has asked it."""
+"""The processor that code is generated for, known without loading LLVM once a process since boot has asked it.
+
+It is that of this machine, unless ``WEFT_CPU`` names a level of x86-64 below it: results are the same bits, and tests
+compare them.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+from collections.abc import Container
 from dataclasses import astuple, dataclass
 from functools import cache
 from types import ModuleType
@@ -29,6 +35,33 @@ class Host:
     @staticmethod
     def from_bytes(content: bytes) -> Host:
         return Host(*content.decode().split("\n"))
+
+
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+"""The features of each level. (x86-64 psABI, section 3.1.1: micro-architecture levels.)"""
+
+_asked = os.environ.get("WEFT_CPU", "")
+
+
+def lesser(host: Host, features: Container[str]) -> Host:
+    """The processor that ``WEFT_CPU`` asks for, or else ``host``, which has these features."""
+    if _asked in ("", "native"):
+        return host
+    missing = [feature for feature in LEVELS.get(_asked, ()) if feature not in features]
+    if _asked not in LEVELS or missing:
+        reason = f"this processor lacks {', '.join(missing)}" if missing else "there is no such level"
+        logging.getLogger("weft").warning(
+            "WEFT_CPU is %s: %s. Code is generated for this processor, %s. The levels are %s.",
+            ascii(_asked[:40]),
+            reason,
+            host.name,
+            ", ".join(LEVELS),
+        )
+        return host
+    return Host(host.triple, _asked, ",".join([f"+{feature}" for feature in LEVELS[_asked]]), host.llvm)
 
 
 @cache
@@ -71,7 +104,7 @@ def _machine() -> bytes | None:
     except OSError:
         return None
     system = os.uname()
-    facts += [text.encode() for text in (system.release, system.machine, llvmlite.__version__)]
+    facts += [text.encode() for text in (system.release, system.machine, llvmlite.__version__, ascii(_asked))]
     return hashlib.sha256(b"\n".join(facts)).digest()
 
 

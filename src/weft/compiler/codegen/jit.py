@@ -13,7 +13,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from weft.compiler.codegen.elf import image_of
-from weft.compiler.codegen.host import Host
+from weft.compiler.codegen.host import Host, lesser
 from weft.runtime import machine_code
 from weft.runtime.atomic import without_interrupts
 from weft.runtime.machine_code import Image
@@ -31,7 +31,8 @@ class Engine:
         llvm.initialize_native_asmprinter()
         features = llvm.get_host_cpu_features()
         version = ".".join(map(str, llvm.llvm_version_info))
-        self.host = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), _preferred(features), version)
+        native = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), _preferred(features), version)
+        self.host = lesser(native, {name for name, present in features.items() if present})
         target = llvm.Target.from_triple(self.host.triple)
         self.machine = target.create_target_machine(
             cpu=self.host.name, features=self.host.features, opt=2, reloc="pic", codemodel="default"

@@ -14,7 +14,7 @@ import llvmlite
 
 import weft
 from weft.compiler import dumps
-from weft.compiler.codegen import host
+from weft.compiler.codegen import half, host
 from weft.runtime import machine_code, recording
 from weft.runtime.disk_cache import process_cache
 from weft.runtime.machine_code import Image
@@ -88,9 +88,17 @@ def _found_or_made(
 
 
 def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
+    if any(name in made.slots if isinstance(made, Image) else name.encode() in made for name in half.FUNCTIONS):
+        provided = {**provided, **_half_conversions()}
     if isinstance(made, Image):
         return machine_code.load(made, provided)
     return host.generator().link(made, functions, provided)
+
+
+@cache
+def _half_conversions() -> dict[str, int]:
+    """Addresses of the conversions of float16, which processors without instructions for them call."""
+    return load(half.TEXT, lambda: half.TEXT, half.FUNCTIONS)
 
 
 def _to_bytes(made: Image | bytes) -> bytes:

@@ -1,0 +1,27 @@
+"""Compares the bits of programs with those that are kept: ``python -m tests.bits``; names follow, or it is all of them.
+
+``--write`` keeps what this machine gives. That is right where a program is new, or where its results change on purpose.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bits.programs import DIGESTS, PROGRAMS, digest_of, kept_digests
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--write"]:
+        DIGESTS.write_text("".join([f"{digest_of(name)} {name}\n" for name in sorted(PROGRAMS)]))
+        return 0
+    kept, differing = kept_digests(), 0
+    for name in arguments or sorted(PROGRAMS):
+        if digest_of(name) != kept.get(name):
+            differing += 1
+            print(f"other bits: {name}")
+    print(f"{len(arguments) or len(PROGRAMS)} programs, {differing} with other bits")
+    return differing > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

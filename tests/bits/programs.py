@@ -1,0 +1,137 @@
+"""Programs whose results have the same bits on every processor: each operation in each dtype, each kind of kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import weft.core as mx
+import weft.nn as nn
+import weft.optimizers as optim
+from tests.bits.numbers import Numbers
+from tests.ops.row import FLOATS, Row, bits, flat, to_array, to_numpy
+from tests.ops.table import ROWS
+from tests.ops.test_table import LIBRARY_CALLS
+from weft.utils import tree_flatten
+
+DIGESTS = Path(__file__).with_name("digests.txt")
+
+Program = Callable[[], Sequence[mx.array]]
+
+
+def row_program(row: Row, dtype: str) -> list[mx.array]:
+    numbers = Numbers(f"{row.id} {dtype}")
+    arguments = [domain.sample(numbers, row.shape, dtype) for domain in row.domains]  # type: ignore[arg-type]
+    return flat(row.function(mx, *[to_array(x) for x in arguments]))
+
+
+def drawn(seed: str, *shape: int, dtype: str = "float32", spread: float = 4.0) -> mx.array:
+    """Numbers of both signs and many magnitudes."""
+    numbers = Numbers(seed)
+    values = numbers.uniform(-1, 1, shape) * 2.0 ** np.floor(numbers.uniform(-spread, spread, shape))
+    return mx.array(values.astype(np.float32)).astype(getattr(mx, dtype))
+
+
+def folds(shape: tuple[int, ...], axis: int | None, dtype: str) -> list[mx.array]:
+    x = drawn(f"folds {shape}", *shape, dtype=dtype)
+    rows = [mx.sum(x, axis=axis), mx.mean(x, axis=axis), mx.max(x, axis=axis), mx.logsumexp(x, axis=axis)]
+    return [*rows, mx.argmin(x, axis=axis), mx.softmax(x, axis=-1), mx.var(x, axis=axis)]
+
+
+def product(left: tuple[int, ...], right: tuple[int, ...], dtype: str, transposed: bool) -> list[mx.array]:
+    x, y = drawn("left", *left, dtype=dtype), drawn("right", *right, dtype=dtype)
+    return [mx.swapaxes(mx.swapaxes(y, -1, -2) @ mx.swapaxes(x, -1, -2), -1, -2) if transposed else x @ y]
+
+
+def normalised(rows: int, columns: int, dtype: str) -> list[mx.array]:
+    """A layer norm, its activation, and the gradients of both."""
+    x, w = drawn("x", rows, columns, dtype=dtype, spread=1), drawn("w", columns, dtype=dtype, spread=1)
+
+    def run(x: mx.array, w: mx.array) -> mx.array:
+        centred = x - mx.mean(x, axis=-1, keepdims=True)
+        y = centred * mx.rsqrt(mx.mean(centred * centred, axis=-1, keepdims=True) + 1e-5) * w
+        return (nn.gelu(y) * mx.sigmoid(y)).sum()
+
+    return [run(x, w), *mx.grad(run, argnums=(0, 1))(x, w)]
+
+
+def transposed(dtype: str) -> list[mx.array]:
+    x = drawn("transposed", 67, 130, dtype=dtype)
+    return [x.T + x[:, ::-1].T, mx.sum(x.T * 2, axis=0), mx.concatenate([x.T, x.T], axis=1)[::3]]
+
+
+def scattered(dtype: str) -> list[mx.array]:
+    x, values = drawn("scattered", 50, 7, dtype=dtype), drawn("values", 30, 7, dtype=dtype)
+    where = mx.array(Numbers("where").choice(range(50), (30,)).astype(np.int32))
+    return [x.at[where].add(values), x.at[where].maximum(values), x[where] * values]
+
+
+def random_numbers() -> list[mx.array]:
+    keys = mx.random.split(mx.random.key(7), 6)
+    return [
+        mx.random.uniform(shape=(1000,), key=keys[0]),
+        mx.random.normal((33, 31), key=keys[1]),
+        mx.random.randint(-5, 1000, (77,), key=keys[2]),
+        mx.random.truncated_normal(-1.0, 2.0, (500,), key=keys[3]),
+        mx.random.gumbel((500,), key=keys[4]),
+        mx.random.permutation(100, key=keys[5]),
+    ]
+
+
+def training(steps: int) -> list[mx.array]:
+    """A perceptron after some steps of Adam."""
+    sizes = (20, 33, 5)
+    model = nn.Sequential(nn.Linear(sizes[0], sizes[1]), nn.GELU(), nn.Linear(sizes[1], sizes[2]))
+    model.load_weights([(name, drawn(name, *x.shape, spread=1) * 0.3) for name, x in tree_flatten(model.parameters())])
+    optimizer = optim.Adam(1e-2)
+    x, y = drawn("batch", 64, sizes[0], spread=1), mx.arange(64) % sizes[2]
+    loss_and_grad = nn.value_and_grad(model, lambda model: nn.losses.cross_entropy(model(x), y, reduction="mean"))
+    for _ in range(steps):
+        optimizer.update(model, loss_and_grad(model)[1])
+    return [x for _, x in tree_flatten(model.parameters())]
+
+
+def kernels() -> dict[str, Program]:
+    """Long and short rows, folded along every axis; products of all layouts; what whole models are made of."""
+    found: dict[str, Program] = {"random": random_numbers, "training": partial(training, 3)}
+    for dtype in FLOATS:
+        for shape, axis in [((300_001,), None), ((3, 70_000), 1), ((70_000, 3), 0), ((40, 70), 0), ((5, 9, 33), 1)]:
+            found[f"folds {shape} {axis} {dtype}"] = partial(folds, shape, axis, dtype)
+        for left, right in [
+            ((1, 300), (300, 65)),
+            ((130, 517), (517, 67)),
+            ((3, 17, 40), (3, 40, 16)),
+        ]:
+            for turned in (False, True):
+                name = f"product {left} {right} {'transposed ' * turned}{dtype}"
+                found[name] = partial(product, left, right, dtype, turned)
+        found[f"normalised {dtype}"] = partial(normalised, 37, 257, dtype)
+        found[f"transposed {dtype}"] = partial(transposed, dtype)
+        found[f"scattered {dtype}"] = partial(scattered, dtype)
+    return found
+
+
+PROGRAMS: dict[str, Program] = {
+    f"{row.id} {dtype}": partial(row_program, row, dtype)
+    for row in ROWS
+    for dtype in row.dtypes
+    if not (dtype == "complex64" and row.name in LIBRARY_CALLS)
+} | kernels()
+
+
+def digest_of(name: str) -> str:
+    """Of the dtypes, shapes and elements of what a program gives; all NaN are alike."""
+    digest = hashlib.sha256()
+    for x in PROGRAMS[name]():
+        array = to_numpy(x)
+        digest.update(f"{x.dtype} {array.shape} ".encode() + bits(array))
+    return digest.hexdigest()[:12]
+
+
+def kept_digests() -> dict[str, str]:
+    lines = DIGESTS.read_text().splitlines()
+    return {name: digest for digest, name in (line.split(" ", 1) for line in lines)}
