@@ -21,7 +21,7 @@ CASES: list[tuple[str, list[tuple[int, ...]]]] = [
     ("ij,jk,kl->il", [(2, 1), (3, 4), (4, 5)]),
     ("ijk,ilm,njm,nlk,abc->", [(4, 4, 4)] * 5),
     ("bqd,bkd,bkv->bqv", [(2, 3, 4), (2, 5, 4), (2, 5, 6)]),
-    ("ab,bc,cd,de,ef,fg,gh,hi,ij,jk,kl", [(2, 3), (3, 4), (4, 2)] * 3 + [(2, 3), (3, 4)]),
+    ("ab,bc,cd,de,ef,fg,gh,hi,ij,jk,kl", [*[(2, 3), (3, 4), (4, 2)] * 3, (2, 3), (3, 4)]),
 ]
 
 

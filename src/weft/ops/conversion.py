@@ -17,7 +17,7 @@ __all__ = ["astype", "can_cast", "contiguous", "depends", "result_type", "stop_g
 
 
 @on_stream
-def astype(a: Array, dtype: Dtype, /, *, stream: StreamOrDevice = None) -> Array:
+def astype(a: Array, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
     """The elements converted to ``dtype``.
 
     Floating numbers lose their fraction on the way to integers; a complex number on the way to a real one loses its
