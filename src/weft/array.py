@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn, final
 
 import numpy as np
@@ -20,12 +20,14 @@ from weft.graph.node import Handle, describe, leaf, wrap
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, note_assignment, trace_of, traced_placeholder, watching
 from weft.ops.array_at import ArrayAt
+from weft.ops.array_iterator import ArrayIterator
 from weft.ops.construction import construct
+from weft.ops.convert import ArrayLike
 from weft.ops.subscripts import getitem, update
 from weft.runtime.interchange import from_numpy, in_host_memory, is_on_host, scalar, to_numpy, whole_buffer
 from weft.runtime.memory import View
 
-__all__ = ["ArrayAt", "array"]
+__all__ = ["ArrayAt", "ArrayIterator", "ArrayLike", "array"]
 
 _COMPARABLE = (Handle, bool, int, float, complex, np.ndarray, np.generic)
 
@@ -147,7 +149,7 @@ class array(Handle):
     __add__ = ops.add
     __sub__ = ops.subtract
     __mul__ = ops.multiply
-    __truediv__ = ops.divide
+    __truediv__ = __div__ = ops.divide
     __floordiv__ = ops.floor_divide
     __mod__ = ops.remainder
     __pow__ = ops.power
@@ -190,6 +192,8 @@ class array(Handle):
 
     def __rtruediv__(self, other: Any) -> array:
         return ops.divide(other, self)
+
+    __rdiv__ = __rtruediv__
 
     def __rfloordiv__(self, other: Any) -> array:
         return ops.floor_divide(other, self)
@@ -259,11 +263,8 @@ class array(Handle):
             raise TypeError("len() of a 0-d array.")
         return int(shown_extent(self.node.shape[0]))
 
-    def __iter__(self) -> Iterator[array]:
-        if not self.node.shape:
-            raise TypeError("Cannot iterate over a 0-d array.")
-        fixed = wrap(self.node)
-        return (getitem(fixed, index) for index in range(len(self)))
+    def __iter__(self) -> ArrayIterator:
+        return ArrayIterator(self)
 
     # Functions as methods
 
@@ -301,6 +302,7 @@ class array(Handle):
     sum = ops.sum
     swapaxes = ops.swapaxes
     var = ops.var
+    view = ops.view
 
     def reshape(self, *shape: Any, stream: Any = None) -> array:
         """The same elements in another shape; see `mx.reshape`. The shape may be one sequence or several ints."""
@@ -478,9 +480,15 @@ class array(Handle):
     def __deepcopy__(self, memo: dict[int, Any]) -> array:
         return wrap(self.node)
 
-    def __reduce__(self) -> Any:
+    def __getstate__(self) -> tuple[Any, ...]:
         values = np.ascontiguousarray(self._numpy("pickle"))
-        return _unpickled, (values.tobytes(), values.shape, self.node.dtype)
+        return values.tobytes(), values.shape, self.node.dtype
+
+    def __setstate__(self, arg: tuple[Any, ...], /) -> None:
+        self.node = _unpickled(*arg).node
+
+    def __reduce__(self) -> Any:
+        return _unpickled, self.__getstate__()
 
 
 _WRITABLE = 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.sampling import Cases
 from weft.dtypes import Dtype
 
 FLOATING = ("float32", "float16", "bfloat16")
@@ -28,6 +29,7 @@ def same_bits() -> dict[str, Draw]:
         "split in 5": lambda m, key: m.random.split(key, 5),
         "uniform, arrays": lambda m, key: m.random.uniform(m.array([0, 1]), m.array([1, 2]), (5, 2), key=key),
         "uniform, an array": lambda m, key: m.random.uniform(m.array([[0], [1]]), 2, (2, 5), key=key),
+        "bernoulli": lambda m, key: m.random.bernoulli(shape=(3, 0, 5), key=key),
         "bernoulli, an array": lambda m, key: m.random.bernoulli(m.array([0.1, 0.9]), (30, 2), key=key),
         "bernoulli, halves": lambda m, key: m.random.bernoulli(m.array([0.1, 0.9], m.float16), (30, 2), key=key),
         "randint, arrays": lambda m, key: m.random.randint(m.array([0, 10]), m.array([5, 20]), (50, 2), key=key),
@@ -52,6 +54,9 @@ def same_bits() -> dict[str, Draw]:
         (0, 256, "uint8"),
         (5, 2, "int32"),
         (-3.7, 3.7, "int32"),
+        (-100, 100, "int16"),
+        (3, 60_000, "uint16"),
+        (5, 2**40, "uint64"),
     ):
         draws[f"randint {low} {high} {dtype}"] = lambda m, key, low=low, high=high, dtype=dtype: m.random.randint(
             low, high, (101,), getattr(m, dtype), key
@@ -128,6 +133,38 @@ def test_nearly_the_same_as_mlx(mlx: Any, name: str) -> None:
     ours, theirs = both(mlx, nearly_same()[name])
     tolerance = 1e-2 if "bfloat16" in name else 2e-3 if "float16" in name else 4e-6
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_the_global_generator_gives_the_same_bits_as_mlx(mlx: Any, cases: Cases) -> None:
+    """A seed, and several draws after it."""
+    draws = {name: draw for name, draw in same_bits().items() if not name.startswith("split")}
+    for name in cases.some(15, list(draws)):
+        found = []
+        for m in (mx, mlx):
+            m.random.seed(7)
+            found.append([numpy_of(draws[name](m, None)) for _ in range(2)])
+        np.testing.assert_array_equal(found[0], found[1], err_msg=name)
+
+
+def test_every_function_is_compared_with_mlx() -> None:
+    """But for `multivariate_normal`, which rounds as the decomposition of a matrix does."""
+    compared = set()
+
+    class Names:
+        def __getattr__(self, name: str) -> Any:
+            if name == "random":
+                return Random()
+            return getattr(mx, name)
+
+    class Random:
+        def __getattr__(self, name: str) -> Any:
+            compared.add(name)
+            return getattr(mx.random, name)
+
+    for draw in (*same_bits().values(), *same_indices().values(), *nearly_same().values()):
+        draw(Names(), mx.random.key(1))
+    functions = {name for name in mx.random.__all__ if callable(getattr(mx.random, name))}
+    assert functions - compared == {"key", "seed"} | ({"multivariate_normal"} & functions)
 
 
 def test_the_global_generator_is_that_of_mlx(mlx: Any) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.ops import elementwise_rows, fold_rows, shape_rows
+from tests.ops import elementwise_rows, fold_rows, indexing_rows, shape_rows
 from tests.ops.row import Row
 
-ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS]
+ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS, *indexing_rows.ROWS]
 
 SAME_FUNCTION = {
     "acos": "arccos",
@@ -25,12 +25,12 @@ SAME_FUNCTION = {
 
 NO_ROW = {
     "broadcast_shapes": "is about shapes, not arrays: see test_arguments.py",
+    "einsum_path": "gives no array: see test_einsum.py",
     "can_cast": "is about dtypes, not arrays: see test_arguments.py",
     "result_type": "is about dtypes, not arrays: see test_arguments.py",
 }
 
 INTERNAL = {
-    "barrier": "Keeps recomputation apart in checkpoint; a user's program cannot ask for it.",
     "clamp_index": "Scalar code inside gather, never a node that a user's program makes.",
     "copy": "Put in by the planner where two results would share memory.",
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",

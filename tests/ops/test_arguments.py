@@ -78,6 +78,12 @@ def test_shapes_and_dtypes() -> None:
     assert not mx.can_cast(mx.float32, mx.int32)
 
 
+def test_second_names_of_arguments() -> None:
+    assert mx.var(A, correction=1).item() == mx.var(A, ddof=1).item() == A.var(correction=1).item()
+    assert A.std(None, False, 0, correction=1).item() == mx.std(A, ddof=1).item()
+    assert A.astype(mx.int32, mx.cpu).dtype == A.astype(dtype=mx.int32).dtype == mx.int32
+
+
 ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.add(A, mx.zeros((4,))), ValueError, r"\[add\] Shapes \(2, 3\) and \(4,\) cannot be broadcast"),
     (lambda: mx.where(A > 1, A, mx.zeros(2)), ValueError, r"\[where\].*\(2, 3\).*\(2,\)"),

@@ -6,6 +6,10 @@ Each module names in its ``__all__`` what is public; nothing is listed again her
 import typing as _typing
 
 from weft.array import *
+from weft.core import cuda as cuda
+from weft.core import distributed as distributed
+from weft.core import fast as fast
+from weft.core import metal as metal
 from weft.core import random as random
 from weft.dtypes import *
 from weft.formatting import *

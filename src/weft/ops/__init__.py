@@ -15,31 +15,41 @@ from weft.ops import (
     creation,
     diagonals,
     elementwise,
+    float8,
     indexing,
     joining,
     padding,
     products,
     reductions,
     shaping,
+    views,
 )
 from weft.ops.arithmetic import *
 from weft.ops.comparison import *
 from weft.ops.constants import *
 from weft.ops.conversion import *
+from weft.ops.convolution import convolve as convolve
 from weft.ops.creation import *
 from weft.ops.diagonals import *
 from weft.ops.einsum import einsum as einsum
+from weft.ops.einsum import einsum_path as einsum_path
 from weft.ops.elementwise import *
+from weft.ops.float8 import *
+from weft.ops.hadamard import hadamard_transform as hadamard_transform
 from weft.ops.indexing import *
 from weft.ops.joining import *
 from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
 from weft.ops.shaping import *
+from weft.ops.views import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
     __all__ = [
+        "convolve",
         "einsum",
+        "einsum_path",
+        "hadamard_transform",
         *arithmetic.__all__,
         *comparison.__all__,
         *constants.__all__,
@@ -47,10 +57,12 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *creation.__all__,
         *diagonals.__all__,
         *elementwise.__all__,
+        *float8.__all__,
         *indexing.__all__,
         *joining.__all__,
         *padding.__all__,
         *products.__all__,
         *reductions.__all__,
         *shaping.__all__,
+        *views.__all__,
     ]

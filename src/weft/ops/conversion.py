@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
@@ -12,11 +13,11 @@ from weft.ops.arguments import Array, array_argument, fresh
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
-__all__ = ["astype", "can_cast", "contiguous", "result_type", "stop_gradient"]
+__all__ = ["astype", "can_cast", "contiguous", "depends", "result_type", "stop_gradient"]
 
 
 @on_stream
-def astype(a: Array, dtype: Dtype, /, *, stream: StreamOrDevice = None) -> Array:
+def astype(a: Array, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
     """The elements converted to ``dtype``.
 
     Floating numbers lose their fraction on the way to integers; a complex number on the way to a real one loses its
@@ -49,6 +50,28 @@ def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDe
            [2, 4]], dtype=int32)
     """
     return fresh(array_argument("contiguous", a))
+
+
+def depends(inputs: Array | Sequence[Array], dependencies: Array | Sequence[Array]) -> Array | list[Array]:
+    """The same arrays; evaluating what is made of them comes after ``dependencies``, if somebody needs these.
+
+    Args:
+        inputs: an array, or a list or tuple of them.
+        dependencies: an array, or a list or tuple of them.
+
+    Returns:
+        An array, or a list of them.
+
+    >>> x = mx.array([1.0, 2.0])
+    >>> mx.depends(x, mx.exp(x))
+    array([1, 2], dtype=float32)
+    """
+    alone = not isinstance(inputs, (list, tuple))
+    arrays = [array_argument("depends", one, "inputs") for one in ([inputs] if alone else inputs)]
+    needed = dependencies if isinstance(dependencies, (list, tuple)) else [dependencies]
+    before = [array_argument("depends", one, "dependencies") for one in needed]
+    after = [p.barrier(x, *before, mark=p.new_mark()) for x in arrays]
+    return after[0] if alone else after
 
 
 def result_type(*arrays_and_dtypes: Array | Dtype) -> Dtype:

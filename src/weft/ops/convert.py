@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,9 +21,17 @@ from weft.runtime import interchange
 Array = Any  # a handle; the concrete class lives above this layer
 NumPyArray = np.ndarray[Any, Any]
 
-__all__ = ["as_array", "fits", "from_numpy", "python_scalar", "scalar_dtype"]
+__all__ = ["ArrayLike", "as_array", "fits", "from_numpy", "python_scalar", "scalar_dtype"]
 
 _SCALARS = (bool, int, float, complex, SymbolicExtent)
+
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """What gives an array when it is asked for one, and may stand for it as an argument."""
+
+    def __mlx_array__(self) -> Any:
+        """The array."""
 
 
 def as_array(value: Any, dtype: Dtype | None = None) -> Array:

@@ -7,22 +7,26 @@ from typing import Any
 
 import weft.primitives as p
 from weft.checks import wrong_type
-from weft.graph.extents import agree, decide_equal, joint_extent, product
+from weft.graph.extents import decide_equal, fixed, joint_extent, product
 from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
+from weft.ops.contraction import contraction_path, path_text
 from weft.ops.diagonals import diagonal
 from weft.ops.entrance import on_stream
 from weft.ops.products import inexact_only
 from weft.ops.reductions import whole_sum_dtype
 from weft.runtime.devices import StreamOrDevice
 
-__all__ = ["einsum"]
+__all__ = ["einsum", "einsum_path"]
 
 Labels = list[str]
 
 
 @on_stream
 def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Array:
-    """The sum of products that Einstein's notation describes, from left to right.
+    """The sum of products that Einstein's notation describes.
+
+    Three operands and more are multiplied in the order that takes the fewest operations, which depends on the shapes;
+    `einsum_path` gives it.
 
     Args:
         subscripts: one letter per axis and a comma between operands, ``"ij,jk->ik"``. Letters that are not behind
@@ -36,36 +40,79 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
     >>> mx.einsum("ij,kj->ik", mx.array([[1.0, 2.0]]), mx.array([[3.0, 4.0], [5.0, 6.0]]))
     array([[11, 17]], dtype=float32)
     """
-    if not isinstance(subscripts, str):
-        raise wrong_type("einsum", "subscripts", "a string such as 'ij,jk->ik'", subscripts)
-    if not operands:
-        raise ValueError("[einsum] At least one operand is needed.")
-    arrays = promoted("einsum", operands, words=())
-    inputs, output = _parsed(subscripts, [x.node.ndim for x in arrays])
-    terms = [_with_diagonals(x, labels) for x, labels in zip(arrays, inputs, strict=True)]
-    _check_extents(subscripts, terms)
-    result, labels = terms[0]
-    for number, (x, others) in enumerate(terms[1:], 1):
-        needed = {*output, *[label for _, later in terms[number + 1 :] for label in later]}
-        result, labels = _summed(result, labels, {*needed, *others})
-        result, labels = _joined(result, labels, x, others, needed)
-    result, labels = _summed(result, labels, set(output))
+    terms, output, extents = _described("einsum", subscripts, operands)
+    path = contraction_path([labels for _, labels in terms], output, extents)
+    for step in path:
+        chosen = [terms[position] for position in step]
+        terms = [term for position, term in enumerate(terms) if position not in step]
+        needed = {*output, *[label for _, labels in terms for label in labels]}
+        terms.append(_contracted(chosen, needed))
+    ((result, labels),) = terms
     return p.transpose(result, axes=tuple([labels.index(label) for label in output]))
 
 
-def _parsed(subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], Labels]:
+def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]], str]:
+    """The order in which `einsum` multiplies these operands, and what it costs.
+
+    Args:
+        subscripts: as for `einsum`.
+        operands: arrays.
+
+    Returns:
+        The positions of the operands of each step, whose result goes to the end of the list of operands; and a text
+        with the number of labels and of arithmetic operations, without an order and with this one.
+
+    Raises:
+        ValueError: subscripts that cannot be read or do not fit the shapes.
+
+    >>> path, text = mx.einsum_path("ij,jk,kl->il", mx.ones((2, 9)), mx.ones((9, 9)), mx.ones((9, 3)))
+    >>> path
+    [(0, 1), (0, 1)]
+    """
+    terms, output, extents = _described("einsum_path", subscripts, operands)
+    inputs = [labels for _, labels in terms]
+    plain = {label: fixed(extent) for label, extent in extents.items()}
+    path = contraction_path(inputs, output, plain)
+    return list(path), path_text(subscripts, path, inputs, output, plain)
+
+
+def _described(
+    name: str, subscripts: str, operands: Sequence[Any]
+) -> tuple[list[tuple[Array, Labels]], Labels, dict[str, int]]:
+    """The operands with a label for each axis, the labels of the result, and the extent of each label."""
+    if not isinstance(subscripts, str):
+        raise wrong_type(name, "subscripts", "a string such as 'ij,jk->ik'", subscripts)
+    if not operands:
+        raise ValueError(f"[{name}] At least one operand is needed.")
+    arrays = promoted(name, operands, words=())
+    inputs, output = _parsed(name, subscripts, [x.node.ndim for x in arrays])
+    terms = [_with_diagonals(name, x, labels) for x, labels in zip(arrays, inputs, strict=True)]
+    return terms, output, _extents(name, subscripts, terms)
+
+
+def _contracted(terms: Sequence[tuple[Array, Labels]], needed: set[str]) -> tuple[Array, Labels]:
+    """The product of terms from left to right, summed over the labels that are not needed."""
+    result, labels = terms[0]
+    for number, (x, others) in enumerate(terms[1:], 1):
+        later = {*needed, *[label for _, labels in terms[number + 1 :] for label in labels]}
+        result, labels = _summed(result, labels, {*later, *others})
+        result, labels = _joined(result, labels, x, others, later)
+    return _summed(result, labels, needed)
+
+
+def _parsed(name: str, subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], Labels]:
     """The labels of the operands and of the result; axes of ``...`` are labelled by their distance from the end."""
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     words = left.split(",")
     if len(words) != len(dimensions):
-        raise ValueError(f"[einsum] {subscripts!r} describes {len(words)} operands; {len(dimensions)} are given.")
+        raise ValueError(f"[{name}] {subscripts!r} describes {len(words)} operands; {len(dimensions)} are given.")
     inputs = []
     widest = 0
     for word, ndim in zip(words, dimensions, strict=True):
         letters = word.replace("...", "", 1)
         hidden = ndim - len(letters) if "..." in word else 0
         if hidden < 0 or len(letters) + hidden != ndim or not (letters.isalpha() or not letters):
-            raise ValueError(f"[einsum] {word!r} in {subscripts!r} does not fit an operand with {ndim} dimensions.")
+            raise ValueError(f"[{name}] {word!r} in {subscripts!r} does not fit an operand with {ndim} dimensions.")
         widest = max(widest, hidden)
         inputs.append(_labels(word, hidden))
     every = [label for labels in inputs for label in labels]
@@ -75,7 +122,7 @@ def _parsed(subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], L
         single = sorted(label for label in set(every) if label.isalpha() and every.count(label) == 1)
         output = [*_labels("...", widest), *single]
     if len(set(output)) != len(output) or not set(output) <= set(every):
-        raise ValueError(f"[einsum] The result of {subscripts!r} must name letters of the operands, each once.")
+        raise ValueError(f"[{name}] The result of {subscripts!r} must name letters of the operands, each once.")
     return inputs, output
 
 
@@ -84,28 +131,31 @@ def _labels(word: str, hidden: int) -> Labels:
     return [*before, *[str(distance) for distance in range(hidden, 0, -1) if dots], *behind]
 
 
-def _with_diagonals(x: Array, labels: Labels) -> tuple[Array, Labels]:
+def _with_diagonals(name: str, x: Array, labels: Labels) -> tuple[Array, Labels]:
     """A term without repeated labels: of their axes the diagonal is taken."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
             if not decide_equal(x.node.shape[first], x.node.shape[second]):
-                raise ValueError(f"[einsum] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
+                raise ValueError(f"[{name}] Axes {label!r} of shape {shape_text(x.node.shape)} have different extents.")
             x = diagonal(x, 0, first, second)
             labels = [one for axis, one in enumerate(labels) if axis not in (first, second)] + [label]
     return x, labels
 
 
-def _check_extents(subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> None:
+def _extents(name: str, subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> dict[str, int]:
     extents: dict[str, int] = {}
     for x, labels in terms:
         for label, extent in zip(labels, x.node.shape, strict=True):
-            known = extents.setdefault(label, extent)
-            if agree(known, 1):
-                extents[label] = extent
-            elif not agree(extent, 1) and not agree(extent, known):
-                raise ValueError(f"[einsum] Axis {label!r} of {subscripts!r} has extents {known} and {extent}.")
+            known = extents.get(label, 1)
+            try:
+                extents[label] = joint_extent(known, extent)
+            except ValueError:
+                raise ValueError(
+                    f"[{name}] Axis {label!r} of {subscripts!r} has extents {known} and {extent}."
+                ) from None
+    return extents
 
 
 def _summed(x: Array, labels: Labels, needed: set[str]) -> tuple[Array, Labels]:

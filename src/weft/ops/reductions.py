@@ -249,17 +249,19 @@ def var(
     keepdims: bool = False,
     ddof: int = 0,
     *,
+    correction: int | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
     """The variance over axes: the sum of squared distances from the mean, divided by n - ddof.
 
     Args:
         ddof: 0 for the variance of these numbers, 1 for an unbiased estimate from a sample.
+        correction: another name of ``ddof``, which it replaces.
 
     >>> mx.var(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.25, dtype=float32)
     """
-    return _moment("var", a, axis, keepdims, ddof, False)
+    return _moment("var", a, axis, keepdims, ddof if correction is None else correction, False)
 
 
 @on_stream
@@ -270,6 +272,7 @@ def std(
     keepdims: bool = False,
     ddof: int = 0,
     *,
+    correction: int | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
     """The standard deviation over axes: the square root of `var`.
@@ -277,7 +280,7 @@ def std(
     >>> mx.std(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.11803, dtype=float32)
     """
-    return _moment("std", a, axis, keepdims, ddof, True)
+    return _moment("std", a, axis, keepdims, ddof if correction is None else correction, True)
 
 
 def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bool) -> Array:

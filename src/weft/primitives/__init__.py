@@ -12,6 +12,7 @@ from weft.primitives.products import *
 from weft.primitives.randomness import *
 from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
+from weft.primitives.reinterpreting import *
 from weft.primitives.scans import *
 from weft.primitives.shaping import *
 from weft.primitives.structure import *

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import weft.primitives as p
@@ -18,6 +19,7 @@ __all__ = [
     "barrier",
     "identity",
     "marked_call",
+    "new_mark",
     "project",
     "result_count",
     "result_of",
@@ -65,12 +67,16 @@ class StopGradient(Identity):
         return [None]
 
 
-class Barrier(Identity):
-    """The same value, which is never merged with an equal node. Steps that use it are ordered by its position in the
-    program.
+new_mark = count().__next__
+"""A number that no other call gives."""
 
-    ``mark`` makes each use unique. `checkpoint` recomputes behind barriers: without them the recomputation would be
-    merged with the first computation, whose results would stay in memory.
+
+class Barrier(Identity):
+    """The same value as the first input, which is never merged with an equal node. Steps that use it are ordered by its
+    position in the program, behind those that compute the other inputs.
+
+    ``mark`` makes each use unique; see `new_mark`. `checkpoint` recomputes behind barriers: without them the
+    recomputation would be merged with the first computation, whose results would stay in memory.
     """
 
     name = "barrier"

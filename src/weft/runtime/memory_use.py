@@ -16,6 +16,7 @@ __all__ = [
     "reset_peak_memory",
     "set_cache_limit",
     "set_memory_limit",
+    "set_wired_limit",
 ]
 
 
@@ -83,3 +84,16 @@ def set_cache_limit(limit: int) -> int:
     if _memory().cached > _memory().cache_limit:
         _memory().clear()
     return before
+
+
+def set_wired_limit(limit: int) -> int:
+    """Not available: a limit of memory that the system keeps resident for a GPU.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    _bytes("set_wired_limit", limit)
+    raise NotImplementedError(
+        "[set_wired_limit] Weft wires no memory: it computes on the CPU, whose memory the system pages. "
+        "mx.set_memory_limit and mx.set_cache_limit bound what is in use and what is kept."
+    )

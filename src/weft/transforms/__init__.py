@@ -2,7 +2,7 @@
 
 from weft.transforms.compile import compile, disable_compile, enable_compile
 from weft.transforms.custom import checkpoint, custom_function
-from weft.transforms.evaluation import async_eval, clear_streams, eval, synchronize
+from weft.transforms.evaluation import async_eval, clear_streams, eval, get_array_buffer_size, synchronize
 from weft.transforms.gradients import grad, jvp, value_and_grad, vjp
 from weft.transforms.vectorize import vmap
 
@@ -15,6 +15,7 @@ __all__ = [
     "disable_compile",
     "enable_compile",
     "eval",
+    "get_array_buffer_size",
     "grad",
     "jvp",
     "synchronize",

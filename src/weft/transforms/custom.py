@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any
 
 import weft.primitives as p
@@ -20,8 +19,6 @@ from weft.transforms.replay import RecordedGraph
 from weft.transforms.vectorize import batched_rules
 
 __all__ = ["checkpoint", "custom_function"]
-
-_marks = count().__next__
 
 
 def _call_marked(
@@ -148,7 +145,7 @@ def _recomputing(outputs: Sequence[Array], inputs: Sequence[Node], captured: Seq
     recorded = RecordedGraph([*inputs, *(array.node for array in captured)], [o.node for o in outputs])
 
     def backwards(primals: Sequence[Array], cotangents: Sequence[Array], _: Sequence[Array]) -> list[Any]:
-        mark = _marks()
+        mark = p.new_mark()
         again = [p.barrier(primal, *cotangents, mark=mark) for primal in primals]
         results = [wrap(node) for node in recorded.replay([array.node for array in again])]
         return pull_back(results, cotangents, [array.node for array in again])

@@ -10,8 +10,9 @@ from weft.compiler.evaluate import evaluate
 from weft.graph.node import Handle, Node
 from weft.runtime import streams
 from weft.runtime.devices import StreamOrDevice, as_stream, default_device, default_stream
+from weft.runtime.memory import size_class
 
-__all__ = ["async_eval", "clear_streams", "eval", "synchronize"]
+__all__ = ["async_eval", "clear_streams", "eval", "get_array_buffer_size", "synchronize"]
 
 
 def _nodes(name: str, args: tuple[Any, ...]) -> list[Node]:
@@ -66,3 +67,26 @@ def synchronize(stream: StreamOrDevice = None) -> None:
 def clear_streams() -> None:
     """Wait for all streams and end their threads. They start again when they are used."""
     streams.clear_streams()
+
+
+def get_array_buffer_size(*args: Any) -> int:
+    """Bytes of the memory behind arrays, in any nesting of list, tuple and dict; what several share counts once.
+
+    It is the size of whole blocks, which may be larger than the arrays. Leaves that are no arrays are ignored.
+
+    Raises:
+        ValueError: an array has not been evaluated.
+
+    >>> x = mx.zeros((256,))
+    >>> mx.eval(x)
+    >>> mx.get_array_buffer_size(x, [x])
+    1024
+    """
+    buffers = {}
+    for leaf in tree.flatten(args)[0]:
+        if isinstance(leaf, Handle):
+            view = leaf.node.value
+            if view is None:
+                raise ValueError("[get_array_buffer_size] An array has no memory before it is evaluated: call mx.eval.")
+            buffers[id(view.buffer)] = view.buffer
+    return sum(size_class(buffer.size) for buffer in buffers.values())

@@ -1,0 +1,77 @@
+"""Kernels in the languages of other frameworks' backends. Weft has none of them; what is called says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from weft.ops.arguments import Array
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = ["cuda_kernel", "metal_kernel", "precompiled_cuda_kernel"]
+
+
+def _missing(name: str, language: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"[{name}] Weft cannot run kernels written in {language}: it generates code for the CPU through LLVM and has "
+        "no GPU backend. Write the operation with functions of weft.core and wrap it in mx.compile, which fuses them; "
+        "a gradient of its own goes with mx.custom_function."
+    )
+
+
+def metal_kernel(
+    name: str,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    source: str,
+    header: str = "",
+    ensure_row_contiguous: bool = True,
+    atomic_outputs: bool = False,
+    compile_options: Any = None,
+) -> NoReturn:
+    """Not available: a kernel in Metal's shading language.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise _missing("metal_kernel", "Metal's shading language")
+
+
+def cuda_kernel(
+    name: str,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    source: str,
+    header: str = "",
+    ensure_row_contiguous: bool = True,
+    shared_memory: int = 0,
+) -> NoReturn:
+    """Not available: a kernel in CUDA C++.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise _missing("cuda_kernel", "CUDA C++")
+
+
+def precompiled_cuda_kernel(
+    *,
+    name: str,
+    compiled_source: bytes,
+    inputs: Sequence[Array],
+    output_shapes: Sequence[tuple[int, ...]],
+    output_dtypes: Sequence[Any],
+    scalars: Sequence[Any],
+    grid: tuple[int, int, int],
+    threadgroup: tuple[int, int, int],
+    shared_memory: int = 0,
+    init_value: float | None = None,
+    ensure_row_contiguous: bool = False,
+    stream: StreamOrDevice = None,
+) -> NoReturn:
+    """Not available: a kernel in machine code for GPUs of NVIDIA.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise _missing("precompiled_cuda_kernel", "machine code for NVIDIA's GPUs")

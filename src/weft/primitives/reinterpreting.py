@@ -1,0 +1,116 @@
+"""The elements of an array in row-major order, read with other strides or as another dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.extents import values_of
+from weft.graph.node import Node, Shape
+from weft.primitives.base import Array, Elementwise, Linear
+from weft.primitives.batching import move_axis
+from weft.primitives.indexing import scatter
+
+__all__ = ["as_strided", "reinterpret"]
+
+
+class AsStrided(Linear):
+    """Elements of a vector: the one at an index is ``offset + sum(index * strides)``.
+
+    Neighbouring indices may read the same element, so that its cotangents add up. A kernel that used the vector at such
+    an index would compute elements of it several times: it is in memory instead, and strides show it there.
+    """
+
+    is_view = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "as_strided", ("shape", "strides", "offset"), _infer_as_strided, _transpose_as_strided, _batch_as_strided
+        )
+
+    def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
+        _, steps, offset = node.params
+        return tuple([step * strides[0] for step in steps]), offset * strides[0]
+
+
+def _infer_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, Dtype]:
+    extents, steps = values_of(shape), values_of(strides)
+    (first,), (size,) = values_of((offset,)), values_of(x.shape)
+    reach = [(extent - 1) * step for extent, step in zip(extents, steps, strict=True)]
+    low, high = first + sum(min(r, 0) for r in reach), first + sum(max(r, 0) for r in reach)
+    if 0 not in extents and not 0 <= low <= high < size:
+        raise ValueError(
+            f"[as_strided] Shape {extents} with strides {steps} and offset {first} reads elements {low} to {high} of "
+            f"an array of {size}: they are counted from 0 in row-major order."
+        )
+    return shape, x.dtype
+
+
+def _transpose_as_strided(ct: Array, x: Array, shape: Shape, strides: Shape, offset: int) -> Array:
+    place = p.fill(p.wrap(p.constant.make(offset, dtypes.int64)), shape)
+    for axis, step in enumerate(strides):
+        place = place + p.iota(shape=shape, axis=axis, dtype=dtypes.int64) * step
+    updates = p.expand(ct, axes=(len(shape),))
+    return scatter(p.zeros_like(x), place, updates, axes=(0,), mode="add")
+
+
+def _batch_as_strided(x: Array, axis: int, *, shape: Shape, strides: Shape, offset: int) -> tuple[Array, int]:
+    rows = move_axis(x, axis, 0)
+    count, size = rows.node.shape
+    flat = p.reshape(rows, shape=(count * size,))
+    return as_strided(flat, shape=(count, *shape), strides=(size, *strides), offset=offset), 0
+
+
+as_strided = AsStrided()
+
+
+def _bits(L: Any, x: Any) -> Any:
+    """The memory image of a value, as an integer of its size."""
+    if x.dtype.is_complex:
+        low, high = [L.convert(L.bitcast(part, dtypes.uint32), dtypes.uint64) for part in (x.real, x.imag)]
+        return low | (high << 32)
+    if x.dtype.is_bool:
+        return L.convert(x, dtypes.uint8)
+    return L.half_to_bits(x) if x.dtype.is_floating and x.dtype.size == 2 else x
+
+
+def _from_bits(L: Any, bits: Any, dtype: Dtype) -> Any:
+    """The value of which `_bits` is the memory image; a byte that is not 0 is True."""
+    if dtype.is_complex:
+        words = L.bitcast(bits, dtypes.uint64)
+        low, high = L.convert(words, dtypes.uint32), L.convert(words >> 32, dtypes.uint32)
+        return L.complex(L.bitcast(low, dtypes.float32), L.bitcast(high, dtypes.float32))
+    if dtype.is_bool:
+        return L.not_equal(bits, 0)
+    if dtype.is_floating and dtype.size == 2:
+        return L.half_from_bits(L.bitcast(bits, dtypes.uint16), dtype)
+    return L.bitcast(bits, dtype)
+
+
+class Reinterpret(Elementwise):
+    """The memory image of each element read as another dtype of the same size."""
+
+    parameters = ("dtype",)
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        return inputs[0].shape, params["dtype"]
+
+    def value_dtype(self, dtype: Dtype, /, **params: Any) -> Dtype:
+        result: Dtype = params["dtype"]
+        return result
+
+
+def _no_partial(t: Array, out: Array, x: Array, dtype: Dtype) -> Array | None:
+    if not (x.node.dtype.is_inexact and dtype.is_inexact):
+        return None
+    raise ValueError(
+        f"[view] The bits of {x.node.dtype.name} read as {dtype.name} have no derivative: convert the numbers with "
+        "astype, or put stop_gradient around them."
+    )
+
+
+reinterpret: Elementwise = Reinterpret(
+    "view", lambda L, x, dtype: _from_bits(L, _bits(L, x), dtype), (_no_partial,), holomorphic=False, exact=True
+)

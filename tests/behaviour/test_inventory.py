@@ -1,0 +1,283 @@
+"""The public names of MLX 0.32.4, with their parameters: what MLX accepts, Weft accepts."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import weft.core as mx
+
+MISSING: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "core.conv1d",
+            "core.conv2d",
+            "core.conv3d",
+            "core.conv_general",
+            "core.conv_transpose1d",
+            "core.conv_transpose2d",
+            "core.conv_transpose3d",
+        ),
+        "convolutions of several dimensions come later",
+    ),
+    **dict.fromkeys(
+        (
+            "core.dequantize",
+            "core.gather_qmm",
+            "core.gather_qqmm",
+            "core.qqmm",
+            "core.quantize",
+            "core.quantized_matmul",
+        ),
+        "quantised arrays come later",
+    ),
+    **dict.fromkeys(
+        ("core.block_masked_mm", "core.gather_mm", "core.segmented_mm"),
+        "products of parts of matrices come later",
+    ),
+    "core.fast.scaled_dot_product_attention": "attention comes later",
+    **dict.fromkeys(
+        (
+            "core.argpartition",
+            "core.argsort",
+            "core.median",
+            "core.partition",
+            "core.searchsorted",
+            "core.sort",
+            "core.topk",
+            "core.unique",
+        ),
+        "sorting and selection are being made",
+    ),
+    **dict.fromkeys(
+        (
+            "core.cummax",
+            "core.cummin",
+            "core.cumprod",
+            "core.cumsum",
+            "core.cumulative_prod",
+            "core.cumulative_sum",
+            "core.logcumsumexp",
+            "array.cummax",
+            "array.cummin",
+            "array.cumprod",
+            "array.cumsum",
+            "array.logcumsumexp",
+        ),
+        "scans are being made",
+    ),
+    **dict.fromkeys(
+        (
+            "core.matrix_norm",
+            "core.linalg.cholesky",
+            "core.linalg.cholesky_inv",
+            "core.linalg.cross",
+            "core.linalg.det",
+            "core.linalg.eig",
+            "core.linalg.eigh",
+            "core.linalg.eigvals",
+            "core.linalg.eigvalsh",
+            "core.linalg.inv",
+            "core.linalg.lu",
+            "core.linalg.lu_factor",
+            "core.linalg.norm",
+            "core.linalg.pinv",
+            "core.linalg.qr",
+            "core.linalg.slogdet",
+            "core.linalg.solve",
+            "core.linalg.solve_triangular",
+            "core.linalg.svd",
+            "core.linalg.tri_inv",
+            "core.random.multivariate_normal",
+        ),
+        "linear algebra is being made",
+    ),
+    **dict.fromkeys(
+        (
+            "core.fft.fft",
+            "core.fft.fft2",
+            "core.fft.fftfreq",
+            "core.fft.fftn",
+            "core.fft.fftshift",
+            "core.fft.ifft",
+            "core.fft.ifft2",
+            "core.fft.ifftn",
+            "core.fft.ifftshift",
+            "core.fft.irfft",
+            "core.fft.irfft2",
+            "core.fft.irfftn",
+            "core.fft.istft",
+            "core.fft.rfft",
+            "core.fft.rfft2",
+            "core.fft.rfftfreq",
+            "core.fft.rfftn",
+            "core.fft.stft",
+        ),
+        "Fourier transforms are being made",
+    ),
+    **dict.fromkeys(
+        (
+            "core.fast.cross_entropy",
+            "core.fast.gated_delta_update",
+            "core.fast.layer_norm",
+            "core.fast.rms_norm",
+            "core.fast.rope",
+        ),
+        "fused kernels are being made",
+    ),
+    **dict.fromkeys(
+        (
+            "core.FunctionExporter",
+            "core.export_function",
+            "core.exporter",
+            "core.import_function",
+            "core.save_gguf",
+        ),
+        "exported functions and this kind of file are being made",
+    ),
+}
+"""Names of MLX that Weft does not have, with the reason."""
+
+OTHERWISE: dict[str, str] = {}
+"""Functions whose parameters differ, with the reason."""
+
+
+class Name(NamedTuple):
+    module: str
+    name: str
+    kind: str
+    signature: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+def inventory() -> list[Name]:
+    lines = (Path(__file__).parents[1] / "inventory" / "mlx-0.32.4.tsv").read_text().splitlines()[1:]
+    names = [Name(*line.split("\t")) for line in lines]
+    return [name for name in names if name.module == "array" or name.module.split(".")[0] == "core"]
+
+
+NAMES = inventory()
+CALLED = [name for name in NAMES if name.kind in ("function", "method") and name.signature]
+
+
+def found(name: Name) -> Any:
+    """What Weft has under a name; None if it has nothing, or None itself."""
+    place: Any = mx.array if name.module == "array" else mx
+    for part in name.module.split(".")[1:]:
+        place = getattr(place, part, None)
+    return inspect.getattr_static(place, name.name, None) if place is not None else None
+
+
+def test_every_name_exists_or_is_known_to_be_missing() -> None:
+    missing = {name.full for name in NAMES if found(name) is None} - {"core.newaxis"}  # which is None
+    assert missing - set(MISSING) == set(), "missing"
+    assert set(MISSING) - missing == set(), "these exist: take them off the list"
+
+
+def test_reasons_are_sentences_and_stand_for_names_of_mlx() -> None:
+    known = {name.full for name in NAMES}
+    for reasons in (MISSING, OTHERWISE):
+        assert set(reasons) <= known
+        assert all(len(reason.split()) >= 3 for reason in reasons.values())
+
+
+def is_of_kind(value: Any, name: Name) -> bool:
+    if name.kind == "class":
+        return inspect.isclass(value)
+    if name.kind == "property":
+        return isinstance(value, property)
+    if name.kind.startswith("value:"):
+        return type(value).__name__ == name.kind.removeprefix("value:")
+    return callable(value)
+
+
+def test_kinds() -> None:
+    assert [name.full for name in NAMES if name.full not in MISSING and not is_of_kind(found(name), name)] == []
+
+
+class Parameter(NamedTuple):
+    name: str
+    kind: inspect._ParameterKind
+    default: Any
+
+
+def parameters_of(signature: str) -> list[Parameter]:
+    """The parameters in the text of a signature of MLX."""
+    text = re.sub(r"\[writable=False\]", "", signature.partition(" ->")[0] if signature.endswith(")") else signature)
+    text = re.sub(r"\) -> [^)]*$", ")", text)
+    function = ast.parse(f"def f{text}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    return list(_parameters(function.args))
+
+
+def _parameters(args: ast.arguments) -> Iterator[Parameter]:
+    positional = [*args.posonlyargs, *args.args]
+    defaults = [inspect.Parameter.empty] * (len(positional) - len(args.defaults)) + [_value(d) for d in args.defaults]
+    for number, (arg, default) in enumerate(zip(positional, defaults, strict=True)):
+        only = number < len(args.posonlyargs)
+        kind = inspect.Parameter.POSITIONAL_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        yield Parameter(arg.arg, kind, default)
+    if args.vararg:
+        yield Parameter(args.vararg.arg, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.empty)
+    for arg, given in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        default = inspect.Parameter.empty if given is None else _value(given)
+        yield Parameter(arg.arg, inspect.Parameter.KEYWORD_ONLY, default)
+    if args.kwarg:
+        yield Parameter(args.kwarg.arg, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.empty)
+
+
+def _value(expression: ast.expr) -> Any:
+    """The value of a default; a name is one of MLX's."""
+    if isinstance(expression, ast.Name):
+        return getattr(mx, expression.id)
+    value = ast.literal_eval(expression)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def test_what_mlx_accepts_is_accepted() -> None:
+    differences = {name.full: "; ".join(differences_of(name)) for name in CALLED if name.full not in MISSING}
+    wrong = {full: text for full, text in differences.items() if text and full not in OTHERWISE}
+    assert wrong == {}
+    assert [full for full in OTHERWISE if not differences[full]] == [], "outdated: their parameters are those of MLX"
+
+
+def differences_of(name: Name) -> Iterator[str]:
+    """In what the parameters of a function are not those of MLX. It may have more of them, and take more by name or by
+    position."""
+    ours = list(inspect.signature(found(name)).parameters.values())
+    theirs = parameters_of(name.signature)
+    by_name = {one.name: one for one in ours}
+    for position, want in enumerate(theirs):
+        if want.name == "self" or name.name.startswith("__"):  # Python gives these by position
+            by_name.pop(ours[position].name)
+            continue
+        got = by_name.pop(want.name, None)
+        if got is None:
+            yield f"{want.name} is missing"
+            continue
+        if not _serves(got.kind, want.kind):
+            yield f"{want.name} is {got.kind.description}, not {want.kind.description}"
+        if want.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD and ours.index(got) != position:
+            yield f"{want.name} is at position {ours.index(got)}, not {position}"
+        default = tuple(got.default) if isinstance(got.default, list) else got.default
+        if want.default is not inspect.Parameter.empty and (
+            default is inspect.Parameter.empty or default != want.default
+        ):
+            yield f"{want.name} is {default!r} by default, not {want.default!r}"
+    for extra in by_name.values():
+        if extra.default is extra.empty and extra.kind not in (extra.VAR_POSITIONAL, extra.VAR_KEYWORD):
+            yield f"{extra.name} has to be given"
+
+
+def _serves(got: inspect._ParameterKind, want: inspect._ParameterKind) -> bool:
+    return got == want or (
+        got == inspect.Parameter.POSITIONAL_OR_KEYWORD
+        and want in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY)
+    )

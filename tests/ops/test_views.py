@@ -1,0 +1,127 @@
+"""Memory read with other strides and as another dtype: the right elements, and none outside of the array."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weft.core as mx
+from tests.ops.row import EVERY, numpy_dtype, to_array, to_numpy
+from tests.sampling import Cases
+
+
+def elements(x: np.ndarray, shape: list[int], strides: list[int], offset: int) -> np.ndarray | None:
+    """The elements at ``offset + sum(index * strides)``, or None if one is outside."""
+    index = np.full(shape, offset)
+    for axis, step in enumerate(strides):
+        index = index + step * np.arange(shape[axis]).reshape([-1 if n == axis else 1 for n in range(len(shape))])
+    if index.size and not 0 <= index.min() <= index.max() < x.size:
+        return None
+    return x.ravel()[index] if index.size else np.zeros(shape, x.dtype)
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=3),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 7)), max_size=3),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_as_strided_reads_what_it_says_or_refuses(
+    shape: list[int], axes: list[tuple[int, int]], offset: int, turned: bool
+) -> None:
+    values = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    x = mx.array(values)
+    if turned:
+        values, x = values.T, x.T
+    extents, strides = [extent for extent, _ in axes], [step for _, step in axes]
+    expected = elements(values, extents, strides, offset)
+    if expected is None:
+        with pytest.raises(ValueError, match=r"\[as_strided\] Shape .* reads elements"):
+            mx.as_strided(x, extents, strides, offset)
+        return
+    result = mx.as_strided(x, extents, strides, offset)
+    assert result.tolist() == expected.tolist()
+    assert (mx.as_strided(x, extents, strides, offset) + x.size).tolist() == (expected + values.size).tolist()
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset"),
+    [((6,), (-1,), 5), ((3, 2), (1, 1), 0), ((2, 3), (1, 2), 0), ((6,), (0,), 5), ((3, 2), (1, 0), 1)],
+)
+def test_memory_that_is_read_twice_is_not_overwritten(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> None:
+    """The result is as large as the argument, which ends."""
+
+    def function(x: mx.array) -> mx.array:
+        return mx.as_strided(x, shape, strides, offset) + 1
+
+    expected = elements(np.arange(6.0), list(shape), list(strides), offset)
+    assert expected is not None
+    for call in (function, mx.compile(function)):
+        x = mx.arange(6.0) * 1
+        mx.eval(x)
+        arguments = [x]
+        del x
+        assert call(arguments.pop()).tolist() == (expected + 1).tolist()
+
+
+def test_shapeless_checks_the_bounds_of_every_shape() -> None:
+    compiled = mx.compile(lambda x: mx.as_strided(x, (3, 2), (2, 1)), shapeless=True)
+    assert compiled(mx.arange(9)).tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert compiled(mx.arange(6)).tolist() == [[0, 1], [2, 3], [4, 5]]
+    with pytest.raises(ValueError, match="reads elements 0 to 5 of an array of 5"):
+        compiled(mx.arange(5))
+
+
+def test_arguments_of_as_strided() -> None:
+    x = mx.arange(4)
+    with pytest.raises(ValueError, match="differ in their numbers of axes"):
+        mx.as_strided(x, (2,), (1, 2))
+    with pytest.raises(ValueError, match="offset cannot be negative"):
+        mx.as_strided(x, (2,), (1,), -1)
+    with pytest.raises(ValueError, match="cannot be negative"):
+        mx.as_strided(x, (-2,), (1,))
+    with pytest.raises(TypeError, match="A stride must be an int"):
+        mx.as_strided(x, (2,), (0.5,))  # type: ignore[arg-type]  # on purpose
+
+
+def test_every_pair_of_dtypes(cases: Cases, rng: np.random.Generator) -> None:
+    """The bytes are the same, in small numbers, which are no NaN in any dtype."""
+    for source, target in cases.some(20, [(source, target) for source in EVERY for target in EVERY]):
+        data = rng.integers(0, 2, (2, 3, 16), dtype=np.uint8)
+        values, kind = data.view(numpy_dtype(source)), numpy_dtype(target)
+        for x in (to_array(values), to_array(np.ascontiguousarray(values[::-1]))[::-1]):
+            got = to_numpy(x.view(getattr(mx, target)))
+            assert got.dtype == kind
+            assert got.tobytes() == values.view(kind).tobytes()
+
+
+def test_arguments_of_view() -> None:
+    assert mx.view(1.0, mx.int32).item() == 0x3F800000
+    assert mx.array([2, 0, 1], mx.uint8).view(mx.bool_).tolist() == [True, False, True]
+    assert mx.zeros((3, 0)).view(mx.complex64).shape == (3, 0)
+    with pytest.raises(ValueError, match=r"3 elements of 4 bytes along the last axis .* of 8 bytes"):
+        mx.zeros((2, 3)).view(mx.float64)
+    with pytest.raises(ValueError, match="0-d array of float32 cannot be read as int16"):
+        mx.array(1.0).view(mx.int16)
+    with pytest.raises(TypeError, match=r"mx\.float32"):
+        mx.array(1.0).view("int32")  # type: ignore[arg-type]  # on purpose
+
+
+def test_bits_have_no_derivative_but_the_same_dtype_has() -> None:
+    x = mx.array([1.0, 2.0])
+    assert mx.grad(lambda x: (x.view(mx.float32) ** 2).sum())(x).tolist() == [2.0, 4.0]
+    assert mx.grad(lambda x: x.view(mx.int32).astype(mx.float32).sum())(x).tolist() == [0.0, 0.0]
+    for transformed in (
+        lambda f: mx.grad(lambda x: f(x).sum()),
+        lambda f: lambda x: mx.jvp(f, [x], [x]),
+    ):
+        call: Any = transformed(lambda x: x.astype(mx.float16).view(mx.bfloat16))
+        with pytest.raises(ValueError, match=r"float16 read as bfloat16 have no derivative.*astype"):
+            call(x)
