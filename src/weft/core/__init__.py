@@ -8,6 +8,7 @@ import typing as _typing
 from weft.array import *
 from weft.core import random as random
 from weft.dtypes import *
+from weft.export import *
 from weft.formatting import *
 from weft.inspection.dot import export_to_dot as export_to_dot
 from weft.inspection.profile import profile as profile
