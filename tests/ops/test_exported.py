@@ -11,7 +11,7 @@ import pytest
 import weft.core as mx
 from tests.ops.row import Row, bits, checked, flat, to_array, to_numpy
 from tests.ops.table import ROWS
-from tests.ops.test_transformed import WITH_ARGUMENTS, sample_of, gradient_of, grown
+from tests.ops.test_transformed import WITH_ARGUMENTS, gradient_of, grown, sample_of
 from tests.sampling import Cases
 
 DRAWN = 40

@@ -1,4 +1,4 @@
-"""The file of an exported function: a header in JSON, and the elements of its arrays. See docs/exported-functions.md."""
+"""The file of an exported function: a header in JSON, and the elements of its arrays (docs/exported-functions.md)."""
 
 from __future__ import annotations
 

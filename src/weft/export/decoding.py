@@ -117,9 +117,9 @@ class DecodedTrace:
         return self._value(data, 0) if isinstance(data, dict) else self._plain(data)
 
     def _plain(self, data: Any) -> Any:
-        if data is None or type(data) is int:
-            return data
-        self._refuse(f"{data!r} is no operand of an extent")
+        if not (data is None or type(data) is int):
+            self._refuse(f"{data!r} is no operand of an extent")
+        return data
 
     def _index(self, data: Any, count: int) -> int:
         if type(data) is not int or not 0 <= data < count:
@@ -137,7 +137,8 @@ class DecodedTrace:
         name, sources, params = self._list(data, 3)
         positions, values = self._list(sources), self._list(params)
         if name == ARRAY:
-            return self._arrays[self._index(*self._list(values, 1), len(self._arrays))]
+            (array,) = self._list(values, 1)
+            return self._arrays[self._index(array, len(self._arrays))]
         if name == NUMBER:
             return self._number(*self._list(values, 2))
         primitive = primitives().get(name) if isinstance(name, str) else None
@@ -173,17 +174,17 @@ class DecodedTrace:
             return data
         if isinstance(data, list) and depth < _DEEPEST:
             return tuple([self._value(one, depth + 1) for one in data])
-        if isinstance(data, dict) and len(data) == 1:
-            ((kind, content),) = data.items()
-            if kind == "dtype":
-                return self._dtype(content)
-            if kind == "extent":
-                return self._extents[self._index(content, len(self._extents))]
-            if kind == "float" and isinstance(content, str):
-                return self._float(content)
-        self._refuse("a parameter in it is none")
+        if not isinstance(data, dict) or len(data) != 1:
+            self._refuse("a parameter in it is none")
+        ((kind, content),) = data.items()
+        if kind == "dtype":
+            return self._dtype(content)
+        if kind == "extent":
+            return self._extents[self._index(content, len(self._extents))]
+        return self._float(content) if kind == "float" else self._refuse(f"there are no parameters of kind {kind!r}")
 
-    def _float(self, text: str) -> float:
+    def _float(self, data: Any) -> float:
+        text = self._text(data)
         try:
             return float.fromhex(text)
         except (ValueError, OverflowError):

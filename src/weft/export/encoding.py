@@ -74,10 +74,11 @@ class _TraceEncoder:
     def operation(self, node: Node, positions: dict[Node, int]) -> list[Any]:
         if node.value is not None:
             return [ARRAY, [], [self._array(node)]]
-        primitive = node.primitive
+        primitive: Any = node.primitive
         if primitive.is_constant:
             return [NUMBER, [], [self._value(node, "bits", node.params[0]), self._value(node, "dtype", node.dtype)]]
-        if self._known.get(primitive.name) is not primitive:
+        known = self._known.get(primitive.name)
+        if known is None or known is not primitive:
             raise ValueError(
                 f"[{self._name}] The operation {primitive.name!r} is not one of Weft's: another process could not "
                 "find it."

@@ -199,9 +199,13 @@ class ImportedFunction:
     """A function from a file."""
 
     def __init__(self, what: str, header: dict[str, Any], arrays: list[Node]) -> None:
-        name, shapeless, metadata, traces = (header.get(key) for key in ("function", "shapeless", "metadata", "traces"))
-        sound = isinstance(name, str) and type(shapeless) is bool and isinstance(metadata, str)
-        if not sound or not isinstance(traces, list):
+        name, shapeless, metadata, traces = [header.get(key) for key in ("function", "shapeless", "metadata", "traces")]
+        if not (
+            isinstance(name, str)
+            and isinstance(shapeless, bool)
+            and isinstance(metadata, str)
+            and isinstance(traces, list)
+        ):
             raise FileFormatError(
                 f"[import_function] {what} is no sound file of a function: its header lacks function, shapeless, "
                 "metadata or traces."
@@ -249,10 +253,9 @@ def _describe(trace: Trace, callback: Callback) -> None:
     def shown(node: Node) -> tuple[Any, ...]:
         return names[node], values_of(node.shape), node.dtype
 
-    first_named = trace.count
     constants = [node for node in trace.order if node.value is not None or node.primitive.is_constant]
     callback({"type": "inputs", "inputs": [shown(node) for node in trace.inputs]})
-    keywords = [(key, names[node]) for key, node in zip(trace.names, trace.inputs[first_named:], strict=True)]
+    keywords = [(key, names[node]) for key, node in zip(trace.names, trace.inputs[trace.positional :], strict=True)]
     callback({"type": "keyword_inputs", "keywords": keywords})
     callback({"type": "outputs", "outputs": [shown(node) for node in trace.outputs]})
     callback({"type": "constants", "constants": [(names[node], wrap(node)) for node in constants]})

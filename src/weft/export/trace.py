@@ -74,7 +74,7 @@ def arguments_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Argu
 class Trace(NamedTuple):
     """The graph of a function for arguments of certain shapes, or of all shapes with as many dimensions."""
 
-    count: int
+    positional: int
     names: tuple[str, ...]
     inputs: list[Node]
     order: list[Node]
