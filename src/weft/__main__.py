@@ -17,7 +17,7 @@ from weft.compiler.codegen import jit
 from weft.runtime import disk_cache, holders
 from weft.runtime.executor import thread_count_from_environment
 
-DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "platformdirs", "safetensors")
+DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "platformdirs")
 DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 from collections.abc import Callable
 from typing import Any, NoReturn, final
@@ -480,24 +481,22 @@ class array(Handle):
     def __deepcopy__(self, memo: dict[int, Any]) -> array:
         return wrap(self.node)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        values = np.ascontiguousarray(self._numpy("pickle"))
-        return values.tobytes(), values.shape, self.node.dtype
-
-    def __setstate__(self, arg: tuple[Any, ...], /) -> None:
-        self.node = _unpickled(*arg).node
-
     def __reduce__(self) -> Any:
-        return _unpickled, self.__getstate__()
+        return copyreg.__newobj__, (array,), self.__getstate__()  # type: ignore[attr-defined]  # pickle's own, without a stub
+
+    def __getstate__(self) -> tuple[bytes, tuple[int, ...], Dtype]:
+        values = np.ascontiguousarray(self._numpy("pickle"))
+        return values.tobytes(), tuple(self.node.shape), self.node.dtype
+
+    def __setstate__(self, arg: tuple[bytes, tuple[int, ...], Dtype], /) -> None:
+        """Take the elements, the shape and the dtype that a pickle holds."""
+        data, shape, dtype = arg
+        values = np.frombuffer(data, np.uint8).view(dtype.numpy).reshape(shape)
+        self.node = leaf(from_numpy(values), shape, dtype)
 
 
 _WRITABLE = 1
 """The flag of the buffer protocol that asks for memory to write to."""
-
-
-def _unpickled(data: bytes, shape: tuple[int, ...], dtype: Dtype) -> array:
-    values = np.frombuffer(data, np.uint8).view(dtype.numpy).reshape(shape)
-    return wrap(leaf(from_numpy(values), shape, dtype))
 
 
 def _unpacked(values: tuple[Any, ...]) -> Any:

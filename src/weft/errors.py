@@ -3,8 +3,10 @@
 Exception
 +-- ValueError
 |   +-- TraceError       a value was asked for where there is none: inside a transformation, or a leaked array
+|   +-- FileFormatError  a file is damaged, or holds what it must not; a RuntimeError as well
 +-- RuntimeError
     +-- EvaluationError  machine code could not run; the arrays involved keep their definitions
+    +-- FileFormatError  see above
 """
 
 from __future__ import annotations
@@ -16,3 +18,7 @@ class TraceError(ValueError):
 
 class EvaluationError(RuntimeError):
     """An evaluation failed; what it should have computed can be asked for again."""
+
+
+class FileFormatError(ValueError, RuntimeError):
+    """A file is damaged, of another format, or holds what it must not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import pickle
@@ -256,3 +257,31 @@ def test_traced_arrays_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="tracing"):
         mx.compile(f)(A)
     assert not list(tmp_path.iterdir())
+
+
+def test_pickles_and_copies() -> None:
+    for a in (A, B.T, mx.array(True), mx.zeros((0, 3), mx.bfloat16), mx.array([1j]), A[::-1, ::2]):
+        for protocol in (2, pickle.HIGHEST_PROTOCOL):
+            found = pickle.loads(pickle.dumps([a, a], protocol))
+            assert found[0] is found[1]
+            assert (found[0].dtype, found[0].shape, found[0].tolist()) == (a.dtype, a.shape, a.tolist())
+        twin = copy.deepcopy(a)
+        assert twin is not a
+        assert twin.tolist() == a.tolist()
+    target = mx.array(0)
+    target.__setstate__(A.__getstate__())
+    assert target.tolist() == A.tolist()
+
+
+def test_files_of_safetensors(tmp_path: Path) -> None:
+    """The format's own package, in both directions."""
+    package = pytest.importorskip("safetensors.numpy")
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(True), "c": np.zeros((0, 2), np.int8)}
+    package.save_file(arrays, tmp_path / "theirs.safetensors", {"k": "v"})
+    ours, metadata = mx.load(tmp_path / "theirs.safetensors", return_metadata=True)
+    assert {name: a.tolist() for name, a in ours.items()} == {name: a.tolist() for name, a in arrays.items()}
+    mx.save_safetensors(tmp_path / "ours", ours, metadata)
+    found = package.load_file(tmp_path / "ours.safetensors")
+    assert {name: (a.dtype, a.tolist()) for name, a in found.items()} == {
+        name: (a.dtype, a.tolist()) for name, a in arrays.items()
+    }

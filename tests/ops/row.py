@@ -43,6 +43,7 @@ CHECKS = frozenset(
         "vmap",
         "compile",
         "shapeless",
+        "export",
     }
 )
 

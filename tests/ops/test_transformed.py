@@ -141,13 +141,13 @@ def test_shapeless_serves_other_shapes(row: Row, seed: int) -> None:
         rng = row.random(seed, f"grown by {by}")
         shapes = [row.shape if domain.shape is None else domain.shape for domain in row.domains]
         arguments = [
-            _sample_of(domain, rng, grown(shape, by), row.dtypes[0])
+            sample_of(domain, rng, grown(shape, by), row.dtypes[0])
             for domain, shape in zip(row.domains, shapes, strict=True)
         ]
         compared(row, arguments, compiled)
     assert next(calls) == 1, "traced again"
 
 
-def _sample_of(domain: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def sample_of(domain: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     free = type(domain)(domain.low, domain.high, domain.gap, domain.apart, None, domain.dtype)
     return free.sample(rng, shape, dtype)

@@ -23,6 +23,7 @@ from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import View, span_of
 from weft.runtime.streams import is_idle
 from weft.runtime.transfers import send
+from weft.runtime.unread import Unread
 
 PLAN_LIMIT = 4096
 
@@ -65,6 +66,10 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
     if wait:
         for node in nodes:
             settle(node)
+    else:
+        for node in nodes:
+            if node.value is not None and type(node.value.event) is Unread:
+                node.value.event.begin()
 
 
 def start(nodes: Sequence[Node]) -> None:

@@ -13,16 +13,14 @@ from weft.graph.node import Node, Shape, leaf
 from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
-from weft.runtime.host import host
 from weft.runtime.locks import new_lock
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import DONE, FIRST, Table
 from weft.runtime.streams import Event, under_way
 from weft.runtime.transfers import address_on, has_copies
+from weft.runtime.unread import NOWHERE, Unread
 
 CANCELLED = "the evaluation was cancelled"
-# The buffer of outputs that have no memory yet.
-_NOWHERE = Buffer(host, 1)
 _NONE: Mapping[int, Buffer] = {}
 
 
@@ -137,7 +135,7 @@ class Run:
         self._event: Event | None = None
         for view in inputs:
             event = view.event
-            if type(event) is Run:
+            if type(event) in (Run, Unread):
                 event.take_memory()
         if not deferred:
             self._memory = self._taken(ended)
@@ -160,7 +158,7 @@ class Run:
             self._memory = self._taken(ended)
         memory = self._memory
         for view, output in zip(self._outputs, self._plan.outputs, strict=False):
-            if view.buffer is _NOWHERE and not output.from_input:
+            if view.buffer is NOWHERE and not output.from_input:
                 view.move(memory.buffers[output.number])
         return memory
 
@@ -206,7 +204,7 @@ class Run:
     def _view(self, output: Output) -> View:
         if output.from_input:
             return view_of_input(self._inputs[output.number], output)
-        buffer = _NOWHERE if self._memory is None else self._memory.buffers[output.number]
+        buffer = NOWHERE if self._memory is None else self._memory.buffers[output.number]
         return View(buffer, output.offset, output.strides)
 
     def promise(self, avals: Sequence[tuple[Shape, Dtype]]) -> list[Node]:

@@ -12,6 +12,7 @@ from weft.core import fast as fast
 from weft.core import metal as metal
 from weft.core import random as random
 from weft.dtypes import *
+from weft.export import *
 from weft.formatting import *
 from weft.inspection.dot import export_to_dot as export_to_dot
 from weft.inspection.profile import profile as profile

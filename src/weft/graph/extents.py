@@ -10,7 +10,7 @@ depends on what the answer is used for:
 - A plain int, for a loop or a number of nodes: ``fixed(extent)``, which notes a decision.
 - A plain int for a message, or to compare as with ``agree``: ``value_of(extent)``, ``values_of(shape)``.
 - A number that is worked out again for other shapes: ``smallest``, ``largest``, ``product``, and
-  ``derived(function, *operands)`` for any function of ints.
+  ``derived(function, *operands)`` for any function of ints; if it is `named`, programs with it can be exported.
 - The extent that two broadcast to: ``joint_extent(left, right)``.
 
 A decision is noted with the line of the user's program. A call with shapes for which it would be another one is
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.graph.location import user_location
-from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent, derived
+from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent, derived, named
 
 __all__ = [
     "agree",
@@ -39,6 +39,7 @@ __all__ = [
     "identical",
     "joint_extent",
     "largest",
+    "named",
     "product",
     "smallest",
     "value_of",
@@ -131,6 +132,7 @@ def joint_extent(left: Any, right: Any) -> Any:
     return derived(_joint, left, right)
 
 
+@named
 def _joint(left: int, right: int) -> int:
     if left != right and left != 1 and right != 1:
         raise ValueError(f"extents {left} and {right} cannot be broadcast")

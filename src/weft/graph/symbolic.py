@@ -12,7 +12,41 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn, ParamSpec, TypeVar, final
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_named: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.neg,
+        operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_, operator.or_,
+        operator.xor, operator.lshift, operator.rshift, operator.invert, abs, min, max,
+    )
+}  # fmt: skip
+_names: dict[Callable[..., Any], str] = {function: name for name, function in _named.items()}
+
+
+def named(function: Callable[P, T]) -> Callable[P, T]:
+    """A decorator for functions that symbolic extents are `derived` by: exported programs find them by their names."""
+    name = function.__name__.strip("_")
+    if name in _named:
+        raise ValueError(f"two functions of extents are called {name}")
+    _named[name] = function
+    _names[function] = name
+    return function
+
+
+def name_of_function(function: Callable[..., Any]) -> str | None:
+    """The name of a function that is `named`; None if it is not."""
+    return _names.get(function)
+
+
+def function_named(name: str) -> Callable[..., Any] | None:
+    """The function of extents that is `named` so."""
+    return _named.get(name)
+
 
 Binding = dict["SymbolicExtent", int]
 """The extents of inputs, and what has been worked out from them."""

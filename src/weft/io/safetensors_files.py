@@ -1,20 +1,26 @@
-"""The format ``.safetensors``: named arrays and text about them."""
+"""The format ``.safetensors``: the length of a header, the header in JSON, and the elements of named arrays."""
 
 from __future__ import annotations
 
 import json
-from typing import IO, Any
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
-import safetensors
-from safetensors.numpy import save as serialize
 
 from weft import dtypes
 from weft.array import array
-from weft.io.files import File, array_of, called, to_write, values_of
+from weft.dtypes import Dtype
+from weft.errors import FileFormatError
+from weft.io.files import File, bytes_of, is_open, path_of, values_of
+from weft.io.reading import Layout, array_at, array_in, shape_of
+from weft.io.sources import Source, read_before_writing, source_of
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
+_LONGEST_HEADER = 100_000_000
+_METADATA = "__metadata__"
 _DTYPES = {
     "BOOL": dtypes.bool_,
     "U8": dtypes.uint8,
@@ -31,6 +37,11 @@ _DTYPES = {
     "F64": dtypes.float64,
     "C64": dtypes.complex64,
 }
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_LOADED = {**_DTYPES, "F8_E4M3": dtypes.uint8, "F8_E8M0": dtypes.uint8}
+"""Eight-bit numbers come as their bits, for `from_fp8`."""
+_UPPER_HALF = "F8_E5M2"
+"""Its bits are the upper half of those of the same number in float16."""
 
 
 def save_safetensors(file: File, arrays: dict[str, array], metadata: dict[str, str] | None = None) -> None:
@@ -50,14 +61,37 @@ def save_safetensors(file: File, arrays: dict[str, array], metadata: dict[str, s
         _check_text("metadata", metadata)
         if not all(isinstance(value, str) for value in metadata.values()):
             raise ValueError("[save_safetensors] metadata is a dict of strings by name.")
+    if _METADATA in arrays:
+        raise ValueError(f"[save_safetensors] No array can be called {_METADATA!r}, where the format keeps metadata.")
     values = {name: values_of("save_safetensors", value, f"arrays[{name!r}]") for name, value in arrays.items()}
-    data = serialize(values, metadata)
-    target = to_write("save_safetensors", file, ".safetensors")
-    if isinstance(target, str):
-        with open(target, "wb") as opened:
-            opened.write(data)
-    else:
-        target.write(data)
+    pieces = _pieces(values, {name: arrays[name].dtype for name in values}, metadata)
+    if is_open(file):
+        _write(file, pieces)
+        return
+    path = path_of("save_safetensors", file, ".safetensors")
+    read_before_writing(path)
+    with open(path, "wb") as opened:
+        _write(opened, pieces)
+
+
+def _write(target: Any, pieces: Iterator[Any]) -> None:
+    for piece in pieces:
+        target.write(piece)
+
+
+def _pieces(values: dict[str, np.ndarray[Any, Any]], of: dict[str, Dtype], metadata: Any) -> Iterator[Any]:
+    """What stands in the file. Large elements come first, so that all are aligned."""
+    header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
+    order = sorted(values, key=lambda name: (-of[name].size, name))
+    end = 0
+    for name in order:
+        begin, end = end, end + values[name].nbytes
+        header[name] = {"dtype": _NAMES[of[name]], "shape": values[name].shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in order:
+        yield bytes_of(values[name])
 
 
 def _check_text(argument: str, value: Any) -> None:
@@ -65,26 +99,82 @@ def _check_text(argument: str, value: Any) -> None:
         raise ValueError(f"[save_safetensors] {argument} is a dict with names (strings) as keys.")
 
 
-def load_safetensors(file: IO[bytes]) -> tuple[dict[str, array], dict[str, str]]:
-    """The arrays in an open ``.safetensors`` file by name, and its metadata."""
-    what = called(file)
-    data = file.read()
+def load_safetensors(file: Any) -> tuple[dict[str, array], dict[str, str]]:
+    """The arrays in a ``.safetensors`` file by name, and its metadata."""
+    source = source_of(file)
+    length = int.from_bytes(source.bytes_at(0, 8), "little")
+    if not 2 <= length <= min(_LONGEST_HEADER, source.size - 8):
+        raise _unsound(source, f"its header is said to have {length} bytes")
+    header = _header(source, length)
+    metadata = header.pop(_METADATA, None) or {}
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _unsound(source, "its metadata is no dict of strings")
+    start = 8 + length
+    ends = sorted(_offsets(source, name, entry) for name, entry in header.items())
+    expected = 0
+    for begin, end in ends:  # without holes and in order, as the format demands
+        if begin != expected:
+            raise _unsound(source, f"its arrays overlap or leave a hole at byte {expected}")
+        expected = end
+    if start + expected != source.size:
+        raise _unsound(source, f"it has {source.size - start} bytes of elements, and its header tells of {expected}")
+    return {name: _array(source, name, entry, start) for name, entry in header.items()}, metadata
+
+
+def _header(source: Source, length: int) -> dict[str, Any]:
     try:
-        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]  # a native function
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"[load] {what} is no sound .safetensors file: {error}") from error
-    arrays = {name: _array(entry, f"{name!r} in {what}") for name, entry in entries}
-    return arrays, _metadata(data)
+        header = json.loads(source.bytes_at(8, length).decode(), object_pairs_hook=_unique, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise _unsound(source, f"its header is no JSON ({error})") from error
+    if not isinstance(header, dict):
+        raise _unsound(source, "its header is no dict")
+    return header
 
 
-def _array(entry: dict[str, Any], what: str) -> array:
-    dtype = _DTYPES.get(entry["dtype"])
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name twice")
+    return found
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _offsets(source: Source, name: str, entry: Any) -> tuple[int, int]:
+    """Where the elements begin and end behind the header."""
+    found = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if isinstance(found, list) and len(found) == 2 and all(type(one) is int for one in found):
+        begin, end = found
+        if 0 <= begin <= end:
+            return begin, end
+    raise _unsound(source, f"the offsets of {name!r} are no range")
+
+
+def _array(source: Source, name: str, entry: dict[str, Any], start: int) -> array:
+    what = f"{name!r} in {source.name}"
+    kind = entry.get("dtype")
+    halves = kind == _UPPER_HALF
+    dtype = dtypes.float16 if halves else _LOADED.get(kind) if isinstance(kind, str) else None
     if dtype is None:
-        raise ValueError(f"[load] {what} holds elements of type {entry['dtype']}, for which there is no dtype.")
-    return array_of(np.frombuffer(entry["data"], dtype.numpy).reshape(entry["shape"]), what)
+        raise FileFormatError(f"[load] {what} holds elements of type {kind!r}, for which there is no dtype.")
+    shape = shape_of(entry.get("shape"), dtype.size, what)
+    begin, end = entry["data_offsets"]
+    size = math.prod(shape) * (1 if halves else dtype.size)
+    if size != end - begin:
+        raise FileFormatError(f"[load] {what} has a shape of {size} bytes, but offsets that are {end - begin} apart.")
+    layout = Layout(shape, dtype)
+    if not halves:
+        return array_at(source, layout, start + begin)
+
+    def read(memory: memoryview) -> None:
+        source.read_into(start + begin, memory[size:])
+        numbers = np.frombuffer(memory, "<u2")
+        numbers[:] = np.frombuffer(memory[size:], np.uint8).astype("<u2") << 8
+
+    return array_in(source, layout, read)
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """The text in the header, which is JSON behind its length in 8 bytes."""
-    length = int.from_bytes(data[:8], "little")
-    return dict(json.loads(data[8 : 8 + length]).get("__metadata__") or {})
+def _unsound(source: Source, reason: str) -> FileFormatError:
+    return FileFormatError(f"[load] {source.name} is no sound .safetensors file: {reason}.")

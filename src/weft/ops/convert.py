@@ -13,15 +13,17 @@ from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import Dtype
 from weft.graph.extents import decide, value_of
-from weft.graph.node import Handle, leaf, wrap
+from weft.graph.node import Handle, Shape, leaf, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import SymbolicExtent
 from weft.runtime import interchange
+from weft.runtime.devices import Stream
+from weft.runtime.unread import Read, Unread
 
 Array = Any  # a handle; the concrete class lives above this layer
 NumPyArray = np.ndarray[Any, Any]
 
-__all__ = ["ArrayLike", "as_array", "fits", "from_numpy", "python_scalar", "scalar_dtype"]
+__all__ = ["ArrayLike", "as_array", "fits", "from_numpy", "python_scalar", "scalar_dtype", "unread"]
 
 _SCALARS = (bool, int, float, complex, SymbolicExtent)
 
@@ -108,6 +110,12 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         converted = np.asarray(values, dtype=dtype.numpy)
     return wrap(leaf(interchange.from_numpy(converted), converted.shape, dtype))
+
+
+def unread(shape: Shape, strides: Shape, dtype: Dtype, read: Read, stream: Stream) -> Array:
+    """An array whose elements ``read`` writes into the memory of the array when they are first needed."""
+    awaited = Unread(math.prod(shape) * dtype.size, strides, read, stream)
+    return wrap(leaf(awaited.view, shape, dtype))
 
 
 def python_scalar(value: Any) -> Any:

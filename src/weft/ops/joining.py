@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import shown
 from weft.dtypes import promote
-from weft.graph.extents import agree, derived, fixed, identical, largest, smallest, value_of
+from weft.graph.extents import agree, derived, fixed, identical, largest, named, smallest, value_of
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
@@ -152,6 +152,7 @@ def split(
     return [part(x, along, start, size) for start, size in zip(starts, sizes, strict=True)]
 
 
+@named
 def _equal_part(extent: int, sections: int) -> int:
     if extent % sections:
         raise ValueError(f"[split] {extent} elements do not divide into {sections} equal parts.")
@@ -273,6 +274,7 @@ def _rolled(x: Array, distance: int, axis: int) -> Array:
     return p.concatenate(part(x, axis, end, start), part(x, axis, 0, end), axis=axis)
 
 
+@named
 def _wrapped(distance: int, extent: int) -> int:
     return distance % extent if extent else 0
 

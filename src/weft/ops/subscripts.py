@@ -17,7 +17,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened, shown
 from weft.compiler.evaluate import evaluate
-from weft.graph.extents import agree, decide, decide_equal, derived, fixed, smallest
+from weft.graph.extents import agree, decide, decide_equal, derived, fixed, named, smallest
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.shown import Extent
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
@@ -297,6 +297,7 @@ def from_front(index: Any, extent: int) -> int:
     return derived(_from_front, index, extent) if type(index) is SymbolicExtent else index
 
 
+@named
 def _from_front(index: int, extent: int) -> int:
     return index + extent if index < 0 else index
 
@@ -333,11 +334,13 @@ def _range(part: slice, extent: Any) -> tuple[int, int, int]:
     return (indices.start, len(indices), step) if indices else (0, 0, 1)
 
 
+@named
 def _start_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
     indices = range(extent)[start:stop:step]
     return indices.start if indices else 0
 
 
+@named
 def _size_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
     return len(range(extent)[start:stop:step])
 

@@ -14,11 +14,12 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, derived, identical
+from weft.graph.extents import agree, derived, identical, named
 from weft.graph.node import Handle, Node, Shape, describe, wrap
 from weft.graph.symbolic import SymbolicExtent
 from weft.primitives.index import AxisTerm, Terms, strides_through_view, through_view
 from weft.primitives.routine import Routine
+from weft.primitives.untrusted import check_inputs, check_parameter
 from weft.runtime.devices import Stream, current_stream
 
 __all__ = [
@@ -78,6 +79,15 @@ class Primitive:
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         """Shape and dtype of the result."""
         raise NotImplementedError(f"{self.name} has no shape rule")
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        """Raise unless `infer` may be asked about inputs and parameters that come from a file.
+
+        Parameters called axis, axes, shape and dtype are checked here; those that mean something else, and other
+        numbers, by the primitive.
+        """
+        for name, value in params.items():
+            check_parameter(self.name, name, value, inputs)
 
     def alias(self, node: Node) -> Node | None:
         """The input that has the same value as ``node``, if the operation computes nothing; else None."""
@@ -144,6 +154,7 @@ class Constant(Primitive):
 constant = Constant()
 
 
+@named
 def bits_of(value: complex, dtype: Dtype) -> int:
     """The memory image of ``value`` in ``dtype``, padded to 8 bytes and read as a little-endian integer."""
     if dtype.is_complex:
@@ -250,6 +261,10 @@ class Elementwise(Primitive):
             return shape, dtype
         return shape, result if isinstance(result, Dtype) else result(dtype)
 
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, len(self.partials))
+        super().check(*inputs, **params)
+
     def value_dtype(self, dtype: Dtype, /, **params: Any) -> Dtype:
         """The dtype of the result of scalar code whose last input is of ``dtype``."""
         result = self.result
@@ -303,7 +318,7 @@ class Linear(Primitive):
     """Linear in its first input: the jvp is the operation on the tangent, the vjp its transpose.
 
     Further inputs (indices, say) have no derivative. ``transpose(cotangent, *inputs, **params)`` gives the cotangent
-    of the first input.
+    of the first input. ``check`` is called with inputs and parameters that come from a file; see `Primitive.check`.
     """
 
     def __init__(
@@ -313,12 +328,21 @@ class Linear(Primitive):
         infer: Callable[..., tuple[Shape, Dtype]],
         transpose: Callable[..., Array],
         batch: Callable[..., tuple[Array, int]],
+        check: Callable[..., None] | None = None,
     ) -> None:
         self.name = name
         self.parameters = parameters
+        self._check = check
         self.infer = infer  # type: ignore[method-assign]  # each instance is one operation
         self.transpose = transpose
         self.batch = batch
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        if self._check is not None:
+            self._check(*inputs, **params)
+        else:
+            check_inputs(inputs, 1)
+            super().check(*inputs, **params)
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         return None if tangents[0] is None else self(tangents[0], *inputs[1:], **params)

@@ -17,6 +17,15 @@ from weft.graph.extents import agree, value_of
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
 from weft.primitives.batching import batch_size, insert, move_axis, with_batch
+from weft.primitives.untrusted import (
+    check_axes,
+    check_axis,
+    check_inputs,
+    check_numbers,
+    check_parameter,
+    check_word,
+    require,
+)
 from weft.runtime.devices import current_stream
 
 __all__ = [
@@ -63,6 +72,12 @@ class Iota(Indexed):
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         return params["shape"], params["dtype"]
 
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 0)
+        check_numbers(params["shape"])
+        check_axis(params["axis"], len(params["shape"]))
+        check_parameter(self.name, "dtype", params["dtype"], ())
+
     def counts_along(self, node: Node) -> int | None:
         axis: int = node.params[1]
         return axis
@@ -79,7 +94,7 @@ class Pad(Indexed, Linear):
     """``x`` with ``low`` elements before it and ``high`` behind it on each axis, all equal to the 0-d ``value``."""
 
     def __init__(self) -> None:
-        Linear.__init__(self, "pad", ("low", "high"), _infer_pad, _transpose_pad, _batch_pad)
+        Linear.__init__(self, "pad", ("low", "high"), _infer_pad, _transpose_pad, _batch_pad, _check_pad)
 
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
@@ -122,6 +137,11 @@ def _infer_pad(x: Node, value: Node, *, low: Shape, high: Shape) -> tuple[Shape,
     return tuple([a + n + b for a, n, b in zip(low, x.shape, high, strict=True)]), x.dtype
 
 
+def _check_pad(x: Node, value: Node, *, low: Shape, high: Shape) -> None:
+    check_numbers(low, x.ndim)
+    check_numbers(high, x.ndim)
+
+
 def _transpose_pad(ct: Array, x: Array, value: Array, low: Shape, high: Shape) -> Array:
     return p.slice_(ct, starts=low, sizes=x.node.shape, steps=(1,) * x.node.ndim)
 
@@ -160,7 +180,7 @@ class Gather(Indexed, Linear):
 
     def __init__(self) -> None:
         parameters = ("axes", "slice_sizes", "outside")
-        Linear.__init__(self, "gather", parameters, _infer_gather, _transpose_gather, _batch_gather)
+        Linear.__init__(self, "gather", parameters, _infer_gather, _transpose_gather, _batch_gather, _check_gather)
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, **{"outside": "nearest", **params})
@@ -193,6 +213,17 @@ def _infer_gather(
         if not fits and not agree(indices[0].size, 0):
             raise ValueError(f"[gather] Cannot take {size} elements of axis {axis} of an array of shape {x.shape}.")
     return (*indices[0].shape, *slice_sizes), x.dtype
+
+
+_OUTSIDE = ("nearest", "nowhere")
+
+
+def _check_gather(x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape, outside: str) -> None:
+    require(bool(indices), "it has no indices")
+    require(type(axes) is tuple and len(axes) == len(indices), f"{axes!r} are no axes for {len(indices)} indices")
+    check_axes(tuple(sorted(axes)), x.ndim)
+    check_numbers(slice_sizes, x.ndim)
+    check_word(outside, _OUTSIDE)
 
 
 def _transpose_gather(
@@ -285,6 +316,10 @@ class SliceUpdate(Update):
     def writes(self, node: Node) -> list[Write]:
         starts, steps = node.params
         return [_whole(node), RegionWrite(1, starts, steps)]
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 2)
+        p.slice_.check(inputs[0], sizes=inputs[1].shape, **params)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, update = inputs
@@ -394,6 +429,13 @@ class Scatter(Update):
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, **{"outside": "nowhere", **params})
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        x, *indices, updates = inputs
+        require(bool(indices), "it has no indices")
+        sizes = updates.shape[indices[0].ndim :]
+        _check_gather(x, *indices, axes=params["axes"], slice_sizes=sizes, outside=params["outside"])
+        check_word(params["mode"], COMBINE)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, *indices, updates = inputs

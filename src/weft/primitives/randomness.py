@@ -15,6 +15,7 @@ from weft.graph.extents import agree, product
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Tangent
 from weft.primitives.indexing import Indexed
+from weft.primitives.untrusted import check_inputs
 
 __all__ = ["random_bits"]
 
@@ -62,6 +63,10 @@ class RandomBits(Indexed):
 
     name = "random_bits"
     parameters = ("shape",)
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 1)
+        super().check(*inputs, **params)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         keys = inputs[0]

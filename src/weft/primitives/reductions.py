@@ -20,6 +20,7 @@ from weft.graph.extents import agree, product
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import move_axis
+from weft.primitives.untrusted import check_inputs, require
 
 __all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
 
@@ -131,6 +132,11 @@ class Reduction(Primitive):
         parts = Node(self, (x,), (tuple(inner),), parted, wide, None)
         total = Node(self, (parts,), ((outer,),), shape, wide, None)
         return total if wide is dtype else Node(p.cast, (total,), (dtype,), shape, dtype, None)
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 1)
+        super().check(*inputs, **params)
+        require(not self.reducer.needs_index or len(params["axes"]) == 1, "it is along one axis")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, axes = inputs[0], params["axes"]

@@ -11,10 +11,11 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.extents import largest
+from weft.graph.extents import agree, largest
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import move_axis
+from weft.primitives.untrusted import check_inputs, require
 
 __all__ = ["products_before", "recurrence", "reversed_rows", "running_sum"]
 
@@ -62,6 +63,7 @@ class RunningSum(Linear):
             lambda x: (x.shape, x.dtype),
             lambda ct, x: reversed_rows(running_sum(reversed_rows(ct))),
             lambda x, axis: (running_sum(move_axis(x, axis, 0)), 0),
+            lambda x: require(x.ndim > 0, "it has no rows"),
         )
 
     def lowered(self, node: Node) -> Node | None:
@@ -81,6 +83,12 @@ class _Exclusive(Primitive):
         if len(operands) == self.rows:
             operands = (*operands, p.full((), self.neutral, operands[0].node.dtype))
         return super().__call__(*operands)
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, self.rows + 1)
+        *rows, neutral = inputs
+        fits = all(agree(row.shape, rows[0].shape) for row in rows) and rows[0].ndim > 0 and neutral.ndim == 0
+        require(fits, "its inputs are no rows and a number")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         first = inputs[0]

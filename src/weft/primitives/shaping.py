@@ -11,6 +11,7 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
 from weft.primitives.index import ZERO, AxisTerm, Terms, reshaped_strides, squeezed
+from weft.primitives.untrusted import LARGEST, check_axes, check_axis, check_number, check_numbers, require
 
 __all__ = [
     "broadcast",
@@ -71,6 +72,12 @@ def _infer_transpose(x: Node, *, axes: Sequence[int]) -> Aval:
     return tuple([x.shape[axis] for axis in axes]), x.dtype
 
 
+def _check_transpose(x: Node, *, axes: Sequence[int]) -> None:
+    require(type(axes) is tuple, "axes are a tuple")
+    check_axes(tuple(sorted(axes)), x.ndim)
+    require(len(axes) == x.ndim, f"it has {len(axes)} axes, not {x.ndim}")
+
+
 def inverse(axes: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes ``axes``."""
     result = [0] * len(axes)
@@ -90,6 +97,7 @@ transpose: View = View(
     lambda ct, x, axes: transpose(ct, axes=inverse(axes)),
     _batch_transpose,
     axis_terms=lambda shape, axes: [AxisTerm(position) for position in inverse(axes)],
+    check=_check_transpose,
 )
 
 
@@ -157,6 +165,11 @@ def _infer_expand(x: Node, *, axes: Sequence[int]) -> Aval:
     return tuple(shape), x.dtype
 
 
+def _check_expand(x: Node, *, axes: Sequence[int]) -> None:
+    require(type(axes) is tuple, "axes are a tuple")
+    check_axes(axes, x.ndim + len(axes))
+
+
 def _batch_expand(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, int]:
     moved = move_axis(x, axis, 0)
     return expand(moved, axes=tuple([a + 1 for a in axes])), 0
@@ -169,6 +182,7 @@ expand: View = View(
     lambda ct, x, axes: squeeze(ct, axes=axes),
     _batch_expand,
     axis_terms=lambda source, axes: [AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes],
+    check=_check_expand,
 )
 
 
@@ -214,6 +228,12 @@ def _infer_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> Aval:
     return sizes, x.dtype
 
 
+def _check_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> None:
+    check_numbers(starts, x.ndim)
+    check_numbers(sizes, x.ndim)
+    check_numbers(steps, x.ndim, lowest=-LARGEST)
+
+
 def _transpose_slice(ct: Array, x: Array, starts: Shape, sizes: Shape, steps: Shape) -> Array:
     shape = x.node.shape
     if all(step == 1 for step in steps):
@@ -238,6 +258,7 @@ slice_: View = View(
     axis_terms=lambda source, starts, sizes, steps: [
         AxisTerm(axis, step, start) for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
     ],
+    check=_check_slice,
 )
 
 
@@ -246,6 +267,11 @@ def _infer_split_axis(x: Node, *, axis: int, count: int) -> Aval:
     if not agree(extent % count, 0):
         raise ValueError(f"split_axis: {extent} elements cannot be {count} equal parts")
     return (*x.shape[:axis], count, extent // count, *x.shape[axis + 1 :]), x.dtype
+
+
+def _check_split_axis(x: Node, *, axis: int, count: int) -> None:
+    check_axis(axis, x.ndim)
+    check_number(count, lowest=1)
 
 
 def _batch_split_axis(x: Array, batch: int, *, axis: int, count: int) -> tuple[Array, int]:
@@ -265,6 +291,7 @@ split_axis: View = View(
     lambda ct, x, axis, count: reshape(ct, shape=x.node.shape),
     _batch_split_axis,
     axis_terms=_terms_of_split_axis,
+    check=_check_split_axis,
 )
 
 

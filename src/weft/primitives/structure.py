@@ -12,6 +12,7 @@ from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array, Primitive, Tangent
 from weft.primitives.index import Terms
+from weft.primitives.untrusted import check_axis, check_inputs, require
 from weft.runtime.devices import current_stream
 
 __all__ = [
@@ -35,6 +36,9 @@ class Identity(Primitive):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         return inputs[0].shape, inputs[0].dtype
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        require(bool(inputs), "it has no inputs")
 
     def alias(self, node: Node) -> Node | None:
         return node.inputs[0]
@@ -200,6 +204,11 @@ class Project(Primitive):
     name = "project"
     parameters = ("position",)
     is_result = True
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 1)
+        require(bool(inputs[0].primitive is not None and inputs[0].primitive.several), "its input has one result")
+        check_axis(params["position"], result_count(inputs[0]))
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         source = inputs[0]

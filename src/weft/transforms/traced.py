@@ -63,8 +63,10 @@ class Traced:
         structure: tree.Structure,
         update: Update | None,
         decisions: Decisions | None,
+        imported: bool = False,
     ) -> None:
         self._name = name
+        self._imported = imported
         self._decisions = decisions
         self._shapeless = decisions is not None
         self._placeholders = placeholders
@@ -80,7 +82,7 @@ class Traced:
         self.returns_an_array = structure.num_containers == 0 and len(self._array_positions) == 1
         self.update = update
         self._outputs = outputs = [*result_nodes, *([] if update is None else update.nodes)]
-        self._recorded = RecordedGraph(placeholders, outputs)
+        self._recorded = RecordedGraph(placeholders, outputs, untrusted=imported)
         self._prepared: dict[Any, Runnable] = {}
         own = set(placeholders)
         captured = [node for node in self._recorded.outside if node not in own]
@@ -137,9 +139,10 @@ class Traced:
             return self._recorded.reshaped(inputs, binding)
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             traced, called = [", ".join([str(node.shape) for node in nodes]) for nodes in (self._placeholders, inputs)]
+            transformation = "import_function" if self._imported else "compile"
             raise ValueError(
-                f"[compile] {self._name} was traced with shapes {traced} and shapeless=True, and something in it does "
-                f"not fit {called}: {error}\n{_FIXED_SHAPE}"
+                f"[{transformation}] {self._name} was traced with shapes {traced} and shapeless=True, and something in "
+                f"it does not fit {called}: {error}\n{_FIXED_SHAPE}"
             ) from error
 
     def _prepared_for(self, inputs: list[Node], engine: Engine) -> Runnable:

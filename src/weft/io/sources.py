@@ -1,0 +1,133 @@
+"""Where the bytes of a file come from: read by position, so that a file which gets shorter meanwhile is an error.
+
+A file is not mapped into memory: reading a page of a mapped file that another program has cut off ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import weakref
+from abc import ABC, abstractmethod
+from typing import Any
+
+from weft.errors import EvaluationError, FileFormatError
+from weft.io.files import called, is_open
+
+_PIECE = 1 << 24
+"""How much is asked of an open file at once: what it says of its length is not believed."""
+
+
+class Source(ABC):
+    """Bytes that can be read by position. ``name`` is what messages call it; ``is_here`` says whether they are in
+    memory already."""
+
+    is_here = False
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+
+    @abstractmethod
+    def read_into(self, position: int, memory: memoryview) -> None:
+        """Fill ``memory`` with the bytes from ``position`` on, which are in the file."""
+
+    def bytes_at(self, position: int, count: int) -> bytes:
+        """``count`` bytes from ``position`` on.
+
+        Raises:
+            FileFormatError: the file ends before.
+        """
+        if not 0 <= position <= position + count <= self.size:
+            raise FileFormatError(f"[load] {self.name} ends after {self.size} bytes, in the middle of something.")
+        found = bytearray(count)
+        self.read_into(position, memoryview(found))
+        return bytes(found)
+
+
+class MemorySource(Source):
+    """Bytes that are in memory."""
+
+    is_here = True
+
+    def __init__(self, name: str, data: bytes | bytearray) -> None:
+        super().__init__(name, len(data))
+        self._data = memoryview(data)
+
+    def read_into(self, position: int, memory: memoryview) -> None:
+        memory[:] = self._data[position : position + len(memory)]
+
+
+class FileSource(Source):
+    """A file that stays open until nothing of it is left to be read."""
+
+    def __init__(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor).atexit = False
+        self._descriptor = descriptor
+        self._state = status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(f"[load] {path!r} is a folder.")
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"[load] {path!r} is no regular file; open it and pass the open file.")
+        super().__init__(repr(path), status.st_size)
+        self.unread: weakref.WeakSet[Any] = weakref.WeakSet()
+        """What is still to be read."""
+        _open.add(self)
+
+    def read_into(self, position: int, memory: memoryview) -> None:
+        done = 0
+        while done < len(memory):
+            count = os.preadv(self._descriptor, [memory[done : done + (1 << 30)]], position + done)
+            if count == 0:
+                break
+            done += count
+        now = os.fstat(self._descriptor)
+        if done < len(memory) or (now.st_size, now.st_mtime_ns) != (self._state.st_size, self._state.st_mtime_ns):
+            raise EvaluationError(
+                f"[load] {self.name} was changed after it was loaded, before the elements of an array were read from "
+                "it. Load it again."
+            )
+
+    def is_file(self, status: os.stat_result) -> bool:
+        """Whether a path with this status leads to the file."""
+        return (status.st_dev, status.st_ino) == (self._state.st_dev, self._state.st_ino)
+
+
+_open: weakref.WeakSet[FileSource] = weakref.WeakSet()
+
+
+def source_of(file: Any) -> Source:
+    """The bytes of a file that is named, or of an open one from where it stands."""
+    if not is_open(file):
+        return FileSource(os.fspath(file))
+    name = called(file)
+    return MemorySource(name, taken(file, name, None))
+
+
+def taken(file: Any, name: str, count: int | None) -> bytearray:
+    """The next ``count`` bytes of an open file, or all that it has left."""
+    found = bytearray()
+    while count is None or len(found) < count:
+        piece = file.read(_PIECE if count is None else min(_PIECE, count - len(found)))
+        if not isinstance(piece, bytes):
+            raise TypeError(
+                f"[load] {name} must be opened for bytes, mode 'rb'; reading it gave {type(piece).__name__}."
+            )
+        if not piece:
+            break
+        found += piece
+    if count is not None and len(found) < count:
+        raise FileFormatError(f"[load] {name} ends {count - len(found)} bytes too early.")
+    return found
+
+
+def read_before_writing(path: str) -> None:
+    """Read what arrays still need of the file at ``path``, which is about to be written."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return
+    for source in list(_open):
+        if source.is_file(status):
+            for unread in list(source.unread):
+                unread.wait()

@@ -1,0 +1,67 @@
+"""Arrays whose elements are outside of the process, in a file for example, until somebody needs them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from weft.runtime.atomic import refuse_reentry, sections
+from weft.runtime.devices import Stream
+from weft.runtime.host import host
+from weft.runtime.locks import fork_safe_lock
+from weft.runtime.memory import Buffer, View
+
+Read = Callable[[memoryview], None]
+"""Writes the elements of an array into its memory, given as bytes. It may be called again if it failed."""
+
+NOWHERE = Buffer(host, 1)
+"""The buffer of views that have no memory yet."""
+
+
+class Unread:
+    """The event of a view whose elements are read when they are first needed, by whoever needs them.
+
+    Memory is taken then, too. An error of ``read`` reaches everybody who asks for the elements.
+    """
+
+    __slots__ = ("__weakref__", "_begun", "_lock", "_read", "_size", "_stream", "done", "view")
+
+    def __init__(self, size: int, strides: tuple[int, ...], read: Read, stream: Stream) -> None:
+        """``size`` is in bytes; ``stream`` is where reading is queued if nobody waits for it."""
+        self._size = size
+        self._read: Read | None = read
+        self._stream = stream
+        self._lock = fork_safe_lock()
+        self._begun = False
+        self.done = False
+        self.view = View(NOWHERE, 0, strides)
+        self.view.event = self
+
+    def take_memory(self) -> None:
+        """Take memory for the elements, if that has not happened."""
+        with sections:
+            if self.view.buffer is NOWHERE:
+                self.view.move(Buffer(host, self._size))
+
+    def begin(self) -> None:
+        """Leave the reading to the worker of the stream; others may still be faster."""
+        if not self._begun:
+            self._begun = True
+            self._stream.engine.submit(self._stream, self.wait)
+
+    def wait(self) -> None:
+        """Read the elements unless that was done; raises the error of reading."""
+        refuse_reentry(sections)
+        refuse_reentry(self._lock)
+        with self._lock:
+            read = self._read
+            if read is not None:
+                self.take_memory()
+                read(_bytes_of(self.view.buffer, self._size))
+                self._read = None
+        self.done = True
+        self.view.event = None
+
+
+def _bytes_of(buffer: Buffer, size: int) -> memoryview:
+    return memoryview((ctypes.c_ubyte * size).from_address(buffer.address)).cast("B")
