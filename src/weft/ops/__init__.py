@@ -32,6 +32,7 @@ from weft.ops.einsum import einsum as einsum
 from weft.ops.elementwise import *
 from weft.ops.indexing import *
 from weft.ops.joining import *
+from weft.ops.norms import norm as matrix_norm
 from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
@@ -49,6 +50,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *elementwise.__all__,
         *indexing.__all__,
         *joining.__all__,
+        "matrix_norm",
         *padding.__all__,
         *products.__all__,
         *reductions.__all__,
