@@ -112,8 +112,8 @@ class Row:
     NumPy, from float64 (complex128) for floating (complex) dtypes and from the dtype itself for others. ``ulp`` says
     how many units in the last place results may be off in the dtype: of each element where ``elementwise``, else of
     the largest; ``ulp_half`` replaces it for float16 and bfloat16. ``zero_sign`` tells whether the sign of a zero is
-    part of the result. ``without`` gives, for each of `CHECKS` that is left out, the reason; ``fails`` for each that
-    must fail.
+    part of the result. ``mlx_dtypes`` are those in which MLX has the operation (None: all). ``without`` gives, for each
+    of `CHECKS` that is left out, the reason; ``fails`` for each that must fail.
     """
 
     name: str
@@ -127,6 +127,7 @@ class Row:
     ulp: float = 2.0
     ulp_half: float | None = None
     zero_sign: bool = True
+    mlx_dtypes: Sequence[str] | None = None
     without: Mapping[str, str] = field(default_factory=dict)
     fails: Mapping[str, str] = field(default_factory=dict)
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from tests.ops import elementwise_rows, fold_rows, indexing_rows, shape_rows
+from tests.ops import (
+    elementwise_rows,
+    fold_rows,
+    indexing_rows,
+    linalg_rows,
+    shape_rows,
+)
 from tests.ops.row import Row
 
-ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS, *indexing_rows.ROWS]
+FAMILIES = [
+    elementwise_rows,
+    shape_rows,
+    fold_rows,
+    indexing_rows,
+    linalg_rows,
+]
+ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 
 SAME_FUNCTION = {
     "acos": "arccos",
@@ -19,6 +32,7 @@ SAME_FUNCTION = {
     "bitwise_right_shift": "right_shift",
     "concat": "concatenate",
     "conj": "conjugate",
+    "matrix_norm": "linalg.norm",
     "permute_dims": "transpose",
     "pow": "power",
 }
@@ -37,7 +51,6 @@ INTERNAL = {
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "products_before": "Part of the derivative of prod; see test_scans.py.",
-    "project": "An output of such a call.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
     "recurrence": "The derivative of products_before, and its own; see test_scans.py.",

@@ -343,7 +343,8 @@ class _Planner:
                 intervals[node] = Interval(node.size * node.dtype.size, first, final)
         for group, number in position.items():
             if isinstance(group, RoutineGroup):
-                scratch = group.node.primitive.routine.scratch(group.node)
+                routine: Routine = group.node.primitive.routine
+                scratch = routine.scratch_on(group.node, self.target.kind)
                 if scratch:
                     intervals[group] = Interval(scratch, number, number)
         return intervals

@@ -38,6 +38,7 @@ from weft.ops.float8 import *
 from weft.ops.hadamard import hadamard_transform as hadamard_transform
 from weft.ops.indexing import *
 from weft.ops.joining import *
+from weft.ops.norms import norm as matrix_norm
 from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
@@ -60,6 +61,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *float8.__all__,
         *indexing.__all__,
         *joining.__all__,
+        "matrix_norm",
         *padding.__all__,
         *products.__all__,
         *reductions.__all__,

@@ -6,8 +6,10 @@ from weft.graph.node import wrap as wrap
 from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *
+from weft.primitives.decompositions import *
 from weft.primitives.index import AxisTerm as AxisTerm
 from weft.primitives.indexing import *
+from weft.primitives.linalg import *
 from weft.primitives.products import *
 from weft.primitives.randomness import *
 from weft.primitives.reductions import *

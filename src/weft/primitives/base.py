@@ -49,6 +49,7 @@ class Primitive:
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
     ``several``: a node has several results; see `Several`. ``is_transparent``: these are other names of its inputs.
     ``is_result``: a node is one of these results; its parameter says which.
+    ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Primitive:
     is_transparent = False
     several = False
     is_result = False
+    linear_jvp = False
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         """Infer the result's shape and dtype, and make its node."""

@@ -84,9 +84,9 @@ class Routine:
     """How a primitive is computed as a whole.
 
     ``accepts(node, position, strides)`` tells whether an input can be read with these strides; others are copied.
-    ``scratch(node)`` is how many bytes of memory the routine needs while it runs. Inspection shows ``arithmetic(node)``
-    (how many scalar operations), ``loops(node)`` (the extents of parallel and of reduced axes) and ``names`` (singular
-    and plural of what a call is).
+    ``scratch(node)`` is how many bytes of memory the routine needs while it runs, on targets that do not say otherwise.
+    Inspection shows ``arithmetic(node)`` (how many scalar operations), ``loops(node)`` (the extents of parallel and of
+    reduced axes) and ``names`` (singular and plural of what a call is).
     """
 
     def __init__(
@@ -103,9 +103,11 @@ class Routine:
         self.loops = loops
         self.names = names
         self._makers: dict[str, MakeSteps] = {}
+        self._scratch: dict[str, Count] = {}
 
-    def on(self, kind: str) -> Callable[[MakeSteps], MakeSteps]:
-        """Register what makes the step for a kind of device, as a decorator.
+    def on(self, kind: str, scratch: Count | None = None) -> Callable[[MakeSteps], MakeSteps]:
+        """Register what makes the step for a kind of device, as a decorator; ``scratch`` replaces that of the routine
+        there.
 
         It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
         memory.
@@ -113,9 +115,15 @@ class Routine:
 
         def register(make: MakeSteps) -> MakeSteps:
             self._makers[kind] = make
+            self._scratch[kind] = scratch or self.scratch
             return make
 
         return register
+
+    def scratch_on(self, node: Node, kind: str) -> int:
+        """How many bytes of memory a node needs while it runs on a kind of device."""
+        count = self._scratch[kind] if self.is_on(kind) else self.scratch
+        return count(node)
 
     def is_on(self, kind: str) -> bool:
         """Whether there is a step for a kind of device."""

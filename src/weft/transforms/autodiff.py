@@ -88,10 +88,35 @@ def _pull_through(
         collected[whole][node.params[0]] = cotangent
         return
     wanted = [source in depending for source in node.inputs]
-    found = primitive.vjp(cotangent, [wrap(x) for x in node.inputs], results.of(node), wanted, **node.keywords)
+    rule = _transposed if primitive.linear_jvp else _written
+    found = rule(node, cotangent, wanted, results.of(node))
     for source, result in zip(node.inputs, found, strict=True):
         if result is not None and source in depending:
             collected[source] = plus(collected.get(source), result)
+
+
+def _written(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:
+    """The cotangents of a node's inputs by its vjp rule."""
+    found: Sequence[Tangent] = node.primitive.vjp(
+        cotangent, [wrap(x) for x in node.inputs], output, wanted, **node.keywords
+    )
+    return found
+
+
+def _transposed(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:
+    """The cotangents of a node's inputs by its jvp rule: the rule is applied to tangents that nobody computes, and the
+    cotangent is pulled back through the operations between these and its results."""
+    inputs = [wrap(x) for x in node.inputs]
+    tangents = [
+        p.zeros_like(x) if want and x.node.dtype.is_inexact else None for x, want in zip(inputs, wanted, strict=True)
+    ]
+    images = node.primitive.jvp(tangents, inputs, output, **node.keywords)
+    if not node.primitive.several:
+        images, cotangent = [images], [cotangent]
+    pairs = [pair for pair in zip(images, cotangent, strict=True) if pair[0] is not None and pair[1] is not None]
+    targets = [t.node for t in tangents if t is not None]
+    found = iter(pull_back([image for image, _ in pairs], [given for _, given in pairs], targets))
+    return [None if t is None else next(found) for t in tangents]
 
 
 def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: Sequence[Array]) -> list[Tangent]:

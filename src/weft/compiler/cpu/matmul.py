@@ -8,7 +8,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.compiler.cpu import gemm, product
 from weft.dtypes import Dtype
-from weft.libraries import blas
+from weft.libraries import pointers
 from weft.primitives.products import leading
 from weft.primitives.routine import RoutineCall, RoutineStep
 
@@ -87,7 +87,7 @@ def _from_library(
     numbers += [tile_rows * size * columns, tile_columns * size, len(batch)]
     for extent, *distances in batch:
         numbers += [extent, *(distance * size for distance in distances)]
-    return gemm.gemm_step(blas.address("cgemm")), numbers, (tile_rows, tile_columns)
+    return gemm.gemm_step(pointers.blas("cgemm")), numbers, (tile_rows, tile_columns)
 
 
 def _tile(rows: int, columns: int, inner: int) -> tuple[int, int]:

@@ -1,0 +1,327 @@
+"""Steps that call library routines on every matrix of a stack.
+
+A step is written once per routine, dtypes and parameters, as a function of one matrix: it copies, calls LAPACK or
+BLAS, and looks at what they report. The loop over the matrices, their addresses and extents, and the scratch memory are
+the same for all, and all sizes are numbers of the step. Operands are stacks in row-major order. LAPACK takes their
+memory for matrices in column-major order, that is for the transposes.
+
+A unit of work is a share of the matrices, with scratch memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape
+from weft.libraries import pointers
+from weft.primitives.routine import Operand, Routine, RoutineCall, RoutineStep
+
+MOST_UNITS = 64
+MOST_SCRATCH = 1 << 28
+"""Fewer units are made where their scratch memory would be larger, down to `FEWEST_UNITS`."""
+
+FEWEST_UNITS = 8
+_WORK_PER_GRAIN = 1 << 16
+_WORK_PER_CALL = 1 << 10
+_ALIGNMENT = 64
+
+REALS = {dtypes.float32: "float", dtypes.float64: "double", dtypes.complex64: "float"}
+LETTERS = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c"}
+REAL_PART = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32}
+
+Parts = dict[str, tuple[int, Dtype]]
+"""Scratch memory for one matrix: how many elements of which dtype each part has."""
+
+_MATRICES, _UNITS, _SCRATCH = 0, 1, 2
+_FIRST_OPERAND = 5
+_OPERAND_FIELDS = 4
+_PART_FIELDS = 2
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """How the CPU computes a routine for a matrix of a stack.
+
+    ``write`` writes it. ``library`` names the routines that it calls without the letter of the dtype; BLAS, or LAPACK
+    if they begin with a dot. ``scratch`` gives the `Parts` for the shapes of the operands, the first one's dtype, and
+    the parameters. All but the last two axes of the first operand are those of the stack, which come first in the
+    others too.
+    """
+
+    name: str
+    write: Callable[[Writer], None]
+    library: Callable[[Dtype], Sequence[str]]
+    scratch: Callable[[Sequence[Shape], Dtype, dict[str, Any]], Parts] = lambda shapes, dtype, params: {}
+
+    def on(self, routine: Routine) -> None:
+        """Make this the step of a routine on the CPU."""
+
+        def scratch(node: Node) -> int:
+            first = node.inputs[0]
+            parts = self.scratch([x.shape for x in node.inputs], first.dtype, node.keywords)
+            return _units(prod(first.shape[:-2]), parts) * _bytes(parts)
+
+        routine.on("cpu", scratch)(self.step)
+
+    def step(self, call: RoutineCall) -> RoutineStep:
+        operands = [*call.operands, *call.results]
+        first = operands[0]
+        parts = self.scratch([x.shape for x in call.operands], first.dtype, call.params)
+        batch = len(first.shape) - 2
+        matrices = prod(first.shape[:batch])
+        units = _units(matrices, parts)
+        numbers = [matrices, units, *call.scratch, _bytes(parts)]
+        for operand in operands:
+            rows, columns = (*operand.shape[batch:], 1)[:2]
+            numbers += [operand.slot, operand.offset, rows, columns]
+        offset = 0
+        for count, dtype in parts.values():
+            numbers += [offset, count]
+            offset += _aligned(count * dtype.size)
+        rows, columns = first.shape[batch:]
+        work = rows * columns * min(rows, columns) + _WORK_PER_CALL
+        grain = max(1, _WORK_PER_GRAIN * units // (work * max(matrices, 1)))
+        return RoutineStep(self._address(call, list(parts)), numbers, units, grain, work * matrices)
+
+    def _address(self, call: RoutineCall, parts: list[str]) -> int:
+        operands = [*call.operands, *call.results]
+        dtype = operands[0].dtype
+        key = (self.name, tuple([x.dtype for x in operands]), tuple(call.params.items()))
+        found = _addresses.get(key)
+        if found is None:
+            text = f"{self.name} {[x.dtype.name for x in operands]} {call.params}"
+            provided = {}
+            for routine in self.library(dtype):
+                name = LETTERS[dtype] + routine.removeprefix(".")
+                provided[f"library_{name}"] = (pointers.lapack if routine.startswith(".") else pointers.blas)(name)
+            function = f"stack_{self.name}"
+
+            def generate() -> str:
+                return Writer(self, call, parts).module(function)
+
+            found = _addresses[key] = loading.load(text, generate, (function,), provided)[function]
+        return found
+
+
+_addresses: dict[Any, int] = {}
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes(parts: Parts) -> int:
+    return sum([_aligned(count * dtype.size) for count, dtype in parts.values()])
+
+
+def _units(matrices: int, parts: Parts) -> int:
+    size = _bytes(parts)
+    most = max(FEWEST_UNITS, MOST_SCRATCH // size) if size else MOST_UNITS
+    return min(matrices, MOST_UNITS, most)
+
+
+class Matrix:
+    """One of the operands or results, as registers: the address of its first element, rows and columns."""
+
+    def __init__(self, pointer: str, rows: str, columns: str, dtype: Dtype) -> None:
+        self.pointer, self.rows, self.columns, self.dtype = pointer, rows, columns, dtype
+
+
+class Writer:
+    """Writes the step of a routine. ``operands`` and ``results`` are the current matrices."""
+
+    operands: list[Matrix]
+    results: list[Matrix]
+
+    def __init__(self, stacked: Stacked, call: RoutineCall, parts: list[str]) -> None:
+        self.stacked = stacked
+        self.params = call.params
+        self.dtype = call.operands[0].dtype
+        self.real = REAL_PART[self.dtype]
+        self.e = Emitter()
+        self._call = call
+        self._parts = {part: position for position, part in enumerate(parts)}
+        self._first_part = _FIRST_OPERAND + _OPERAND_FIELDS * (len(call.operands) + len(call.results))
+        self._unit = ""
+
+    def module(self, name: str) -> str:
+        e = self.e
+        matrices, units = self.number(_MATRICES), self.number(_UNITS)
+        bases = [self._operand(k, x) for k, x in enumerate([*self._call.operands, *self._call.results])]
+        scratch = self._address(_SCRATCH)
+        size = self.number(_SCRATCH + 2)
+        with e.loop("%begin", "%end") as unit:
+            self._unit = self.moved(scratch, self.times(unit, size))
+            first = e.assign(f"udiv i64 {self.times(unit, matrices)}, {units}")
+            last = e.assign(f"udiv i64 {self.times(self.plus(unit, 1), matrices)}, {units}")
+            with e.loop(first, last) as index:
+                current = [self._at(base, index) for base in bases]
+                count = len(self._call.operands)
+                self.operands, self.results = current[:count], current[count:]
+                self.stacked.write(self)
+        text = e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
+        return module([e], [text])
+
+    def _operand(self, position: int, operand: Operand) -> Matrix:
+        place = _FIRST_OPERAND + _OPERAND_FIELDS * position
+        return Matrix(self._address(place), self.number(place + 2), self.number(place + 3), operand.dtype)
+
+    def _at(self, base: Matrix, index: str) -> Matrix:
+        size = self.times(self.times(base.rows, base.columns), base.dtype.size)
+        return Matrix(self.moved(base.pointer, self.times(index, size)), base.rows, base.columns, base.dtype)
+
+    def _address(self, place: int) -> str:
+        entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
+        return self.moved(self.e.load("ptr", entry), self.number(place + 1))
+
+    def number(self, place: int) -> str:
+        """A number of the step."""
+        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
+
+    def times(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"mul i64 {left}, {right}")
+
+    def plus(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"add i64 {left}, {right}")
+
+    def minus(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"sub i64 {left}, {right}")
+
+    def smaller(self, left: str, right: str) -> str:
+        return self.e.assign(f"select i1 {self.e.assign(f'icmp slt i64 {left}, {right}')}, i64 {left}, i64 {right}")
+
+    def moved(self, pointer: str, distance: str) -> str:
+        """The address ``distance`` bytes behind another."""
+        return self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {distance}")
+
+    def element(self, pointer: str, index: str, type_: str) -> str:
+        """The address of element ``index`` of a type."""
+        return self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+
+    def scratch(self, part: str) -> str:
+        """The address of a part of the scratch memory."""
+        place = self._first_part + _PART_FIELDS * self._parts[part]
+        return self.moved(self._unit, self.number(place))
+
+    def capacity(self, part: str) -> str:
+        """How many elements a part of the scratch memory has, as an argument of a library routine."""
+        return self.integer(self.number(self._first_part + _PART_FIELDS * self._parts[part] + 1))
+
+    def integer(self, value: str) -> str:
+        """An integer as an argument of a library routine: the address of 32 bits."""
+        slot = self.e.slot("i32")
+        self.e.store("i32", self.e.assign(f"trunc i64 {value} to i32"), slot)
+        return slot
+
+    def leading(self, extent: str) -> str:
+        """The distance between columns of ``extent`` elements, which LAPACK wants to be at least 1."""
+        some = self.e.assign(f"icmp sgt i64 {extent}, 1")
+        return self.integer(self.e.assign(f"select i1 {some}, i64 {extent}, i64 1"))
+
+    def letter(self, letter: str) -> str:
+        slot = self.e.slot("i8")
+        self.e.store("i8", str(ord(letter)), slot)
+        return slot
+
+    def scalar(self, value: float) -> str:
+        """A number of the dtype as an argument of a library routine."""
+        type_ = REALS[self.dtype]
+        slot = self.e.slot(f"[2 x {type_}]")
+        self.e.store(type_, f"{value:e}", slot)
+        self.e.store(type_, "0.0", self.element(slot, "1", type_))
+        return slot
+
+    def library(self, routine: str, *arguments: str) -> None:
+        """Call a library routine, named without the letter of the dtype, with addresses of its arguments."""
+        name = f"library_{LETTERS[self.dtype]}{routine}"
+        self.e.call(name, "void", [("ptr", argument) for argument in arguments])
+
+    def report(self) -> str:
+        """Where a library routine reports how it went; 0 is well."""
+        slot = self.e.slot("i32")
+        self.e.store("i32", "0", slot)
+        return slot
+
+    def size_of(self, matrix: Matrix) -> str:
+        return self.times(matrix.rows, matrix.columns)
+
+    def copy(self, source: Matrix, target: str) -> None:
+        size = self.times(self.size_of(source), source.dtype.size)
+        self.copy_bytes(source.pointer, target, size)
+
+    def copy_bytes(self, source: str, target: str, size: str) -> None:
+        self.e.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        self.e.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+
+    def clear(self, pointer: str, size: str) -> None:
+        """Write zeros to ``size`` bytes."""
+        self.e.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        self.e.emit(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size}, i1 false)")
+
+    def clear_beside(self, matrix: Matrix, upper: bool) -> None:
+        """Write zeros below the diagonal of a matrix of which the upper triangle counts, or above that of another."""
+        width = self.times(matrix.columns, matrix.dtype.size)
+        with self.e.loop("0", matrix.rows) as row:
+            start = self.moved(matrix.pointer, self.times(row, width))
+            within = self.smaller(row if upper else self.plus(row, 1), matrix.columns)
+            size = self.times(within, matrix.dtype.size)
+            if upper:
+                self.clear(start, size)
+            else:
+                self.clear(self.moved(start, size), self.minus(width, size))
+
+    def identity(self, matrix: Matrix) -> None:
+        """Write the identity matrix."""
+        type_ = REALS[matrix.dtype]
+        self.clear(matrix.pointer, self.times(self.size_of(matrix), matrix.dtype.size))
+        step = self.times(self.plus(matrix.columns, 1), 2 if matrix.dtype.is_complex else 1)
+        with self.e.loop("0", matrix.rows) as row:
+            self.e.store(type_, "1.0", self.element(matrix.pointer, self.times(row, step), type_))
+
+    def went_well(self, report: str) -> str:
+        return self.e.assign(f"icmp eq i32 {self.e.load('i32', report)}, 0")
+
+    def spoil_unless(self, condition: str) -> None:
+        """Make all floating and complex results NaN unless a condition holds."""
+        with self.e.when(self.e.assign(f"xor i1 {condition}, true")):
+            for result in self.results:
+                if not result.dtype.is_inexact:
+                    continue
+                type_ = REALS[result.dtype]
+                count = self.times(self.size_of(result), 2 if result.dtype.is_complex else 1)
+                with self.e.loop("0", count) as index:
+                    self.e.store(type_, "0x7FF8000000000000", self.element(result.pointer, index, type_))
+
+    def is_finite(self, matrix: Matrix) -> str:
+        """Whether no element of a matrix is infinite or NaN: then the sum of their products with zero is zero."""
+        type_ = REALS[matrix.dtype]
+        total = self.e.slot(type_)
+        self.e.store(type_, "0.0", total)
+        count = self.times(self.size_of(matrix), 2 if matrix.dtype.is_complex else 1)
+        with self.e.loop("0", count) as index:
+            value = self.e.load(type_, self.element(matrix.pointer, index, type_))
+            zero = self.e.assign(f"fmul {type_} {value}, 0.0")
+            self.e.store(type_, self.e.assign(f"fadd {type_} {self.e.load(type_, total)}, {zero}"), total)
+        return self.e.assign(f"fcmp oeq {type_} {self.e.load(type_, total)}, 0.0")
+
+    def has_zero_on_diagonal(self, matrix: Matrix) -> str:
+        """Whether an element of the diagonal of a square matrix is zero."""
+        type_, parts = REALS[matrix.dtype], 2 if matrix.dtype.is_complex else 1
+        found = self.e.slot("i1")
+        self.e.store("i1", "false", found)
+        step = self.times(self.plus(matrix.columns, 1), parts)
+        with self.e.loop("0", matrix.rows) as row:
+            zero = "true"
+            for part in range(parts):
+                place = self.element(matrix.pointer, self.plus(self.times(row, step), part), type_)
+                this = self.e.assign(f"fcmp oeq {type_} {self.e.load(type_, place)}, 0.0")
+                zero = self.e.assign(f"and i1 {zero}, {this}")
+            self.e.store("i1", self.e.assign(f"or i1 {self.e.load('i1', found)}, {zero}"), found)
+        return self.e.load("i1", found)
