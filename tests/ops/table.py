@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.ops import elementwise_rows, fold_rows, shape_rows
+from tests.ops import elementwise_rows, fold_rows, shape_rows, sorting_rows
 from tests.ops.row import Row
 
-ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS]
+ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS, *sorting_rows.ROWS]
 
 SAME_FUNCTION = {
     "acos": "arccos",
@@ -41,7 +41,6 @@ INTERNAL = {
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
     "recurrence": "The derivative of products_before, and its own; see test_scans.py.",
-    "running_sum": "Used in assignments through a mask and by mx.random.categorical; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

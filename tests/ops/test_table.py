@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops import elementwise_rows, fold_rows, shape_rows
+from tests.ops import elementwise_rows, fold_rows, shape_rows, sorting_rows
 from tests.ops.row import (
     KINDS,
     Row,
@@ -121,7 +121,9 @@ def test_broadcast_arguments(row: Row, seed: int) -> None:
 
 
 ANY_SHAPE = [row for row in elementwise_rows.ROWS if row.shape == (2, 3, 4) and row.domains]
-OTHERS = [row for row in (*shape_rows.ROWS, *fold_rows.ROWS) if row.shape == (2, 3, 4) and row.domains]
+OTHERS = [
+    row for row in (*shape_rows.ROWS, *fold_rows.ROWS, *sorting_rows.ROWS) if row.shape == (2, 3, 4) and row.domains
+]
 
 
 def _free_shapes(rows: list[Row]) -> list[Any]:

@@ -21,6 +21,7 @@ from weft.ops import (
     products,
     reductions,
     shaping,
+    sorting,
 )
 from weft.ops.arithmetic import *
 from weft.ops.comparison import *
@@ -36,6 +37,7 @@ from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
 from weft.ops.shaping import *
+from weft.ops.sorting import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
     __all__ = [
@@ -53,4 +55,5 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *products.__all__,
         *reductions.__all__,
         *shaping.__all__,
+        *sorting.__all__,
     ]

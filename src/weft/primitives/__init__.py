@@ -13,6 +13,7 @@ from weft.primitives.randomness import *
 from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
 from weft.primitives.scans import *
+from weft.primitives.searching import *
 from weft.primitives.shaping import *
 from weft.primitives.sorting import *
 from weft.primitives.structure import *

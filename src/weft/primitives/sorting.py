@@ -20,7 +20,7 @@ from weft.primitives.batching import move_axis
 from weft.primitives.routine import Routine
 from weft.primitives.sort_cuts import Cut, word_bytes
 
-__all__ = ["argsort", "put_in_rows", "sort", "take_from_rows"]
+__all__ = ["LARGEST_INDEX", "argsort", "put_in_rows", "sort", "take_from_rows"]
 
 LARGEST_INDEX = (1 << 32) - 1
 

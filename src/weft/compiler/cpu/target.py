@@ -26,4 +26,6 @@ class CpuTarget(Target):
 
 
 host.functions = pool.runtime_functions
-implemented_in(CpuTarget.kind, "weft.compiler.cpu.matmul", "weft.compiler.cpu.sorting.steps")
+implemented_in(
+    CpuTarget.kind, "weft.compiler.cpu.matmul", "weft.compiler.cpu.sorting.steps", "weft.compiler.cpu.sorting.searching"
+)

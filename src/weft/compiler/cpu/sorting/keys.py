@@ -4,7 +4,8 @@ Signed integers get their sign bit flipped. So do floating-point numbers that ar
 bits are. NaN has the largest key, whatever its bits. In the order of values, -0 and 0 are equal: an `ordered` key tells
 them apart, so that the element can be `restored` from it, and the few elements that this puts out of order (or that
 cannot be restored, as NaN) are put in place afterwards; an `equal` key does not. A complex number has the key of its
-real part in the upper half, that of its imaginary part in the lower one.
+real part in the upper half, that of its imaginary part in the lower one. As in NumPy, numbers with a NaN are behind
+all others: first those whose imaginary part is NaN, by their real part, then those whose real part is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ INFINITIES = {
     dtypes.float32: 0x7F800000,
     dtypes.float64: 0x7FF0000000000000,
 }
+
+
+_NAN = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,10 @@ def _sign_bit(dtype: Dtype) -> int:
 def ordered(L: Lanes, raw: Value, dtype: Dtype) -> Value:
     """The key of elements, whose memory is ``raw``; that of -0 is one below that of 0."""
     if dtype.is_complex:
-        real, imag = (L.convert(part, dtypes.uint32) for part in (raw, raw >> 32))
-        high, low = (L.convert(equal(L, part, dtypes.float32), dtypes.uint64) for part in (real, imag))
-        return (high << 32) | low
+        real, imag = (equal(L, L.convert(part, dtypes.uint32), dtypes.float32) for part in (raw, raw >> 32))
+        behind = L.equal(imag, _NAN) & ~L.equal(real, _NAN)
+        high, low = L.select(behind, L.constant(_NAN - 1, real.dtype), real), L.select(behind, real, imag)
+        return (L.convert(high, dtypes.uint64) << 32) | L.convert(low, dtypes.uint64)
     if dtype.is_floating:
         key = raw ^ (_signs(L, raw, dtype) | _sign_bit(dtype))
         return L.select(_is_nan(raw, dtype), L.constant(-1, raw.dtype), key)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import Location, load, transposed
 from weft.compiler.cpu.sorting import keys, rows
@@ -17,7 +16,7 @@ from weft.compiler.cpu.sorting.code import STEP, WIDTH, Code, Function, read, wr
 from weft.compiler.cpu.sorting.keys import Form
 
 UNROLLED, LONGEST = 32, 256
-"""Rows of at most `UNROLLED` elements have straight code, for the next power of two; those of at most `LONGEST` loops."""
+"""Rows of at most `UNROLLED` have straight code, for the next power of two; those of at most `LONGEST`, loops."""
 
 # The numbers of a step: slot and offset of input and result, and these.
 SOURCE, TARGET = 0, 2
@@ -145,15 +144,17 @@ class _Writer:
             twice = code.add(step, step)
             with e.loop("0", code.add(stage, 1)) as turn:
                 is_first = code.compare("eq", turn, 0)
-                reach = e.assign(f"lshr i64 {twice_of(code, largest)}, {turn}")
+                reach = e.assign(f"lshr i64 {code.add(largest, largest)}, {turn}")
                 distance = code.either(is_first, step, code.subtract(reach, step))
                 stop = code.subtract(extent, distance)
-                with e.loop(code.either(is_first, 0, step), stop, twice) as base:
-                    with e.loop(base, code.smaller(code.add(base, step), stop)) as low:
-                        high = code.add(low, distance)
-                        smaller, larger = self.in_order(self.get(low), self.get(high))
-                        self.put(low, smaller)
-                        self.put(high, larger)
+                with (
+                    e.loop(code.either(is_first, 0, step), stop, twice) as base,
+                    e.loop(base, code.smaller(code.add(base, step), stop)) as low,
+                ):
+                    high = code.add(low, distance)
+                    smaller, larger = self.in_order(self.get(low), self.get(high))
+                    self.put(low, smaller)
+                    self.put(high, larger)
 
     def write_rows(self, inputs: list[str], outputs: list[str], present: str, start: str, stop: str) -> None:
         code, e, L, form = self.code, self.e, self.L, self.form
@@ -187,7 +188,3 @@ class _Writer:
             input_ = code.moved(source, code.multiply(row, code.multiply(extent, size)))
             output = code.moved(target, code.multiply(row, code.multiply(width, size)))
             self.e.emit(f"call void @mend(ptr {input_}, i64 {extent}, ptr {output}, i64 {start}, i64 {stop})")
-
-
-def twice_of(code: Code, value: str) -> str:
-    return code.add(value, value)

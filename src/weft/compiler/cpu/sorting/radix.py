@@ -129,5 +129,3 @@ def distribute(code: Code, form: Form, source: str, target: str, count: str, pla
         goal = code.moved(target, e.assign(f"zext i32 {position} to i64"), type_)
         e.emit(f"store {type_} {value}, ptr {goal}, align {min(form.size, 8)}")
         e.store("i32", e.assign(f"add i32 {position}, 1"), entry)
-
-
