@@ -82,6 +82,14 @@ class Code:
         with self.e.loop("0", str(count), WIDTH) as start:
             self.e.emit(f"store <{WIDTH} x i32> zeroinitializer, ptr {self.moved(pointer, start, 'i32')}, align 4")
 
+    def copied(self, source: str, target: str, size: str) -> None:
+        """Copy bytes."""
+        whole = self.e.assign(f"and i64 {size}, -64")
+        for start, stop, step, type_ in (("0", whole, 64, "<16 x i32>"), (whole, size, 1, "i8")):
+            with self.e.loop(start, stop, step) as index:
+                value = self.e.assign(f"load {type_}, ptr {self.moved(source, index)}, align 1")
+                self.e.emit(f"store {type_} {value}, ptr {self.moved(target, index)}, align 1")
+
     def counting(self, L: Lanes, start: str) -> Value:
         """The numbers from ``start`` on, one per lane."""
         first = Value(self.scalar, start, dtypes.int64)

@@ -8,7 +8,7 @@ is left out.
 from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.sorting import rows
+from weft.compiler.cpu.sorting import partition, rows
 from weft.compiler.cpu.sorting.code import STEP, Code, Function, read
 from weft.compiler.cpu.sorting.keys import Form
 
@@ -21,10 +21,17 @@ ROWS, EXTENT, START, STOP, CHUNK_ROWS, BUFFER_BYTES = 6, 7, 8, 9, 10, 11
 
 def generate(form: Form, name: str) -> str:
     """The LLVM IR of the step for rows of ``form``."""
-    functions = [rows.make_words(form), rows.make_results(form), _row(form), _step(form, name)]
+    functions = [rows.make_words(form), rows.make_results(form), *sort_words(form), _row(form), _step(form, name)]
     if form.mends:
         functions.append(rows.mend(form))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+def sort_words(form: Form) -> list[Function]:
+    """The function that sorts words, and what it calls."""
+    if not partition.is_fast(form.size):
+        return [by_digits(form, "sort_words")]
+    return [by_digits(form, "by_digits"), *partition.functions(form.size)]
 
 
 def _step(form: Form, name: str) -> Function:
@@ -53,10 +60,25 @@ def _row(form: Form) -> Function:
     """Sort a row of ``%count`` elements and write what the sorted one has from ``%start`` to ``%stop``."""
     code = Code()
     e = code.e
+    odd = e.slot("i64")
+    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd})")
+    e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b)")
+    first = code.moved("%a", code.multiply("%start", form.size))
+    width = code.subtract("%stop", "%start")
+    e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")
+    if form.mends:
+        with e.when(code.compare("ne", e.load("i64", odd), 0)):
+            e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
+    return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
+
+
+def by_digits(form: Form, name: str) -> Function:
+    """Sort ``%count`` words at ``%a``, with as much other memory at ``%b``."""
+    code = Code()
+    e = code.e
     digits = form.key.size
     counts = e.slot(f"[{digits * DIGITS} x i32], align 64")
-    here, there, odd = e.slot("ptr"), e.slot("ptr"), e.slot("i64")
-    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd})")
+    here, there = e.slot("ptr"), e.slot("ptr")
     code.cleared(counts, digits * DIGITS)
     with e.loop("0", "%count") as index:
         key = read(code.scalar, form.key, code.moved("%a", key_offset(code, form, index)))
@@ -74,13 +96,9 @@ def _row(form: Form) -> Function:
             distribute(code, form, source, target, "%count", place, mine)
             e.store("ptr", target, here)
             e.store("ptr", source, there)
-    first = code.moved(e.load("ptr", here), code.multiply("%start", form.size))
-    width = code.subtract("%stop", "%start")
-    e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")
-    if form.mends:
-        with e.when(code.compare("ne", e.load("i64", odd), 0)):
-            e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
-    return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
+    with e.when(e.assign(f"icmp ne ptr {e.load('ptr', here)}, %a")):
+        code.copied("%b", "%a", code.multiply("%count", form.size))
+    return code.finished(name, "ptr %a, i64 %count, ptr %b")
 
 
 def key_offset(code: Code, form: Form, index: str) -> str:

@@ -112,7 +112,7 @@ def mend(form: Form) -> Function:
             (zero, keys.is_negative(L, raw, dtype), 1),
             (nan, keys.is_nan(raw, dtype), -1),
         ):
-            total = _count(code, L, found)
+            total = lane_count(code, L, found)
             code.keep(code.add(e.load("i64", slot), code.multiply(total, sign)), slot)
 
     vectors(code, "%count", count)
@@ -142,7 +142,7 @@ def _each(code: Code, L: Lanes, start: str) -> AbstractContextManager[str]:
     return code.e.loop(start, code.add(start, L.width))
 
 
-def _count(code: Code, L: Lanes, found: Value) -> str:
+def lane_count(code: Code, L: Lanes, found: Value) -> str:
     """How many lanes hold."""
     if L.width == 1:
         return code.e.assign(f"zext i1 {found.name} to i64")
