@@ -39,10 +39,37 @@ class _Vectors:
         self.L = Lanes(code.e, VECTOR_BYTES // size)
         self.type = self.L.type_of(self.dtype)
         self.element = f"i{8 * size}"
+        self.upper: list[Value] = []
 
     @property
     def width(self) -> int:
         return self.L.width
+
+    @property
+    def bits(self) -> int:
+        """How many bits the number of a lane has."""
+        return self.width.bit_length() - 1
+
+    def parameters(self) -> str:
+        """Those of a function that calls `step`: for each bit, the lanes whose number has it.
+
+        They are parameters because LLVM would merge the selections by a constant with shuffles, and these are slow.
+        """
+        masks = self.L.type_of(dtypes.bool_)
+        self.upper = [
+            Value(self.L, self.e.assign(f"bitcast i{self.width} %upper{bit} to {masks}"), dtypes.bool_)
+            for bit in range(self.bits)
+        ]
+        return "".join([f", i{self.width} %upper{bit}" for bit in range(self.bits)])
+
+    def arguments(self) -> str:
+        """What stands for `parameters` in a call."""
+        lanes = range(self.width)
+        numbers = [sum(1 << lane for lane in lanes if lane >> bit & 1) for bit in range(self.bits)]
+        return "".join([f", i{self.width} {number}" for number in numbers])
+
+    def passed_on(self) -> str:
+        return "".join([f", i{self.width} %upper{bit}" for bit in range(self.bits)])
 
     def value(self, name: str) -> Value:
         return Value(self.L, name, self.dtype)
@@ -79,8 +106,7 @@ class _Vectors:
     def step(self, value: Value, partners: Sequence[int]) -> Value:
         """Each lane compared with its partner; the lower one of both gets the smaller word."""
         low, high = self.in_order(value, self.shuffled(value, partners))
-        upper = ", ".join(f"i1 {'true' if partner < lane else 'false'}" for lane, partner in enumerate(partners))
-        return self.L.select(Value(self.L, f"<{upper}>", dtypes.bool_), high, low)
+        return self.L.select(self.upper[partners[0].bit_length() - 1], high, low)
 
     def merged(self, value: Value) -> Value:
         """The words of a bitonic vector in order."""
@@ -111,7 +137,8 @@ def _start(size: int) -> Function:
     code = Code()
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", "%count"), ("i1", "false")])
     depth = code.multiply(code.subtract(64, zeros), 2)
-    code.e.emit(f"call void @part(ptr %a, i64 %count, ptr %b, i64 {depth})")
+    v = _Vectors(code, size)
+    code.e.emit(f"call void @part(ptr %a, i64 %count, ptr %a, ptr %b, i64 {depth}{v.arguments()})")
     return code.finished("sort_words", "ptr %a, i64 %count, ptr %b")
 
 
@@ -120,43 +147,48 @@ def _few(size: int) -> Function:
     code = Code()
     e = code.e
     v = _Vectors(code, size)
+    parameters = v.parameters()
     tile = e.slot(f"[{MOST_VECTORS} x {v.type}], align {VECTOR_BYTES}")
     vectors = code.divide(code.add("%count", v.width - 1), v.width)
     zeros = e.call("llvm.ctlz.i64", "i64", [("i64", code.subtract(vectors, 1)), ("i1", "false")])
-    padded = e.assign(f"shl i64 1, {code.subtract(64, zeros)}")
     largest = v.L.constant(-1, v.dtype)
-    with e.loop("0", padded) as number:
-        start = code.multiply(number, v.width)
-        inside = v.below(code.subtract("%count", start))
-        found = v.load("%a", start, str(inside.name))
-        v.store(v.sorted(v.L.select(inside, found, largest)), tile, start)
-    levels = code.subtract(64, zeros)
-    with e.loop("0", levels) as level:
-        half = e.assign(f"shl i64 1, {level}")
-        whole = code.add(half, half)
-        with e.loop("0", padded, whole) as base:
-            _merge(code, v, tile, base, half, whole, level)
     with e.loop("0", vectors) as number:
         start = code.multiply(number, v.width)
         inside = v.below(code.subtract("%count", start))
-        v.store(v.load(tile, start), "%a", start, str(inside.name))
-    return code.finished("few", "ptr %a, i64 %count")
+        found = v.load("%from", start, str(inside.name))
+        v.store(v.sorted(v.L.select(inside, found, largest)), tile, start)
+    with e.loop("0", code.subtract(64, zeros)) as level:
+        half = e.assign(f"shl i64 1, {level}")
+        whole = code.add(half, half)
+        with e.loop("0", vectors, whole) as base:
+            _merge(code, v, tile, base, half, level, vectors)
+    with e.loop("0", vectors) as number:
+        start = code.multiply(number, v.width)
+        inside = v.below(code.subtract("%count", start))
+        v.store(v.load(tile, start), "%to", start, str(inside.name))
+    return code.finished("few", f"ptr %from, i64 %count, ptr %to{parameters}")
 
 
-def _merge(code: Code, v: _Vectors, tile: str, base: str, half: str, whole: str, level: str) -> None:
-    """Merge two sorted runs of ``half`` vectors: the second one is read backwards, which makes both a bitonic run."""
+def _merge(code: Code, v: _Vectors, tile: str, base: str, half: str, level: str, vectors: str) -> None:
+    """Merge two sorted runs of ``half`` vectors: the second one is read backwards, which makes both a bitonic run.
+
+    What is missing at the end of the second run stands for the largest words, which stay where they are.
+    """
     e = code.e
-    last = code.add(base, code.subtract(whole, 1))
-    with e.loop("0", half) as number:
+    behind = code.add(base, code.add(half, half))
+    last = code.subtract(behind, 1)
+    stop = code.smaller(behind, vectors)
+    with e.loop(code.subtract(behind, stop), half) as number:
         _compare(code, v, tile, code.add(base, number), code.subtract(last, number), backwards=True)
     with e.loop("0", level) as turn:
         distance = e.assign(f"lshr i64 {half}, {code.add(turn, 1)}")
-        stop = code.add(base, whole)
-        with e.loop(base, stop, code.add(distance, distance)) as first, e.loop("0", distance) as number:
-            low = code.add(first, number)
-            _compare(code, v, tile, low, code.add(low, distance), backwards=False)
-    with e.loop("0", whole) as number:
-        place = code.multiply(code.add(base, number), v.width)
+        with e.loop(base, code.subtract(stop, distance), code.add(distance, distance)) as first:
+            there = code.smaller(distance, code.subtract(code.subtract(stop, distance), first))
+            with e.loop("0", there) as number:
+                low = code.add(first, number)
+                _compare(code, v, tile, low, code.add(low, distance), backwards=False)
+    with e.loop(base, stop) as number:
+        place = code.multiply(number, v.width)
         v.store(v.merged(v.load(tile, place)), tile, place)
 
 
@@ -169,36 +201,43 @@ def _compare(code: Code, v: _Vectors, tile: str, low: str, high: str, backwards:
 
 
 def _part(size: int) -> Function:
-    """Sort ``%count`` words with as many words of other memory, parting them at most ``%depth`` times."""
+    """Sort ``%count`` words, parting them at most ``%depth`` times.
+
+    They are at ``%from``, which is ``%to`` or ``%rest``, and end at ``%to``. Words that are not below the pivot are
+    moved to ``%rest``, and sorted from there to where they belong before the others need that memory.
+    """
     code = Code()
     e = code.e
     v = _Vectors(code, size)
-    few = code.compare("ule", "%count", MOST_VECTORS * v.width)
-    with e.when(few):
-        with e.when(code.compare("ugt", "%count", 1)):
-            e.emit("call void @few(ptr %a, i64 %count)")
+    parameters = v.parameters()
+    with e.when(code.compare("ule", "%count", MOST_VECTORS * v.width)):
+        e.emit(f"call void @few(ptr %from, i64 %count, ptr %to{v.passed_on()})")
         e.leave()
     with e.when(code.compare("eq", "%depth", 0)):
-        e.emit("call void @by_digits(ptr %a, i64 %count, ptr %b)")
+        with e.when(e.assign("icmp ne ptr %from, %to")):
+            code.copied("%from", "%to", code.multiply("%count", size))
+        e.emit("call void @by_digits(ptr %to, i64 %count, ptr %rest)")
         e.leave()
     pivot = _pivot(code, v)
-    left = _moved_apart(code, v, "%a", lambda value: value < pivot, keeps=True)
+    below = _moved_apart(code, v, "%from", lambda value: value < pivot, keeps=True)
     depth = code.subtract("%depth", 1)
-    with e.when(code.compare("ne", left, 0)):
-        right = code.subtract("%count", left)
-        _copied(code, v, right, code.moved("%a", left, v.element))
-        e.emit(f"call void @part(ptr %a, i64 {left}, ptr %b, i64 {depth})")
-        e.emit(f"call void @part(ptr {code.moved('%a', left, v.element)}, i64 {right}, ptr %b, i64 {depth})")
+    with e.when(code.compare("ne", below, 0)):
+        _sort_rest(code, v, below, depth)
+        e.emit(f"call void @part(ptr %to, i64 {below}, ptr %to, ptr %rest, i64 {depth}{v.passed_on()})")
         e.leave()
-    # No word is below the pivot, and all are at %b. Those that equal it come first, and are in order.
-    equal = _moved_apart(code, v, "%b", lambda value: value <= pivot, keeps=False)
-    rest = code.subtract("%count", equal)
+    # No word is below the pivot, and all are at %rest. Those that equal it come first, and are in order.
+    equal = _moved_apart(code, v, "%rest", lambda value: value <= pivot, keeps=False)
     with e.loop("0", equal, v.width) as start:
-        v.store(pivot, "%a", start, str(v.below(code.subtract(equal, start)).name))
-    others = code.moved("%a", equal, v.element)
-    _copied(code, v, rest, others)
-    e.emit(f"call void @part(ptr {others}, i64 {rest}, ptr %b, i64 {depth})")
-    return code.finished("part", "ptr %a, i64 %count, ptr %b, i64 %depth")
+        v.store(pivot, "%to", start, str(v.below(code.subtract(equal, start)).name))
+    _sort_rest(code, v, equal, depth)
+    return code.finished("part", f"ptr %from, i64 %count, ptr %to, ptr %rest, i64 %depth{parameters}")
+
+
+def _sort_rest(code: Code, v: _Vectors, before: str, depth: str) -> None:
+    """Sort the words at ``%rest`` to behind those that come ``before`` them."""
+    target = code.moved("%to", before, v.element)
+    count = code.subtract("%count", before)
+    code.e.emit(f"call void @part(ptr %rest, i64 {count}, ptr {target}, ptr %rest, i64 {depth}{v.passed_on()})")
 
 
 def _pivot(code: Code, v: _Vectors) -> Value:
@@ -206,46 +245,35 @@ def _pivot(code: Code, v: _Vectors) -> Value:
     distance = code.divide("%count", v.width)
     sample = v.value("poison")
     for lane in range(v.width):
-        pointer = code.moved("%a", code.multiply(distance, lane), v.element)
+        pointer = code.moved("%from", code.multiply(distance, lane), v.element)
         word = code.e.load(v.element, pointer)
         sample = v.value(code.e.assign(f"insertelement {v.type} {sample.name}, {v.element} {word}, i64 {lane}"))
     return v.shuffled(v.sorted(sample), [v.width // 2] * v.width)
 
 
-def _moved_apart(code: Code, v: _Vectors, source: str, goes_left: Test, keeps: bool) -> str:
-    """Move those words at ``source`` that go left together at ``%a`` (if they are kept), and all others at ``%b``; gives
+def _moved_apart(code: Code, v: _Vectors, source: str, is_first: Test, keeps: bool) -> str:
+    """Move those words at ``source`` that come first to ``%to`` (if they are kept), and all others to ``%rest``; gives
     the number of the former."""
     e = code.e
-    lefts, rights = e.slot("i64"), e.slot("i64")
-    code.keep("0", lefts)
-    code.keep("0", rights)
+    firsts = e.slot("i64")
+    code.keep("0", firsts)
     whole = e.assign(f"and i64 %count, {-v.width}")
-
-    def vector(start: str, inside: Value | None) -> None:
-        value = v.load(source, start, None if inside is None else str(inside.name))
-        left = goes_left(value)
-        right = ~left
-        if inside is not None:
-            left, right = left & inside, right & inside
-        for mask, pointer, slot in ((left, "%a", lefts), (right, "%b", rights)):
-            before, found = e.load("i64", slot), lane_count(code, v.L, mask)
-            after = code.add(before, found)
-            code.keep(after, slot)
-            if pointer == "%b" or keeps:
-                only = None if inside is None else str(v.below(found).name)
-                v.store(v.together(value, mask), pointer, before, only)
-
     with e.loop("0", whole, v.width) as start:
-        vector(start, None)
+        value, before = v.load(source, start), e.load("i64", firsts)
+        first = is_first(value)
+        code.keep(code.add(before, lane_count(code, v.L, first)), firsts)
+        if keeps:
+            v.store(v.together(value, first), "%to", before)
+        v.store(v.together(value, ~first), "%rest", code.subtract(start, before))
     rest = code.subtract("%count", whole)
     with e.when(code.compare("ne", rest, 0)):
-        vector(whole, v.below(rest))
-    return e.load("i64", lefts)
-
-
-def _copied(code: Code, v: _Vectors, count: str, target: str) -> None:
-    with code.e.loop("0", code.e.assign(f"and i64 {count}, {-v.width}"), v.width) as start:
-        v.store(v.load("%b", start), target, start)
-    whole = code.e.assign(f"and i64 {count}, {-v.width}")
-    inside = str(v.below(code.subtract(count, whole)).name)
-    v.store(v.load("%b", whole, inside), target, whole, inside)
+        inside, before = v.below(rest), e.load("i64", firsts)
+        value = v.load(source, whole, str(inside.name))
+        first = is_first(value) & inside
+        found = lane_count(code, v.L, first)
+        code.keep(code.add(before, found), firsts)
+        if keeps:
+            v.store(v.together(value, first), "%to", before, str(v.below(found).name))
+        others = v.below(code.subtract(rest, found))
+        v.store(v.together(value, ~first & inside), "%rest", code.subtract(whole, before), str(others.name))
+    return e.load("i64", firsts)
