@@ -16,10 +16,8 @@ BLOCKS = 64
 CHUNKS, FEWEST_CHUNKS = 128, 16
 CHUNK_MEMORY = 1 << 26
 ALIGNMENT = 64
-DIGITS = 256
-"""Values of a digit, which is a byte of a key."""
-STATE = 256
-"""Bytes of what is known of a row while its digits are sorted."""
+BUCKETS, SAMPLE = 16, 512
+"""Buckets into which the elements of a long row go, and how many elements decide what goes where."""
 
 
 def word_bytes(dtype: Dtype, indices: bool) -> int:
@@ -63,8 +61,8 @@ class Cut:
 
     @property
     def row_scratch(self) -> int:
-        """Scratch memory of a row that is cut into blocks: two buffers, counts of digits in blocks, and a state."""
-        return 2 * self.buffer + BLOCKS * DIGITS * 4 + STATE
+        """Scratch memory of a row that is cut into blocks: two buffers, and for each block and bucket some numbers."""
+        return 2 * self.buffer + aligned(8 * (BLOCKS * BUCKETS + BLOCKS + 4 * BUCKETS))
 
     @property
     def scratch(self) -> int:

@@ -30,7 +30,7 @@ def is_fast(size: int) -> bool:
     return size in (4, 8) and "+avx512f" in host.current().features
 
 
-class _Vectors:
+class Vectors:
     """Vectors of words in one register."""
 
     def __init__(self, code: Code, size: int) -> None:
@@ -137,7 +137,7 @@ def _start(size: int) -> Function:
     code = Code()
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", "%count"), ("i1", "false")])
     depth = code.multiply(code.subtract(64, zeros), 2)
-    v = _Vectors(code, size)
+    v = Vectors(code, size)
     code.e.emit(f"call void @part(ptr %a, i64 %count, ptr %a, ptr %b, i64 {depth}{v.arguments()})")
     return code.finished("sort_words", "ptr %a, i64 %count, ptr %b")
 
@@ -146,7 +146,7 @@ def _few(size: int) -> Function:
     """Sort at most ``MOST_VECTORS`` vectors of words."""
     code = Code()
     e = code.e
-    v = _Vectors(code, size)
+    v = Vectors(code, size)
     parameters = v.parameters()
     tile = e.slot(f"[{MOST_VECTORS} x {v.type}], align {VECTOR_BYTES}")
     vectors = code.divide(code.add("%count", v.width - 1), v.width)
@@ -169,7 +169,7 @@ def _few(size: int) -> Function:
     return code.finished("few", f"ptr %from, i64 %count, ptr %to{parameters}")
 
 
-def _merge(code: Code, v: _Vectors, tile: str, base: str, half: str, level: str, vectors: str) -> None:
+def _merge(code: Code, v: Vectors, tile: str, base: str, half: str, level: str, vectors: str) -> None:
     """Merge two sorted runs of ``half`` vectors: the second one is read backwards, which makes both a bitonic run.
 
     What is missing at the end of the second run stands for the largest words, which stay where they are.
@@ -192,7 +192,7 @@ def _merge(code: Code, v: _Vectors, tile: str, base: str, half: str, level: str,
         v.store(v.merged(v.load(tile, place)), tile, place)
 
 
-def _compare(code: Code, v: _Vectors, tile: str, low: str, high: str, backwards: bool) -> None:
+def _compare(code: Code, v: Vectors, tile: str, low: str, high: str, backwards: bool) -> None:
     places = [code.multiply(number, v.width) for number in (low, high)]
     left, right = (v.load(tile, place) for place in places)
     smaller, larger = v.in_order(left, v.reversed(right) if backwards else right)
@@ -208,7 +208,7 @@ def _part(size: int) -> Function:
     """
     code = Code()
     e = code.e
-    v = _Vectors(code, size)
+    v = Vectors(code, size)
     parameters = v.parameters()
     with e.when(code.compare("ule", "%count", MOST_VECTORS * v.width)):
         e.emit(f"call void @few(ptr %from, i64 %count, ptr %to{v.passed_on()})")
@@ -233,14 +233,14 @@ def _part(size: int) -> Function:
     return code.finished("part", f"ptr %from, i64 %count, ptr %to, ptr %rest, i64 %depth{parameters}")
 
 
-def _sort_rest(code: Code, v: _Vectors, before: str, depth: str) -> None:
+def _sort_rest(code: Code, v: Vectors, before: str, depth: str) -> None:
     """Sort the words at ``%rest`` to behind those that come ``before`` them."""
     target = code.moved("%to", before, v.element)
     count = code.subtract("%count", before)
     code.e.emit(f"call void @part(ptr %rest, i64 {count}, ptr {target}, ptr %rest, i64 {depth}{v.passed_on()})")
 
 
-def _pivot(code: Code, v: _Vectors) -> Value:
+def _pivot(code: Code, v: Vectors) -> Value:
     """The median of some words, in every lane."""
     distance = code.divide("%count", v.width)
     sample = v.value("poison")
@@ -251,7 +251,7 @@ def _pivot(code: Code, v: _Vectors) -> Value:
     return v.shuffled(v.sorted(sample), [v.width // 2] * v.width)
 
 
-def _moved_apart(code: Code, v: _Vectors, source: str, is_first: Test, keeps: bool) -> str:
+def _moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:
     """Move those words at ``source`` that come first to ``%to`` (if they are kept), and all others to ``%rest``; gives
     the number of the former."""
     e = code.e

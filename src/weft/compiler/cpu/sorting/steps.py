@@ -7,11 +7,11 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.sorting import network, radix
+from weft.compiler.cpu.sorting import blocks, network, radix
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.primitives.sort_cuts import Cut, word_bytes
+from weft.primitives.sort_cuts import BLOCKS, BUCKETS, Cut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 
@@ -39,6 +39,8 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     locations = [*_location(x), *_location(out)]
     if cut.by_network:
         return _by_network(form, cut, window, locations)
+    if cut.by_blocks:
+        return _by_blocks(form, cut, window, [*locations, *call.scratch])
     return _by_chunks(form, cut, window, [*locations, *call.scratch])
 
 
@@ -73,3 +75,20 @@ def _by_chunks(form: Form, cut: Cut, window: tuple[int, int], locations: list[in
 def _radix(form: Form) -> int:
     name = f"sort_rows_{form.name}"
     return loading.load(name, lambda: radix.generate(form, name), (name,))[name]
+
+
+def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
+    numbers = [*locations, cut.rows, cut.extent, *window, cut.block, cut.buffer, cut.row_scratch]
+    of_blocks, of_buckets, of_rows = (cut.rows * BLOCKS, _grain(cut.block)), (cut.rows * BUCKETS, 1), (cut.rows, 1)
+    shares = {"words": of_blocks, "count": of_blocks, "scatter": of_blocks, "finish": of_buckets}
+    steps = []
+    for name, address in _blocks(form).items():
+        units, grain = shares.get(name.partition("_")[0], of_rows)
+        steps.append(RoutineStep(address, numbers, units, grain, cut.rows * cut.extent))
+    return steps
+
+
+@cache
+def _blocks(form: Form) -> dict[str, int]:
+    names = tuple(blocks.step_names(form))
+    return loading.load(f"sort_blocks_{form.name}", lambda: blocks.generate(form), names, title=names[-1])
