@@ -8,6 +8,7 @@ from tests.ops import (
     indexing_rows,
     linalg_rows,
     shape_rows,
+    sorting_rows,
 )
 from tests.ops.row import Row
 
@@ -17,6 +18,7 @@ FAMILIES = [
     fold_rows,
     indexing_rows,
     linalg_rows,
+    sorting_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 
@@ -54,7 +56,6 @@ INTERNAL = {
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
     "recurrence": "The derivative of products_before, and its own; see test_scans.py.",
-    "running_sum": "Used in assignments through a mask and by mx.random.categorical; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops import elementwise_rows, fold_rows, indexing_rows, shape_rows
+from tests.ops import elementwise_rows
 from tests.ops.row import (
     KINDS,
     Row,
@@ -24,7 +24,7 @@ from tests.ops.row import (
     to_numpy,
     widened,
 )
-from tests.ops.table import ROWS
+from tests.ops.table import FAMILIES, ROWS
 from tests.sampling import Cases
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, 1e-3)
@@ -128,7 +128,10 @@ def test_broadcast_arguments(row: Row, seed: int) -> None:
 
 ANY_SHAPE = [row for row in elementwise_rows.ROWS if row.shape == (2, 3, 4) and row.domains]
 OTHERS = [
-    row for row in (*shape_rows.ROWS, *fold_rows.ROWS, *indexing_rows.ROWS) if row.shape == (2, 3, 4) and row.domains
+    row
+    for family in FAMILIES
+    for row in family.ROWS
+    if family is not elementwise_rows and row.shape == (2, 3, 4) and row.domains
 ]
 
 

@@ -68,4 +68,9 @@ def needed_by(kernel: Kernel, number: int) -> set[int]:
     return found
 
 
-implemented_in(ReferenceTarget.kind, "tests.reference.products", "tests.reference.linalg")
+implemented_in(
+    ReferenceTarget.kind,
+    "tests.reference.products",
+    "tests.reference.sorting",
+    "tests.reference.linalg",
+)

@@ -22,6 +22,7 @@ from weft.ops import (
     products,
     reductions,
     shaping,
+    sorting,
     views,
 )
 from weft.ops.arithmetic import *
@@ -43,6 +44,7 @@ from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
 from weft.ops.shaping import *
+from weft.ops.sorting import *
 from weft.ops.views import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
@@ -67,4 +69,5 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *reductions.__all__,
         *shaping.__all__,
         *views.__all__,
+        *sorting.__all__,
     ]

@@ -16,7 +16,9 @@ from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
 from weft.primitives.reinterpreting import *
 from weft.primitives.scans import *
+from weft.primitives.searching import *
 from weft.primitives.shaping import *
+from weft.primitives.sorting import *
 from weft.primitives.structure import *
 from weft.primitives.unary import *
 

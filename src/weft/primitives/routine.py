@@ -61,7 +61,8 @@ _modules: dict[str, list[str]] = {}
 
 
 def implemented_in(kind: str, *modules: str) -> None:
-    """Name modules that register steps for a kind of device. They are imported when a step is first asked for."""
+    """Name modules that register steps for a kind of device. They are imported, in this order, until one has registered
+    the step that is asked for."""
     _modules.setdefault(kind, []).extend(modules)
 
 
@@ -128,9 +129,15 @@ class Routine:
     def is_on(self, kind: str) -> bool:
         """Whether there is a step for a kind of device."""
         if kind not in self._makers:
-            missing = [module for module in _modules.get(kind, ()) if module not in sys.modules]
-            without_interrupts(lambda: [importlib.import_module(module) for module in missing])
+            without_interrupts(lambda: self._find(kind))
         return kind in self._makers
+
+    def _find(self, kind: str) -> None:
+        for module in _modules.get(kind, ()):
+            if module not in sys.modules:
+                importlib.import_module(module)
+                if kind in self._makers:
+                    return
 
     def require(self, name: str, inputs: Sequence[Node], kind: str) -> None:
         """Raise unless there is a step for a kind of device.

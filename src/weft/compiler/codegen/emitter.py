@@ -97,6 +97,13 @@ class Emitter:
         yield
         self.begin_block(done)
 
+    def leave(self) -> None:
+        """``return``."""
+        self.emit("ret void")
+        label = self.fresh("behind")
+        self._lines.append(f"{label}:")
+        self._block = label
+
     def function(self, name: str, parameters: str, linkage: str = "") -> str:
         """The finished text of the function."""
         body = "\n".join(["entry:", *self._slots, *self._lines, "  ret void"])

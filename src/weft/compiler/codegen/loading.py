@@ -21,7 +21,7 @@ from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
 # What the machine code of a given source depends on besides the processor and LLVM.
-_FOLDERS = ("compiler/codegen", "compiler/codegen/math", "compiler/cpu", "primitives")
+_FOLDERS = ("compiler/codegen", "compiler/codegen/math", "compiler/cpu", "compiler/cpu/sorting", "primitives")
 _FILES = ("compiler/kernel.py", "dtypes.py", "runtime/machine_code.py")
 _IMAGE, _OBJECT = b"I", b"O"
 

@@ -26,4 +26,10 @@ class CpuTarget(Target):
 
 
 host.functions = pool.runtime_functions
-implemented_in(CpuTarget.kind, "weft.compiler.cpu.matmul", "weft.compiler.cpu.lapack")
+implemented_in(
+    CpuTarget.kind,
+    "weft.compiler.cpu.matmul",
+    "weft.compiler.cpu.sorting.steps",
+    "weft.compiler.cpu.sorting.searching",
+    "weft.compiler.cpu.lapack",
+)

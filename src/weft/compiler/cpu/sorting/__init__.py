@@ -1,0 +1,1 @@
+"""Sorting, selecting and searching on the CPU, in generated code."""

@@ -1,0 +1,114 @@
+"""What the generated functions of this folder have in common: integers, pointers and the numbers of a step."""
+
+from __future__ import annotations
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import Location, load, store
+from weft.dtypes import Dtype
+
+WIDTH = 16
+"""Lanes of a vector."""
+
+STEP = "ptr %numbers, ptr %table, i64 %begin, i64 %end"
+
+Function = tuple[Emitter, str]
+
+
+class Code:
+    """Writes the body of a function: arithmetic on ``i64`` and pointers by bytes."""
+
+    def __init__(self) -> None:
+        self.e = Emitter()
+        self.lanes, self.scalar = Lanes(self.e, WIDTH), Lanes(self.e, 1)
+
+    def number(self, place: int | str) -> str:
+        """A number of the step."""
+        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
+
+    def add(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"add i64 {left}, {right}")
+
+    def subtract(self, left: str | int, right: str | int) -> str:
+        return self.e.assign(f"sub i64 {left}, {right}")
+
+    def multiply(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"mul i64 {left}, {right}")
+
+    def divide(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"udiv i64 {left}, {right}")
+
+    def remainder(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"urem i64 {left}, {right}")
+
+    def compare(self, relation: str, left: str, right: str | int) -> str:
+        return self.e.assign(f"icmp {relation} i64 {left}, {right}")
+
+    def either(self, condition: str, yes: str | int, no: str | int) -> str:
+        return self.e.assign(f"select i1 {condition}, i64 {yes}, i64 {no}")
+
+    def smaller(self, left: str, right: str | int) -> str:
+        return self.either(self.compare("slt", left, right), left, right)
+
+    def larger(self, left: str, right: str | int) -> str:
+        return self.either(self.compare("sgt", left, right), left, right)
+
+    def negated(self, condition: str) -> str:
+        return self.e.assign(f"xor i1 {condition}, true")
+
+    def moved(self, pointer: str, distance: str | int, element: str = "i8") -> str:
+        """A pointer moved by elements of an LLVM type."""
+        return self.e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
+
+    def memory(self, slot: int) -> str:
+        """The address that two numbers of the step give: an entry of the table and an offset in bytes."""
+        entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(slot)}")
+        return self.moved(self.e.load("ptr", entry), self.number(slot + 1))
+
+    def integer(self, pointer: str, type_: str = "i64") -> str:
+        """An unsigned integer in memory as ``i64``."""
+        raw = self.e.assign(f"load {type_}, ptr {pointer}")
+        return raw if type_ == "i64" else self.e.assign(f"zext {type_} {raw} to i64")
+
+    def keep(self, value: str, pointer: str, type_: str = "i64") -> None:
+        """Write an ``i64`` as an integer type to memory."""
+        raw = value if type_ == "i64" else self.e.assign(f"trunc i64 {value} to {type_}")
+        self.e.store(type_, raw, pointer)
+
+    def cleared(self, pointer: str, count: int) -> None:
+        """Write zeros to a multiple of 16 numbers of 32 bits."""
+        with self.e.loop("0", str(count), WIDTH) as start:
+            self.e.emit(f"store <{WIDTH} x i32> zeroinitializer, ptr {self.moved(pointer, start, 'i32')}, align 4")
+
+    def copied(self, source: str, target: str, size: str) -> None:
+        """Copy bytes."""
+        whole = self.e.assign(f"and i64 {size}, -64")
+        for start, stop, step, type_ in (("0", whole, 64, "<16 x i32>"), (whole, size, 1, "i8")):
+            with self.e.loop(start, stop, step) as index:
+                value = self.e.assign(f"load {type_}, ptr {self.moved(source, index)}, align 1")
+                self.e.emit(f"store {type_} {value}, ptr {self.moved(target, index)}, align 1")
+
+    def counting(self, L: Lanes, start: str) -> Value:
+        """The numbers from ``start`` on, one per lane."""
+        first = Value(self.scalar, start, dtypes.int64)
+        if L.width == 1:
+            return Value(L, start, dtypes.int64)
+        steps = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
+        value: Value = L.splat(first) + steps
+        return value
+
+    def finished(self, name: str, parameters: str, linkage: str = "internal ") -> Function:
+        return self.e, self.e.function(name, parameters, linkage)
+
+
+def read(L: Lanes, dtype: Dtype, pointer: str, index: str | int = 0, mask: str | None = None) -> Value:
+    """Neighbouring elements, one per lane."""
+    value: Value = load(L, dtype, Location(pointer, str(index), False), mask)
+    return value
+
+
+def write(L: Lanes, value: Value, pointer: str, index: str | int = 0, mask: str | None = None) -> None:
+    """Neighbouring elements, one per lane."""
+    store(L, value, value.dtype, Location(pointer, str(index), False), mask)

@@ -1,0 +1,151 @@
+"""Functions on one row: its keys are made, sorted words are turned into results, and some elements are put in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import Location, load
+from weft.compiler.cpu.sorting import keys
+from weft.compiler.cpu.sorting.code import WIDTH, Code, Function, read, write
+from weft.compiler.cpu.sorting.keys import Form
+
+
+def vectors(code: Code, count: str, body: Callable[[Lanes, str], None]) -> None:
+    """``body(L, start)`` for all elements, in vectors and, at the end, one at a time."""
+    whole = code.e.assign(f"and i64 {count}, {-WIDTH}")
+    with code.e.loop("0", whole, WIDTH) as start:
+        body(code.lanes, start)
+    with code.e.loop(whole, count) as start:
+        body(code.scalar, start)
+
+
+def word(L: Lanes, form: Form, key: Value, index: Value) -> list[Value]:
+    """What is moved: a key, a key and an index in one word, or both in a word each."""
+    if not form.carries:
+        return [key]
+    if form.key.size == 8:
+        return [key, Value(L, index.name, dtypes.uint64)]
+    return [(L.convert(key, dtypes.uint64) << 32) | Value(L, index.name, dtypes.uint64)]
+
+
+def element_key(L: Lanes, form: Form, raw: Value) -> Value:
+    """Keys that tell -0 from 0 restore the element; with an index they must not tell them apart."""
+    return keys.equal(L, raw, form.dtype) if form.carries else keys.ordered(L, raw, form.dtype)
+
+
+def make_words(form: Form) -> Function:
+    """Write the words of ``%count`` elements, of which the first has index ``%first``; note in ``%odd`` whether some of
+    them are out of order."""
+    code = Code()
+    e = code.e
+    odd = e.slot("i1")
+    e.store("i1", "false", odd)
+
+    def body(L: Lanes, start: str) -> None:
+        raw = read(L, form.key, "%from", start)
+        if form.mends:
+            found = L.any_lane(keys.out_of_order(L, raw, form.dtype))
+            e.store("i1", e.assign(f"or i1 {e.load('i1', odd)}, {found}"), odd)
+        words = word(L, form, element_key(L, form, raw), code.counting(L, code.add("%first", start)))
+        if len(words) == 1:
+            write(L, words[0], "%to", start)
+            return
+        key, index = words
+        position = code.add(start, start)
+        write(L, index, "%to", position)
+        write(L, key, "%to", code.add(position, 1))
+
+    if form.size == 16:
+        with e.loop("0", "%count") as start:
+            body(code.scalar, start)
+    else:
+        vectors(code, "%count", body)
+    code.keep(e.assign(f"zext i1 {e.load('i1', odd)} to i64"), "%odd")
+    return code.finished("make_words", "ptr %from, i64 %first, i64 %count, ptr %to, ptr %odd")
+
+
+def make_results(form: Form) -> Function:
+    """Turn ``%count`` words into results; ``%row`` is the row of the input that they come from."""
+    code = Code()
+    unit = form.key if not form.carries else dtypes.uint64
+
+    def body(L: Lanes, start: str) -> None:
+        if form.size == 16:
+            start_word = code.add(start, start)
+            index = read(L, unit, "%from", start_word)
+        elif form.carries:
+            index = read(L, unit, "%from", start) & 0xFFFFFFFF
+        else:
+            write(L, keys.restored(L, read(L, unit, "%from", start), form.dtype), "%to", start)
+            return
+        if form.indices:
+            write(L, L.convert(index, dtypes.uint32), "%to", start)
+        else:
+            write(L, load(L, form.key, Location("%row", index.name, L.width > 1), None), "%to", start)
+
+    if form.size == 16:
+        with code.e.loop("0", "%count") as start:
+            body(code.scalar, start)
+    else:
+        vectors(code, "%count", body)
+    return code.finished("make_results", "ptr %from, i64 %count, ptr %row, ptr %to")
+
+
+def mend(form: Form) -> Function:
+    """Write the zeros and NaNs of a row in their order to where the sorted row has its zeros and NaNs.
+
+    ``%to`` has the elements from ``%start`` up to, but without, ``%stop`` of the sorted row.
+    """
+    code = Code()
+    e, dtype = code.e, form.dtype
+    zero, nan = e.slot("i64"), e.slot("i64")
+    code.keep("0", zero)
+    code.keep("%count", nan)
+
+    def count(L: Lanes, start: str) -> None:
+        raw = read(L, form.key, "%from", start)
+        for slot, found, sign in (
+            (zero, keys.is_negative(L, raw, dtype), 1),
+            (nan, keys.is_nan(raw, dtype), -1),
+        ):
+            total = lane_count(code, L, found)
+            code.keep(code.add(e.load("i64", slot), code.multiply(total, sign)), slot)
+
+    vectors(code, "%count", count)
+
+    def place(L: Lanes, start: str) -> None:
+        raw = read(L, form.key, "%from", start)
+        with e.when(L.any_lane(keys.is_zero_or_nan(L, raw, dtype))), _each(code, L, start) as index:
+            element = read(code.scalar, form.key, "%from", index)
+            for slot, test in (
+                (zero, keys.is_zero(code.scalar, element, dtype)),
+                (nan, keys.is_nan(element, dtype)),
+            ):
+                with e.when(test.name):
+                    target = e.load("i64", slot)
+                    code.keep(code.add(target, 1), slot)
+                    inside = e.assign(
+                        f"and i1 {code.compare('sge', target, '%start')}, {code.compare('slt', target, '%stop')}"
+                    )
+                    with e.when(inside):
+                        write(code.scalar, element, "%to", code.subtract(target, "%start"))
+
+    vectors(code, "%count", place)
+    return code.finished("mend", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop")
+
+
+def _each(code: Code, L: Lanes, start: str) -> AbstractContextManager[str]:
+    return code.e.loop(start, code.add(start, L.width))
+
+
+def lane_count(code: Code, L: Lanes, found: Value) -> str:
+    """How many lanes hold."""
+    if L.width == 1:
+        return code.e.assign(f"zext i1 {found.name} to i64")
+    bits = code.e.assign(f"bitcast <{L.width} x i1> {found.name} to i{L.width}")
+    total = code.e.call(f"llvm.ctpop.i{L.width}", f"i{L.width}", [(f"i{L.width}", bits)])
+    return code.e.assign(f"zext i{L.width} {total} to i64")

@@ -1,0 +1,94 @@
+"""The steps of sorting."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import weft.primitives as p
+from weft.compiler.codegen import loading
+from weft.compiler.cpu.sorting import blocks, network, radix
+from weft.compiler.cpu.sorting.code import WIDTH
+from weft.compiler.cpu.sorting.keys import Form
+from weft.primitives.routine import Operand, RoutineCall, RoutineStep
+from weft.primitives.sort_cuts import BLOCKS, BUCKETS, Cut, word_bytes
+
+_WORK_PER_GRAIN = 1 << 15
+
+
+def _location(operand: Operand) -> list[int]:
+    return [operand.slot, operand.offset]
+
+
+@p.sort.routine.on("cpu")
+def _sort(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
+    return _sorted(call, indices=False)
+
+
+@p.argsort.routine.on("cpu")
+def _argsort(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
+    return _sorted(call, indices=True)
+
+
+def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:
+    (x,), (out,) = call.operands, call.results
+    form = Form(x.dtype, indices)
+    cut = Cut(prod(x.shape[:-1]), x.shape[-1], word_bytes(x.dtype, indices))
+    start = call.params["start"]
+    window = (start, start + call.params["count"])
+    locations = [*_location(x), *_location(out)]
+    if cut.by_network:
+        return _by_network(form, cut, window, locations)
+    if cut.by_blocks:
+        return _by_blocks(form, cut, window, [*locations, *call.scratch])
+    return _by_chunks(form, cut, window, [*locations, *call.scratch])
+
+
+def _grain(work: int) -> int:
+    return max(1, _WORK_PER_GRAIN // max(work, 1))
+
+
+def _by_network(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
+    stages = max(cut.extent - 1, 0).bit_length()
+    unrolled = cut.extent <= network.UNROLLED
+    size = max(1 << stages, 2) if unrolled else network.LONGEST
+    numbers = [*locations, cut.rows, cut.extent, *window, 1 << max(stages - 1, 0), stages]
+    units = -(-cut.rows // WIDTH)
+    work = WIDTH * cut.extent
+    return RoutineStep(_network(form, size, unrolled), numbers, units, _grain(work), work * units)
+
+
+@cache
+def _network(form: Form, size: int, unrolled: bool) -> int:
+    name = f"sort_{form.name}_{size}"
+    return loading.load(name, lambda: network.generate(form, size, unrolled, name), (name,))[name]
+
+
+def _by_chunks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
+    chunk = -(-cut.rows // cut.chunks)
+    numbers = [*locations, cut.rows, cut.extent, *window, chunk, cut.buffer]
+    work = cut.extent * form.key.size
+    return RoutineStep(_radix(form), numbers, -(-cut.rows // chunk), _grain(work * chunk), work * cut.rows)
+
+
+@cache
+def _radix(form: Form) -> int:
+    name = f"sort_rows_{form.name}"
+    return loading.load(name, lambda: radix.generate(form, name), (name,))[name]
+
+
+def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
+    numbers = [*locations, cut.rows, cut.extent, *window, cut.block, cut.buffer, cut.row_scratch]
+    of_blocks, of_buckets, of_rows = (cut.rows * BLOCKS, _grain(cut.block)), (cut.rows * BUCKETS, 1), (cut.rows, 1)
+    shares = {"words": of_blocks, "count": of_blocks, "scatter": of_blocks, "finish": of_buckets}
+    steps = []
+    for name, address in _blocks(form).items():
+        units, grain = shares.get(name.partition("_")[0], of_rows)
+        steps.append(RoutineStep(address, numbers, units, grain, cut.rows * cut.extent))
+    return steps
+
+
+@cache
+def _blocks(form: Form) -> dict[str, int]:
+    names = tuple(blocks.step_names(form))
+    return loading.load(f"sort_blocks_{form.name}", lambda: blocks.generate(form), names, title=names[-1])

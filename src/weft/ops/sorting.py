@@ -1,0 +1,335 @@
+"""Functions that put elements in order, select some of them, or search among ordered ones.
+
+Elements are ordered as NumPy orders them: NaN is behind all numbers, -0 and 0 are equal, and complex numbers are
+ordered by real, then by imaginary part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.checks import shortened
+from weft.graph.extents import agree, product, value_of
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    array_of,
+    axes_of,
+    axis_of,
+    count_of,
+    extent_constant,
+    inexact,
+    integer_of,
+    promoted,
+    shape_text,
+    to_dtype,
+)
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = ["argpartition", "argsort", "median", "partition", "searchsorted", "sort", "topk", "unique"]
+
+
+def _rows(name: str, a: Any, axis: int | None) -> tuple[Array, int]:
+    """An array whose last axis is the one to sort, and where this axis was."""
+    x = array_argument(name, a)
+    if axis is None:
+        return p.reshape(x, shape=(x.node.size,)), 0
+    along = axis_of(name, axis, x.node.ndim)
+    return p.move_axis(x, along, x.node.ndim - 1), along
+
+
+def _moved_back(x: Array, axis: int) -> Array:
+    return p.move_axis(x, x.node.ndim - 1, axis)
+
+
+def _whole(primitive: Any, x: Array, axis: int) -> Array:
+    return _moved_back(primitive(x, start=0, count=x.node.shape[-1]), axis)
+
+
+@on_stream
+def sort(a: Array, /, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+    """The elements along an axis in ascending order; equal ones stay in their order.
+
+    Args:
+        a: an array of any dtype. NaN is behind all numbers, complex numbers are ordered by real, then by imaginary
+            part.
+        axis: the axis; None sorts the flattened array.
+
+    Returns:
+        An array of the shape (flat, if ``axis`` is None) and dtype of ``a``.
+
+    Raises:
+        IndexError: there is no such axis.
+
+    >>> mx.sort(mx.array([[3, 1, 2], [6, 5, 4]]))
+    array([[1, 2, 3],
+           [4, 5, 6]], dtype=int32)
+    """
+    return _whole(p.sort, *_rows("sort", a, axis))
+
+
+@on_stream
+def argsort(a: Array, /, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+    """The indices that put the elements along an axis in ascending order; equal ones stay in their order.
+
+    Args:
+        a: an array of any dtype, ordered as by `sort`.
+        axis: the axis; None sorts the flattened array.
+
+    Returns:
+        uint32 indices along the axis: ``mx.take_along_axis(a, mx.argsort(a), -1)`` is ``mx.sort(a)``.
+
+    Raises:
+        IndexError: there is no such axis.
+
+    >>> mx.argsort(mx.array([3.0, mx.nan, 1.0, 1.0]))
+    array([2, 3, 0, 1], dtype=uint32)
+    """
+    return _whole(p.argsort, *_rows("argsort", a, axis))
+
+
+def _check_kth(name: str, kth: Any, x: Array) -> int:
+    number, extent = integer_of(name, "kth", kth), x.node.shape[-1]
+    if not -value_of(extent) <= number < value_of(extent):
+        raise ValueError(f"[{name}] kth is {shortened(kth)}, but there are {extent} elements along the axis.")
+    return number
+
+
+@on_stream
+def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+    """The elements along an axis, rearranged so that the one at index ``kth`` is the one that `sort` puts there.
+
+    Args:
+        a: an array of any dtype, ordered as by `sort`.
+        kth: the index; negative ones count from the end. No element before it is larger, none behind it is smaller.
+        axis: the axis; None stands for that of the flattened array.
+
+    Returns:
+        An array of the shape (flat, if ``axis`` is None) and dtype of ``a``.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: there is no such element.
+
+    >>> mx.partition(mx.array([5, 4, 3, 2, 1]), 2)[2]
+    array(3, dtype=int32)
+    """
+    x, along = _rows("partition", a, axis)
+    _check_kth("partition", kth, x)
+    return _whole(p.sort, x, along)
+
+
+@on_stream
+def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+    """Indices that rearrange the elements along an axis as `partition` does.
+
+    Args:
+        a: an array of any dtype, ordered as by `sort`.
+        kth: the index of the element that is put where `sort` puts it; negative ones count from the end.
+        axis: the axis; None stands for that of the flattened array.
+
+    Returns:
+        uint32 indices along the axis.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: there is no such element.
+
+    >>> mx.argpartition(mx.array([5, 4, 3, 2, 1]), 2)[2]
+    array(2, dtype=uint32)
+    """
+    x, along = _rows("argpartition", a, axis)
+    _check_kth("argpartition", kth, x)
+    return _whole(p.argsort, x, along)
+
+
+@on_stream
+def topk(a: Array, /, k: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+    """The ``k`` largest elements along an axis, in ascending order.
+
+    Args:
+        a: an array of any dtype, ordered as by `sort`: NaN is the largest.
+        k: how many.
+        axis: the axis; None stands for that of the flattened array.
+
+    Returns:
+        An array of the dtype of ``a``, with ``k`` elements along the axis.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: there are no ``k`` elements.
+
+    >>> mx.topk(mx.array([5, 9, 3, 7, 1]), 2)
+    array([7, 9], dtype=int32)
+    """
+    x, along = _rows("topk", a, axis)
+    number, extent = count_of("topk", "k", k), x.node.shape[-1]
+    if value_of(extent) < number:
+        raise ValueError(f"[topk] k is {number}, but there are {extent} elements along the axis.")
+    return _moved_back(p.sort(x, start=extent - number, count=number), along)
+
+
+@on_stream
+def median(
+    a: Array,
+    /,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The median over axes: the element in the middle, or the mean of the two in the middle; NaN if there is a NaN.
+
+    Args:
+        a: an array of any dtype.
+        axis: an axis, several, or None for all.
+        keepdims: keep the axes, with extent 1.
+
+    Returns:
+        An array of the dtype of ``a``, or float32 for integers and booleans.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: there are no elements.
+
+    >>> mx.median(mx.array([[1, 9, 2], [4, 3, 8]]), axis=1)
+    array([2, 4], dtype=float32)
+    """
+    x = array_argument("median", a)
+    shape = x.node.shape
+    axes = axes_of("median", axis, len(shape))
+    if any(agree(shape[one], 0) for one in axes):
+        raise ValueError(f"[median] There are no elements along axes {axes} of an array of shape {shape_text(shape)}.")
+    parallel = [one for one in range(len(shape)) if one not in axes]
+    extent = product([shape[one] for one in axes])
+    moved = p.transpose(x, axes=(*parallel, *axes))
+    result = _median_of_rows(p.reshape(moved, shape=(*[shape[one] for one in parallel], extent)))
+    return p.expand(result, axes=axes) if keepdims and axes else result
+
+
+def _median_of_rows(x: Array) -> Array:
+    dtype = inexact(x.node.dtype)
+    wide = dtypes.float32 if dtype.size == 2 else dtype
+    last, extent = x.node.ndim - 1, x.node.shape[-1]
+    count = 2 - extent % 2
+    middle = to_dtype(p.sort(x, start=(extent - 1) // 2, count=count), wide)
+    result = to_dtype(p.divide(p.sum(middle, axes=(last,)), extent_constant(count, wide)), dtype)
+    if not x.node.dtype.is_inexact:
+        return result
+    nan = p.any_(p.not_equal(x, x), axes=(last,))
+    return p.select(nan, p.full(result.node.shape, float("nan"), dtype), result)
+
+
+@on_stream
+def searchsorted(
+    sorted_sequence: Array, values: Array, /, side: str = "left", *, stream: StreamOrDevice = None
+) -> Array:
+    """Where values can be inserted so that a sorted sequence stays sorted.
+
+    Args:
+        sorted_sequence: a vector in ascending order, as `sort` gives it.
+        values: numbers of any shape; both are compared in their common dtype.
+        side: "left" counts the elements that are smaller than a value, "right" also those that are equal to it.
+
+    Returns:
+        uint32 indices of the shape of ``values``, from 0 to the length of the sequence.
+
+    Raises:
+        ValueError: the sequence is no vector, or there is no such side.
+
+    >>> mx.searchsorted(mx.array([1, 2, 2, 4]), mx.array([0, 2, 3, 5]), side="right")
+    array([0, 3, 3, 4], dtype=uint32)
+    """
+    rows = array_argument("searchsorted", sorted_sequence, "sorted_sequence")
+    if rows.node.ndim != 1:
+        raise ValueError(f"[searchsorted] The sorted sequence must be a vector, not of shape {rows.node.shape}.")
+    if side not in ("left", "right"):
+        raise ValueError(f'[searchsorted] side must be "left" or "right", not {shortened(side)}.')
+    rows, wanted = promoted("searchsorted", (rows, values), words=("sorted_sequence", "values"))
+    return p.searchsorted(rows, wanted, right=side == "right")
+
+
+@on_stream
+def unique(
+    a: Array,
+    /,
+    size: int,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    fill_value: Any = None,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array | tuple[Array, ...]:
+    """The different elements of the flattened array in ascending order, the first ``size`` of them.
+
+    The shape of the result does not depend on values, so ``a`` is not evaluated. NaN differs from every element.
+
+    Args:
+        a: an array of any dtype.
+        size: the number of elements of the result. If ``a`` has more different ones, the largest are left out.
+        return_index: also give the index in the flattened array of the first of equal elements, as uint32.
+        return_inverse: also give for each element of ``a`` where it is among the different ones, as uint32; those that
+            were left out have the last index.
+        return_counts: also give how often each element occurs, as int32; 0 for those that fill up.
+        fill_value: what fills up if there are fewer, a number or an array with one element; None repeats the smallest.
+
+    Returns:
+        The elements; if more was asked for, a tuple of elements, index, inverse and counts, as far as asked for.
+
+    Raises:
+        ValueError: ``size`` is negative, ``fill_value`` has several elements, or there is none to fill up with.
+
+    >>> mx.unique(mx.array([2, 1, 2, 3, 1]), 4, return_counts=True, fill_value=0)
+    (array([1, 2, 3, 0], dtype=int32), array([2, 2, 1, 0], dtype=int32))
+    """
+    x = array_argument("unique", a)
+    size = count_of("unique", "size", size)
+    shape, dtype = x.node.shape, x.node.dtype
+    flat = p.reshape(x, shape=(x.node.size,))
+    if size and fill_value is None and agree(x.node.size, 0):
+        raise ValueError("[unique] An empty array has no elements to fill up with; give a fill_value.")
+    order = p.argsort(flat, start=0, count=x.node.size)
+    ordered = p.take_from_rows(flat, order)
+    first, rank = _ranks(ordered)
+    slots = p.select(first, rank, p.full(rank.node.shape, size, dtypes.int32))
+    results = [_placed(_filling(fill_value, dtype, ordered, size), slots, ordered)]
+    if return_index:
+        smallest = _filling(0 if agree(x.node.size, 0) else None, dtypes.uint32, order, size)
+        results.append(_placed(smallest, slots, order))
+    if return_inverse:
+        nearest = p.minimum(rank, p.full(rank.node.shape, max(size - 1, 0), dtypes.int32))
+        inverse = p.put_in_rows(p.zeros_like(order), order, p.cast(nearest, dtype=dtypes.uint32))
+        results.append(p.reshape(inverse, shape=shape))
+    if return_counts:
+        results.append(_placed(p.zeros((size,), dtypes.int32), rank, p.ones_like(rank), "add"))
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+def _ranks(ordered: Array) -> tuple[Array, Array]:
+    """For sorted elements, whether each differs from the one before, and how many different ones come before it."""
+    number = p.iota(shape=ordered.node.shape, axis=0, dtype=dtypes.int32)
+    zero = p.zeros_like(number)
+    previous = p.take_from_rows(ordered, p.maximum(number - 1, zero))
+    first = p.logical_or(p.equal(number, zero), p.not_equal(ordered, previous))
+    return first, p.running_sum(p.cast(first, dtype=dtypes.int32)) - 1
+
+
+def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Array:
+    """``size`` times the value that fills up, or else the smallest element."""
+    if value is None:
+        smallest = p.slice_(ordered, starts=(0,), sizes=(min(size, 1),), steps=(1,))
+        return p.broadcast(smallest, shape=(size,))
+    filler = to_dtype(array_of("unique", "fill_value", value) if not hasattr(value, "node") else value, dtype)
+    if not agree(filler.node.size, 1):
+        raise ValueError(f"[unique] fill_value must be one element, not of shape {shape_text(filler.node.shape)}.")
+    return p.broadcast(p.reshape(filler, shape=(1,)), shape=(size,))
+
+
+def _placed(x: Array, indices: Array, values: Array, mode: str = "set") -> Array:
+    """``x`` with ``values`` at those of the indices that it has."""
+    return p.put_in_rows(x, indices, values, mode) if x.node.shape[0] else x

@@ -1,0 +1,75 @@
+"""How sorting is cut into units of work, and the scratch memory that this takes. Both depend on shapes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.dtypes import Dtype
+
+SHORT = 32
+"""Rows of at most this many elements are sorted by a network, ..."""
+MIDDLE, MANY_ROWS = 256, 8
+"""... and so are longer ones of at most `MIDDLE` elements, if there are `MANY_ROWS`."""
+LONG, FEW_ROWS = 1 << 15, 16
+"""Rows of at least `LONG` elements are cut into blocks, if there are fewer than `FEW_ROWS`."""
+BLOCKS = 64
+CHUNKS, FEWEST_CHUNKS = 128, 16
+CHUNK_MEMORY = 1 << 26
+ALIGNMENT = 64
+BUCKETS, SAMPLE = 16, 512
+"""Buckets into which the elements of a long row go, and how many elements decide what goes where."""
+
+
+def word_bytes(dtype: Dtype, indices: bool) -> int:
+    """Bytes of what is moved: a key, or, where the index is needed, a key and an index."""
+    if indices or dtype.is_complex:
+        return 16 if dtype.size == 8 else 8
+    return dtype.size
+
+
+@dataclass(frozen=True)
+class Cut:
+    """``rows`` of ``extent`` elements, for each of which ``word`` bytes are moved."""
+
+    rows: int
+    extent: int
+    word: int
+
+    @property
+    def by_network(self) -> bool:
+        return self.extent <= SHORT or (self.extent <= MIDDLE and self.rows >= MANY_ROWS)
+
+    @property
+    def by_blocks(self) -> bool:
+        return self.extent >= LONG and self.rows < FEW_ROWS
+
+    @property
+    def buffer(self) -> int:
+        """Bytes of the words of a row."""
+        return aligned(self.extent * self.word)
+
+    @property
+    def chunks(self) -> int:
+        """Rows that are sorted one after the other are a chunk, which has two buffers."""
+        fitting = CHUNK_MEMORY // (2 * self.buffer)
+        return min(self.rows, max(FEWEST_CHUNKS, min(CHUNKS, fitting)))
+
+    @property
+    def block(self) -> int:
+        """Elements of a block."""
+        return -(-self.extent // BLOCKS)
+
+    @property
+    def row_scratch(self) -> int:
+        """Scratch memory of a row that is cut into blocks: two buffers, and for each block and bucket some numbers."""
+        return 2 * self.buffer + aligned(8 * (BLOCKS * BUCKETS + BLOCKS + 4 * BUCKETS))
+
+    @property
+    def scratch(self) -> int:
+        if self.by_network or not self.rows:
+            return 0
+        return self.rows * self.row_scratch if self.by_blocks else self.chunks * 2 * self.buffer
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
