@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.ops import elementwise_rows, fold_rows, shape_rows
+from tests.ops import elementwise_rows, fold_rows, scan_rows, shape_rows
 from tests.ops.row import Row
 
-ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS]
+ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS, *scan_rows.ROWS]
 
 SAME_FUNCTION = {
     "acos": "arccos",
@@ -19,6 +19,8 @@ SAME_FUNCTION = {
     "bitwise_right_shift": "right_shift",
     "concat": "concatenate",
     "conj": "conjugate",
+    "cumulative_prod": "cumprod",
+    "cumulative_sum": "cumsum",
     "permute_dims": "transpose",
     "pow": "power",
 }
@@ -36,12 +38,10 @@ INTERNAL = {
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
-    "products_before": "Part of the derivative of prod; see test_scans.py.",
     "project": "An output of such a call.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
-    "recurrence": "The derivative of products_before, and its own; see test_scans.py.",
-    "running_sum": "Used in assignments through a mask and by mx.random.categorical; see test_scans.py.",
+    "recurrence": "The derivative of cumprod and other scans, and its own; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

@@ -20,6 +20,7 @@ from weft.ops import (
     padding,
     products,
     reductions,
+    scans,
     shaping,
 )
 from weft.ops.arithmetic import *
@@ -35,6 +36,7 @@ from weft.ops.joining import *
 from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
+from weft.ops.scans import *
 from weft.ops.shaping import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
@@ -52,5 +54,6 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *padding.__all__,
         *products.__all__,
         *reductions.__all__,
+        *scans.__all__,
         *shaping.__all__,
     ]
