@@ -161,8 +161,7 @@ def apart(function: Callable[[mx.array], mx.array], x: mx.array) -> mx.array:
     return result
 
 
-def test_threads_change_no_bit() -> None:
-    source = """
+SUMS_OF_EVERY_KIND = """
 import hashlib
 import numpy as np, weft.core as mx
 rng = np.random.default_rng(0)
@@ -171,7 +170,11 @@ for shape, axis in [((300_007,), 0), ((3, 99_991), 1), ((70_001, 4), 0), ((50, 7
     for reverse in (False, True):
         print(hashlib.sha1(np.array(mx.cumsum(x, axis=axis, reverse=reverse))).hexdigest())
 """
-    outputs = {run_python(source, WEFT_NUM_THREADS=str(count)) for count in (1, 2, 7)}
+
+
+@pytest.mark.parametrize("counts", [(1, 3), pytest.param((2, 4, 5, 6, 7), marks=pytest.mark.slow)], ids=str)
+def test_threads_change_no_bit(counts: tuple[int, ...]) -> None:
+    outputs = {run_python(SUMS_OF_EVERY_KIND, WEFT_NUM_THREADS=str(count)) for count in (1, *counts)}
     assert len(outputs) == 1
 
 
