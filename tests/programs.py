@@ -52,6 +52,12 @@ def an_axis(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, ...
     return (draw(st.integers(-dimensions, dimensions - 1)),)
 
 
+def a_scan(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
+    """An axis, whether it is walked from the end, whether an element belongs to its own result."""
+    axis = an_axis(draw, shapes)
+    return None if axis is None else (*axis, draw(st.booleans()), draw(st.booleans()))
+
+
 def axes_and_keepdims(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
     if 0 in shapes[0]:
         return None
@@ -141,6 +147,24 @@ def reduction(name: str, numpy: Callable[..., Any], *, smooth: bool = True) -> O
     )
 
 
+def scan(name: str, join: np.ufunc, start: float, *, smooth: bool = True) -> Operation:
+    def in_numpy(x: np.ndarray, axis: int, reverse: bool, inclusive: bool) -> np.ndarray:
+        x = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
+        result = join.accumulate(x, axis=0)
+        if not inclusive:
+            result = np.concatenate([np.full_like(x[:1], start), result[:-1]])
+        return np.moveaxis(result[:: -1 if reverse else 1], 0, axis)
+
+    return Operation(
+        name,
+        1,
+        a_scan,
+        lambda x, axis, reverse, inclusive: getattr(mx, name)(x, axis=axis, reverse=reverse, inclusive=inclusive),
+        quiet(in_numpy),
+        smooth,
+    )
+
+
 def both(name: str, operands: int, choose: Choose, formula: Callable[..., Any], *, smooth: bool = True) -> Operation:
     """An operation that is written alike for both: `formula` receives the namespace to use, `mx` or `np`."""
     return Operation(name, operands, choose, partial(formula, mx), quiet(partial(formula, np)), smooth)
@@ -201,6 +225,8 @@ OPERATIONS = [
     reduction("min", np.min),
     reduction("sum", quiet(np.sum), smooth=False),
     reduction("var", quiet(np.var), smooth=False),
+    scan("cumsum", np.add, 0.0, smooth=False),
+    scan("cumprod", np.multiply, 1.0, smooth=False),
     Operation("logsumexp", 1, axes_and_keepdims, mx.logsumexp, log_sum_exp, smooth=False),
     Operation("softmax", 1, an_axis, mx.softmax, softmax),
     both("argmax", 1, an_axis, lambda m, x, axis: m.argmax(x, axis=axis), smooth=False),

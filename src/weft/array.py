@@ -277,6 +277,10 @@ class array(Handle):
     astype = ops.astype
     conj = ops.conj
     cos = ops.cos
+    cummax = ops.cummax
+    cummin = ops.cummin
+    cumprod = ops.cumprod
+    cumsum = ops.cumsum
     diag = ops.diag
     diagonal = ops.diagonal
     exp = ops.exp
@@ -285,6 +289,7 @@ class array(Handle):
     log10 = ops.log10
     log1p = ops.log1p
     log2 = ops.log2
+    logcumsumexp = ops.logcumsumexp
     logsumexp = ops.logsumexp
     max = ops.max
     mean = ops.mean

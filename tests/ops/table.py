@@ -7,6 +7,7 @@ from tests.ops import (
     fold_rows,
     indexing_rows,
     linalg_rows,
+    scan_rows,
     shape_rows,
     sorting_rows,
 )
@@ -19,6 +20,7 @@ FAMILIES = [
     indexing_rows,
     linalg_rows,
     sorting_rows,
+    scan_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 
@@ -34,6 +36,8 @@ SAME_FUNCTION = {
     "bitwise_right_shift": "right_shift",
     "concat": "concatenate",
     "conj": "conjugate",
+    "cumulative_prod": "cumprod",
+    "cumulative_sum": "cumsum",
     "matrix_norm": "linalg.norm",
     "permute_dims": "transpose",
     "pow": "power",
@@ -52,10 +56,9 @@ INTERNAL = {
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
-    "products_before": "Part of the derivative of prod; see test_scans.py.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
-    "recurrence": "The derivative of products_before, and its own; see test_scans.py.",
+    "recurrence": "The derivative of cumprod and other scans, and its own; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row reaches."""

@@ -73,7 +73,10 @@ class Problem:
         """The central difference of the oracle along ``u``."""
         ahead = self.values([widened(x) + STEP * widened(d) for x, d in zip(self.point, u, strict=True)])
         behind = self.values([widened(x) - STEP * widened(d) for x, d in zip(self.point, u, strict=True)])
-        return [(a - b) / (2 * STEP) for a, b in zip(ahead, behind, strict=True) if a.dtype.kind in "fc"]
+        pairs = [pair for pair in zip(ahead, behind, strict=True) if pair[0].dtype.kind in "fc"]
+        # Equal infinities, which do not depend on the arguments, differ by nothing.
+        changes = [np.subtract(*pair, out=np.zeros_like(pair[0]), where=np.not_equal(*pair)) for pair in pairs]
+        return [change / (2 * STEP) for change in changes]
 
     @property
     def tolerance(self) -> float:

@@ -46,12 +46,28 @@ class _Run:
         self.axes = [("row", axis) for axis in range(kernel.rows)] + [("sweep", axis) for axis in range(kernel.sweeps)]
         self.axes.append(("lane",))  # type: ignore[arg-type]  # the one lane axis has no number
         self.extents = tuple([self.number(*axis) for axis in self.axes])
+        self.first_chunk = 0
         self.values: list[Any] = []
 
     def number(self, *key: Any) -> int:
         return self.numbers[self.layout[key]]
 
     def execute(self) -> None:
+        """The last chunk of a ragged kernel is done by itself: its reduced axis is shorter."""
+        if not self.kernel.ragged:
+            self.done_for_extents()
+            return
+        chunks, reduced = self.kernel.rows - 1, len(self.axes) - 1 - self.kernel.sweeps
+        extents = list(self.extents)
+        count, size = extents[chunks], extents[reduced]
+        for first, number, extent in ((0, count - 1, size), (count - 1, 1, self.number("whole") - (count - 1) * size)):
+            extents[chunks], extents[reduced] = number, extent
+            self.first_chunk, self.extents = first, tuple(extents)
+            self.values = []
+            self.done_for_extents()
+
+    def done_for_extents(self) -> None:
+        """Do all instructions for the index space of the current extents."""
         instructions = list(enumerate(self.kernel.instructions))
         for position, instruction in instructions:
             if self.recomputes and instruction.operation == "store":
@@ -73,6 +89,8 @@ class _Run:
                 return self.apply(instruction)
             case "reduce":
                 return self.reduce(instruction)
+            case "scan":
+                return self.scan(instruction)
             case "store":
                 return self.store(position, instruction)
         raise AssertionError(instruction.text())
@@ -89,7 +107,8 @@ class _Run:
                 key = (position, *axis)
                 step = self.number(*key) if key in self.layout else 1  # contiguous lanes have no number
                 shape = [extent if other == number else 1 for other in range(len(self.axes))]
-                index = index + np.arange(extent).reshape(shape) * step
+                first = self.first_chunk if number == self.kernel.rows - 1 else 0
+                index = index + np.arange(first, first + extent).reshape(shape) * step
         for number, (value, _) in enumerate(access.computed):
             index = index + array_of(self.values[value]) * self.number(position, "computed", number)
         return index
@@ -157,6 +176,31 @@ class _Run:
         result = reducer.finish(L, tuple(state), instruction.dtype)
         return mapped(lambda x: np.broadcast_to(x, (*rows, width)).reshape(*rows, *[1] * len(sweeps), width), result)
 
+    def scan(self, instruction: Instruction) -> Any:
+        """Elements are joined one after the other along the sweeps; along reduced lanes in vectors of 16, in which each
+        is first joined with those 1, 2, 4 and 8 before it."""
+        primitive, in_lanes = instruction.primitive, self.kernel.lane == "reduced"
+        axis, width = (-1, VIRTUAL_LANES) if in_lanes else (self.kernel.rows, 1)
+        step = -1 if instruction.params["reverse"] else 1
+
+        def turned(x: np.ndarray) -> np.ndarray:
+            return np.moveaxis(self.everywhere(x), axis, -1)[..., ::step]
+
+        def turned_back(x: np.ndarray) -> np.ndarray:
+            return np.moveaxis(x[..., ::step], -1, axis)
+
+        inputs = [mapped(turned, self.values[value]) for value in instruction.inputs]
+        operands, before = inputs[: primitive.operands], inputs[primitive.operands :]
+        elements = primitive.reducer.lift(L, *operands, None)
+        shape = array_of(elements[0]).shape
+        elements = tuple([repeated(value, shape) for value in elements])
+        identity = primitive.reducer.identity(inputs[0].dtype)
+        start = tuple([repeated(L.constant(value, dtype), (*shape[:-1], 1)) for dtype, value in identity])
+        joined = scanned(primitive.reducer, elements, start, width, instruction.params["inclusive"])
+        if before:
+            joined = primitive.reducer.merge(L, primitive.reducer.lift(L, before[0], None), joined)
+        return mapped(turned_back, primitive.reducer.finish(L, joined, instruction.dtype))
+
     def everywhere(self, elements: np.ndarray) -> np.ndarray:
         return np.broadcast_to(elements, self.extents)
 
@@ -186,6 +230,34 @@ class _Run:
         if combine is not None:
             value = rounded(combine.lanes(L, self.read(address, offsets, dtype), value), dtype, exact=False)
         self.memory.write(address, offsets, image_of(value, dtype))
+
+
+def scanned(reducer: Any, elements: Any, start: Any, width: int, inclusive: bool) -> Any:
+    """Elements scanned along the last axis, ``width`` of them at a time; ``start`` is what no element makes."""
+    shape = array_of(elements[0]).shape
+    result = [repeated(value, shape) for value in elements]
+    before = start
+    for first in range(0, shape[-1], width):
+        here = tuple([part_of(value, (..., slice(first, first + width))) for value in elements])
+        for distance in [2**power for power in range(4) if 2**power < min(width, shape[-1] - first)]:
+            early, late = (..., slice(None, -distance)), (..., slice(distance, None))
+            merged = reducer.merge(L, *[tuple([part_of(value, part) for value in here]) for part in (early, late)])
+            here = tuple([with_part(*pair, late) for pair in zip(here, merged, strict=True)])
+        here = reducer.merge(L, before, here) if first else here
+        for value, new, old in zip(result, here, before, strict=True):
+            elements_here = array_of(new)
+            if not inclusive:
+                elements_here = np.concatenate([array_of(old), elements_here[..., :-1]], -1)
+            array_of(value)[..., first : first + width] = elements_here
+        before = tuple([part_of(value, (..., slice(-1, None))) for value in here])
+    return tuple(result)
+
+
+def with_part(value: Any, new: Any, part: Any) -> Any:
+    """A value with new elements in a part of it."""
+    value = mapped(np.copy, value)
+    array_of(value)[part] = array_of(new)
+    return value
 
 
 def mapped(function: Callable[[np.ndarray], np.ndarray], value: Any) -> Any:

@@ -48,6 +48,9 @@ FOLDS: dict[str, Callable[[mx.array, int], mx.array]] = {
     "softmax": lambda x, axis: mx.softmax(x, axis=axis),
     "var": lambda x, axis: mx.var(x, axis=axis),
     "logsumexp": lambda x, axis: mx.logsumexp(x, axis=axis),
+    "cumsum": lambda x, axis: mx.cumsum(mx.abs(x), axis=axis) * 2,
+    "cumsum, reverse": lambda x, axis: mx.cumsum(x, axis=axis, reverse=True, inclusive=False),
+    "recurrence": lambda x, axis: mx.grad(lambda x: mx.sum(mx.cumprod(mx.sin(x), axis=axis)))(x),
     "product": lambda x, axis: mx.matmul(x, mx.swapaxes(x, -1, -2)),
     "transposed": lambda x, axis: mx.sum(mx.swapaxes(x, 0, -1) * 2, axis=axis),
 }

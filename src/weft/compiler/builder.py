@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
+from weft.compiler.groups import Chunks
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch, Level
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
@@ -21,12 +22,13 @@ class Draft:
     """Kernel instructions over loop axis ids, before the axes are ordered.
 
     ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None.
-    What `Indexed.element` gets is a `Reader` of it.
+    ``chunks`` says how the reduced axis is cut. What `Indexed.element` gets is a `Reader` of it.
     """
 
-    def __init__(self, in_memory: InMemory, reduced: Sequence[int]) -> None:
+    def __init__(self, in_memory: InMemory, reduced: Sequence[int], chunks: Chunks | None = None) -> None:
         self._in_memory = in_memory
         self._reduced = tuple(reduced)
+        self.chunks = chunks
         self._values: dict[Any, int] = {}
         self._wrapped: list[tuple[Node, Term]] = []
         self.instructions: list[Instruction] = []
@@ -99,6 +101,10 @@ class Draft:
             )
         if isinstance(primitive, p.Reduction):
             return self._reduce(node, terms)
+        if isinstance(primitive, p.Scan):
+            return self._scan(node, terms)
+        if isinstance(primitive, p.ChunkTotals):
+            return self._total(node, terms)
         return int(primitive.element(Reader(self, node, where), terms, node))
 
     def _apply(self, primitive: p.Elementwise, inputs: tuple[int, ...], dtype: Dtype, params: dict[str, Any]) -> int:
@@ -119,6 +125,24 @@ class Draft:
                 )
             )
         return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive), axes=self._reduced)
+
+    def _scan(self, node: Node, terms: Terms) -> int:
+        primitive = node.primitive
+        inputs = [self.value(source, terms) for source in primitive.scanned(node)]
+        for source in primitive.before(node):
+            assert self.chunks is not None
+            chunk = Term(0, ((self.chunks.number, 1),))
+            inputs.append(self.value(source, _with_term(terms, primitive.axis(node), chunk)))
+        instruction = Instruction("scan", node.dtype, tuple(inputs), primitive, primitive.manner(node))
+        return self._emit(instruction, axes=self._reduced)
+
+    def _total(self, node: Node, terms: Terms) -> int:
+        """The fold of a chunk."""
+        assert self.chunks is not None
+        element = Term(0, ((self.chunks.axis, 1),))
+        value = self.value(node.inputs[0], _with_term(terms, node.primitive.axis(node), element))
+        instruction = Instruction("reduce", node.dtype, (value,), node.primitive)
+        return self._emit(instruction, axes=(*self._reduced, self.chunks.number))
 
     def index_value(self, term: Term) -> int:
         """The value of an index, as int64."""
@@ -151,6 +175,11 @@ class Draft:
         """Write a value, once for every index of ``axes`` at which a condition holds."""
         access = Access(dtype, (), (), 0, 0, (), operand)
         self._emit(Instruction("store", dtype, (value,), access=access, combine=combine, where=where), term, axes)
+
+
+def _with_term(terms: Terms, axis: int, term: Term) -> Terms:
+    """An index with another term along an axis."""
+    return (*terms[:axis], term, *terms[axis + 1 :])
 
 
 class Reader:
@@ -226,10 +255,16 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     sweeps = [axis for axis in axes if axis in reduced and axis != lane]
     nest = _Nest(draft, extents)
     rows = nest.merge_rows(rows, lane if mode == "parallel" else None)
+    chunks, whole = draft.chunks, 0
+    if chunks is not None:
+        whole = extents[chunks.axis]
+        nest.cut(chunks)
+        rows.append(chunks.number)
     nest.fill_in(rows, sweeps, lane, mode)
-    kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions)
+    kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions, ragged=chunks is not None)
     lane_extent = 1 if lane is None else nest.extents[lane]
-    return Launch(kernel, tuple([nest.extents[a] for a in rows]), tuple([nest.extents[a] for a in sweeps]), lane_extent)
+    row_extents, sweep_extents = ([nest.extents[axis] for axis in axes] for axes in (rows, sweeps))
+    return Launch(kernel, tuple(row_extents), tuple(sweep_extents), lane_extent, whole)
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:
@@ -273,6 +308,16 @@ class _Nest:
             return False
         # A value that depends on one axis only would be computed for both.
         return all((outer in depends) == (inner in depends) for depends in self._draft.depends)
+
+    def cut(self, chunks: Chunks) -> None:
+        """Make two loop axes of one: its chunks, and the elements of a chunk."""
+        self.extents[chunks.axis] = chunks.size
+        for strides in self._strides:
+            if strides is not None and chunks.axis in strides:
+                strides[chunks.number] = strides.get(chunks.number, 0) + strides[chunks.axis] * chunks.size
+        self._draft.depends = [
+            depends | {chunks.number} if chunks.axis in depends else depends for depends in self._draft.depends
+        ]
 
     def fill_in(self, rows: list[int], sweeps: list[int], lane: int | None, mode: str) -> None:
         """Fill in accesses and levels of all instructions."""

@@ -15,8 +15,10 @@ from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
+from weft.compiler import scanning
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import own_axes, whole_axes
+from weft.compiler.reads import ReadRecorder
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node, Shape
 from weft.primitives.index import ZERO, Term, Terms
@@ -55,8 +57,10 @@ class Fusion:
             self._assign_routine(node, uses)
         elif isinstance(node.primitive, p.Update):
             self._assign_update(node, uses)
-        elif isinstance(node.primitive, p.Reduction):
-            self._assign_reduction(node, uses, in_memory)
+        elif isinstance(node.primitive, p.Reduction | p.Scan):
+            self._assign_along_rows(node, uses, in_memory)
+        elif isinstance(node.primitive, p.ChunkTotals):
+            self._assign_totals(node, uses)
         elif p.is_constant(node):
             if in_memory:
                 self._store_in_new_group(node, uses)
@@ -167,7 +171,7 @@ class Fusion:
             for source in node.inputs:
                 self._use(source, group, terms if source.shape else ())
         elif isinstance(primitive, p.Indexed):
-            recorder = _Recorder(node)
+            recorder = ReadRecorder(node)
             primitive.element(recorder, terms, node)
             for position, at in recorder.reads:
                 computed = any(term.computed for term in at)
@@ -226,38 +230,48 @@ class Fusion:
         if any(user is group and other != terms for user, other in uses):
             return False
         axes = whole_axes(terms, node.shape, group.extents)
-        if axes is None or axes not in (tuple(group.axes), group.parallel):
+        by_row = axes == group.parallel and group.chunks is None
+        if axes is None or not (axes == tuple(group.axes) or by_row):
             return False
         return self._can_join(group, uses)
 
-    def _assign_reduction(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+    def _assign_along_rows(self, node: Node, uses: list[Use], in_memory: bool) -> None:
+        """A reduction or a scan is computed in the rows of a group that uses it, or in a group of its own."""
+        scans = isinstance(node.primitive, p.Scan)
         for user, terms in dict.fromkeys(uses):
-            if terms is None or not isinstance(user, FusedGroup) or not self._may_reduce(node, user, terms, uses):
+            if terms is None or not isinstance(user, FusedGroup) or not self._may_compute(user, terms, uses):
                 continue
-            self._join_reduction(node, user, terms)
+            if not (scanning.fits(node, user, terms) if scans else self._may_reduce(node, user, terms)):
+                continue
+            (self._scan if scans else self._join_reduction)(node, user, terms)
             if in_memory or len(set(uses)) > 1:
                 self._store(node, user, terms, uses)
             else:
                 user.serial = max(user.serial, node.serial)
             return
-        self._reduce_in_new_group(node, uses)
+        (self._scan_in_new_group if scans else self._reduce_in_new_group)(node, uses)
 
     def _reduce_in_new_group(self, node: Node, uses: list[Use]) -> None:
         source, axes = node.inputs[0], node.params[0]
         group, terms = self._new_fused_group(source.shape, node.serial)
         group.reduced = tuple([terms[axis].axes[0][0] for axis in axes if terms[axis].axes])
+        group.folds = True
         group.members += 1
         self._store(node, group, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
         self._use(source, group, terms)
 
-    def _may_reduce(self, node: Node, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
+    def _may_reduce(self, node: Node, group: FusedGroup, terms: Terms) -> bool:
         """Whether a reduction can be computed in the rows of a group that uses its result."""
-        if group.members >= self.limits.members or group.scattering:
-            return False
-        if any(user is group and other != terms for user, other in uses) or not self._can_join(group, uses):
+        if not scanning.may_fold(group):
             return False
         parallel = whole_axes(terms, node.shape, group.extents)
         return parallel is not None and self._reduced_axes(node, group, parallel) is not None
+
+    def _may_compute(self, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
+        """Whether a group has room for one more node that it uses, at one index only, and needs none of the users."""
+        if group.members >= self.limits.members or group.scattering:
+            return False
+        return not any(user is group and other != terms for user, other in uses) and self._can_join(group, uses)
 
     def _reduced_axes(self, node: Node, group: FusedGroup, parallel: tuple[int, ...]) -> tuple[int, ...] | None:
         """The loop axes that the reduction would fold: those of the group, or () if fresh ones have to be made."""
@@ -296,6 +310,7 @@ class Fusion:
             group.reduced = reduced
             following = iter(group.axes)
             inner = [ZERO if extent == 1 else Term(0, ((next(following), 1),)) for extent in source]
+        group.folds = True
         group.members += 1
         self._use(node.inputs[0], group, tuple(inner))
 
@@ -318,6 +333,31 @@ class Fusion:
             axes.append(loop)
             inner.append(Term(0, ((loop, 1),)))
         return inner, axes
+
+    def _scan_in_new_group(self, node: Node, uses: list[Use]) -> None:
+        group, terms = self._new_fused_group(node.shape, node.serial)
+        self._store(node, group, terms, uses)
+        self._scan(node, group, terms)
+
+    def _scan(self, node: Node, group: FusedGroup, terms: Terms) -> None:
+        """Compute a scan in a group."""
+        scanning.include(node, group, terms)
+        group.members += 1
+        for source in node.primitive.scanned(node):
+            self._use(source, group, terms)
+        for source in node.primitive.before(node):
+            self._use(source, group, None)
+
+    def _assign_totals(self, node: Node, uses: list[Use]) -> None:
+        source, axis = node.inputs[0], node.primitive.axis(node)
+        group, terms = self._new_fused_group(source.shape, node.serial)
+        ((loop, _),) = terms[axis].axes
+        chunks = scanning.cut(group, loop, node.primitive.chunk_size(node))
+        group.reduced, group.folds = (loop,), True
+        group.members += 1
+        at = Term(0, ((chunks.number, 1),))
+        self._store(node, group, (*terms[:axis], at, *terms[axis + 1 :]), uses)
+        self._use(source, group, terms)
 
     def _assign_result(self, node: Node, uses: list[Use]) -> None:
         """A result is stored by the routine that computes all results."""
@@ -378,49 +418,6 @@ class Fusion:
         group.scattering = True
         for index in indices:
             self._use(index, group, at)
-
-
-class _Recorder:
-    """Stands in for the kernel builder to find out which inputs an `Indexed` primitive reads where."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.reads: list[tuple[int, Terms]] = []
-
-    def read(self, position: int, terms: Sequence[Term], where: int | None = None) -> int:
-        self.reads.append((position, tuple(terms)))
-        return 0
-
-    def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
-        self.reads.append((position, tuple(terms)))
-        return Term(0, (), ((0, 1),)), 0
-
-    def zero(self, dtype: Any) -> int:
-        return 0
-
-    def inside(self, bounds: Sequence[Any]) -> int | None:
-        return 0 if bounds else None
-
-    def apply(self, primitive: Any, *values: int, **params: Any) -> int:
-        return 0
-
-    def index_value(self, term: Term) -> int:
-        return 0
-
-    def number(self, value: int) -> int:
-        return 0
-
-    def linear(self, terms: Sequence[Term], shape: Shape) -> int:
-        return 0
-
-    def fixed(self, value: int) -> Term:
-        return Term(value)
-
-    def shift(self, term: Term, distance: int) -> Term:
-        return Term(term.start + distance, term.axes, term.computed)
-
-    def plus(self, left: Term, right: Term) -> Term:
-        return Term(left.start + right.start, left.axes + right.axes, left.computed + right.computed)
 
 
 def _operations_from_less(node: Node, most: int, limit: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.graph.node import Node, Shape
 from weft.primitives import Write
@@ -40,10 +40,23 @@ class Root:
     write: Write | None = None
 
 
+class Chunks(NamedTuple):
+    """A loop axis that is cut into chunks of ``size``, the last one may be shorter; ``number`` is the loop axis that
+    counts them."""
+
+    axis: int
+    number: int
+    size: int
+
+
 @dataclass(eq=False, slots=True)
 class FusedGroup(Group):
-    """Nodes that one kernel computes. ``axes`` are its loop axes in logical order, ``reduced`` those that are
-    folded."""
+    """Nodes that one kernel computes.
+
+    ``axes`` are its loop axes in logical order, ``reduced`` those that are folded; a single one can be scanned, too.
+    ``folds``: it has reductions. ``backwards``: its scans begin at the end (None: it has none). ``chunks`` says how the
+    reduced axis is cut.
+    """
 
     axes: list[int] = field(default_factory=list)
     reduced: tuple[int, ...] = ()
@@ -51,6 +64,9 @@ class FusedGroup(Group):
     roots: list[Root] = field(default_factory=list)
     members: int = 0
     scattering: bool = False
+    folds: bool = False
+    backwards: bool | None = None
+    chunks: Chunks | None = None
 
     @property
     def parallel(self) -> tuple[int, ...]:

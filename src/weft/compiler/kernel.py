@@ -68,8 +68,8 @@ class Access:
 class Instruction:
     """One value of a kernel, or a store.
 
-    ``operation`` is load, scalar, index, apply, reduce or store; ``inputs`` are value ids. ``sweep``: how many sweep
-    loops enclose it. ``varying``: it differs between lanes. ``stage``: number of the pass in which its inputs are
+    ``operation`` is load, scalar, index, apply, reduce, scan or store; ``inputs`` are value ids. ``sweep``: how many
+    sweep loops enclose it. ``varying``: it differs between lanes. ``stage``: number of the pass in which its inputs are
     known.
     """
 
@@ -122,22 +122,30 @@ class Kernel:
     """The structure: ``rows`` and ``sweeps`` count loop axes; ``lane`` says where the vectorised axis is.
 
     ``lane`` is "parallel" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane).
+    If ``ragged``, the last row axis counts chunks of the reduced axis, and the last chunk may be shorter than the
+    others.
     """
 
     rows: int
     sweeps: int
     lane: str
     instructions: list[Instruction]
+    ragged: bool = False
 
     def __str__(self) -> str:
         return self.described("")
 
     def described(self, schedule: str) -> str:
         """The text of the kernel, with that of a schedule in its first line."""
-        heading = f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}"
+        heading = f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{' ragged' * self.ragged}"
         lines = [f"{heading} ({schedule})" if schedule else heading]
         lines.extend(f"  %{number} = {i.text()}" for number, i in enumerate(self.instructions))
         return "\n".join(lines)
+
+    @property
+    def backwards(self) -> bool:
+        """Whether rows are walked from their end; all scans of a kernel go the same way."""
+        return any(i.operation == "scan" and i.params["reverse"] for i in self.instructions)
 
     @property
     def primitives(self) -> tuple[Any, ...]:
@@ -159,12 +167,16 @@ class Kernel:
 
 @dataclass(slots=True)
 class Launch:
-    """One use of a kernel: loop extents and, through the accesses of its instructions, locations in memory."""
+    """One use of a kernel: loop extents and, through the accesses of its instructions, locations in memory.
+
+    ``whole`` is the extent of all chunks of a ragged kernel together.
+    """
 
     kernel: Kernel
     row_extents: tuple[int, ...]
     sweep_extents: tuple[int, ...]
     lane_extent: int
+    whole: int = 0
 
     @property
     def row_count(self) -> int:
@@ -175,7 +187,8 @@ class Launch:
 
     @property
     def extents_text(self) -> str:
-        return f"{self.row_extents} {self.sweep_extents} {self.lane_extent}"
+        text = f"{self.row_extents} {self.sweep_extents} {self.lane_extent}"
+        return f"{text} of {self.whole}" if self.kernel.ragged else text
 
     @property
     def work(self) -> int:
@@ -197,6 +210,8 @@ def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[Key, int]:
     keys: list[Key] = [("row", axis) for axis in range(kernel.rows)]
     keys.extend(("sweep", axis) for axis in range(kernel.sweeps))
     keys.append(("lane",))
+    if kernel.ragged:
+        keys.append(("whole",))
     keys.extend((name,) for name in scheduled)
     for position, instruction in enumerate(kernel.instructions):
         keys.extend(_instruction_keys(position, instruction))
@@ -230,7 +245,10 @@ def numbers_of(
     ``scheduled`` are the numbers of its schedule. ``slot_of`` gives the slot in the table and the byte offset of each
     operand, ``scalar_slot`` the slot of a constant by its number.
     """
-    numbers = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent, *scheduled]
+    numbers = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent]
+    if launch.kernel.ragged:
+        numbers.append(launch.whole)
+    numbers.extend(scheduled)
     for instruction in launch.kernel.instructions:
         access = instruction.access
         if instruction.operation == "scalar":

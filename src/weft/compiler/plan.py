@@ -242,7 +242,7 @@ class _Planner:
                 self.watch(group, node)
             return location
 
-        draft = Draft(in_memory if self.watch is None else watched, group.reduced)
+        draft = Draft(in_memory if self.watch is None else watched, group.reduced, group.chunks)
         for root in group.roots:
             self._store(draft, group, root)
         return launch_of(draft, group.axes, group.extents)

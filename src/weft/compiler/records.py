@@ -219,7 +219,7 @@ def _region(launch: Launch, instruction: Instruction, access: Access) -> Region:
 
 def _arithmetic(launch: Launch) -> int:
     """How many scalar operations a kernel stands for; what a pass computes again does not count."""
-    return sum([_times(launch, i) for i in launch.kernel.instructions if i.operation in ("apply", "reduce")])
+    return sum([_times(launch, i) for i in launch.kernel.instructions if i.operation in ("apply", "reduce", "scan")])
 
 
 def _times(launch: Launch, instruction: Instruction) -> int:

@@ -21,6 +21,7 @@ from weft.ops import (
     padding,
     products,
     reductions,
+    scans,
     shaping,
     sorting,
     views,
@@ -43,6 +44,7 @@ from weft.ops.norms import norm as matrix_norm
 from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
+from weft.ops.scans import *
 from weft.ops.shaping import *
 from weft.ops.sorting import *
 from weft.ops.views import *
@@ -67,6 +69,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *padding.__all__,
         *products.__all__,
         *reductions.__all__,
+        *scans.__all__,
         *shaping.__all__,
         *views.__all__,
         *sorting.__all__,

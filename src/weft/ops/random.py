@@ -433,7 +433,7 @@ def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
     """Indices drawn from one row: how many running sums of its probabilities a uniform number reaches."""
     count = logits.node.size
     row = to_dtype(p.reshape(logits, shape=(count,)), dtypes.float32)
-    sums = p.running_sum(softmax(row, axis=0))
+    sums = p.cumsum(softmax(row, axis=0), axis=0, reverse=False, inclusive=True)
     total = p.squeeze(p.slice_(sums, starts=(count - 1,), sizes=(1,), steps=(1,)), axes=(0,))
     unit = unit_interval("categorical", shape, dtypes.float32, key)
     level = p.multiply(unit, broadcast(total, shape))

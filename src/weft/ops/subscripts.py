@@ -402,7 +402,7 @@ def _rows_in_order(mask: Array, rows: Array) -> Array:
     # So that there is a row to look up, even if no element needs it.
     missing = (1 - smallest(count, 1), *[0] * len(rest))
     rows = p.pad(rows, p.zeros((), rows.node.dtype), low=(0,) * rows.node.ndim, high=missing)
-    index = p.reshape(p.running_sum(flat), shape=mask.node.shape) - 1
+    index = p.reshape(p.cumsum(flat, axis=0, reverse=False, inclusive=True), shape=mask.node.shape) - 1
     index = p.maximum(index, 0)
     taken = p.gather(rows, index, axes=(0,), slice_sizes=(1, *rest))
     return p.squeeze(taken, axes=(mask.node.ndim,))

@@ -116,7 +116,7 @@ logaddexp: Elementwise = Elementwise(
 )
 
 
-def _complex_extreme(L: Any, relation: str, x: Any, y: Any) -> Any:
+def complex_extreme(L: Any, relation: str, x: Any, y: Any) -> Any:
     """The larger (or smaller) of two complex numbers, compared by real, then by imaginary part; NaN if one is NaN."""
     x_is_nan, y_is_nan = L.compare_values("ne", x, x), L.compare_values("ne", y, y)
     return L.select(x_is_nan | (L.compare_values(relation, x, y) & ~y_is_nan), x, y)
@@ -128,13 +128,13 @@ def _where_larger(t: Array, chosen: Array) -> Array:
 
 maximum: Elementwise = Elementwise(
     "maximum",
-    lambda L, x, y: _complex_extreme(L, "gt", x, y) if x.dtype.is_complex else L.maximum(x, y),
+    lambda L, x, y: complex_extreme(L, "gt", x, y) if x.dtype.is_complex else L.maximum(x, y),
     (lambda t, out, x, y: _where_larger(t, p.greater(x, y)), lambda t, out, x, y: _where_larger(t, p.less_equal(x, y))),
     exact=True,
 )
 minimum: Elementwise = Elementwise(
     "minimum",
-    lambda L, x, y: _complex_extreme(L, "lt", x, y) if x.dtype.is_complex else L.minimum(x, y),
+    lambda L, x, y: complex_extreme(L, "lt", x, y) if x.dtype.is_complex else L.minimum(x, y),
     (lambda t, out, x, y: _where_larger(t, p.less(x, y)), lambda t, out, x, y: _where_larger(t, p.greater_equal(x, y))),
     exact=True,
 )

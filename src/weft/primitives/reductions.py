@@ -20,6 +20,7 @@ from weft.graph.extents import agree, product
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import move_axis
+from weft.primitives.binary import complex_extreme
 from weft.primitives.untrusted import check_inputs, require
 
 __all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
@@ -230,8 +231,8 @@ def _others_product(x: Array, axes: Sequence[int]) -> Array:
     moved = p.transpose(x, axes=order)
     rows = p.reshape(moved, shape=(*[shape[axis] for axis in parallel], product([shape[axis] for axis in axes])))
     rows = p.cast(rows, dtype=accumulator_dtype(dtype))
-    result = p.products_before(rows) * p.reversed_rows(p.products_before(p.reversed_rows(rows)))
-    result = p.cast(result, dtype=dtype)
+    before, behind = (p.cumprod(rows, axis=len(parallel), reverse=way, inclusive=False) for way in (False, True))
+    result = p.cast(before * behind, dtype=dtype)
     return p.transpose(p.reshape(result, shape=moved.node.shape), axes=p.inverse(order))
 
 
@@ -263,20 +264,26 @@ def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
 
 def _extreme(name: str, lowest_first: bool) -> Reduction:
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
+        if dtype.is_complex:
+            return [(dtypes.float32, _extreme_value(dtypes.float32, lowest_first))] * 2
         register = register_dtype(dtype)
         return [(register, _extreme_value(dtype, lowest_first))]
 
+    def lift(L: Any, x: Any, index: Any) -> Accumulator:
+        return (x.real, x.imag) if x.dtype.is_complex else (L.convert(x, register_dtype(x.dtype)),)
+
     def join(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
+        if len(a) == 2:
+            found = complex_extreme(L, "gt" if lowest_first else "lt", L.complex(*a), L.complex(*b))
+            return found.real, found.imag
         return (L.maximum(a[0], b[0]) if lowest_first else L.minimum(a[0], b[0]),)
+
+    def finish(L: Any, a: Accumulator, dtype: Dtype) -> Any:
+        return L.complex(*a) if dtype.is_complex else L.convert(a[0], dtype)
 
     return Reduction(
         name,
-        Reducer(
-            identity,
-            lambda L, x, index: (L.convert(x, register_dtype(x.dtype)),),
-            join,
-            lambda L, a, dtype: L.convert(a[0], dtype),
-        ),
+        Reducer(identity, lift, join, finish),
         lambda t, out, x, axes: sum_(t * _extreme_share(out, x, axes), axes=axes),
         lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),
         needs_elements=True,

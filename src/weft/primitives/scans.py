@@ -1,23 +1,47 @@
-"""Scans: every element of a row (the last axis) is made of those before it.
+"""Scans: every element of a row is joined with all elements before it.
 
-A scan of n elements is planned as log2(n) elementwise operations, each of which joins twice as many elements as the
-one before. That is decided when extents are numbers, so one trace serves all shapes.
+The order is fixed by the logical shape alone. Along a last axis: vectors of 16 virtual lanes, each scanned by itself in
+four steps, one after the other; along other axes: one element after the other. A scan of many elements in few rows is
+done in chunks, whose totals are scanned first. Sums and products are accumulated in float64, and each result is rounded
+once. A reversed scan is the scan of the reversed row, reversed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, largest
-from weft.graph.node import Node, Shape
-from weft.primitives.base import Array, Linear, Primitive, Tangent, conjugate_of, plus
-from weft.primitives.batching import move_axis
-from weft.primitives.untrusted import check_inputs, require
+from weft.graph.extents import agree, largest, product
+from weft.graph.node import Node, Shape, describe
+from weft.primitives.base import Array, Elementwise, Primitive, Tangent, conjugate_of, plus
+from weft.primitives.batching import batch_first
+from weft.primitives.reductions import Accumulator, Reducer, accumulator_dtype, max_, min_, prod, sum_
 
-__all__ = ["products_before", "recurrence", "reversed_rows", "running_sum"]
+__all__ = [
+    "ChunkTotals",
+    "Scan",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "logcumsumexp",
+    "recurrence",
+    "reversed_rows",
+]
+
+Wide = Callable[[Dtype], Dtype | None]
+Rule = Callable[..., Tangent]
+
+# A scan of at least CHUNKED_SIZE elements in too few rows for many threads is done in chunks.
+CHUNKED_SIZE = 1 << 18
+CHUNK = 1 << 15
+SHORTEST_CHUNK = 256
+ENOUGH_ROWS = 16
+ENOUGH_LANES = 1024
 
 
 def reversed_rows(x: Array) -> Array:
@@ -26,152 +50,326 @@ def reversed_rows(x: Array) -> Array:
     return p.slice_(x, starts=(*[0] * last, largest(shape[last] - 1, 0)), sizes=shape, steps=(*[1] * last, -1))
 
 
-def _part(x: Node, start: int, size: int) -> Node:
-    """``size`` elements of each row."""
-    shape = (*x.shape[:-1], size)
-    starts = (*[0] * (x.ndim - 1), start)
-    return Node(p.slice_, (x,), (starts, shape, (1,) * x.ndim), shape, x.dtype, None)
+class Scan(Primitive):
+    """Every element of a row along ``axis`` joined by a `Reducer` with those before it, or behind it if ``reverse``; an
+    element itself belongs to them if ``inclusive``.
 
-
-def _behind(first: Node, rest: Node) -> Node:
-    """Rows that begin with those of ``first``."""
-    shape = (*first.shape[:-1], first.shape[-1] + rest.shape[-1])
-    return Node(p.concatenate, (first, rest), (first.ndim - 1,), shape, first.dtype, None)
-
-
-def _joined(primitive: Primitive, x: Node, y: Node) -> Node:
-    return Node(primitive, (x, y), (), x.shape, x.dtype, None)
-
-
-def _doubled(primitive: Primitive, x: Node) -> Node:
-    """Every element combined with all elements before it, in log2(n) operations."""
-    extent, distance = x.shape[-1], 1
-    while distance < extent:
-        rest = extent - distance
-        x = _behind(_part(x, 0, distance), _joined(primitive, _part(x, distance, rest), _part(x, 0, rest)))
-        distance *= 2
-    return x
-
-
-class RunningSum(Linear):
-    """For every element of a row the sum of all elements up to it, itself included."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "running_sum",
-            (),
-            lambda x: (x.shape, x.dtype),
-            lambda ct, x: reversed_rows(running_sum(reversed_rows(ct))),
-            lambda x, axis: (running_sum(move_axis(x, axis, 0)), 0),
-            lambda x: require(x.ndim > 0, "it has no rows"),
-        )
-
-    def lowered(self, node: Node) -> Node | None:
-        return _doubled(p.add, node.inputs[0])
-
-
-class _Exclusive(Primitive):
-    """A scan of ``rows`` inputs whose result begins with ``neutral``.
-
-    A call adds that number as one more input, because no constants can be made during planning.
+    ``operands`` is how many arrays make an element together. ``jvp(tangents, inputs, out, **params)`` gives the
+    tangent, ``vjp(cotangent, inputs, out, **params)`` the cotangents. ``wide(dtype)`` is the dtype of the totals of
+    chunks, None if a total is more than one number. ``cheap`` tells whether joining again costs less than reading what
+    was saved. A planned scan may be cut into chunks of ``chunk`` elements; its last input is then what all chunks
+    before each one make together.
     """
 
-    rows: int
-    neutral: int
+    parameters = ("axis", "reverse", "inclusive", "chunk")
+
+    def __init__(
+        self,
+        name: str,
+        reducer: Reducer,
+        jvp: Rule,
+        vjp: Callable[..., Sequence[Tangent]],
+        *,
+        operands: int = 1,
+        accepts: Callable[[Dtype], bool] = lambda dtype: True,
+        wide: Wide = lambda dtype: None,
+        cheap: bool = True,
+    ) -> None:
+        self.name = name
+        self.reducer = reducer
+        self.tangent = jvp
+        self.cotangents = vjp
+        self.operands = operands
+        self.accepts = accepts
+        self.wide = wide
+        self.cheap = cheap
+        self.neutral = Elementwise(f"{name}_of_nothing", self._of_nothing, (None,) * operands)
+        self.totals = ChunkTotals(self)
+
+    def _of_nothing(self, L: Any, *inputs: Any) -> Any:
+        dtype = inputs[0].dtype
+        start = tuple([L.constant(value, part) for part, value in self.reducer.identity(dtype)])
+        return self.reducer.finish(L, start, dtype)
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
-        if len(operands) == self.rows:
-            operands = (*operands, p.full((), self.neutral, operands[0].node.dtype))
-        return super().__call__(*operands)
-
-    def check(self, *inputs: Node, **params: Any) -> None:
-        check_inputs(inputs, self.rows + 1)
-        *rows, neutral = inputs
-        fits = all(agree(row.shape, rows[0].shape) for row in rows) and rows[0].ndim > 0 and neutral.ndim == 0
-        require(fits, "its inputs are no rows and a number")
+        return super().__call__(*operands, chunk=None, **params)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         first = inputs[0]
-        if any(node.dtype is not first.dtype for node in inputs):
-            raise TypeError(f"{self.name}: dtypes differ")
+        for other in inputs[1:]:
+            if other.dtype is not first.dtype or not agree(other.shape, first.shape):
+                described = " and ".join([describe(node.shape, node.dtype) for node in inputs])
+                raise TypeError(f"{self.name}: shapes or dtypes differ: {described}")
+        if not self.accepts(first.dtype):
+            raise TypeError(f"[{self.name}] does not support {first.dtype.name}.")
         return first.shape, first.dtype
 
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        return self.tangent(tangents, inputs, output, **_manner(params))
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        return self.cotangents(cotangent, inputs, output, **_manner(params))
+
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
-        return self(*p.batch_first(inputs[:-1], axes[:-1]), inputs[-1]), 0
+        manner = _manner(params)
+        manner["axis"] += 1
+        return self(*batch_first(inputs, axes), **manner), 0
+
+    def axis(self, node: Node) -> int:
+        """The axis along which a node scans."""
+        return int(node.params[0])
+
+    def backwards(self, node: Node) -> bool:
+        """Whether a node begins at the end of a row."""
+        return bool(node.params[1])
+
+    def chunk_size(self, node: Node) -> int | None:
+        """How many elements a chunk of a node has; None if it is not cut."""
+        size: int | None = node.params[3]
+        return size
+
+    def manner(self, node: Node) -> dict[str, bool]:
+        """How the elements of a row are joined."""
+        return {"reverse": node.params[1], "inclusive": node.params[2]}
+
+    def scanned(self, node: Node) -> tuple[Node, ...]:
+        """The inputs that make the elements."""
+        return node.inputs[: self.operands]
+
+    def before(self, node: Node) -> tuple[Node, ...]:
+        """The input with what comes before each chunk, if there are chunks."""
+        return node.inputs[self.operands :]
 
     def lowered(self, node: Node) -> Node | None:
-        (*rows, neutral), shape, dtype = node.inputs, node.shape, node.dtype
-        if not shape[-1]:
-            return rows[0]
-        ones = (1,) * len(shape)
-        single = Node(p.expand, (neutral,), (tuple(range(len(shape))),), ones, dtype, None)
-        column = (*shape[:-1], 1)
-        first = Node(p.broadcast, (single,), (column,), column, dtype, None)
-        if shape[-1] == 1:
-            return first
-        return _behind(first, self.inclusive([_part(x, 0, shape[-1] - 1) for x in rows]))
-
-    def inclusive(self, rows: list[Node]) -> Node:
-        raise NotImplementedError
-
-
-class ProductsBefore(_Exclusive):
-    """For every element of a row the product of all before it."""
-
-    name = "products_before"
-    rows = 1
-    neutral = 1
-
-    def inclusive(self, rows: list[Node]) -> Node:
-        return _doubled(p.multiply, rows[0])
-
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        x, t = inputs[0], tangents[0]
-        return None if t is None else recurrence(x, t * output)
-
-    def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
-    ) -> Sequence[Tangent]:
-        return [_pulled_back(cotangent, inputs[0]) * conjugate_of(output), None]
+        """Nothing is joined along an axis of extent 1. A few long rows are cut into chunks. Else None."""
+        axis, reverse, inclusive, _ = node.params
+        if node.shape[axis] == 1:
+            if inclusive:
+                return node.inputs[-1]
+            return Node(self.neutral, node.inputs, (), node.shape, node.dtype, None)
+        wide = self.wide(node.dtype)
+        size = None if wide is None else chunk_for(node.shape, axis)
+        if wide is None or size is None:
+            return None
+        (x,) = node.inputs
+        shape = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
+        totals = Node(self.totals, (x,), (axis, size), shape, wide, None)
+        before = Node(self, (totals,), (axis, reverse, False, None), shape, wide, None)
+        return Node(self, (x, before), (axis, reverse, inclusive, size), node.shape, node.dtype, None)
 
 
-class Recurrence(_Exclusive):
-    """Rows with ``h[0] = 0`` and ``h[i + 1] = a[i] * h[i] + b[i]``, for ``a`` and ``b``."""
+class ChunkTotals(Primitive):
+    """The elements along ``axis`` folded in chunks of ``size``, of which the last may have fewer, without rounding."""
 
-    name = "recurrence"
-    rows = 2
-    neutral = 0
+    parameters = ("axis", "size")
 
-    def inclusive(self, rows: list[Node]) -> Node:
-        a, b = rows
-        extent, distance = a.shape[-1], 1
-        while distance < extent:
-            rest = extent - distance
-            factor = _part(a, distance, rest)
-            later = _joined(p.add, _joined(p.multiply, factor, _part(b, 0, rest)), _part(b, distance, rest))
-            b = _behind(_part(b, 0, distance), later)
-            a = _behind(_part(a, 0, distance), _joined(p.multiply, factor, _part(a, 0, rest)))
-            distance *= 2
-        return b
+    def __init__(self, scan: Scan) -> None:
+        self.name = f"{scan.name}_totals"
+        self.reducer = scan.reducer
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        a, (of_a, of_b, _) = inputs[0], tangents
-        change = plus(None if of_a is None else of_a * output, of_b)
-        return None if change is None else recurrence(a, change)
+    def axis(self, node: Node) -> int:
+        """The axis that is folded."""
+        return int(node.params[0])
 
-    def vjp(
-        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
-    ) -> Sequence[Tangent]:
-        of_b = _pulled_back(cotangent, inputs[0])
-        return [of_b * conjugate_of(output), of_b, None]
+    def chunk_size(self, node: Node) -> int:
+        """How many elements a chunk has."""
+        return int(node.params[1])
 
 
-def _pulled_back(cotangent: Array, factors: Array) -> Array:
-    """The cotangent of ``b`` in a recurrence, which is a recurrence that runs backwards."""
-    backwards = [reversed_rows(x) for x in (conjugate_of(factors), cotangent)]
-    return reversed_rows(recurrence(*backwards))
+def chunk_for(shape: Shape, axis: int) -> int | None:
+    """How many elements of each row are a chunk; None if there are enough rows for many threads."""
+    inner, size = product(shape[axis + 1 :]), product(shape)
+    enough = ENOUGH_ROWS if inner == 1 else ENOUGH_LANES
+    if size < CHUNKED_SIZE or size // shape[axis] >= enough:
+        return None
+    chunk = max(CHUNK // inner, SHORTEST_CHUNK)
+    return chunk if chunk < shape[axis] else None
 
 
-running_sum = RunningSum()
-products_before = ProductsBefore()
-recurrence = Recurrence()
+def _manner(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: params[name] for name in ("axis", "reverse", "inclusive")}
+
+
+def _backwards(manner: dict[str, Any]) -> dict[str, Any]:
+    """The same scan in the other direction."""
+    return {**manner, "reverse": not manner["reverse"]}
+
+
+def _with_and_without(scan: Scan, x: Array, out: Array, manner: dict[str, Any]) -> tuple[Array, Array]:
+    """The results with the element itself, and without it; one of them is ``out``."""
+    other = scan(x, **{**manner, "inclusive": not manner["inclusive"]})
+    return (out, other) if manner["inclusive"] else (other, out)
+
+
+def affine() -> Reducer:
+    """Maps from ``h`` to ``a * h + b``, one after the other, as pairs of ``a`` and ``b``."""
+
+    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
+        if dtype.is_complex:
+            return [(dtypes.float64, value) for value in (1, 0, 0, 0)]
+        return [(accumulator_dtype(dtype), value) for value in (1, 0)]
+
+    def lift(L: Any, a: Any, b: Any, index: Any) -> Accumulator:
+        if a.dtype.is_complex:
+            return tuple([L.convert(part, dtypes.float64) for part in (a.real, a.imag, b.real, b.imag)])
+        return L.convert(a, accumulator_dtype(a.dtype)), L.convert(b, accumulator_dtype(b.dtype))
+
+    def merge(L: Any, first: Accumulator, then: Accumulator) -> Accumulator:
+        if len(first) == 2:
+            return then[0] * first[0], then[0] * first[1] + then[1]
+        a, b, c, d = (L.complex(*pair) for pair in (first[:2], first[2:], then[:2], then[2:]))
+        factor, rest = c * a, c * b + d
+        return factor.real, factor.imag, rest.real, rest.imag
+
+    def finish(L: Any, joined: Accumulator, dtype: Dtype) -> Any:
+        if dtype.is_complex:
+            return L.complex(*[L.convert(part, dtypes.float32) for part in joined[2:]])
+        return L.convert(joined[1], dtype)
+
+    return Reducer(identity, lift, merge, finish)
+
+
+def _pulled_back(cotangent: Array, factors: Array, inclusive: bool, **manner: Any) -> Array:
+    """The cotangent of ``b`` in a recurrence, which is a recurrence in the other direction."""
+    factors, back = conjugate_of(factors), _backwards({**manner, "inclusive": False})
+    if not inclusive:
+        return recurrence(factors, cotangent, **back)
+    return cotangent + recurrence(factors, factors * cotangent, **back)
+
+
+def _recurrence_jvp(tangents: Sequence[Tangent], inputs: Sequence[Array], out: Array, **manner: Any) -> Tangent:
+    a, b = inputs
+    of_a, change = tangents
+    if of_a is not None:
+        before = recurrence(a, b, **{**manner, "inclusive": False}) if manner["inclusive"] else out
+        change = plus(of_a * before, change)
+    return None if change is None else recurrence(a, change, **manner)
+
+
+def _recurrence_vjp(cotangent: Array, inputs: Sequence[Array], out: Array, **manner: Any) -> Sequence[Tangent]:
+    a, b = inputs
+    before = recurrence(a, b, **{**manner, "inclusive": False}) if manner["inclusive"] else out
+    of_b = _pulled_back(cotangent, a, **manner)
+    return [of_b * conjugate_of(before), of_b]
+
+
+recurrence: Scan = Scan("recurrence", affine(), _recurrence_jvp, _recurrence_vjp, operands=2)
+"""``h[i] = a[i] * h[i - 1] + b[i]`` for ``a`` and ``b``, from zero on."""
+
+
+def _wide(dtype: Dtype) -> Dtype | None:
+    """The dtype of a total of real numbers; one of complex numbers has two accumulators."""
+    return None if dtype.is_complex else accumulator_dtype(dtype)
+
+
+cumsum: Scan = Scan(
+    "cumsum",
+    sum_.reducer,
+    lambda tangents, inputs, out, **manner: cumsum(tangents[0], **manner),
+    lambda ct, inputs, out, **manner: [cumsum(ct, **_backwards(manner))],
+    wide=_wide,
+)
+
+
+def _cumprod_jvp(tangents: Sequence[Tangent], inputs: Sequence[Array], out: Array, **manner: Any) -> Tangent:
+    (t,), (x,) = tangents, inputs
+    _, before = _with_and_without(cumprod, x, out, manner)
+    return recurrence(x, t * before, **manner)
+
+
+def _cumprod_vjp(ct: Array, inputs: Sequence[Array], out: Array, **manner: Any) -> Sequence[Tangent]:
+    (x,) = inputs
+    _, before = _with_and_without(cumprod, x, out, manner)
+    return [_pulled_back(ct, x, **manner) * conjugate_of(before)]
+
+
+cumprod: Scan = Scan("cumprod", prod.reducer, _cumprod_jvp, _cumprod_vjp, wide=_wide)
+
+
+def _extreme(name: str, reducer: Reducer, reaches: Callable[[Array, Array], Array]) -> Scan:
+    """Its derivative is that of the last of equal elements."""
+
+    def moves(x: Array, out: Array, manner: dict[str, Any]) -> tuple[Array, Array]:
+        """Where an element becomes the extreme one, and one where the element before stays it."""
+        _, before = _with_and_without(scan, x, out, manner)
+        here = reaches(x, before)
+        return here, p.cast(p.logical_not(here), dtype=x.node.dtype)
+
+    def jvp(tangents: Sequence[Tangent], inputs: Sequence[Array], out: Array, **manner: Any) -> Tangent:
+        (t,), (x,) = tangents, inputs
+        here, stays = moves(x, out, manner)
+        return recurrence(stays, p.select(here, t, p.zeros_like(x)), **manner)
+
+    def vjp(ct: Array, inputs: Sequence[Array], out: Array, **manner: Any) -> Sequence[Tangent]:
+        (x,) = inputs
+        here, stays = moves(x, out, manner)
+        return [p.select(here, _pulled_back(ct, stays, **manner), p.zeros_like(x))]
+
+    scan = Scan(name, reducer, jvp, vjp, wide=lambda dtype: None if dtype.is_complex else dtype)
+    return scan
+
+
+cummax: Scan = _extreme("cummax", max_.reducer, lambda x, before: p.greater_equal(x, before))
+cummin: Scan = _extreme("cummin", min_.reducer, lambda x, before: p.less_equal(x, before))
+
+
+def _log_sum() -> Reducer:
+    """Sums of exponentials, as pairs ``m, s`` that mean ``s * exp(m)``, where ``m`` is the largest exponent; that of
+    complex numbers is the largest real part, and ``s`` is two numbers."""
+
+    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
+        return [(dtypes.float64, -math.inf), (dtypes.float64, 0)] + [(dtypes.float64, 0)] * dtype.is_complex
+
+    def lift(L: Any, x: Any, index: Any) -> Accumulator:
+        if x.dtype.is_complex:
+            angle = L.convert(x.imag, dtypes.float64)
+            return L.convert(x.real, dtypes.float64), L.cos(angle), L.sin(angle)
+        return L.convert(x, dtypes.float64), L.constant(1.0, dtypes.float64)
+
+    def merge(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
+        apart = -L.absolute(a[0] - b[0])
+        share = L.exp(L.select(L.equal(a[0], b[0]), 0.0, apart))
+        left = a[0] >= b[0]
+        sums = [L.select(left, x + y * share, x * share + y) for x, y in zip(a[1:], b[1:], strict=True)]
+        return L.maximum(a[0], b[0]), *sums
+
+    def finish(L: Any, a: Accumulator, dtype: Dtype) -> Any:
+        if not dtype.is_complex:
+            return L.convert(a[0] + L.log(a[1]), dtype)
+        size = L.sqrt(a[1] * a[1] + a[2] * a[2])
+        return L.complex(*[L.convert(x, dtypes.float32) for x in (a[0] + L.log(size), L.arctan2(a[2], a[1]))])
+
+    return Reducer(identity, lift, merge, finish)
+
+
+def _share(part: Array, whole: Array) -> Array:
+    """``exp(part - whole)``: which share of a sum of exponentials a part is; none of nothing."""
+    zero = p.zeros_like(whole)
+    real = p.real(whole) if whole.node.dtype.is_complex else whole
+    apart = p.select(p.equal(part, whole), zero, part - whole)
+    return p.select(p.equal(real, -math.inf), zero, p.exp(apart))
+
+
+def _logcumsumexp_jvp(tangents: Sequence[Tangent], inputs: Sequence[Array], out: Array, **manner: Any) -> Tangent:
+    (t,), (x,) = tangents, inputs
+    total, before = _with_and_without(logcumsumexp, x, out, manner)
+    return recurrence(_share(before, total), _share(x, total) * t, **manner)
+
+
+def _logcumsumexp_vjp(ct: Array, inputs: Sequence[Array], out: Array, **manner: Any) -> Sequence[Tangent]:
+    (x,) = inputs
+    total, before = _with_and_without(logcumsumexp, x, out, manner)
+    return [_pulled_back(ct, _share(before, total), **manner) * conjugate_of(_share(x, total))]
+
+
+logcumsumexp: Scan = Scan(
+    "logcumsumexp",
+    _log_sum(),
+    _logcumsumexp_jvp,
+    _logcumsumexp_vjp,
+    accepts=lambda dtype: dtype.is_inexact,
+    wide=_wide,
+    cheap=False,
+)

@@ -1,4 +1,4 @@
-"""The running state of a reduction in generated code."""
+"""The running state of a reduction or a scan in generated code."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction
 
 
-class Accumulator:
-    """The running state of one reduction: in stack slots that LLVM turns into registers, or, if there are several
-    ``vectors`` of lanes side by side, in memory."""
+class Running:
+    """What was joined so far by a reduction or a scan: in stack slots that LLVM turns into registers, or, if there are
+    several ``vectors`` of lanes side by side, in memory."""
 
-    def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
+    def __init__(self, generator: Any, instruction: Instruction, L: Lanes, vectors: int = 0) -> None:
         self.g = generator
         self.instruction = instruction
         self.vectors = vectors
         self.reducer = instruction.primitive.reducer
         self.identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
-        lanes_reduced = generator.kernel.lane == "reduced"
-        self.L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
+        self.L = L
         types = [self.L.type_of(dtype) for dtype, _ in self.identity]
         self.slots = [generator.e.slot(f"[{vectors} x {type_}]" if vectors else type_) for type_ in types]
         if not vectors:
             self.begin()
 
     def begin(self) -> None:
-        """Nothing is folded yet."""
-        self._write([self.L.constant(value, dtype) for dtype, value in self.identity])
+        """Nothing is joined yet."""
+        self.write([self.L.constant(value, dtype) for dtype, value in self.identity])
 
     def _places(self) -> list[str]:
         if not self.vectors:
@@ -45,29 +44,38 @@ class Accumulator:
             for type_, slot in zip(types, self.slots, strict=True)
         ]
 
-    def _write(self, values: Sequence[Value]) -> None:
+    def write(self, values: Sequence[Value]) -> None:
         for place, value in zip(self._places(), values, strict=True):
             self.g.e.store(self.L.type_of(value.dtype), value.name, place)
 
-    def _read(self) -> tuple[Value, ...]:
+    def read(self) -> tuple[Value, ...]:
         pairs = zip(self._places(), self.identity, strict=True)
         return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), place), dtype) for place, (dtype, _) in pairs])
+
+
+class Accumulator(Running):
+    """The running state of one reduction."""
+
+    def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
+        lanes_reduced = generator.kernel.lane == "reduced"
+        L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
+        super().__init__(generator, instruction, L, vectors)
 
     def step(self) -> None:
         """Fold the current element (of each lane) in."""
         g, L = self.g, self.L
         inputs = [g.fitted(g.values[value], L) for value in self.instruction.inputs]
         index = inputs[1] if len(inputs) > 1 else None
-        before = self._read()
+        before = self.read()
         after = self.reducer.merge(L, before, self.reducer.lift(L, inputs[0], index))
         if g.mask is not None and g.kernel.lane == "reduced":
             mask = Value(L, g.mask, dtypes.bool_)
             after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
-        self._write(after)
+        self.write(after)
 
     def result(self) -> Any:
         """The finished value: lanes are folded in halves if they are reduced."""
-        values: tuple[Any, ...] = self._read()
+        values: tuple[Any, ...] = self.read()
         L: Lanes = self.L
         if self.g.kernel.lane == "reduced":
             while L.width > 1:

@@ -13,24 +13,14 @@ from typing import Any
 
 from weft import dtypes
 from weft.compiler.codegen.accumulator import Accumulator
-from weft.compiler.codegen.emitter import Emitter, module
-from weft.compiler.codegen.lanes import HALVES, Lanes
-from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import (
-    MEMORY_TYPES,
-    Location,
-    from_memory,
-    load,
-    load_tile_row,
-    load_transposed,
-    prefetch,
-    store,
-)
+from weft.compiler.cpu.instructions import InstructionWriter
+from weft.compiler.cpu.memory import MEMORY_TYPES, load_tile_row, load_transposed
 from weft.compiler.cpu.passes import SHORT_ROW, Pass
 from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, TILE_ROWS, CpuSchedule, Walk
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Level, number_layout
-from weft.dtypes import Dtype
+from weft.compiler.kernel import Instruction, Kernel, Level
 
 
 def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
@@ -38,29 +28,15 @@ def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     return _Generator(kernel, schedule).function(name)
 
 
-class _Generator:
+class _Generator(InstructionWriter):
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
-        self.kernel = kernel
-        self.schedule = schedule
+        super().__init__(kernel, schedule)
         self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
-        self.e = Emitter()
-        self.scalar = MathLanes(self.e, 1)
-        self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
-        self.width = self.vector.width
-        self.layout = number_layout(kernel, schedule.numbers)
         self.passes = schedule.passes(kernel)
-        self.values: dict[int, Any] = {}
-        self.offsets: dict[int, str] = {}
-        self.bases: dict[int, str] = {}
         self.saved: dict[int, str] = {}
-        self.ahead: dict[int, str] = {}
-        self.lane_index = self.first_lane = self.last_lane = "0"
-        self.mask: str | None = None
-        self.numbers: dict[int, str] = {}
-
-    def number(self, *key: object) -> str:
-        """A run-time number of the launch; it was read at the start of the function."""
-        return self.numbers[self.layout[key]]
+        self.first_lane = self.last_lane = self.sweep_count = "0"
+        self.chunk_extent: str | None = None
+        self.backwards = kernel.backwards
 
     def function(self, name: str) -> str:
         for position in self.layout.values():
@@ -176,9 +152,17 @@ class _Generator:
             extent = self.number("row", axis)
             indices.append(self.e.assign(f"urem i64 {remaining}, {extent}"))
             remaining = self.e.assign(f"udiv i64 {remaining}, {extent}")
+        if self.kernel.ragged:
+            self.chunk_extent = self._extent_of_chunk(indices[0])
         indices.reverse()
         for axis, index in enumerate(indices):
             self._advance("row", axis, index, range(len(self.kernel.instructions)))
+
+    def _extent_of_chunk(self, chunk: str) -> str:
+        """How many elements of the reduced axis a chunk has: the last one has what is left."""
+        size = self.number("sweep", 0) if self.kernel.sweeps else self.number("lane")
+        before = self.e.assign(f"mul i64 {chunk}, {size}")
+        return self._smaller(self.e.assign(f"sub i64 {self.number('whole')}, {before}"), size)
 
     def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
         """Add ``index`` times its stride to the offset of every access that has one."""
@@ -205,6 +189,9 @@ class _Generator:
         """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then a masked rest."""
         length = self.e.assign(f"sub i64 {stop}, {start}")
         whole = self.e.assign(f"and i64 {length}, {-self.width}")
+        if self.backwards and self.kernel.lane == "reduced":
+            self._lanes_from_the_end(length, whole, body)
+            return
         full = self.e.assign(f"add i64 {start}, {whole}")
         with self.e.loop(start, full, self.width) as index, self._scope():
             self.lane_index, self.mask = index, None
@@ -217,17 +204,17 @@ class _Generator:
             body()
         self.mask = None
 
-    def _lane_indices(self) -> Value:
-        """The position of each lane along the lane axis."""
-        return self._numbered(self.lane_index)
-
-    def _numbered(self, start: str) -> Value:
-        """``start``, ``start + 1``, ... in the lanes."""
-        first: Value = self.vector.splat(Value(self.scalar, start, dtypes.int64))
-        if self.width == 1:
-            return first
-        iota = ", ".join(f"i64 {lane}" for lane in range(self.width))
-        return first + Value(self.vector, f"<{iota}>", dtypes.int64)
+    def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
+        """The lanes of a row from the last to the first: the rest is at the beginning, in the upper lanes."""
+        last = self.e.assign(f"sub i64 {length}, {self.width}")
+        with self.e.loop("0", whole, self.width) as index, self._scope():
+            self.lane_index, self.mask = self.e.assign(f"sub i64 {last}, {index}"), None
+            body()
+        with self.e.when(self.e.assign(f"icmp slt i64 {whole}, {length}")), self._scope():
+            self.lane_index = self.e.assign(f"sub i64 {last}, {whole}")
+            self.mask = (self._lane_indices() >= 0).name
+            body()
+        self.mask = None
 
     def _body(self) -> None:
         """All stages of a row (or of some lanes of a row)."""
@@ -255,6 +242,7 @@ class _Generator:
             for position in current.roots
             if self.kernel.instructions[position].operation == "reduce"
         }
+        self.scans = self._prefixes(current)
         for position in current.saved:
             lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
             self.saved[position] = self.e.slot(f"[{SHORT_ROW // self.width} x {lanes}]")
@@ -262,6 +250,21 @@ class _Generator:
             self._open_sweep(1, current, reductions)
         for position, accumulator in reductions.items():
             self.values[position] = accumulator.result()
+
+    def _prefixes(self, current: Pass, vectors: int = 0) -> dict[int, Prefix]:
+        """The scans of a pass, of which nothing is done yet."""
+        chosen = [number for number in current.needed if number not in current.recalled]
+        scans = [(number, self.kernel.instructions[number]) for number in chosen]
+        return {number: Prefix(self, scan, vectors) for number, scan in scans if scan.operation == "scan"}
+
+    def is_first(self) -> str:
+        """Whether nothing of the row has been walked before the current element, or vector of reduced lanes."""
+        if self.kernel.lane != "reduced":
+            return self.e.assign(f"icmp eq i64 {self.sweep_count}, 0")
+        if not self.backwards:
+            return self.e.assign(f"icmp eq i64 {self.lane_index}, 0")
+        end = self.e.assign(f"add i64 {self.lane_index}, {self.width}")
+        return self.e.assign(f"icmp eq i64 {end}, {self._lane_extent}")
 
     def _saved_location(self, position: int) -> tuple[str, str]:
         """Type and address of what is saved of a value for the current lanes."""
@@ -278,11 +281,12 @@ class _Generator:
             for position in current.roots
             if self.kernel.instructions[position].operation == "reduce"
         }
+        self.scans = self._prefixes(current, vectors)
         self.first_lane, self.last_lane = start, stop
 
         def begin() -> None:
-            for accumulator in reductions.values():
-                accumulator.begin()
+            for state in (*reductions.values(), *self.scans.values()):
+                state.begin()
 
         def finish() -> None:
             self.values |= {position: accumulator.result() for position, accumulator in reductions.items()}
@@ -303,16 +307,27 @@ class _Generator:
         """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
         if depth > self.kernel.sweeps:
             if self._lanes_inside:
-                bounds = (self.first_lane, self.last_lane) if self.sweep_outer else ("0", self.number("lane"))
+                bounds = (self.first_lane, self.last_lane) if self.sweep_outer else ("0", self._lane_extent)
                 self._lanes(*bounds, lambda: self._accumulate(current, reductions))
             return
         last = depth == self.kernel.sweeps and not self._lanes_inside
-        with self.e.loop("0", self.number("sweep", depth - 1)) as index, self._scope():
+        extent = self.chunk_extent or self.number("sweep", depth - 1)
+        with self.e.loop("0", extent) as count, self._scope():
+            index = count
+            if self.backwards:
+                index = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {extent}, 1')}, {count}")
+            self.sweep_count = count
             self._advance("sweep", depth - 1, index, current.needed)
             self._emit_needed(current.needed, depth)
             self._open_sweep(depth + 1, current, reductions)
             if last:
                 self._accumulate(current, reductions)
+
+    @property
+    def _lane_extent(self) -> str:
+        """How many lanes the current row has."""
+        ragged = self.chunk_extent if self.kernel.lane == "reduced" else None
+        return ragged or self.number("lane")
 
     def _emit_needed(self, needed: list[int], depth: int) -> None:
         """Values that are known once ``depth`` sweep loops are open."""
@@ -341,126 +356,3 @@ class _Generator:
             if position in current.saved:
                 type_, pointer = self._saved_location(position)
                 self.e.store(type_, self.values[position].name, pointer)
-
-    def lanes_of(self, instruction: Instruction) -> Lanes:
-        return self.vector if instruction.varying else self.scalar
-
-    def _instruction(self, position: int, instruction: Instruction) -> Any:
-        operation = instruction.operation
-        if operation == "apply":
-            return self._apply(instruction)
-        if operation == "load":
-            L = self.lanes_of(instruction)
-            location = self._location(position, instruction, L)
-            if position in self.ahead and not location.scattered:
-                self._prefetch(location, instruction.dtype, self.ahead[position])
-            return load(L, instruction.dtype, location, self._mask(instruction, L))
-        if operation == "store":
-            return self._store(position, instruction)
-        if operation == "scalar":
-            return self._scalar(position, instruction)
-        if operation == "index":
-            return self._index(position, instruction)
-        raise AssertionError(f"{operation} has no code")
-
-    def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
-        """Ask for the same lanes of the next row.
-
-        Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
-        does, and asking would cost: then it is for what is near anyway.
-        """
-        in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
-        index = self.e.assign(f"add i64 {location.index}, {stride}")
-        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
-        prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
-
-    def _apply(self, instruction: Instruction) -> Any:
-        L = self.lanes_of(instruction)
-        inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
-        result = instruction.primitive.lanes(L, *inputs, **instruction.params)
-        if instruction.dtype in HALVES and not instruction.primitive.exact:
-            return L.round_to(result, instruction.dtype)
-        if isinstance(result, Value) and result.dtype is not instruction.dtype:
-            return Value(L, result.name, instruction.dtype)
-        return result
-
-    def fitted(self, value: Any, L: Lanes) -> Any:
-        """A value in the lanes of ``L``: repeated in all of them if it is the same for all."""
-        return L.splat(value) if value.lanes.width != L.width else value
-
-    def _mask(self, instruction: Instruction, L: Lanes) -> str | None:
-        """The lanes in which an access happens; None for all."""
-        tail = Value(L, self.mask, dtypes.bool_) if self.mask is not None and L is self.vector else None
-        if instruction.where is None:
-            return None if tail is None else tail.name
-        where = self.fitted(self.values[instruction.where], L)
-        return str((where & tail).name if tail is not None else where.name)
-
-    def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
-        access = instruction.access
-        assert access is not None
-        index = Value(self.scalar, self.offsets[position], dtypes.int64)
-        spread: Value | None = None
-        for number, (value, _) in enumerate(access.computed):
-            found = self.values[value]
-            part = found * self.fitted(
-                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
-            )
-            if found.lanes.width > 1:
-                spread = part if spread is None else spread + part
-            else:
-                index = index + part
-        lane = access.lane_stride
-        if L.width > 1 and (spread is not None or lane is not LaneStride.ONE):
-            indices = L.splat(index)
-            if spread is not None:
-                indices = indices + spread
-            if lane is not LaneStride.NONE:
-                indices = indices + self._lane_steps(position, lane)
-            return Location(self.bases[position], indices.name, True)
-        if lane is not LaneStride.NONE:
-            step = Value(self.scalar, self.lane_index, dtypes.int64)
-            if lane is LaneStride.ANY:
-                step = step * Value(self.scalar, self.number(position, "lane"), dtypes.int64)
-            index = index + step
-        return Location(self.bases[position], index.name, False)
-
-    def _lane_steps(self, position: int, lane: LaneStride) -> Value:
-        indices = self._lane_indices()
-        if lane is LaneStride.ONE:
-            return indices
-        return indices * self.vector.splat(Value(self.scalar, self.number(position, "lane"), dtypes.int64))
-
-    def _store(self, position: int, instruction: Instruction) -> None:
-        access = instruction.access
-        assert access is not None
-        varying = instruction.varying
-        L = self.vector if varying else self.scalar
-        location, mask = self._location(position, instruction, L), self._mask(instruction, L)
-        value = self.fitted(self.values[instruction.inputs[0]], L)
-        if instruction.combine is not None:
-            old = load(L, access.dtype, location, mask)
-            value = instruction.combine.lanes(L, old, value)
-            if access.dtype in HALVES:
-                value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, location, mask, position in self.schedule.streamed)
-
-    def _scalar(self, position: int, instruction: Instruction) -> Any:
-        pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")
-        raw = self.e.load(MEMORY_TYPES[instruction.dtype], pointer)
-        return from_memory(self.scalar, raw, instruction.dtype)
-
-    def _index(self, position: int, instruction: Instruction) -> Value:
-        access = instruction.access
-        assert access is not None
-        index = Value(self.scalar, self.offsets[position], dtypes.int64)
-        for number, (value, _) in enumerate(access.computed):
-            found = self.values[value]
-            index = self.fitted(index, found.lanes) + found * self.fitted(
-                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
-            )
-        if access.lane_stride is LaneStride.NONE:
-            return index
-        if self.width == 1:
-            return index + self._lane_steps(position, access.lane_stride)
-        return self.fitted(index, self.vector) + self._lane_steps(position, access.lane_stride)

@@ -15,6 +15,10 @@ LANE_BLOCK = 1 << 14
 SWEEP_OUTER_BLOCK = 1024
 """Lanes per block of accumulators in sweep-outer kernels."""
 
+# The lanes of a scan are cut into at least this many units, if that many blocks are not too short to read.
+MANY_UNITS = 16
+SHORTEST_BLOCK = 64
+
 SWEEP_OUTER_ROWS = 8
 WORK_PER_GRAIN = 1 << 15
 
@@ -97,7 +101,9 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     streamed = [number for number, instruction in instructions if _passes_caches(instruction)]
     walk = Walk.TILED if transposed else _walk(launch)
     most = SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK
-    lanes = -(-launch.lane_extent // VIRTUAL_LANES) * VIRTUAL_LANES
+    if any(instruction.operation == "scan" for _, instruction in instructions):
+        most = min(most, max(SHORTEST_BLOCK, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS)))
+    lanes = _whole_vectors(launch.lane_extent)
     block = min(most, max(VIRTUAL_LANES, lanes)) if kernel.lane == "parallel" else 0
     blocks = -(-launch.lane_extent // block) if block else 1
     units = _row_units(launch, walk) * blocks
@@ -105,9 +111,14 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks)
 
 
+def _whole_vectors(lanes: int) -> int:
+    """A number of lanes made a multiple of that of a vector."""
+    return -(-lanes // VIRTUAL_LANES) * VIRTUAL_LANES
+
+
 def _walk(launch: Launch) -> Walk:
     kernel = launch.kernel
-    if kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW:
+    if kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW and not kernel.backwards:
         saves = any(current.recalled for current in passes_of(kernel, saves=True))
         return Walk.SHORT_ROWS if saves else Walk.PLAIN
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
@@ -125,11 +136,13 @@ def _row_units(launch: Launch, walk: Walk) -> int:
 
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:
-    """Whether a kernel is one pass that folds contiguous rows elementwise."""
+    """Whether a kernel is one pass that folds or scans contiguous rows elementwise."""
+    scans = any(instruction.operation == "scan" for instruction in kernel.instructions)
     for instruction in kernel.instructions:
         if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
             return False
-        if instruction.operation == "store" and instruction.level is Level.SWEEP:
+        stored = instruction.operation == "store" and instruction.level is Level.SWEEP
+        if stored and (instruction.stage or not scans):
             return False
     reads = [i.access for i in kernel.instructions if i.operation == "load" and i.level is Level.SWEEP]
     return any(access is not None and access.lane_stride is LaneStride.ONE for access in reads)

@@ -1,0 +1,89 @@
+"""The running state of a scan in generated code.
+
+Along reduced lanes, 16 elements are scanned by themselves: each step joins every lane with one that is 1, 2, 4 and 8
+lanes before it. Then the result of all elements before is joined with each of them. Along sweeps an element is joined
+after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.compiler.codegen.accumulator import Running
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.kernel import Instruction
+
+
+class Prefix(Running):
+    """The running state of one scan."""
+
+    def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
+        L: Lanes = generator.lanes_of(instruction)
+        super().__init__(generator, instruction, L, vectors if instruction.varying else 0)
+        self.in_lanes = generator.kernel.lane == "reduced"
+        self.backwards = instruction.params["reverse"]
+
+    def step(self) -> Any:
+        """The result at the current element (of each lane)."""
+        L, reducer, count = self.L, self.reducer, self.instruction.primitive.operands
+        inputs = [self.g.fitted(self.g.values[value], L) for value in self.instruction.inputs]
+        here = reducer.lift(L, *inputs[:count], None)
+        if self.in_lanes:
+            here = self._within_vector(here)
+        before = self.read()
+        merged = reducer.merge(L, before, here)
+        first = f"i1 {self.g.is_first()}"
+        joined = tuple([self._selected(first, *pair) for pair in zip(here, merged, strict=True)])
+        self.write([self._everywhere(value) for value in joined] if self.in_lanes else joined)
+        if not self.instruction.params["inclusive"]:
+            joined = self._without_itself(before, joined)
+        if len(inputs) > count:
+            joined = reducer.merge(L, reducer.lift(L, inputs[count], None), joined)
+        return reducer.finish(L, joined, self.instruction.dtype)
+
+    def _within_vector(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Each lane joined with those before it."""
+        L, distance = self.L, 1
+        while distance < L.width:
+            moved = tuple([self._moved(value, distance) for value in values])
+            merged = self.reducer.merge(L, moved, values)
+            joined = [(lane < L.width - distance) if self.backwards else (lane >= distance) for lane in range(L.width)]
+            mask = f"<{', '.join([f'i1 {str(one).lower()}' for one in joined])}>"
+            pairs = zip(merged, values, strict=True)
+            values = tuple([self._selected(f"<{L.width} x i1> {mask}", *pair) for pair in pairs])
+            distance *= 2
+        return values
+
+    def _moved(self, value: Value, distance: int) -> Value:
+        """Lanes moved by ``distance`` in the direction of the scan; those that leave come in again."""
+        step = distance if self.backwards else -distance
+        return self._shuffled(value, value, lambda lane: (lane + step) % self.L.width)
+
+    def _everywhere(self, value: Value) -> Value:
+        """The lane that the scan reaches last, in all lanes."""
+        last = 0 if self.backwards else self.L.width - 1
+        return self._shuffled(value, value, lambda lane: last)
+
+    def _without_itself(self, before: tuple[Value, ...], joined: tuple[Value, ...]) -> tuple[Value, ...]:
+        """What comes before each element. Lanes move by one in the direction of the scan."""
+        if not self.in_lanes:
+            return before
+        last = 2 * self.L.width - 1
+        if self.backwards:
+            return tuple([self._shuffled(*pair, lambda lane: lane + 1) for pair in zip(joined, before, strict=True)])
+        pairs = zip(joined, before, strict=True)
+        return tuple([self._shuffled(*pair, lambda lane: lane - 1 if lane else last) for pair in pairs])
+
+    def _shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
+        L = self.L
+        type_ = L.type_of(first.dtype)
+        lanes = ", ".join([f"i32 {source(lane)}" for lane in range(L.width)])
+        text = f"shufflevector {type_} {first.name}, {type_} {second.name}, <{L.width} x i32> <{lanes}>"
+        return Value(L, L.emitter.assign(text), first.dtype)
+
+    def _selected(self, condition: str, yes: Value, no: Value) -> Value:
+        type_ = self.L.type_of(yes.dtype)
+        text = f"select {condition}, {type_} {yes.name}, {type_} {no.name}"
+        return Value(self.L, self.L.emitter.assign(text), yes.dtype)

@@ -1,0 +1,179 @@
+"""Scalar code and memory accesses of a kernel on a CPU: what is written for one instruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.prefix import Prefix
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, from_memory, load, prefetch, store
+from weft.compiler.cpu.schedule import CpuSchedule
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, number_layout
+from weft.dtypes import Dtype
+
+
+class InstructionWriter:
+    """Writes instructions for the current lanes, which the loops around them set: ``lane_index`` is the first one,
+    ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far."""
+
+    def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
+        self.kernel = kernel
+        self.schedule = schedule
+        self.e = Emitter()
+        self.scalar = MathLanes(self.e, 1)
+        self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
+        self.width = self.vector.width
+        self.layout = number_layout(kernel, schedule.numbers)
+        self.values: dict[int, Any] = {}
+        self.offsets: dict[int, str] = {}
+        self.bases: dict[int, str] = {}
+        self.ahead: dict[int, str] = {}
+        self.scans: dict[int, Prefix] = {}
+        self.lane_index = "0"
+        self.mask: str | None = None
+        self.numbers: dict[int, str] = {}
+
+    def number(self, *key: object) -> str:
+        """A run-time number of the launch; it was read at the start of the function."""
+        return self.numbers[self.layout[key]]
+
+    def _lane_indices(self) -> Value:
+        """The position of each lane along the lane axis."""
+        return self._numbered(self.lane_index)
+
+    def _numbered(self, start: str) -> Value:
+        """``start``, ``start + 1``, ... in the lanes."""
+        first: Value = self.vector.splat(Value(self.scalar, start, dtypes.int64))
+        if self.width == 1:
+            return first
+        iota = ", ".join(f"i64 {lane}" for lane in range(self.width))
+        return first + Value(self.vector, f"<{iota}>", dtypes.int64)
+
+    def lanes_of(self, instruction: Instruction) -> Lanes:
+        return self.vector if instruction.varying else self.scalar
+
+    def _instruction(self, position: int, instruction: Instruction) -> Any:
+        operation = instruction.operation
+        if operation == "apply":
+            return self._apply(instruction)
+        if operation == "load":
+            L = self.lanes_of(instruction)
+            location = self._location(position, instruction, L)
+            if position in self.ahead and not location.scattered:
+                self._prefetch(location, instruction.dtype, self.ahead[position])
+            return load(L, instruction.dtype, location, self._mask(instruction, L))
+        if operation == "store":
+            return self._store(position, instruction)
+        if operation == "scan":
+            return self.scans[position].step()
+        if operation == "scalar":
+            return self._scalar(position, instruction)
+        if operation == "index":
+            return self._index(position, instruction)
+        raise AssertionError(f"{operation} has no code")
+
+    def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
+        """Ask for the same lanes of the next row.
+
+        Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
+        does, and asking would cost: then it is for what is near anyway.
+        """
+        in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
+        index = self.e.assign(f"add i64 {location.index}, {stride}")
+        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
+        prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
+
+    def _apply(self, instruction: Instruction) -> Any:
+        L = self.lanes_of(instruction)
+        inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
+        result = instruction.primitive.lanes(L, *inputs, **instruction.params)
+        if instruction.dtype in HALVES and not instruction.primitive.exact:
+            return L.round_to(result, instruction.dtype)
+        if isinstance(result, Value) and result.dtype is not instruction.dtype:
+            return Value(L, result.name, instruction.dtype)
+        return result
+
+    def fitted(self, value: Any, L: Lanes) -> Any:
+        """A value in the lanes of ``L``: repeated in all of them if it is the same for all."""
+        return L.splat(value) if value.lanes.width != L.width else value
+
+    def _mask(self, instruction: Instruction, L: Lanes) -> str | None:
+        """The lanes in which an access happens; None for all."""
+        tail = Value(L, self.mask, dtypes.bool_) if self.mask is not None and L is self.vector else None
+        if instruction.where is None:
+            return None if tail is None else tail.name
+        where = self.fitted(self.values[instruction.where], L)
+        return str((where & tail).name if tail is not None else where.name)
+
+    def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
+        access = instruction.access
+        assert access is not None
+        index = Value(self.scalar, self.offsets[position], dtypes.int64)
+        spread: Value | None = None
+        for number, (value, _) in enumerate(access.computed):
+            found = self.values[value]
+            part = found * self.fitted(
+                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
+            )
+            if found.lanes.width > 1:
+                spread = part if spread is None else spread + part
+            else:
+                index = index + part
+        lane = access.lane_stride
+        if L.width > 1 and (spread is not None or lane is not LaneStride.ONE):
+            indices = L.splat(index)
+            if spread is not None:
+                indices = indices + spread
+            if lane is not LaneStride.NONE:
+                indices = indices + self._lane_steps(position, lane)
+            return Location(self.bases[position], indices.name, True)
+        if lane is not LaneStride.NONE:
+            step = Value(self.scalar, self.lane_index, dtypes.int64)
+            if lane is LaneStride.ANY:
+                step = step * Value(self.scalar, self.number(position, "lane"), dtypes.int64)
+            index = index + step
+        return Location(self.bases[position], index.name, False)
+
+    def _lane_steps(self, position: int, lane: LaneStride) -> Value:
+        indices = self._lane_indices()
+        if lane is LaneStride.ONE:
+            return indices
+        return indices * self.vector.splat(Value(self.scalar, self.number(position, "lane"), dtypes.int64))
+
+    def _store(self, position: int, instruction: Instruction) -> None:
+        access = instruction.access
+        assert access is not None
+        varying = instruction.varying
+        L = self.vector if varying else self.scalar
+        location, mask = self._location(position, instruction, L), self._mask(instruction, L)
+        value = self.fitted(self.values[instruction.inputs[0]], L)
+        if instruction.combine is not None:
+            old = load(L, access.dtype, location, mask)
+            value = instruction.combine.lanes(L, old, value)
+            if access.dtype in HALVES:
+                value = L.round_to(value, access.dtype)
+        store(L, value, access.dtype, location, mask, position in self.schedule.streamed)
+
+    def _scalar(self, position: int, instruction: Instruction) -> Any:
+        pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")
+        raw = self.e.load(MEMORY_TYPES[instruction.dtype], pointer)
+        return from_memory(self.scalar, raw, instruction.dtype)
+
+    def _index(self, position: int, instruction: Instruction) -> Value:
+        access = instruction.access
+        assert access is not None
+        index = Value(self.scalar, self.offsets[position], dtypes.int64)
+        for number, (value, _) in enumerate(access.computed):
+            found = self.values[value]
+            index = self.fitted(index, found.lanes) + found * self.fitted(
+                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
+            )
+        if access.lane_stride is LaneStride.NONE:
+            return index
+        if self.width == 1:
+            return index + self._lane_steps(position, access.lane_stride)
+        return self.fitted(index, self.vector) + self._lane_steps(position, access.lane_stride)

@@ -1,0 +1,59 @@
+"""Scans in fused groups: which groups can walk along a row as a scan does."""
+
+from __future__ import annotations
+
+from weft.compiler.groups import Chunks, FusedGroup
+from weft.compiler.index import own_axes, whole_axes
+from weft.graph.node import Node
+from weft.primitives.index import Terms
+
+
+def fits(node: Node, group: FusedGroup, terms: Terms) -> bool:
+    """Whether a group that uses a scan at ``terms`` can compute it.
+
+    It has to loop over just the axes of the scan: their order decides in which order elements are joined. What is
+    folded has to be walked from the front, and whole.
+    """
+    primitive = node.primitive
+    if whole_axes(terms, node.shape, group.extents) != tuple(group.axes):
+        return False
+    if group.reduced not in ((), (_loop_axis(node, terms),)):
+        return False
+    backwards, size = primitive.backwards(node), primitive.chunk_size(node)
+    if group.backwards is not None and (group.backwards is not backwards or _chunk_size(group) != size):
+        return False
+    return not (group.folds and (backwards or size is not None))
+
+
+def include(node: Node, group: FusedGroup, terms: Terms) -> None:
+    """Make a group walk as a scan does that it computes at ``terms``."""
+    axis = _loop_axis(node, terms)
+    size = node.primitive.chunk_size(node)
+    group.reduced = (axis,)
+    group.backwards = node.primitive.backwards(node)
+    if size is not None and group.chunks is None:
+        cut(group, axis, size)
+
+
+def cut(group: FusedGroup, axis: int, size: int) -> Chunks:
+    """Cut a loop axis of a group into chunks."""
+    count = -(-group.extents[axis] // size)
+    _, (number,) = own_axes((count,))
+    group.extents[number] = count
+    group.chunks = Chunks(axis, number, size)
+    return group.chunks
+
+
+def may_fold(group: FusedGroup) -> bool:
+    """Whether rows are walked as reductions need it."""
+    return not group.backwards and group.chunks is None
+
+
+def _loop_axis(node: Node, terms: Terms) -> int:
+    """The loop axis along which a scan is done."""
+    ((axis, _),) = terms[node.primitive.axis(node)].axes
+    return axis
+
+
+def _chunk_size(group: FusedGroup) -> int | None:
+    return None if group.chunks is None else group.chunks.size

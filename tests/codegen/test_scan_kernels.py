@@ -1,0 +1,192 @@
+"""Kernels of scans: what shares them, the order in which they join elements, long rows in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.checks import assert_same_bits, run_python
+from tests.codegen.planned import plans_of
+from tests.sampling import Cases
+from weft.compiler import evaluate
+from weft.graph.node import reachable
+from weft.primitives import scans
+
+SCANS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
+MANNERS = [{"reverse": reverse, "inclusive": inclusive} for reverse in (False, True) for inclusive in (True, False)]
+
+
+def steps_of(function: Callable[..., Any], *arguments: mx.array) -> int:
+    return sum(plan.steps.count for plan in plans_of(function, *arguments))
+
+
+def scattered(*shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers whose sums depend on the order of the additions."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=shape) * 10.0 ** rng.integers(-6, 7, size=shape)
+
+
+def prefix_sums(row: np.ndarray) -> np.ndarray:
+    """The definition along a last axis: in vectors of 16, elements 1, 2, 4 and 8 before are added; then all before."""
+    result = row.copy()
+    for start in range(0, row.size, 16):
+        vector = result[start : start + 16]
+        for distance in (1, 2, 4, 8):
+            vector[distance:] = vector[:-distance] + vector[distance:]
+        if start:
+            vector += result[start - 1]
+    return result
+
+
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 32, 100, 5000])
+def test_the_order_along_a_last_axis(size: int) -> None:
+    x = scattered(3, size)
+    expected = np.stack([prefix_sums(row) for row in x])
+    np.testing.assert_array_equal(np.array(mx.cumsum(mx.array(x, mx.float64), axis=1)), expected)
+    turned = mx.array(np.ascontiguousarray(x[:, ::-1]), mx.float64)
+    np.testing.assert_array_equal(np.array(mx.cumsum(turned, axis=1, reverse=True)), expected[:, ::-1])
+    before = np.concatenate([np.zeros((3, 1)), expected[:, :-1]], 1)
+    np.testing.assert_array_equal(np.array(mx.cumsum(mx.array(x, mx.float64), axis=1, inclusive=False)), before)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (40, 17), (9, 1100), (2, 50, 33)], ids=str)
+def test_the_order_along_another_axis(shape: tuple[int, ...]) -> None:
+    """Elements are added one after the other, however the lanes are cut."""
+    x = scattered(*shape)
+    axis = len(shape) - 2
+    np.testing.assert_array_equal(np.array(mx.cumsum(mx.array(x, mx.float64), axis=axis)), np.cumsum(x, axis=axis))
+    flipped = np.flip(np.cumsum(np.flip(x, axis), axis=axis), axis)
+    np.testing.assert_array_equal(np.array(mx.cumsum(mx.array(x, mx.float64), axis=axis, reverse=True)), flipped)
+
+
+@pytest.fixture
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows of more than 64 elements are cut."""
+    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("SHORTEST_CHUNK", 20)):
+        monkeypatch.setattr(scans, name, value)
+    evaluate.forget_plans()
+    yield
+    evaluate.forget_plans()
+
+
+LONG = [((65,), 0), ((96,), 0), ((3, 131), 1), ((70, 5), 0), ((2, 61, 3), 1), ((1, 300, 1), 1)]
+
+
+@pytest.mark.usefixtures("short_chunks")
+@pytest.mark.parametrize("name", SCANS)
+def test_chunks(name: str, cases: Cases) -> None:
+    """What is exact, or nearly so, does not show where a row is cut."""
+    for (shape, axis), manner in cases.some(2, [(long, manner) for long in LONG for manner in MANNERS]):
+        x = np.random.default_rng(len(shape)).integers(-3, 4, shape)
+        y = mx.array(x, mx.float32 if name == "logcumsumexp" else mx.int16)
+        scan = partial(getattr(mx, name), axis=axis, **manner)
+        assert "ragged" in "".join(map(str, plans_of(scan, y)))
+        got = np.moveaxis(np.array(scan(y)), axis, 0)
+        rows = np.moveaxis(x, axis, 0)
+        for index in range(len(rows)):
+            before, behind = rows[: index + manner["inclusive"]], rows[index + (not manner["inclusive"]) :]
+            np.testing.assert_allclose(got[index], folded(name, behind if manner["reverse"] else before), rtol=1e-6)
+
+
+def folded(name: str, rows: np.ndarray) -> Any:
+    limits = np.iinfo(np.int16)
+    match name:
+        case "cumsum":
+            return np.sum(rows, axis=0)
+        case "cumprod":
+            return np.prod(rows.astype(np.int16), axis=0, dtype=np.int16)
+        case "cummax":
+            return np.max(rows, axis=0, initial=limits.min)
+        case "cummin":
+            return np.min(rows, axis=0, initial=limits.max)
+    with np.errstate(divide="ignore"):
+        return np.log(np.sum(np.exp(rows.astype(np.float64)), axis=0))
+
+
+@pytest.mark.usefixtures("short_chunks")
+@pytest.mark.parametrize("name", SCANS)
+def test_derivatives_across_chunks(name: str) -> None:
+    """The derivative of a long row is that of the same row next to many others, which is not cut."""
+    scan = getattr(mx, name)
+    x = mx.array(np.random.default_rng(0).uniform(0.8, 1.2, (1, 70)), mx.float64)
+    rows = mx.broadcast_to(x, (scans.ENOUGH_ROWS, 70))
+    weights = mx.cos(mx.arange(70.0, dtype=mx.float64))
+    long, many = (mx.grad(lambda x: (scan(x, axis=1) * weights).sum())(one) for one in (x, rows))
+    np.testing.assert_allclose(np.array(long[0]), np.array(many[3]), rtol=1e-12, atol=1e-12)
+
+
+FUSED: dict[str, tuple[Callable[[mx.array], mx.array], int]] = {
+    "between": (lambda x: mx.cumsum(mx.exp(x) * 2, axis=-1) + x, 1),
+    "another axis": (lambda x: mx.cumsum(mx.exp(x) * 2, axis=0) / 3, 1),
+    "backwards": (lambda x: mx.sqrt(mx.cumsum(mx.abs(x), axis=-1, reverse=True)), 1),
+    "of a row group": (lambda x: mx.cumsum(mx.softmax(x, axis=-1), axis=-1), 1),
+    "folded": (lambda x: mx.cummax(x, axis=-1) - mx.mean(mx.cummax(x, axis=-1), axis=-1, keepdims=True), 1),
+    "expensive, twice": (lambda x: mx.logcumsumexp(x, axis=-1) - mx.logsumexp(x, axis=-1, keepdims=True), 1),
+    "two of a row": (lambda x: mx.cumsum(x, axis=-1) * mx.cumprod(x, axis=-1, inclusive=False), 1),
+    "one after the other": (lambda x: mx.cummax(mx.cumsum(x, axis=-1), axis=-1), 1),
+    "view": (lambda x: mx.cumsum(x.T * 2, axis=-1), 1),
+    "joined": (lambda x: mx.concatenate([mx.cumsum(x, axis=-1), mx.cummin(x, axis=-1)], axis=0), 2),
+    "both directions": (lambda x: mx.cumsum(x, axis=-1) + mx.cumsum(x, axis=-1, reverse=True), 2),
+    "two axes": (lambda x: mx.cumsum(mx.cumsum(x, axis=0), axis=1), 2),
+    "shifted": (lambda x: mx.cumsum(x, axis=-1)[:, 1:] * 2, 2),
+    "backwards, of a row group": (lambda x: mx.cumsum(mx.softmax(x, axis=-1), axis=-1, reverse=True), 2),
+    "folded from the end": (lambda x: mx.sum(mx.cumsum(x, axis=-1, reverse=True), axis=-1), 2),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_shares_a_kernel(name: str) -> None:
+    """And that it has the bits of separate kernels."""
+    function, count = FUSED[name]
+    for shape in [(5, 21), (40, 50)]:
+        x = mx.array(scattered(*shape) / 1e6, mx.float32)
+        assert steps_of(mx.compile(function), x) == count
+        assert_same_bits(mx.compile(function)(x), apart(function, x))
+
+
+def apart(function: Callable[[mx.array], mx.array], x: mx.array) -> mx.array:
+    """The result if each operation is evaluated by itself."""
+    order: dict[Any, mx.array] = {}
+    result = function(x)
+    for node in reachable([result.node]):
+        held = mx.array(0)
+        held.node = node
+        mx.eval(held)
+        order[node] = held
+    return result
+
+
+SUMS_OF_EVERY_KIND = """
+import hashlib
+import numpy as np, weft.core as mx
+rng = np.random.default_rng(0)
+for shape, axis in [((300_007,), 0), ((3, 99_991), 1), ((70_001, 4), 0), ((50, 700), 0), ((700, 50), 1)]:
+    x = mx.array(rng.normal(size=shape), mx.float64)
+    for reverse in (False, True):
+        print(hashlib.sha1(np.array(mx.cumsum(x, axis=axis, reverse=reverse))).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("counts", [(1, 3), pytest.param((2, 4, 5, 6, 7), marks=pytest.mark.slow)], ids=str)
+def test_threads_change_no_bit(counts: tuple[int, ...]) -> None:
+    outputs = {run_python(SUMS_OF_EVERY_KIND, WEFT_NUM_THREADS=str(count)) for count in (1, *counts)}
+    assert len(outputs) == 1
+
+
+@pytest.mark.usefixtures("short_chunks")
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_in_place(reverse: bool) -> None:
+    """The memory of an input that ends becomes that of the result, also chunk by chunk."""
+    scan = partial(mx.cumsum, reverse=reverse)
+    numbers = np.arange(500, dtype=np.int32)
+    assert all(plan.donations for plan in plans_of(scan, mx.array(numbers)))
+    x = mx.array(numbers)
+    mx.eval(x)
+    x = scan(x)
+    expected = np.cumsum(numbers[::-1])[::-1] if reverse else np.cumsum(numbers)
+    np.testing.assert_array_equal(np.array(x), expected)
