@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tests.ops import elementwise_rows, fold_rows, shape_rows
+import weft.core as mx
+from tests.ops import elementwise_rows, fast_rows, fold_rows, shape_rows
 from tests.ops.row import Row
 
-ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS]
+ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS, *fast_rows.ROWS]
+
+NAMESPACES = {"fast": mx.fast}
+"""Those below `mx` whose functions have rows, named ``fast.rope``."""
 
 SAME_FUNCTION = {
     "acos": "arccos",
@@ -36,7 +40,6 @@ INTERNAL = {
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
-    "products_before": "Part of the derivative of prod; see test_scans.py.",
     "project": "An output of such a call.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "split_axis": "Cuts long reductions into parts when they are planned.",

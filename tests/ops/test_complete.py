@@ -9,14 +9,16 @@ import pytest
 import weft.core as mx
 import weft.primitives as p
 from tests.ops.row import CHECKS, EVERY, KINDS, Row, flat, to_array
-from tests.ops.table import INTERNAL, NO_ROW, ROWS, SAME_FUNCTION
+from tests.ops.table import INTERNAL, NAMESPACES, NO_ROW, ROWS, SAME_FUNCTION
 from weft import ops
 from weft.graph.node import reachable
 from weft.primitives import Primitive
 
 
 def public_functions() -> set[str]:
-    return {name for name, value in vars(ops).items() if inspect.isfunction(value)}
+    """Those of `mx`, and of the namespaces below it with their prefix."""
+    below = {f"{prefix}.{name}" for prefix, namespace in NAMESPACES.items() for name in namespace.__all__}
+    return below | {name for name, value in vars(ops).items() if inspect.isfunction(value)}
 
 
 def test_every_public_function_has_a_row() -> None:
@@ -38,8 +40,9 @@ def test_names_are_public_once() -> None:
     exec("from weft.core import *", everything)
     del everything["__builtins__"]
     assert everything == {name: value for name, value in vars(mx).items() if not name.startswith("_")}
-    assert all(getattr(mx, name) is getattr(ops, name) for name in public_functions())
-    assert not [name for name, value in everything.items() if inspect.ismodule(value) and name != "random"]
+    assert all(getattr(mx, name) is getattr(ops, name) for name in public_functions() if "." not in name)
+    modules = {name for name, value in everything.items() if inspect.ismodule(value)}
+    assert modules == {"random", *NAMESPACES}
 
 
 @pytest.mark.parametrize("name", SAME_FUNCTION)

@@ -14,6 +14,7 @@ from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
 from weft.primitives.scans import *
 from weft.primitives.shaping import *
+from weft.primitives.state_recurrence import *
 from weft.primitives.structure import *
 from weft.primitives.unary import *
 
