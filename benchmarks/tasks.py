@@ -94,6 +94,7 @@ def first_calls(
 CUBE = (32, 1000, 1024)
 LARGE_CUBE = (32, 1000, 4096)
 ROWS = (32000, 1024)
+HEADS = (1, 32, 2048, 128)
 BUILDS = 100  # operations built in one call of that task
 PAIRS, PAIR_COLUMNS = 4096, 100
 POINTS, DIMENSIONS = 2000, 16
@@ -114,6 +115,7 @@ TASKS = (
     on_array("logsumexp", "log-sum-exp of rows", "logsumexp", CUBE, NEAR_COPY),
     on_array("variance", "variance of rows", "variance", CUBE),
     on_array("rms-norm", "RMS norm of rows", "rms_norm", CUBE),
+    on_array("rope", "rotary positions, 32 heads of 128", "rope", HEADS),
     on_array("cross-entropy", "cross entropy of rows", "cross_entropy", ROWS),
     on_array("softmax-gradient", "gradient of softmax of rows", "softmax_gradient", CUBE),
     on_array("layer-norm-gradient", "gradient of layer norm of rows", "layer_norm_gradient", CUBE),

@@ -20,6 +20,7 @@ import weft.utils
 
 NAMESPACES: dict[str, Any] = {
     "mx": mx,
+    "mx.fast": mx.fast,
     "mx.random": mx.random,
     "nn": nn,
     "nn.losses": nn.losses,

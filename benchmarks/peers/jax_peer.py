@@ -13,6 +13,7 @@ from . import (
     ADAM_EPSILON,
     LEARNING_RATE,
     NORM_EPSILON,
+    ROPE_BASE,
     Work,
     classes,
     floats,
@@ -55,6 +56,9 @@ class JaxPeer:
             return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + NORM_EPSILON) * scale
 
         return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1))
+
+    def rope(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(turn_pairs, floats(*shape))
 
     def cross_entropy(self, shape: tuple[int, int]) -> Work:
         return self._compiled(losses, floats(*shape), classes(*shape))
@@ -120,6 +124,15 @@ def normalize(x: Any, scale: Any, shift: Any) -> Any:
     centered = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
     return centered * jax.lax.rsqrt(variance + NORM_EPSILON) * scale + shift
+
+
+def turn_pairs(x: Any) -> Any:
+    """Rotary positions, halves of the features as pairs."""
+    half = x.shape[-1] // 2
+    angles = jnp.arange(x.shape[-2])[:, None] * ROPE_BASE ** (-jnp.arange(half) / half)
+    cosine, sine = jnp.cos(angles), jnp.sin(angles)
+    first, second = x[..., :half], x[..., half:]
+    return jnp.concatenate([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
 def losses(scores: Any, labels: Any) -> Any:

@@ -13,6 +13,7 @@ from . import (
     LAYERS,
     LEARNING_RATE,
     NORM_EPSILON,
+    ROPE_BASE,
     Work,
     classes,
     floats,
@@ -73,9 +74,17 @@ class MlxStylePeer:
         mx = self.mx
 
         def normalize(x: Any, scale: Any) -> Any:
-            return x * mx.rsqrt(mx.mean(mx.square(x), axis=-1, keepdims=True) + NORM_EPSILON) * scale
+            return mx.fast.rms_norm(x, scale, NORM_EPSILON)
 
         return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1))
+
+    def rope(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+
+        def turn(x: Any) -> Any:
+            return mx.fast.rope(x, shape[-1], traditional=False, base=ROPE_BASE, scale=1.0, offset=0)
+
+        return self._compiled(turn, floats(*shape))
 
     def cross_entropy(self, shape: tuple[int, int]) -> Work:
         losses = import_module(f"{self.package}.nn").losses
@@ -103,10 +112,7 @@ class MlxStylePeer:
         return self._compiled(gradients, *arrays)
 
     def _normalize(self, x: Any, scale: Any, shift: Any) -> Any:
-        mx = self.mx
-        centered = x - mx.mean(x, axis=-1, keepdims=True)
-        variance = mx.mean(mx.square(centered), axis=-1, keepdims=True)
-        return centered * mx.rsqrt(variance + NORM_EPSILON) * scale + shift
+        return self.mx.fast.layer_norm(x, scale, shift, NORM_EPSILON)
 
     def distances(self, count: int, dimensions: int) -> Work:
         mx = self.mx

@@ -15,6 +15,7 @@ from . import (
     LAYERS,
     LEARNING_RATE,
     NORM_EPSILON,
+    ROPE_BASE,
     Work,
     classes,
     floats,
@@ -58,6 +59,9 @@ class TorchPeer:
             return F.rms_norm(x, shape[-1:], scale, NORM_EPSILON)
 
         return self._compiled(normalize, floats(*shape), floats(shape[-1], seed=1))
+
+    def rope(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(turn_pairs, floats(*shape))
 
     def cross_entropy(self, shape: tuple[int, int]) -> Work:
         labels = torch.from_numpy(classes(*shape)).long()
@@ -129,6 +133,15 @@ class TorchPeer:
 def normalize(x: Any, scale: Any, shift: Any) -> Any:
     """Layer norm of the last axis."""
     return F.layer_norm(x, x.shape[-1:], scale, shift, NORM_EPSILON)
+
+
+def turn_pairs(x: Any) -> Any:
+    """Rotary positions, halves of the features as pairs."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(x.shape[-2])[:, None] * ROPE_BASE ** (-torch.arange(half) / half)
+    cosine, sine = torch.cos(angles), torch.sin(angles)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
 def training(optimizer: Any, mean_loss: Any, *batch: Any) -> Work:

@@ -79,6 +79,14 @@ def test_cross_entropy_of_rows(weft_peer):
     np.testing.assert_allclose(np.array(weft_peer.cross_entropy((6, 9))()), expected, rtol=1e-5)
 
 
+def test_rope_turns_pairs_by_their_position(weft_peer):
+    x = floats(1, 2, 5, 8)
+    angles = np.arange(5)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    turned = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * angles)
+    expected = np.concatenate([turned.real, turned.imag], -1)
+    np.testing.assert_allclose(np.array(weft_peer.rope(x.shape)()), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_the_gradient_of_layer_norm_is_that_of_all_its_arguments(weft_peer):
     x, scale, cotangent = floats(*SHAPE), floats(SHAPE[-1], seed=1), floats(*SHAPE, seed=3)
     scaled = scale * cotangent

@@ -39,13 +39,7 @@ class LayerNorm(Module):
         x = array_input(self, x)
         if "weight" in self:
             _check_last_size(self, x)
-        wide = _widened(x)
-        centred = wide - mx.mean(wide, axis=-1, keepdims=True)
-        variance = mx.mean(mx.square(centred), axis=-1, keepdims=True)
-        y = _narrowed(centred * mx.rsqrt(variance + self.eps), x)
-        if "weight" in self:
-            y = y * self["weight"]
-        return y + self["bias"] if "bias" in self else y
+        return mx.fast.layer_norm(_floating(x), self.get("weight"), self.get("bias"), self.eps)
 
 
 class RMSNorm(Module):
@@ -72,19 +66,12 @@ class RMSNorm(Module):
     def __call__(self, x: mx.array) -> mx.array:
         x = array_input(self, x)
         _check_last_size(self, x)
-        wide = _widened(x)
-        y = wide * mx.rsqrt(mx.mean(mx.square(wide), axis=-1, keepdims=True) + self.eps)
-        weight: mx.array = self["weight"]
-        return _narrowed(y, x) * weight
+        return mx.fast.rms_norm(_floating(x), self["weight"], self.eps)
 
 
-def _widened(x: mx.array) -> mx.array:
-    return x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x
-
-
-def _narrowed(y: mx.array, x: mx.array) -> mx.array:
-    """The result for an input that was widened, in the dtype of the input; integers give float32."""
-    return y.astype(x.dtype) if mx.issubdtype(x.dtype, mx.inexact) else y
+def _floating(x: mx.array) -> mx.array:
+    """Integers and booleans as float32."""
+    return x if mx.issubdtype(x.dtype, mx.inexact) else x.astype(mx.float32)
 
 
 def _check_last_size(layer: Module, x: mx.array) -> None:

@@ -19,6 +19,7 @@ from weft.primitives.scans import *
 from weft.primitives.searching import *
 from weft.primitives.shaping import *
 from weft.primitives.sorting import *
+from weft.primitives.state_recurrence import *
 from weft.primitives.structure import *
 from weft.primitives.unary import *
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, identical, product, value_of, values_of
+from weft.graph.extents import agree, identical, largest, product, value_of, values_of
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
@@ -236,9 +236,12 @@ def _check_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> None:
 
 def _transpose_slice(ct: Array, x: Array, starts: Shape, sizes: Shape, steps: Shape) -> Array:
     shape = x.node.shape
-    if all(step == 1 for step in steps):
-        ends = tuple([n - start - size for n, start, size in zip(shape, starts, sizes, strict=True)])
-        return p.pad(ct, p.zeros((), ct.node.dtype), low=starts, high=ends)
+    if all(step in (1, -1) for step in steps):
+        last = tuple([largest(size - 1, 0) if step == -1 else 0 for size, step in zip(sizes, steps, strict=True)])
+        forwards = slice_(ct, starts=last, sizes=sizes, steps=steps) if -1 in steps else ct
+        low = tuple([start - back for start, back in zip(starts, last, strict=True)])
+        high = tuple([n - first - size for n, first, size in zip(shape, low, sizes, strict=True)])
+        return p.pad(forwards, p.zeros((), ct.node.dtype), low=low, high=high)
     return p.slice_update(p.zeros_like(x), ct, starts=starts, steps=steps)
 
 
