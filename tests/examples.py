@@ -20,6 +20,7 @@ import weft.utils
 
 NAMESPACES: dict[str, Any] = {
     "mx": mx,
+    "mx.fft": mx.fft,
     "mx.random": mx.random,
     "nn": nn,
     "nn.losses": nn.losses,

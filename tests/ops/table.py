@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.ops import elementwise_rows, fold_rows, shape_rows
+from tests.ops import elementwise_rows, fft_rows, fold_rows, shape_rows
 from tests.ops.row import Row
 
-ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS]
+ROWS: list[Row] = [*elementwise_rows.ROWS, *shape_rows.ROWS, *fold_rows.ROWS, *fft_rows.ROWS]
+
+NAMESPACES = ("fft",)
+"""Modules in `mx` whose functions have rows, under names such as ``fft.rfft``."""
 
 SAME_FUNCTION = {
     "acos": "arccos",

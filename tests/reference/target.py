@@ -68,4 +68,4 @@ def needed_by(kernel: Kernel, number: int) -> set[int]:
     return found
 
 
-implemented_in(ReferenceTarget.kind, "tests.reference.products")
+implemented_in(ReferenceTarget.kind, "tests.reference.products", "tests.reference.fourier")

@@ -6,6 +6,7 @@ Each module names in its ``__all__`` what is public; nothing is listed again her
 import typing as _typing
 
 from weft.array import *
+from weft.core import fft as fft
 from weft.core import random as random
 from weft.dtypes import *
 from weft.formatting import *

@@ -26,4 +26,4 @@ class CpuTarget(Target):
 
 
 host.functions = pool.runtime_functions
-implemented_in(CpuTarget.kind, "weft.compiler.cpu.matmul")
+implemented_in(CpuTarget.kind, "weft.compiler.cpu.matmul", "weft.compiler.cpu.fourier")
