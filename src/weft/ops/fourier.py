@@ -95,7 +95,7 @@ def rfft(
     array([10+0j, -2+2j, -2+0j], dtype=complex64)
     """
     x, axis = _operand("rfft", a, axis)
-    return _real_forward("rfft", x, [(axis, _length("rfft", n))], norm)
+    return real_forward("rfft", x, [(axis, _length("rfft", n))], norm)
 
 
 @on_stream
@@ -122,7 +122,7 @@ def irfft(
     array([1, 2, 3, 4], dtype=float32)
     """
     x, axis = _operand("irfft", a, axis)
-    return _real_inverse("irfft", x, [(axis, _length("irfft", n))], norm)
+    return real_inverse("irfft", x, [(axis, _length("irfft", n))], norm)
 
 
 @on_stream
@@ -220,7 +220,7 @@ def rfft2(
     array([[6+0j, 0+0j],
            [0+0j, 0+0j]], dtype=complex64)
     """
-    return _real_axes("rfft2", a, s, axes, norm, _real_forward)
+    return _real_axes("rfft2", a, s, axes, norm, real_forward)
 
 
 @on_stream
@@ -237,7 +237,7 @@ def irfft2(
     array([[1, 1],
            [1, 1]], dtype=float32)
     """
-    return _real_axes("irfft2", a, s, axes, norm, _real_inverse)
+    return _real_axes("irfft2", a, s, axes, norm, real_inverse)
 
 
 @on_stream
@@ -257,7 +257,7 @@ def rfftn(
     array([[10+0j, -2+0j],
            [-4+0j, 0+0j]], dtype=complex64)
     """
-    return _real_axes("rfftn", a, s, axes, norm, _real_forward)
+    return _real_axes("rfftn", a, s, axes, norm, real_forward)
 
 
 @on_stream
@@ -277,7 +277,7 @@ def irfftn(
     array([[1, 2],
            [3, 4]], dtype=float32)
     """
-    return _real_axes("irfftn", a, s, axes, norm, _real_inverse)
+    return _real_axes("irfftn", a, s, axes, norm, real_inverse)
 
 
 @on_stream
@@ -420,24 +420,24 @@ def _lengths(name: str, x: Array, s: Any, axes: Any) -> Lengths:
     return list(zip(numbers, lengths, strict=True))
 
 
-def _roots(name: str, norm: Any, inverse: bool) -> int:
+def roots_of(name: str, norm: Any, inverse: bool) -> int:
     forward = _FORWARD_ROOTS[one_of(name, "norm", norm, _FORWARD_ROOTS)]
     return 2 - forward if inverse else forward
 
 
 def _complex(name: str, a: Any, n: Any, axis: Any, norm: Any, inverse: bool) -> Array:
     x, axis = _operand(name, a, axis)
-    return _along(name, x, [(axis, _length(name, n))], _roots(name, norm, inverse), inverse)
+    return complex_along(name, x, [(axis, _length(name, n))], roots_of(name, norm, inverse), inverse)
 
 
 def _complex_axes(name: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool) -> Array:
     x = array_argument(name, a)
     lengths = _lengths(name, x, s, axes)
-    roots = _roots(name, norm, inverse)
-    return _along(name, x, lengths, roots, inverse) if lengths else fresh(x)
+    roots = roots_of(name, norm, inverse)
+    return complex_along(name, x, lengths, roots, inverse) if lengths else fresh(x)
 
 
-def _along(name: str, x: Array, lengths: Lengths, roots: int, inverse: bool) -> Array:
+def complex_along(name: str, x: Array, lengths: Lengths, roots: int, inverse: bool) -> Array:
     """Complex transforms along axes, the last one first."""
     x = to_dtype(x, dtypes.complex64)
     for axis, length in reversed(lengths):
@@ -448,26 +448,26 @@ def _along(name: str, x: Array, lengths: Lengths, roots: int, inverse: bool) -> 
 def _real_axes(name: str, a: Any, s: Any, axes: Any, norm: Any, transform: Any) -> Array:
     x = array_argument(name, a)
     lengths = _lengths(name, x, s, axes)
-    _roots(name, norm, inverse=False)
+    roots_of(name, norm, inverse=False)
     result: Array = transform(name, x, lengths, norm) if lengths else fresh(x)
     return result
 
 
-def _real_forward(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
-    roots = _roots(name, norm, inverse=False)
+def real_forward(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
+    roots = roots_of(name, norm, inverse=False)
     if x.node.dtype.is_complex:
         raise TypeError(
             f"[{name}] transforms real numbers; got complex64. Use mx.fft.{name.removeprefix('r')}, or take mx.real."
         )
     *others, (axis, length) = lengths
     fitted = _fitted(name, to_dtype(x, dtypes.float32), axis, length)
-    return _along(name, p.rfft(fitted, axis=axis, roots=roots), others, roots, inverse=False)
+    return complex_along(name, p.rfft(fitted, axis=axis, roots=roots), others, roots, inverse=False)
 
 
-def _real_inverse(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
-    roots = _roots(name, norm, inverse=True)
+def real_inverse(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
+    roots = roots_of(name, norm, inverse=True)
     *others, (axis, length) = lengths
-    x = _along(name, x, others, roots, inverse=True)
+    x = complex_along(name, x, others, roots, inverse=True)
     if length is None:
         length = _positive(name, 2 * (x.node.shape[axis] - 1))
     else:

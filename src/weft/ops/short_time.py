@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import one_of, wrong_type
 from weft.graph.extents import derived, smallest, value_of
 from weft.ops.arguments import Array, array_argument, integer_of, to_dtype
 from weft.ops.entrance import on_stream
-from weft.ops.fourier import fft, ifft, irfft, rfft
+from weft.ops.fourier import Lengths, complex_along, real_forward, real_inverse, roots_of
 from weft.ops.joining import part
 from weft.ops.padding import pad
 from weft.runtime.devices import StreamOrDevice
@@ -61,22 +64,26 @@ def stft(
     if not signal.node.ndim:
         raise ValueError("[stft] A 0-d array has no samples.")
     size, hop = _sizes("stft", n_fft, hop_length)
+    roots = roots_of("stft", norm, inverse=False)
+    one_of("stft", "pad_mode", pad_mode, ("reflect", "constant", "edge", "symmetric"))
     is_complex = signal.node.dtype.is_complex
-    if onesided and is_complex:
+    half = not is_complex if onesided is None else _flag("stft", "onesided", onesided)
+    if half and is_complex:
         raise ValueError("[stft] The transform of complex numbers has no conjugate halves; leave onesided out.")
     signal = to_dtype(signal, dtypes.complex64 if is_complex else dtypes.float32)
     factors = _window("stft", window, win_length, size)
-    if center and size > 1:
+    if _flag("stft", "center", center) and size > 1:
         widths = [(0, 0)] * (signal.node.ndim - 1) + [(size // 2, size // 2)]
-        signal = pad(signal, widths, pad_mode)  # type: ignore[arg-type]  # it checks the mode
+        signal = pad(signal, widths, pad_mode)  # type: ignore[arg-type]  # checked above
     if value_of(signal.node.shape[-1]) < size:
         raise ValueError(f"[stft] A signal of {signal.node.shape[-1]} samples is shorter than a frame of {size}.")
     frames = p.frames(signal, size=size, hop=hop)
     if factors is not None:
         frames = frames * _along_frames(factors, frames)
-    half = not is_complex if onesided is None else onesided
-    transformed = rfft(frames, norm=norm) if half else fft(frames, norm=norm)
-    return _exchanged(transformed)
+    along: Lengths = [(frames.node.ndim - 1, None)]
+    if half:
+        return p.matrix_transpose(real_forward("stft", frames, along, norm))
+    return p.matrix_transpose(complex_along("stft", frames, along, roots, inverse=False))
 
 
 @on_stream
@@ -117,7 +124,7 @@ def istft(
     matrix = array_argument("istft", stft_matrix, "stft_matrix")
     if matrix.node.ndim < 2:
         raise ValueError("[istft] There are less than two dimensions, which frequencies and frames need.")
-    half = onesided is None or onesided
+    half = onesided is None or _flag("istft", "onesided", onesided)
     frequencies = matrix.node.shape[-2]
     size, hop = _sizes(
         "istft", (2 * (frequencies - 1) if half else frequencies) if n_fft is None else n_fft, hop_length
@@ -125,11 +132,13 @@ def istft(
     if value_of(matrix.node.shape[-1]) < 1:
         raise ValueError("[istft] There are no frames.")
     factors = _window("istft", window, win_length, size)
-    transformed = _exchanged(matrix)
+    transformed = p.matrix_transpose(matrix)
+    along: Lengths = [(matrix.node.ndim - 1, size)]
     if half:
-        frames = irfft(transformed, n=size, norm=norm)
+        frames = real_inverse("istft", transformed, along, norm)
     else:
-        frames = to_dtype(ifft(transformed, n=size, norm=norm), dtypes.float32)
+        roots = roots_of("istft", norm, inverse=True)
+        frames = to_dtype(complex_along("istft", transformed, along, roots, inverse=True), dtypes.float32)
     count = frames.node.shape[-2]
     samples = (count - 1) * hop + size
     if factors is None:
@@ -139,9 +148,15 @@ def istft(
     envelope = p.maximum(p.overlap_added(squares, hop, samples), _LEAST_ENVELOPE)
     others = tuple(range(signal.node.ndim - 1))
     signal = signal / p.broadcast(p.expand(envelope, axes=others), shape=signal.node.shape)
-    start = size // 2 if center else 0
+    start = size // 2 if _flag("istft", "center", center) else 0
     rest = samples - start if length is not None else samples - 2 * start
     return _trimmed(part(signal, signal.node.ndim - 1, start, rest), length)
+
+
+def _flag(name: str, word: str, value: Any) -> bool:
+    if not isinstance(value, (int, np.integer, np.bool_)):
+        raise wrong_type(name, word, "True or False", value)
+    return bool(value)
 
 
 def _sizes(name: str, n_fft: Any, hop_length: Any) -> tuple[int, int]:
@@ -179,11 +194,6 @@ def _along_frames(factors: Array, frames: Array) -> Array:
     """The factors for each frame, in the dtype of the frames."""
     others = tuple(range(frames.node.ndim - 1))
     return p.broadcast(p.expand(to_dtype(factors, frames.node.dtype), axes=others), shape=frames.node.shape)
-
-
-def _exchanged(x: Array) -> Array:
-    """The last two axes exchanged."""
-    return p.matrix_transpose(x)
 
 
 def _trimmed(signal: Array, length: Any) -> Array:
