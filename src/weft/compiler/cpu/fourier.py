@@ -158,31 +158,43 @@ class _Maker:
         self.others = [axis for axis in self.others if axis is not largest]
         return largest
 
+    def _ahead(self) -> tuple[int, int]:
+        """How far behind what a unit of work reads and writes the next one does, in bytes; zeros if it does not pay."""
+        if self.length * COMPLEX > 16384 and self.single:
+            return 0, 0
+        axis = self.lane_axis
+        if axis is not None and axis.extent > self.width:
+            return axis.source * self.width, axis.target * self.width
+        if not self.others:
+            return 0, 0
+        return self.others[-1].source, self.others[-1].target
+
     def _ends(self) -> tuple[End, End]:
         """Where the stages read and write."""
         ends = []
+        ahead = self._ahead() != (0, 0)
         scaled = self.call.params["roots"] > 0
         sides = ((self.source, self.dense, self.swapped_in), (self.target, self.last, self.swapped_out))
         for operand, dense, swapped in sides:
             is_source = operand is self.source
             apply = scaled and not is_source
             if self.single:
-                ends.append(End(Access("row", swapped, apply), COMPLEX))
+                ends.append(End(Access("row", swapped, apply, ahead), COMPLEX))
                 continue
             assert self.lane_axis is not None
             step = self.lane_axis.source if is_source else self.lane_axis.target
             stride = operand.strides[self.axis] * operand.dtype.size
             if step == operand.dtype.size and not dense:
                 pairs = operand.dtype.size == FLOAT
-                ends.append(End(Access("pairs" if pairs else "columns", swapped, apply), stride * (1 + pairs)))
+                ends.append(End(Access("pairs" if pairs else "columns", swapped, apply, ahead), stride * (1 + pairs)))
             else:
-                ends.append(End(Access("row", swapped, apply), step, rows=True))
+                ends.append(End(Access("row", swapped, apply, ahead), step, rows=True))
         return ends[0], ends[1]
 
     def step(self, fill: Callable[[Stages, End, End], None]) -> RoutineStep:
         plane = plane_bytes(work_length(self.inner), self.single, self.width)
         scale = scale_of(self.length, self.call.params["roots"])
-        stages = Stages(self.single, plane, scale, self.width)
+        stages = Stages(self.single, plane, scale, self._ahead(), self.width)
         fill(stages, *self._ends())
         lanes = self.lane_axis or Axis(1, 0, 0)
         blocks = -(-lanes.extent // self.width)

@@ -17,6 +17,7 @@ from weft.compiler.cpu.fourier_butterflies import Pair
 FIELDS = (
     *("function", "from", "to", "in_real", "in_imag", "out_real", "out_imag", "table", "scale"),
     *("count", "outer", "inner", "in_outer", "in_inner", "in_next", "out_outer", "out_inner", "out_next"),
+    *("in_ahead", "out_ahead"),
 )
 """The numbers of a stage: its function; the buffers that it goes between (0 is the array); where parts of complex
 numbers begin; a table; the bits of a factor; how often its loops run, and the bytes from one turn to the next."""
@@ -38,10 +39,11 @@ class Access:
     kind: str
     swapped: bool = False
     scaled: bool = False
+    ahead: bool = False
 
     @property
     def text(self) -> str:
-        return self.kind + "_swapped" * self.swapped + "_scaled" * self.scaled
+        return self.kind + "_swapped" * self.swapped + "_scaled" * self.scaled + "_ahead" * self.ahead
 
     @property
     def bytes(self) -> int:
@@ -62,6 +64,7 @@ class Writer:
         self.width = width
         self._masks: dict[int, str] = {}
         self._scale: Value | None = None
+        self._ahead: dict[str, str] = {}
 
     def number(self, name: str) -> str:
         """The register of a number of the stage."""
@@ -85,6 +88,9 @@ class Writer:
             bits = self.e.assign(f"trunc i64 {self.number('scale')} to i32")
             scale = Value(self.scalar, self.e.assign(f"bitcast i32 {bits} to float"), dtypes.float32)
             self._scale = self.L.splat(scale)
+        for access, direction in ((source, "in"), (sink, "out")):
+            if access.ahead:
+                self._ahead[direction] = self.number(f"{direction}_ahead")
         kinds = {source.kind, sink.kind}
         lanes = self.e.assign("trunc i64 %lanes to i32")
         if "columns" in kinds:
@@ -149,10 +155,21 @@ class Writer:
         loaded = self.e.assign(f"load float, ptr {pointer}, align 4")
         return self.L.splat(Value(self.scalar, loaded, dtypes.float32))
 
+    def ask_ahead(self, direction: str, pointer: str, lines: int) -> None:
+        """Ask for the cache lines that the next unit of work will read or write."""
+        if direction not in self._ahead:
+            return
+        self.e.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        start = self.moved(pointer, self._ahead[direction])
+        for line in range(lines):
+            target = self.moved(start, line * 64)
+            self.e.emit(f"call void @llvm.prefetch.p0(ptr {target}, i32 {int(direction == 'out')}, i32 3, i32 1)")
+
     def load(self, access: Access, pointer: str, parts: tuple[str, str], reverse: bool = False) -> Pair:
         """Complex numbers at an address; ``parts`` are the distances to real and imaginary parts, unless they are
         interleaved. ``reverse`` takes them from the last lane to the first."""
         if access.kind in ("row", "columns"):
+            self.ask_ahead("in", pointer, self.width // 8)
             width = 2 * self.width
             whole = self.vector(pointer, self._masks[2] if access.kind == "columns" else None, width)
             lanes = list(range(0, width, 2))
@@ -160,7 +177,11 @@ class Writer:
             real, imag = [self.shuffled(whole, "poison", [lane + part for lane in lanes], width) for part in (0, 1)]
         else:
             mask = self._masks[1] if access.kind == "pairs" else None
-            real, imag = [self.vector(self.moved(pointer, part), mask) for part in parts]
+            pointers = [self.moved(pointer, part) for part in parts]
+            if access.kind == "pairs":
+                for one in pointers:
+                    self.ask_ahead("in", one, 1)
+            real, imag = [self.vector(one, mask) for one in pointers]
             if reverse:
                 backwards = list(range(self.width))[::-1]
                 real, imag = [self.shuffled(part, "poison", backwards) for part in (real, imag)]
@@ -180,10 +201,14 @@ class Writer:
         pair = self.scaled(pair[0]), self.scaled(pair[1])
         real, imag = (pair[1].name, pair[0].name) if access.swapped else (pair[0].name, pair[1].name)
         if access.kind in ("row", "columns"):
+            self.ask_ahead("out", pointer, self.width // 8)
             lanes = [lane + part * self.width for lane in range(self.width) for part in (0, 1)]
             whole = self.shuffled(real, imag, lanes)
             self.store_vector(whole, pointer, self._masks[2] if access.kind == "columns" else None, 2 * self.width)
             return
         mask = self._masks[1] if access.kind == "pairs" else None
         for part, value in zip(parts, (real, imag), strict=True):
-            self.store_vector(value, self.moved(pointer, part), mask)
+            target = self.moved(pointer, part)
+            if access.kind == "pairs":
+                self.ask_ahead("out", target, 1)
+            self.store_vector(value, target, mask)

@@ -13,10 +13,11 @@ from weft.compiler.cpu.fourier_butterflies import Pair, times
 from weft.compiler.cpu.memory import transposed
 
 
-def load_rows(name: str, width: int) -> str:
+def load_rows(name: str, source: Access, width: int) -> str:
     """Bring ``inner`` complex numbers of each of ``%lanes`` rows into planes, one row in each lane. Rows are
     ``in_next`` bytes apart; lanes without a row get the last one."""
     w = Writer(width)
+    w.prepare(source, PLANES)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     out_parts = w.parts()[1]
     floats = w.times(inner, 2)
@@ -24,7 +25,10 @@ def load_rows(name: str, width: int) -> str:
     with w.e.loop("0", floats, width) as first:
         mask = _below(w, floats, first)
         distance = w.times(first, FLOAT)
-        vectors = [w.vector(w.moved(row, distance), mask) for row in rows]
+        pointers = [w.moved(row, distance) for row in rows]
+        for pointer in pointers:
+            w.ask_ahead("in", pointer, 1)
+        vectors = [w.vector(pointer, mask) for pointer in pointers]
         columns = transposed(w.L, dtypes.float32, vectors)
         target = w.moved("%to", w.times(w.e.assign(f"sdiv i64 {first}, 2"), out_next))
         for number, column in enumerate(columns):
@@ -34,10 +38,10 @@ def load_rows(name: str, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def store_rows(name: str, scaled: bool, width: int) -> str:
+def store_rows(name: str, sink: Access, width: int) -> str:
     """Bring ``inner`` complex numbers of each lane of planes into ``%lanes`` rows, ``out_next`` bytes apart."""
     w = Writer(width)
-    w.prepare(PLANES, Access("row", scaled=scaled))
+    w.prepare(PLANES, sink)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts = w.parts()[0]
     floats = w.times(inner, 2)
@@ -54,6 +58,7 @@ def store_rows(name: str, scaled: bool, width: int) -> str:
         target = w.moved("%to", w.times(first, FLOAT))
         for row, vector in zip(exists, transposed(w.L, dtypes.float32, vectors), strict=True):
             with w.e.when(row):
+                w.ask_ahead("out", target, 1)
                 w.store_vector(vector, target, mask)
             target = w.moved(target, out_next)
     return module([w.e], [w.e.function(name, PARAMETERS)])

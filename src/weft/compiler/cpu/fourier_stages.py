@@ -15,6 +15,9 @@ from weft.compiler.cpu.fourier_access import FIELDS, FLOAT, PLANES, Access
 from weft.primitives.fourier import PADDING
 from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
 
+AHEAD = 3
+"""So many turns of the loop over rows of an array ahead, a stage asks for what it will read or write."""
+
 
 @cache
 def vector_width() -> int:
@@ -36,6 +39,7 @@ class End:
     access: Access
     stride: int
     rows: bool = False
+    ahead: int = 0
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Stages:
     single: bool
     plane: int
     scale: float
+    ahead: tuple[int, int] = (0, 0)
     width: int = field(default_factory=vector_width)
     numbers: list[dict[str, int]] = field(default_factory=list)
     tables: list[Floats] = field(default_factory=list)
@@ -73,6 +78,7 @@ class Stages:
         if table is not None:
             self.tables.append(table)
             every["table"] = tables.address_of(table)
+        every |= {"in_ahead": self.ahead[0], "out_ahead": self.ahead[1]}
         every["scale"] = struct.unpack("<I", struct.pack("<f", self.scale))[0]
         self.numbers.append(every | numbers)
 
@@ -137,14 +143,19 @@ class Stages:
         numbers = {"outer": rest, "inner": 1, "count": done if self.single else done * self.width}
         if not self.single and (first.kind, last.kind) != ("planes", "planes"):
             numbers |= {"inner": done, "count": self.width, "in_inner": source.stride, "out_inner": sink.stride}
+        if first.kind in ("columns", "pairs"):
+            numbers["in_ahead"] = AHEAD * source.stride
+        if last.kind in ("columns", "pairs"):
+            numbers["out_ahead"] = AHEAD * sink.stride
         numbers |= {"in_outer": source.stride * done, "in_next": source.stride * done * rest}
         numbers |= {"out_outer": sink.stride * done * radix, "out_next": sink.stride * done}
         self.add(function, source.access, sink.access, table, **numbers, **_pairs(source, sink))
 
     def load_rows(self, count: int, source: End) -> None:
         """Complex numbers of rows, into lanes."""
-        function = _function("fourier_load_rows", self.width, ends.load_rows)
         access = source.access
+        plain = Access("row", ahead=access.ahead)
+        function = _function(f"fourier_load_rows_{plain.text}", self.width, ends.load_rows, plain)
         self.add(
             function, access, Access("planes", access.swapped), inner=count, in_next=source.stride, out_next=self.step
         )
@@ -152,8 +163,8 @@ class Stages:
     def store_rows(self, count: int, sink: End) -> None:
         """Complex numbers of lanes, into rows."""
         access = sink.access
-        name = "fourier_store_rows" + "_scaled" * access.scaled
-        function = _function(name, self.width, ends.store_rows, access.scaled)
+        plain = Access("row", scaled=access.scaled, ahead=access.ahead)
+        function = _function(f"fourier_store_rows_{plain.text}", self.width, ends.store_rows, plain)
         self.add(
             function, Access("planes", access.swapped), access, inner=count, in_next=self.step, out_next=sink.stride
         )
