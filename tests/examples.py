@@ -21,6 +21,7 @@ import weft.utils
 NAMESPACES: dict[str, Any] = {
     "mx": mx,
     "mx.fast": mx.fast,
+    "mx.fft": mx.fft,
     "mx.random": mx.random,
     "nn": nn,
     "nn.losses": nn.losses,

@@ -30,7 +30,7 @@ def takes_stream(value: Any) -> bool:
 def functions() -> dict[str, Callable[..., Any]]:
     """By name; a function with several names is there once."""
     found: dict[Any, str] = {}
-    for prefix, namespace in (("", mx), ("random.", mx.random), ("array.", mx.array)):
+    for prefix, namespace in (("", mx), ("fft.", mx.fft), ("random.", mx.random), ("array.", mx.array)):
         for name in dir(namespace):
             value = inspect.getattr_static(namespace, name)
             if not name.startswith("_") and takes_stream(value) and name not in NO_OPERATIONS:

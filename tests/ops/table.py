@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.ops import (
     elementwise_rows,
     fast_rows,
+    fft_rows,
     fold_rows,
     indexing_rows,
     linalg_rows,
@@ -23,6 +24,7 @@ FAMILIES = [
     sorting_rows,
     scan_rows,
     fast_rows,
+    fft_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 
@@ -46,9 +48,9 @@ SAME_FUNCTION = {
 }
 
 NO_ROW = {
-    "fast.cuda_kernel": "says what is missing: see test_exported.py",
-    "fast.metal_kernel": "says what is missing: see test_exported.py",
-    "fast.precompiled_cuda_kernel": "says what is missing: see test_exported.py",
+    "fast.cuda_kernel": "says what is missing: see test_device_names.py",
+    "fast.metal_kernel": "says what is missing: see test_device_names.py",
+    "fast.precompiled_cuda_kernel": "says what is missing: see test_device_names.py",
     "broadcast_shapes": "is about shapes, not arrays: see test_arguments.py",
     "einsum_path": "gives no array: see test_einsum.py",
     "can_cast": "is about dtypes, not arrays: see test_arguments.py",

@@ -73,4 +73,5 @@ implemented_in(
     "tests.reference.products",
     "tests.reference.sorting",
     "tests.reference.linalg",
+    "tests.reference.fourier",
 )

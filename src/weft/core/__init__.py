@@ -9,6 +9,7 @@ from weft.array import *
 from weft.core import cuda as cuda
 from weft.core import distributed as distributed
 from weft.core import fast as fast
+from weft.core import fft as fft
 from weft.core import linalg as linalg
 from weft.core import metal as metal
 from weft.core import random as random

@@ -7,6 +7,8 @@ from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *
 from weft.primitives.decompositions import *
+from weft.primitives.fourier import *
+from weft.primitives.frames import *
 from weft.primitives.index import AxisTerm as AxisTerm
 from weft.primitives.indexing import *
 from weft.primitives.linalg import *

@@ -31,6 +31,8 @@ class StepTable:
             block = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
             self._numbers.append(block)
             flat += [function, ctypes.addressof(block), units, grain]
+        # A function's address may be of a class that keeps what the code reads.
+        self._functions = [function for function, *_ in steps]
         self.count = len(steps)
         self._table = (ctypes.c_int64 * max(len(flat), 1))(*flat)
         self.address = ctypes.addressof(self._table)

@@ -1,0 +1,104 @@
+"""Fourier transforms of a few complex numbers, as formulas on lanes.
+
+A complex number is a pair of real values. Products are fused with additions where a formula says so, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.primitives.fourier_lengths import root
+
+Pair = tuple[Any, Any]
+
+
+def butterfly(L: Any, x: Sequence[Pair]) -> list[Pair]:
+    """The transform of as many numbers as a radix says: ``y[k] = sum(x[j] * exp(-2 pi i j k / n))``."""
+    count = len(x)
+    if count == 2:
+        return [added(x[0], x[1]), subtracted(x[0], x[1])]
+    if count == 4:
+        return _four(x)
+    for first in (4, 3, 2):
+        if count % first == 0 and count > first:
+            return _composite(L, x, first)
+    return _odd(L, x)
+
+
+def added(x: Pair, y: Pair) -> Pair:
+    return x[0] + y[0], x[1] + y[1]
+
+
+def subtracted(x: Pair, y: Pair) -> Pair:
+    return x[0] - y[0], x[1] - y[1]
+
+
+def times(L: Any, x: Pair, real: Any, imag: Any) -> Pair:
+    """A product of complex numbers."""
+    return L.fma(x[0], real, -(x[1] * imag)), L.fma(x[0], imag, x[1] * real)
+
+
+def _four(x: Sequence[Pair]) -> list[Pair]:
+    even, odd = added(x[0], x[2]), added(x[1], x[3])
+    minus, turned = subtracted(x[0], x[2]), subtracted(x[1], x[3])
+    return [
+        added(even, odd),
+        (minus[0] + turned[1], minus[1] - turned[0]),
+        subtracted(even, odd),
+        (minus[0] - turned[1], minus[1] + turned[0]),
+    ]
+
+
+def _composite(L: Any, x: Sequence[Pair], first: int) -> list[Pair]:
+    """Transforms of ``first`` numbers, roots of unity, transforms of the others (Cooley and Tukey, 1965)."""
+    count = len(x)
+    second = count // first
+    columns = [butterfly(L, x[column::second]) for column in range(second)]
+    result: list[Pair] = [x[0]] * count
+    for row in range(first):
+        turned = [_turned(L, columns[column][row], row * column, count) for column in range(second)]
+        result[row::first] = butterfly(L, turned)
+    return result
+
+
+def _turned(L: Any, x: Pair, numerator: int, count: int) -> Pair:
+    """``x * exp(-2 pi i numerator / count)``."""
+    eighths, rest = divmod(8 * (numerator % count), count)
+    if rest:
+        cosine, sine = root(numerator, count)
+        return times(L, x, L.coerce(cosine, x[0].dtype), L.coerce(-sine, x[0].dtype))
+    if eighths % 2:
+        half = L.coerce(root(1, 8)[0], x[0].dtype)
+        x = (x[0] + x[1]) * half, (x[1] - x[0]) * half
+    real, imag = x
+    return [(real, imag), (imag, -real), (-real, -imag), (-imag, real)][eighths // 2]
+
+
+def _odd(L: Any, x: Sequence[Pair]) -> list[Pair]:
+    """An odd number of elements: sums and differences of those that have conjugate roots."""
+    count, half = len(x), (len(x) + 1) // 2
+    sums = [added(x[j], x[-j]) for j in range(1, half)]
+    differences = [subtracted(x[j], x[-j]) for j in range(1, half)]
+    result: list[Pair] = [x[0]] * count
+    for pair in sums:
+        result[0] = added(result[0], pair)
+    for k in range(1, half):
+        angles = [root(j * k, count) for j in range(1, half)]
+        parts = [
+            _weighted(L, x[0][part], [one[part] for one in sums], [cosine for cosine, _ in angles]) for part in (0, 1)
+        ]
+        turned = [
+            _weighted(L, None, [one[part] for one in differences], [sine for _, sine in angles]) for part in (0, 1)
+        ]
+        result[k] = parts[0] + turned[1], parts[1] - turned[0]
+        result[count - k] = parts[0] - turned[1], parts[1] + turned[0]
+    return result
+
+
+def _weighted(L: Any, total: Any, values: Sequence[Any], weights: Sequence[float]) -> Any:
+    """``total`` plus the values times their weights, in order."""
+    for value, weight in zip(values, weights, strict=True):
+        factor = L.coerce(weight, value.dtype)
+        total = value * factor if total is None else L.fma(value, factor, total)
+    return total

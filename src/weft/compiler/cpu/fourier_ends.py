@@ -1,0 +1,201 @@
+"""What comes before, between and after the passes of a Fourier transform, in generated code.
+
+Rows of an array are brought into lanes and back; the transform of half the length becomes that of real numbers; and
+numbers are multiplied by tables, for lengths that are computed as convolutions.
+"""
+
+from __future__ import annotations
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu.fourier_access import FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier_butterflies import Pair, times
+from weft.compiler.cpu.memory import transposed
+
+
+def load_rows(name: str, source: Access, width: int) -> str:
+    """Bring ``inner`` complex numbers of each of ``%lanes`` rows into planes, one row in each lane. Rows are
+    ``in_next`` bytes apart; lanes without a row get the last one."""
+    w = Writer(width)
+    w.prepare(source, PLANES)
+    inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
+    out_parts = w.parts()[1]
+    floats = w.times(inner, 2)
+    rows = _row_pointers(w, "%from", in_next)
+    with w.e.loop("0", floats, width) as first:
+        mask = _below(w, floats, first)
+        distance = w.times(first, FLOAT)
+        pointers = [w.moved(row, distance) for row in rows]
+        for pointer in pointers:
+            w.ask_ahead("in", pointer, 1)
+        vectors = [w.vector(pointer, mask) for pointer in pointers]
+        columns = transposed(w.L, dtypes.float32, vectors)
+        target = w.moved("%to", w.times(w.e.assign(f"sdiv i64 {first}, 2"), out_next))
+        for number, column in enumerate(columns):
+            w.store_vector(column, w.moved(target, out_parts[number % 2]))
+            if number % 2:
+                target = w.moved(target, out_next)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def store_rows(name: str, sink: Access, width: int) -> str:
+    """Bring ``inner`` complex numbers of each lane of planes into ``%lanes`` rows, ``out_next`` bytes apart."""
+    w = Writer(width)
+    w.prepare(PLANES, sink)
+    inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
+    in_parts = w.parts()[0]
+    floats = w.times(inner, 2)
+    exists = [w.e.assign(f"icmp slt i64 {lane}, %lanes") for lane in range(width)]
+    with w.e.loop("0", floats, width) as first:
+        mask = _below(w, floats, first)
+        source = w.moved("%from", w.times(w.e.assign(f"sdiv i64 {first}, 2"), in_next))
+        vectors = []
+        for number in range(width):
+            value = w.value(w.vector(w.moved(source, in_parts[number % 2])))
+            vectors.append(w.scaled(value).name)
+            if number % 2:
+                source = w.moved(source, in_next)
+        target = w.moved("%to", w.times(first, FLOAT))
+        for row, vector in zip(exists, transposed(w.L, dtypes.float32, vectors), strict=True):
+            with w.e.when(row):
+                w.ask_ahead("out", target, 1)
+                w.store_vector(vector, target, mask)
+            target = w.moved(target, out_next)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _row_pointers(w: Writer, start: str, step: str) -> list[str]:
+    """The addresses of the rows of all lanes."""
+    last = w.e.assign("sub i64 %lanes, 1")
+    return [w.moved(start, w.times(w.smaller(str(lane), last), step)) for lane in range(w.width)]
+
+
+def _below(w: Writer, count: str, first: str) -> str:
+    """Which lanes, counted from ``first``, are below ``count``."""
+    return w.below(w.e.assign(f"trunc i64 {w.e.assign(f'sub i64 {count}, {first}')} to i32"), w.width)
+
+
+def product(name: str, rows: bool, source: Access, sink: Access, width: int) -> str:
+    """Multiply ``inner`` complex numbers by those of a table, and write zeros behind them up to ``outer``.
+
+    In ``rows`` lanes are neighbours, and the table has all real parts before all imaginary ones; else each number is
+    one vector of lanes.
+    """
+    w = Writer(width)
+    w.prepare(source, sink)
+    inner, outer, in_next, out_next = w.numbers("inner", "outer", "in_next", "out_next")
+    in_parts, out_parts = w.parts()
+    table = w.table()
+    imag = w.moved(table, w.times(inner, FLOAT))
+    with w.e.loop("0", inner, width if rows else 1) as turn:
+        index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
+        numbers = w.load(source, w.moved("%from", w.times(index, in_next)), in_parts)
+        factor = _factor(w, rows, table, imag, index)
+        w.store(sink, w.moved("%to", w.times(index, out_next)), out_parts, times(w.L, numbers, *factor))
+    if sink.kind == "planes":
+        zero = w.L.constant(0.0, dtypes.float32)
+        with w.e.loop(inner, outer, width if rows else 1) as index:
+            w.store(sink, w.moved("%to", w.times(index, out_next)), out_parts, (zero, zero))
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _factor(w: Writer, rows: bool, real: str, imag: str, index: str) -> Pair:
+    """Complex numbers of a table in planes: neighbours, or one for all lanes."""
+    pointers = [w.moved(part, w.times(index, FLOAT)) for part in (real, imag)]
+    if rows:
+        return w.value(w.vector(pointers[0])), w.value(w.vector(pointers[1]))
+    return w.splat(pointers[0]), w.splat(pointers[1])
+
+
+def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
+    """From the transform ``z`` of ``inner`` pairs of real numbers to the first half of the transform of all of them.
+
+    With ``h`` pairs, ``x[k] = (z[k] + conj(z[h - k])) / 2 - i exp(-pi i k / h) (z[k] - conj(z[h - k])) / 2`` where
+    ``z[h]`` is ``z[0]``, which is written there first. The table has the halves of the roots.
+    """
+    w = Writer(width)
+    w.prepare(PLANES, sink)
+    inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
+    in_parts, out_parts = w.parts()
+    table = w.table()
+    count = w.plus(inner, 1)
+    imag = w.moved(table, w.times(count, FLOAT))
+    _copy_first(w, in_parts, w.times(inner, in_next), rows)
+    half = w.L.constant(0.5, dtypes.float32)
+    with w.e.loop("0", count, width if rows else 1) as turn:
+        index = w.smaller(turn, w.e.assign(f"sub i64 {count}, {width}")) if rows else turn
+        left, right = _mirrored(w, PLANES, in_parts, index, inner, in_next, rows)
+        real, imaginary = left[0] + right[0], left[1] - right[1]
+        turned = left[1] + right[1], right[0] - left[0]
+        factor = _factor(w, rows, table, imag, index)
+        result = (
+            w.L.fma(-turned[1], factor[1], w.L.fma(turned[0], factor[0], real * half)),
+            w.L.fma(turned[1], factor[0], w.L.fma(turned[0], factor[1], imaginary * half)),
+        )
+        w.store(sink, w.moved("%to", w.times(index, out_next)), out_parts, result)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _copy_first(w: Writer, parts: tuple[str, str], end: str, rows: bool) -> None:
+    """Write the first numbers of planes behind the last ones."""
+    for part in parts:
+        start = w.moved("%from", part)
+        if rows:
+            w.e.store("float", w.e.load("float", start), w.moved(start, end))
+        else:
+            w.store_vector(w.vector(start), w.moved(start, end))
+
+
+def _mirrored(
+    w: Writer, source: Access, parts: tuple[str, str], index: str, inner: str, step: str, rows: bool
+) -> tuple[Pair, Pair]:
+    """The numbers at ``index`` and at ``inner - index``."""
+    left = w.load(source, w.moved("%from", w.times(index, step)), parts)
+    other = w.e.assign(f"sub i64 {inner}, {index}")
+    if rows:
+        other = w.e.assign(f"sub i64 {other}, {w.width - 1}")
+    return left, w.load(source, w.moved("%from", w.times(other, step)), parts, reverse=rows)
+
+
+def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
+    """From the first half of a transform to numbers whose inverse transform has all real numbers as its pairs.
+
+    ``z[k] = x[k] + conj(x[h - k]) + i exp(pi i k / h) (x[k] - conj(x[h - k]))``, where the imaginary parts of ``x[0]``
+    and ``x[h]`` count as zero.
+    """
+    w = Writer(width)
+    w.prepare(source, PLANES)
+    inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
+    in_parts, out_parts = w.parts()
+    table = w.table()
+    imag = w.moved(table, w.times(w.plus(inner, 1), FLOAT))
+    with w.e.loop("0", inner, width if rows else 1) as turn:
+        index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
+        left, right = _mirrored(w, source, in_parts, index, inner, in_next, rows)
+        plus, minus = (left[0] + right[0], left[1] - right[1]), (left[0] - right[0], left[1] + right[1])
+        cosine, sine = _factor(w, rows, table, imag, index)
+        result = (
+            w.L.fma(minus[0], sine, w.L.fma(-minus[1], cosine, plus[0])),
+            w.L.fma(minus[1], sine, w.L.fma(minus[0], cosine, plus[1])),
+        )
+        w.store(PLANES, w.moved("%to", w.times(index, out_next)), out_parts, result)
+    _first_of_halves(w, source, (in_parts, out_parts), w.times(inner, in_next), rows)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _first_of_halves(
+    w: Writer, source: Access, parts: tuple[tuple[str, str], tuple[str, str]], end: str, rows: bool
+) -> None:
+    """``z[0]``, whose imaginary parts count as zero."""
+    in_parts, out_parts = parts
+    ends = ["%from", w.moved("%from", end)]
+    if rows:
+        first, last = [
+            w.scalar_value(w.e.load("float", one if source.kind == "row" else w.moved(one, in_parts[0])))
+            for one in ends
+        ]
+        for part, value in zip(out_parts, (first + last, first - last), strict=True):
+            w.e.store("float", value.name, w.moved("%to", part))
+        return
+    first, last = [w.load(source, one, in_parts)[0] for one in ends]
+    w.store(PLANES, "%to", out_parts, (first + last, first - last))

@@ -1,0 +1,136 @@
+"""Passes of a Fourier transform in generated code (Stockham's order, decimation in frequency).
+
+Each pass splits transforms of ``n`` numbers into ``radix`` times as many of ``n / radix``. With ``s`` of them so far,
+it reads the numbers at ``u``, ``u + s * n / radix``, ... for each ``u = q + s * p``, transforms them, multiplies by
+roots of unity that depend on ``p``, and writes them to ``q + s * radix * p``, ``q + s * (radix * p + 1)``, ... The last
+pass leaves all in order. (P. N. Swarztrauber, FFT algorithms for vector computers, 1984.)
+"""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier_butterflies import Pair, butterfly, times
+
+
+def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool, width: int) -> str:
+    """A pass in which neighbouring lanes are neighbouring ``q``, at least as many as there are lanes.
+
+    From planes to planes the inner loop goes over ``count`` of them, the last turn over some once more; else it is one
+    turn over the lanes that exist. Without ``turned`` there are no roots to multiply by.
+    """
+    w = Writer(width)
+    w.prepare(source, sink)
+    count, outer, inner = w.numbers("count", "outer", "inner")
+    steps = w.numbers("in_outer", "in_inner", "in_next", "out_outer", "out_inner", "out_next")
+    in_outer, in_inner, in_next, out_outer, out_inner, out_next = steps
+    in_parts, out_parts = w.parts()
+    table = w.table()
+    last = w.e.assign(f"sub i64 {count}, {width}")
+    with w.e.loop("0", outer) as p:
+        roots = _roots_of_all(w, table, p, radix) if turned else []
+        read, written = w.moved("%from", w.times(p, in_outer)), w.moved("%to", w.times(p, out_outer))
+        with w.e.loop("0", inner) as j:
+            read_here, written_here = w.moved(read, w.times(j, in_inner)), w.moved(written, w.times(j, out_inner))
+            with w.e.loop("0", count, width) as q:
+                start = w.smaller(q, last)
+                pointer = w.moved(read_here, w.times(start, source.bytes))
+                numbers = []
+                for _ in range(radix):
+                    numbers.append(w.load(source, pointer, in_parts))
+                    pointer = w.moved(pointer, in_next)
+                pointer = w.moved(written_here, w.times(start, sink.bytes))
+                for position, result in enumerate(butterfly(w.L, numbers)):
+                    if roots and position:
+                        result = times(w.L, result, *roots[position - 1])
+                    w.store(sink, pointer, out_parts, result)
+                    pointer = w.moved(pointer, out_next)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _roots_of_all(w: Writer, table: str, p: str, radix: int) -> list[Pair]:
+    """The roots of unity of one ``p``, which all lanes share."""
+    pointer = w.moved(table, w.times(p, (radix - 1) * COMPLEX))
+    roots = []
+    for _ in range(radix - 1):
+        roots.append((w.splat(pointer), w.splat(w.moved(pointer, FLOAT))))
+        pointer = w.moved(pointer, COMPLEX)
+    return roots
+
+
+def spread_width(block: int, width: int) -> int:
+    """How many lanes of a vector are used where ``q`` takes ``block`` values: whole blocks."""
+    return width // block * block
+
+
+def spread_pass(name: str, radix: int, block: int, source: Access, width: int) -> str:
+    """A pass to planes in which ``q`` takes only ``block`` values, fewer than there are lanes: lanes are neighbouring
+    ``u``, and results are put in order by shuffles.
+
+    Planes have room for a vector behind their last element: what is written there is overwritten or never read.
+    """
+    w = Writer(width)
+    w.prepare(source, PLANES)
+    used = spread_width(block, width)
+    count, in_next = w.numbers("count", "in_next")
+    in_parts, out_parts = w.parts()
+    table = w.table()
+    table_step = w.times(w.plus(count, width), FLOAT)
+    last = w.e.assign(f"sub i64 {count}, {used}")
+    none = w.e.assign(f"icmp slt i64 {last}, 0")
+    last = w.e.assign(f"select i1 {none}, i64 0, i64 {last}")
+    with w.e.loop("0", count, used) as turn:
+        u = w.smaller(turn, last)
+        pointer = w.moved("%from", w.times(u, source.bytes))
+        numbers = []
+        for _ in range(radix):
+            numbers.append(w.load(source, pointer, in_parts))
+            pointer = w.moved(pointer, in_next)
+        results = butterfly(w.L, numbers)
+        roots = w.moved(table, w.times(u, FLOAT))
+        for position in range(1, radix):
+            real = w.value(w.vector(roots))
+            imag_pointer = w.moved(roots, table_step)
+            results[position] = times(w.L, results[position], real, w.value(w.vector(imag_pointer)))
+            roots = w.moved(imag_pointer, table_step)
+        written = w.moved("%to", w.times(u, radix * FLOAT))
+        for part, distance in enumerate(out_parts):
+            start = w.moved(written, distance)
+            for number, vector in enumerate(_in_order(w, [pair[part].name for pair in results], block, used)):
+                w.store_vector(vector, w.moved(start, number * width * FLOAT))
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _in_order(w: Writer, vectors: list[str], block: int, used: int) -> list[str]:
+    """Blocks of lanes of several vectors, of each one in turn, as neighbours."""
+    count = len(vectors)
+    if count == 1:
+        return vectors
+    if count % 2 == 0 and used == w.width:
+        halves = [_in_order(w, vectors[part::2], block, used) for part in (0, 1)]
+        pairs = zip(halves[0], halves[1], strict=True)
+        return [vector for even, odd in pairs for vector in _interleaved(w, even, odd, block)]
+    sources = []
+    for element in range(count * used):
+        number, within = divmod(element, block)
+        sources.append((number % count, number // count * block + within))
+    return [_gathered(w, vectors, sources[start : start + w.width]) for start in range(0, len(sources), w.width)]
+
+
+def _interleaved(w: Writer, left: str, right: str, block: int) -> list[str]:
+    """Blocks of lanes of two vectors in turn."""
+    lanes = [
+        start + part * w.width + lane for start in range(0, w.width, block) for part in (0, 1) for lane in range(block)
+    ]
+    return [w.shuffled(left, right, lanes[: w.width]), w.shuffled(left, right, lanes[w.width :])]
+
+
+def _gathered(w: Writer, vectors: list[str], sources: list[tuple[int, int]]) -> str:
+    """A vector of lanes of several vectors."""
+    sources = sources + [sources[-1]] * (w.width - len(sources))
+    first = sources[0][0]
+    result = w.shuffled(vectors[first], "poison", [lane if vector == first else -1 for vector, lane in sources])
+    for vector in sorted({vector for vector, _ in sources} - {first}):
+        chosen = [w.width + lane if number == vector else place for place, (number, lane) in enumerate(sources)]
+        result = w.shuffled(result, vectors[vector], chosen)
+    return result

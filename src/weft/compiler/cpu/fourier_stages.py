@@ -1,0 +1,210 @@
+"""Which stages a Fourier transform consists of, and their numbers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+from weft.compiler.codegen import host, loading
+from weft.compiler.cpu import fourier_ends as ends
+from weft.compiler.cpu import fourier_passes as passes
+from weft.compiler.cpu import fourier_tables as tables
+from weft.compiler.cpu.fourier_access import FIELDS, FLOAT, PLANES, Access
+from weft.primitives.fourier import PADDING
+from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
+
+AHEAD = 3
+"""So many turns of the loop over rows of an array ahead, a stage asks for what it will read or write."""
+
+
+@cache
+def vector_width() -> int:
+    """How many floats a register of this processor holds, as far as code is generated for it."""
+    return 16 if "+avx512f" in host.current().features else 8
+
+
+@cache
+def _function(name: str, width: int, make: Callable[..., str], *arguments: object) -> int:
+    """The address of a stage's function."""
+    return loading.load(f"{name} {width}", lambda: make(name, *arguments, width), (name,))[name]
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a transform reads from or writes to: ``access`` to neighbouring lanes, and the bytes from one number along
+    the axis to the next. With ``rows``, lanes are rows that far apart, in which numbers are neighbours."""
+
+    access: Access
+    stride: int
+    rows: bool = False
+    ahead: int = 0
+
+
+@dataclass
+class Stages:
+    """The stages of one transform of lanes side by side, or (``single``) of one row.
+
+    Each reads what the one before wrote; the first one reads the array, the last one writes it.
+    """
+
+    single: bool
+    plane: int
+    scale: float
+    ahead: tuple[int, int] = (0, 0)
+    width: int = field(default_factory=vector_width)
+    numbers: list[dict[str, int]] = field(default_factory=list)
+    tables: list[Floats] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        """The bytes of one number of all lanes in a plane."""
+        return FLOAT if self.single else FLOAT * self.width
+
+    def planes(self, access: Access, direction: str) -> dict[str, int]:
+        """Where parts of complex numbers begin in planes."""
+        first, second = (self.plane, 0) if access.swapped else (0, self.plane)
+        return {f"{direction}_real": first, f"{direction}_imag": second}
+
+    def add(self, function: int, source: Access, sink: Access, table: Floats | None = None, **numbers: int) -> None:
+        """One more stage."""
+        place = len(self.numbers)
+        every = {"function": function, "from": place % 2 + 1, "to": (place + 1) % 2 + 1}
+        if source.kind == "planes":
+            every |= self.planes(source, "in")
+        if sink.kind == "planes":
+            every |= self.planes(sink, "out")
+        if table is not None:
+            self.tables.append(table)
+            every["table"] = tables.address_of(table)
+        every |= {"in_ahead": self.ahead[0], "out_ahead": self.ahead[1]}
+        every["scale"] = struct.unpack("<I", struct.pack("<f", self.scale))[0]
+        self.numbers.append(every | numbers)
+
+    def finished(self) -> list[int]:
+        """The numbers of all stages."""
+        self.numbers[0]["from"] = self.numbers[-1]["to"] = 0
+        return [stage.get(name, 0) for stage in self.numbers for name in FIELDS]
+
+    def complex(self, length: int, source: End, sink: End) -> None:
+        """A complex transform."""
+        if radices_of(length) is not None:
+            self._passes(length, source, sink)
+            return
+        whole = convolution_length(length)
+        chirp = tables.shared(tables.chirp, length)
+        spectrum = tables.shared(tables.chirp_spectrum, length, whole)
+        middle, swapped = self._end(), self._end(swapped=True)
+        self._product(length, whole, source, middle, chirp)
+        self._passes(whole, middle, middle)
+        self._product(whole, whole, middle, swapped, spectrum)
+        self._passes(whole, middle, middle)
+        self._product(length, length, swapped, sink, chirp)
+
+    def _end(self, swapped: bool = False) -> End:
+        return End(Access("planes", swapped), self.step)
+
+    def _product(self, inner: int, outer: int, source: End, sink: End, table: Floats) -> None:
+        first, last = _without_swap(source.access), _without_swap(sink.access)
+        name = f"fourier_product_{'row' if self.single else 'lanes'}_{first.text}_{last.text}"
+        function = _function(name, self.width, ends.product, self.single, first, last)
+        numbers = {"inner": inner, "outer": outer, "in_next": source.stride, "out_next": sink.stride}
+        self.add(function, source.access, sink.access, table, **numbers, **_pairs(source, sink))
+
+    def _passes(self, length: int, source: End, sink: End) -> None:
+        radices = radices_of(length)
+        assert radices is not None
+        done = 1
+        for position, radix in enumerate(radices):
+            rest = length // done // radix
+            before = source if position == 0 else self._end()
+            behind = sink if position == len(radices) - 1 else self._end()
+            if self.single and done < self.width:
+                self._spread(radix, rest, done, before)
+            else:
+                self._lanes(radix, rest, done, before, behind)
+            done *= radix
+
+    def _spread(self, radix: int, rest: int, done: int, source: End) -> None:
+        plain = _without_swap(source.access)
+        name = f"fourier_spread_{radix}_{done}_{plain.text}"
+        function = _function(name, self.width, passes.spread_pass, radix, done, plain)
+        table = tables.shared(tables.spread_roots, radix, rest, done, self.width)
+        numbers = {"count": rest * done, "in_next": source.stride * rest * done}
+        self.add(function, source.access, PLANES, table, **numbers)
+
+    def _lanes(self, radix: int, rest: int, done: int, source: End, sink: End) -> None:
+        turned = rest > 1
+        first, last = _without_swap(source.access), _without_swap(sink.access)
+        name = f"fourier_lanes_{radix}_{first.text}_{last.text}{'_turned' * turned}"
+        function = _function(name, self.width, passes.lanes_pass, radix, first, last, turned)
+        table = tables.shared(tables.lane_roots, radix, rest) if turned else None
+        numbers = {"outer": rest, "inner": 1, "count": done if self.single else done * self.width}
+        if not self.single and (first.kind, last.kind) != ("planes", "planes"):
+            numbers |= {"inner": done, "count": self.width, "in_inner": source.stride, "out_inner": sink.stride}
+        if first.kind in ("columns", "pairs"):
+            numbers["in_ahead"] = AHEAD * source.stride
+        if last.kind in ("columns", "pairs"):
+            numbers["out_ahead"] = AHEAD * sink.stride
+        numbers |= {"in_outer": source.stride * done, "in_next": source.stride * done * rest}
+        numbers |= {"out_outer": sink.stride * done * radix, "out_next": sink.stride * done}
+        self.add(function, source.access, sink.access, table, **numbers, **_pairs(source, sink))
+
+    def load_rows(self, count: int, source: End) -> None:
+        """Complex numbers of rows, into lanes."""
+        access = source.access
+        plain = Access("row", ahead=access.ahead)
+        function = _function(f"fourier_load_rows_{plain.text}", self.width, ends.load_rows, plain)
+        self.add(
+            function, access, Access("planes", access.swapped), inner=count, in_next=source.stride, out_next=self.step
+        )
+
+    def store_rows(self, count: int, sink: End) -> None:
+        """Complex numbers of lanes, into rows."""
+        access = sink.access
+        plain = Access("row", scaled=access.scaled, ahead=access.ahead)
+        function = _function(f"fourier_store_rows_{plain.text}", self.width, ends.store_rows, plain)
+        self.add(
+            function, Access("planes", access.swapped), access, inner=count, in_next=self.step, out_next=sink.stride
+        )
+
+    def halves_to_real(self, count: int, sink: End) -> None:
+        """See `fourier_ends.halves_to_real`."""
+        name = f"fourier_halves_to_real_{'row' if self.single else 'lanes'}_{sink.access.text}"
+        function = _function(name, self.width, ends.halves_to_real, self.single, sink.access)
+        table = tables.shared(tables.half_roots, count, True)
+        self.add(function, PLANES, sink.access, table, inner=count, in_next=self.step, out_next=sink.stride)
+
+    def real_to_halves(self, count: int, source: End) -> None:
+        """See `fourier_ends.real_to_halves`; for the inverse transform, real and imaginary parts are exchanged."""
+        name = f"fourier_real_to_halves_{'row' if self.single else 'lanes'}_{source.access.text}"
+        function = _function(name, self.width, ends.real_to_halves, self.single, source.access)
+        table = tables.shared(tables.half_roots, count, False)
+        target = Access("planes", swapped=True)
+        self.add(function, source.access, target, table, inner=count, in_next=source.stride, out_next=self.step)
+
+
+def _without_swap(access: Access) -> Access:
+    """What code is made for: in planes, the numbers of a stage say where the parts are."""
+    return PLANES if access.kind == "planes" else access
+
+
+def _pairs(source: End, sink: End) -> dict[str, int]:
+    """Where real and imaginary parts are if they are rows of an array."""
+    numbers: dict[str, int] = {}
+    for end, direction in ((source, "in"), (sink, "out")):
+        if end.access.kind == "pairs":
+            numbers |= {f"{direction}_real": 0, f"{direction}_imag": end.stride // 2}
+    return numbers
+
+
+def plane_bytes(length: int, single: bool, width: int) -> int:
+    """The bytes of a plane: room for one number and one vector more."""
+    return FLOAT * ((length + 15) // 16 * 16 + PADDING - 16) * (1 if single else width)
+
+
+def runs_in_row(length: int, width: int) -> bool:
+    """Whether the lanes of a transform can be neighbours in one row."""
+    whole = work_length(length)
+    return length >= width and all(whole // radix >= width for radix in radices_of(whole) or ())

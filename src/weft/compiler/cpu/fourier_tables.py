@@ -1,0 +1,102 @@
+"""Tables of roots of unity for the stages of Fourier transforms, shared by all steps that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from weft.compiler.cpu.fourier_butterflies import Pair, butterfly, times
+from weft.primitives.fourier_lengths import Doubles, Floats, radices_of, roots
+from weft.runtime.locks import fork_safe_lock
+
+_tables: WeakValueDictionary[tuple[Any, ...], Floats] = WeakValueDictionary()
+_lock = fork_safe_lock()
+
+
+def shared(make: Callable[..., Floats], *arguments: int) -> Floats:
+    """The table that ``make`` gives for arguments: the same one for as long as somebody holds it."""
+    key = (make, *arguments)
+    with _lock:
+        found = _tables.get(key)
+        if found is None:
+            found = _tables[key] = make(*arguments)
+        return found
+
+
+def address_of(table: Floats) -> int:
+    """Where a table begins."""
+    address: int = table.__array_interface__["data"][0]
+    return address
+
+
+def lane_roots(radix: int, rest: int) -> Floats:
+    """``exp(-2 pi i p k / (radix * rest))``, real and imaginary parts in turn, for each ``p`` below ``rest`` and each
+    ``k`` from 1 to ``radix - 1``."""
+    p, k = np.arange(rest), np.arange(1, radix)
+    cosine, sine = roots(np.multiply.outer(p, k), radix * rest)
+    return np.stack([cosine, -sine], -1).astype(np.float32)
+
+
+def spread_roots(radix: int, rest: int, block: int, padding: int) -> Floats:
+    """The same for each ``k``, all real before all imaginary parts, each ``p`` repeated ``block`` times, with
+    ``padding`` behind."""
+    p, k = np.arange(rest), np.arange(1, radix)
+    cosine, sine = roots(np.multiply.outer(k, p), radix * rest)
+    table = np.stack([cosine, -sine], 1).repeat(block, axis=-1)
+    return np.pad(table, [(0, 0), (0, 0), (0, padding)]).astype(np.float32)
+
+
+def half_roots(length: int, halved: int) -> Floats:
+    """``exp(-pi i k / length)`` for ``k`` from 0 to ``length``, all real before all imaginary parts, divided by two if
+    ``halved``."""
+    cosine, sine = roots(np.arange(length + 1), 2 * length)
+    return np.stack([cosine, -sine]).astype(np.float32) * np.float32(0.5 if halved else 1)
+
+
+def chirp(length: int) -> Floats:
+    """``exp(-pi i k**2 / length)``, all real before all imaginary parts."""
+    cosine, sine = _chirp(length)
+    return np.stack([cosine, -sine]).astype(np.float32)
+
+
+def _chirp(length: int) -> tuple[Any, Any]:
+    k = np.arange(length)
+    return roots(k * k % (2 * length), 2 * length)
+
+
+def chirp_spectrum(length: int, whole: int) -> Floats:
+    """The transform of the conjugate chirp around zero, of ``whole`` numbers, divided by ``whole``."""
+    around = np.zeros((2, whole))
+    around[:, :length] = _chirp(length)
+    around[:, whole - length + 1 :] = around[:, 1:length][:, ::-1]
+    return (np.stack(_transform(around[0], around[1])) / whole).astype(np.float32)
+
+
+class _Doubles:
+    """Arrays of double precision in place of lanes. Products are rounded: the same on every processor."""
+
+    @staticmethod
+    def coerce(value: float, dtype: object) -> float:
+        return value
+
+    @staticmethod
+    def fma(x: Doubles, y: Any, z: Any) -> Doubles:
+        return x * y + z
+
+
+def _transform(real: Doubles, imag: Doubles) -> Pair:
+    """The Fourier transform in double precision, by the same passes."""
+    done, length = 1, real.size
+    for radix in radices_of(length) or ():
+        rest = length // done // radix
+        shape = (radix, rest, done)
+        results = butterfly(_Doubles, list(zip(real.reshape(shape), imag.reshape(shape), strict=True)))
+        real, imag = np.empty((2, rest, radix, done))
+        for k, result in enumerate(results):
+            cosine, sine = roots(k * np.arange(rest), radix * rest)
+            real[:, k], imag[:, k] = times(_Doubles, result, cosine[:, None], -sine[:, None])
+        done *= radix
+    return real.ravel(), imag.ravel()

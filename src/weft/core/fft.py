@@ -1,0 +1,44 @@
+"""Discrete Fourier transforms: ``mx.fft``."""
+
+from __future__ import annotations
+
+from weft.ops.fourier import (
+    fft,
+    fft2,
+    fftfreq,
+    fftn,
+    fftshift,
+    ifft,
+    ifft2,
+    ifftn,
+    ifftshift,
+    irfft,
+    irfft2,
+    irfftn,
+    rfft,
+    rfft2,
+    rfftfreq,
+    rfftn,
+)
+from weft.ops.short_time import istft, stft
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "istft",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+    "stft",
+]

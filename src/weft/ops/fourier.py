@@ -1,0 +1,494 @@
+"""Discrete Fourier transforms: ``mx.fft``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.checks import one_of
+from weft.dtypes import Dtype
+from weft.graph.extents import derived, identical, smallest, value_of
+from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, real_number, sequence_of, to_dtype
+from weft.ops.entrance import on_stream
+from weft.ops.joining import part
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+_FORWARD_ROOTS = {"backward": 0, "ortho": 1, "forward": 2}
+"""By which power of the square root of the length a forward transform is divided."""
+
+Lengths = list[tuple[int, int | None]]
+"""Axes with the length of the transform along each; None for that of the array."""
+
+
+@on_stream
+def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None) -> Array:
+    """The discrete Fourier transform along an axis: ``y[k] = sum(a[j] * exp(-2 pi i j k / n))``.
+
+    Args:
+        a: any shape and dtype; computed in complex64.
+        n: the length of the transform: along ``axis`` the array is cut off or continued with zeros. By default that of
+            the axis.
+        axis: along which axis.
+        norm: where to divide: not here but in the inverse (``"backward"``), by the square root of ``n`` in both
+            (``"ortho"``), or by ``n`` here (``"forward"``).
+
+    Returns:
+        A complex64 array of the shape of ``a``, with ``n`` along ``axis``.
+
+    Raises:
+        ValueError: ``n`` is not positive, or ``norm`` is another word.
+        IndexError: there is no such axis.
+
+    >>> mx.fft.fft(mx.array([1.0, 2.0, 3.0, 4.0]))
+    array([10+0j, -2+2j, -2+0j, -2-2j], dtype=complex64)
+    """
+    return _complex("fft", a, n, axis, norm, inverse=False)
+
+
+@on_stream
+def ifft(
+    a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
+) -> Array:
+    """The inverse of `fft`: ``y[j] = sum(a[k] * exp(2 pi i j k / n)) / n``.
+
+    Args and errors are those of `fft`; ``norm="forward"`` does not divide here.
+
+    >>> mx.fft.ifft(mx.array([10, -2 + 2j, -2, -2 - 2j]))
+    array([1+0j, 2+0j, 3+0j, 4+0j], dtype=complex64)
+    """
+    return _complex("ifft", a, n, axis, norm, inverse=True)
+
+
+@on_stream
+def rfft(
+    a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
+) -> Array:
+    """The first half of the discrete Fourier transform of real numbers; the other one is its conjugate.
+
+    Args and errors are those of `fft`; ``a`` is real, and computed in float32.
+
+    Returns:
+        A complex64 array with ``n // 2 + 1`` numbers along ``axis``.
+
+    >>> mx.fft.rfft(mx.array([1.0, 2.0, 3.0, 4.0]))
+    array([10+0j, -2+2j, -2+0j], dtype=complex64)
+    """
+    x, axis = _operand("rfft", a, axis)
+    return real_forward("rfft", x, [(axis, _length("rfft", n))], norm)
+
+
+@on_stream
+def irfft(
+    a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
+) -> Array:
+    """The inverse of `rfft`: real numbers, of which ``a`` is the first half of the transform.
+
+    Args:
+        a: any shape and dtype; computed in complex64. The imaginary parts of what stands for itself, the first number
+            and, where ``n`` is even, the last one, count as zero.
+        n: how many numbers there are in the result, by default ``2 * (a.shape[axis] - 1)``.
+        axis: along which axis.
+        norm: as for `ifft`.
+
+    Returns:
+        A float32 array with ``n`` numbers along ``axis``.
+
+    Raises:
+        ValueError: ``n`` is not positive, or ``norm`` is another word.
+        IndexError: there is no such axis.
+
+    >>> mx.fft.irfft(mx.array([10, -2 + 2j, -2]))
+    array([1, 2, 3, 4], dtype=float32)
+    """
+    x, axis = _operand("irfft", a, axis)
+    return real_inverse("irfft", x, [(axis, _length("irfft", n))], norm)
+
+
+@on_stream
+def fft2(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """`fftn` along the last two axes, or other ones.
+
+    >>> mx.fft.fft2(mx.ones((2, 2)))
+    array([[4+0j, 0+0j],
+           [0+0j, 0+0j]], dtype=complex64)
+    """
+    return _complex_axes("fft2", a, s, axes, norm, inverse=False)
+
+
+@on_stream
+def ifft2(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """`ifftn` along the last two axes, or other ones.
+
+    >>> mx.fft.ifft2(mx.array([[4, 0], [0, 0]]))
+    array([[1+0j, 1+0j],
+           [1+0j, 1+0j]], dtype=complex64)
+    """
+    return _complex_axes("ifft2", a, s, axes, norm, inverse=True)
+
+
+@on_stream
+def fftn(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The discrete Fourier transform along several axes.
+
+    Args:
+        a: any shape of at least one dimension, any dtype; computed in complex64.
+        s: the length of the transform along each of ``axes``, which must be given then; see `fft`.
+        axes: along which axes, by default all.
+        norm: as for `fft`.
+
+    Returns:
+        A complex64 array; ``a`` itself if there are no axes.
+
+    Raises:
+        ValueError: a length is not positive, an axis is named twice, ``s`` and ``axes`` differ in length, ``s`` is
+            given without ``axes``, or ``norm`` is another word.
+        IndexError: there is no such axis.
+
+    >>> mx.fft.fftn(mx.ones((1, 2, 2)), axes=[0, 2])
+    array([[[2+0j, 0+0j],
+            [2+0j, 0+0j]]], dtype=complex64)
+    """
+    return _complex_axes("fftn", a, s, axes, norm, inverse=False)
+
+
+@on_stream
+def ifftn(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The inverse of `fftn`, with the same arguments and errors.
+
+    >>> mx.fft.ifftn(mx.fft.fftn(mx.array([[1.0, 2.0]])))
+    array([[1+0j, 2+0j]], dtype=complex64)
+    """
+    return _complex_axes("ifftn", a, s, axes, norm, inverse=True)
+
+
+@on_stream
+def rfft2(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """`rfftn` along the last two axes, or other ones.
+
+    >>> mx.fft.rfft2(mx.ones((2, 3)))
+    array([[6+0j, 0+0j],
+           [0+0j, 0+0j]], dtype=complex64)
+    """
+    return _real_axes("rfft2", a, s, axes, norm, real_forward)
+
+
+@on_stream
+def irfft2(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """`irfftn` along the last two axes, or other ones.
+
+    >>> mx.fft.irfft2(mx.array([[4, 0], [0, 0]]))
+    array([[1, 1],
+           [1, 1]], dtype=float32)
+    """
+    return _real_axes("irfft2", a, s, axes, norm, real_inverse)
+
+
+@on_stream
+def rfftn(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The transform of real numbers along several axes: `rfft` along the last one of ``axes``, then `fft` along the
+    others.
+
+    Args and errors are those of `fftn`; ``a`` is real, and computed in float32.
+
+    >>> mx.fft.rfftn(mx.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[10+0j, -2+0j],
+           [-4+0j, 0+0j]], dtype=complex64)
+    """
+    return _real_axes("rfftn", a, s, axes, norm, real_forward)
+
+
+@on_stream
+def irfftn(
+    a: Array,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str = "backward",
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The inverse of `rfftn`: `ifft` along all but the last one of ``axes``, then `irfft` along that.
+
+    Args and errors are those of `fftn`; the length along the last axis is by default that of `irfft`. The result is
+    float32.
+
+    >>> mx.fft.irfftn(mx.array([[10, -2], [-4, 0]]))
+    array([[1, 2],
+           [3, 4]], dtype=float32)
+    """
+    return _real_axes("irfftn", a, s, axes, norm, real_inverse)
+
+
+@on_stream
+def fftfreq(n: int, d: float = 1.0, stream: StreamOrDevice = None) -> Array:
+    """The frequencies of the numbers that `fft` gives, in cycles per unit of ``d``.
+
+    Args:
+        n: the length of the transform.
+        d: the distance between samples.
+
+    Returns:
+        A float32 array of ``n`` numbers: 0, 1, ... and then ..., -2, -1, all divided by ``n * d``.
+
+    Raises:
+        ValueError: ``n`` is not positive, or ``d`` is zero.
+
+    >>> mx.fft.fftfreq(5, d=0.1)
+    array([0, 2, 4, -4, -2], dtype=float32)
+    """
+    length = _samples("fftfreq", n)
+    middle = _number(derived(_half, length), dtypes.int64)
+    index = p.iota(shape=(length,), axis=0, dtype=dtypes.int64)
+    shifted = p.remainder(p.add(index, middle), _number(length, dtypes.int64))
+    return _frequencies("fftfreq", p.subtract(shifted, middle), length, d)
+
+
+@on_stream
+def rfftfreq(n: int, d: float = 1.0, stream: StreamOrDevice = None) -> Array:
+    """The frequencies of the numbers that `rfft` gives, in cycles per unit of ``d``.
+
+    Args and errors are those of `fftfreq`.
+
+    Returns:
+        A float32 array of ``n // 2 + 1`` numbers: 0, 1, ..., divided by ``n * d``.
+
+    >>> mx.fft.rfftfreq(5, d=0.1)
+    array([0, 2, 4], dtype=float32)
+    """
+    length = _samples("rfftfreq", n)
+    index = p.iota(shape=(length // 2 + 1,), axis=0, dtype=dtypes.int64)
+    return _frequencies("rfftfreq", index, length, d)
+
+
+@on_stream
+def fftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
+    """The array with frequency zero, which `fft` has first, in the middle.
+
+    Args:
+        a: any shape and dtype.
+        axes: along which axes, by default all.
+
+    Raises:
+        IndexError: there is no such axis.
+
+    >>> mx.fft.fftshift(mx.fft.fftfreq(5, d=0.1))
+    array([-4, -2, 0, 2, 4], dtype=float32)
+    """
+    return _shifted("fftshift", a, axes, lambda extent: (extent + 1) // 2)
+
+
+@on_stream
+def ifftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
+    """What `fftshift` has moved, back at its place; the arguments and errors are the same.
+
+    >>> mx.fft.ifftshift(mx.array([-4, -2, 0, 2, 4]))
+    array([0, 2, 4, -4, -2], dtype=int32)
+    """
+    return _shifted("ifftshift", a, axes, lambda extent: extent // 2)
+
+
+def _half(length: int) -> int:
+    return length // 2
+
+
+def _number(value: complex, dtype: Dtype) -> Array:
+    return p.wrap(p.constant.make(value, dtype))
+
+
+def _samples(name: str, n: Any) -> int:
+    length = integer_of(name, "n", n)
+    if value_of(length) <= 0:
+        raise ValueError(f"[{name}] n must be positive; got {length}.")
+    return length
+
+
+def _frequencies(name: str, index: Array, length: int, d: Any) -> Array:
+    distance = real_number(name, "d", d)
+    if value_of(distance) == 0:
+        raise ValueError(f"[{name}] d cannot be zero.")
+    span = p.multiply(_number(length, dtypes.float64), _number(distance, dtypes.float64))
+    precise = to_dtype(index, dtypes.float64)
+    return to_dtype(p.divide(precise, p.fill(span, index.node.shape)), dtypes.float32)
+
+
+def _shifted(name: str, a: Any, axes: Any, start_of: Any) -> Array:
+    x = array_argument(name, a)
+    ndim = x.node.ndim
+    named = range(ndim) if axes is None else (axes,) if hasattr(axes, "__index__") else sequence_of(name, "axes", axes)
+    for axis in [axis_of(name, one, ndim) for one in named]:
+        extent = x.node.shape[axis]
+        start = start_of(extent)
+        x = p.concatenate(part(x, axis, start, extent - start), part(x, axis, 0, start), axis=axis)
+    return fresh(x)
+
+
+def _operand(name: str, a: Any, axis: Any) -> tuple[Array, int]:
+    x = array_argument(name, a)
+    return x, axis_of(name, axis, x.node.ndim)
+
+
+def _length(name: str, n: Any) -> int | None:
+    if n is None:
+        return None
+    length = integer_of(name, "n", n)
+    return _positive(name, length)
+
+
+def _positive(name: str, length: int) -> int:
+    if value_of(length) < 1:
+        raise ValueError(f"[{name}] The length of a transform must be positive; got {length}.")
+    return length
+
+
+def _lengths(name: str, x: Array, s: Any, axes: Any) -> Lengths:
+    """The axes of a transform along several, in the user's order, with the lengths."""
+    ndim = x.node.ndim
+    if s is not None and axes is None:
+        raise ValueError(f"[{name}] axes must be given too if s is.")
+    if not ndim and axes is None:
+        raise ValueError(f"[{name}] A 0-d array has no axis to transform.")
+    named = range(ndim) if axes is None else sequence_of(name, "axes", axes)
+    numbers = [axis_of(name, axis, ndim) for axis in named]
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"[{name}] An axis is named twice in {tuple(named)} (of {ndim} dimensions).")
+    if s is None:
+        return [(axis, None) for axis in numbers]
+    lengths = [_length(name, n) for n in sequence_of(name, "s", s)]
+    if len(lengths) != len(numbers):
+        raise ValueError(f"[{name}] {len(lengths)} lengths are given for {len(numbers)} axes.")
+    return list(zip(numbers, lengths, strict=True))
+
+
+def roots_of(name: str, norm: Any, inverse: bool) -> int:
+    forward = _FORWARD_ROOTS[one_of(name, "norm", norm, _FORWARD_ROOTS)]
+    return 2 - forward if inverse else forward
+
+
+def _complex(name: str, a: Any, n: Any, axis: Any, norm: Any, inverse: bool) -> Array:
+    x, axis = _operand(name, a, axis)
+    return complex_along(name, x, [(axis, _length(name, n))], roots_of(name, norm, inverse), inverse)
+
+
+def _complex_axes(name: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool) -> Array:
+    x = array_argument(name, a)
+    lengths = _lengths(name, x, s, axes)
+    roots = roots_of(name, norm, inverse)
+    return complex_along(name, x, lengths, roots, inverse) if lengths else fresh(x)
+
+
+def complex_along(name: str, x: Array, lengths: Lengths, roots: int, inverse: bool) -> Array:
+    """Complex transforms along axes, the last one first."""
+    x = to_dtype(x, dtypes.complex64)
+    for axis, length in reversed(lengths):
+        x = p.fft(_fitted(name, x, axis, length), axis=axis, inverse=inverse, roots=roots)
+    return x
+
+
+def _real_axes(name: str, a: Any, s: Any, axes: Any, norm: Any, transform: Any) -> Array:
+    x = array_argument(name, a)
+    lengths = _lengths(name, x, s, axes)
+    roots_of(name, norm, inverse=False)
+    result: Array = transform(name, x, lengths, norm) if lengths else fresh(x)
+    return result
+
+
+def real_forward(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
+    roots = roots_of(name, norm, inverse=False)
+    if x.node.dtype.is_complex:
+        raise TypeError(
+            f"[{name}] transforms real numbers; got complex64. Use mx.fft.{name.removeprefix('r')}, or take mx.real."
+        )
+    *others, (axis, length) = lengths
+    fitted = _fitted(name, to_dtype(x, dtypes.float32), axis, length)
+    return complex_along(name, p.rfft(fitted, axis=axis, roots=roots), others, roots, inverse=False)
+
+
+def real_inverse(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
+    roots = roots_of(name, norm, inverse=True)
+    *others, (axis, length) = lengths
+    x = complex_along(name, x, others, roots, inverse=True)
+    if length is None:
+        length = _positive(name, 2 * (x.node.shape[axis] - 1))
+    else:
+        x = _fitted(name, x, axis, length // 2 + 1)
+    return p.irfft(x, axis=axis, length=length, roots=roots)
+
+
+def _fitted(name: str, x: Array, axis: int, length: int | None) -> Array:
+    """An array cut off along an axis, or continued with zeros. It has the same nodes for every symbolic extent."""
+    shape = x.node.shape
+    extent = shape[axis]
+    if length is None:
+        _positive(name, extent)
+        return x
+    if identical(extent, length):
+        return x
+    size = smallest(extent, length)
+    if not identical(size, extent):
+        x = part(x, axis, 0, size)
+    if identical(size, length):
+        return x
+    low = (0,) * len(shape)
+    high = tuple([length - size if number == axis else 0 for number in range(len(shape))])
+    return p.pad(x, p.zeros((), x.node.dtype), low=low, high=high)

@@ -1,0 +1,136 @@
+"""Fourier transforms on the reference device: the passes of the definition, with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import weft.primitives as p
+from tests.reference.lanes import ArrayLanes, array_of, fused
+from tests.reference.memory import ReferenceMemory
+from tests.reference.products import elements_of, offsets_of
+from weft import dtypes
+from weft.compiler.cpu import fourier_tables as tables
+from weft.compiler.cpu.fourier_butterflies import butterfly
+from weft.primitives.fourier_lengths import convolution_length, radices_of, scale_of
+from weft.primitives.routine import RoutineCall, RoutineStep
+
+Parts = tuple[np.ndarray, np.ndarray]
+
+
+def _times(x: Parts, factor: Any) -> Parts:
+    real, imag = np.broadcast_arrays(*factor)
+    return fused(x[0], real, -(x[1] * imag)), fused(x[0], imag, x[1] * real)
+
+
+def _swapped(x: Parts) -> Parts:
+    return x[1], x[0]
+
+
+def _transformed(x: Parts) -> Parts:
+    """The transform along the last axis."""
+    length = x[0].shape[-1]
+    if radices_of(length) is not None:
+        return _passes(x)
+    whole = convolution_length(length)
+    chirp = tables.chirp(length)
+    padding = [(0, 0)] * (x[0].ndim - 1) + [(0, whole - length)]
+    real, imag = (np.pad(part, padding) for part in _times(x, chirp))
+    product = _times(_passes((real, imag)), tables.chirp_spectrum(length, whole))
+    real, imag = _swapped(_passes(_swapped(product)))
+    return _times((real[..., :length], imag[..., :length]), chirp)
+
+
+def _passes(x: Parts) -> Parts:
+    length, done = x[0].shape[-1], 1
+    lanes: Any = ArrayLanes()
+    for radix in radices_of(length) or ():
+        rest = length // done // radix
+        split = [part.reshape(*part.shape[:-1], radix, rest, done) for part in x]
+        real, imag = (np.moveaxis(part, -3, 0) for part in split)
+        numbers = [
+            (lanes.value(a.copy(), dtypes.float32), lanes.value(b.copy(), dtypes.float32))
+            for a, b in zip(real, imag, strict=True)
+        ]
+        results = [(array_of(real), array_of(imag)) for real, imag in butterfly(lanes, numbers)]
+        if rest > 1:
+            table = tables.lane_roots(radix, rest)
+            for k in range(1, radix):
+                results[k] = _times(results[k], (table[:, k - 1, 0, None], table[:, k - 1, 1, None]))
+        real, imag = (np.stack([result[part] for result in results], -2) for part in (0, 1))
+        shape = (*x[0].shape[:-1], length)
+        x = real.reshape(shape), imag.reshape(shape)
+        done *= radix
+    return x
+
+
+def _complex(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
+    x = elements.real.copy(), elements.imag.copy()
+    real, imag = _swapped(_transformed(_swapped(x))) if call.params["inverse"] else _transformed(x)
+    return _joined(real, imag)
+
+
+def _joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
+    result = np.empty(real.shape, np.complex64)
+    result.real, result.imag = real, imag
+    return result
+
+
+def _real(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
+    real, imag = _transformed((elements[..., ::2].copy(), elements[..., 1::2].copy()))
+    a, b = (np.concatenate([part, part[..., :1]], -1) for part in (real, imag))
+    c, d = a[..., ::-1], b[..., ::-1]
+    cosine, sine = tables.half_roots(real.shape[-1], True)
+    cosine, sine = np.broadcast_to(cosine, a.shape), np.broadcast_to(sine, a.shape)
+    half = np.float32(0.5)
+    return _joined(
+        fused(-(c - a), sine, fused(b + d, cosine, (a + c) * half)),
+        fused(c - a, cosine, fused(b + d, sine, (b - d) * half)),
+    )
+
+
+def _inverse_real(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
+    half = elements.shape[-1] - 1
+    a, b = elements.real[..., :-1].copy(), elements.imag[..., :-1].copy()
+    c, d = elements.real[..., :0:-1].copy(), elements.imag[..., :0:-1].copy()
+    cosine, sine = (np.broadcast_to(part[:half], a.shape) for part in tables.half_roots(half, False))
+    real = fused(a - c, sine, fused(-(b + d), cosine, a + c))
+    imag = fused(b + d, sine, fused(a - c, cosine, b - d))
+    real[..., 0], imag[..., 0] = (a + c)[..., 0], (a - c)[..., 0]
+    imag, real = _transformed((imag, real))
+    return np.stack([real, imag], -1).reshape(*real.shape[:-1], 2 * half)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A call, and what transforms its operand along the last axis."""
+
+    call: RoutineCall
+    function: Any
+
+    def length(self, axis: int) -> int:
+        """That of the whole transform."""
+        return max(self.call.operands[0].shape[axis], self.call.results[0].shape[axis])
+
+    def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
+        axis, (result,) = self.call.params["axis"], self.call.results
+        elements = np.moveaxis(elements_of(memory, self.call.operands[0], slots), axis, -1)
+        with np.errstate(all="ignore"):
+            transformed = np.moveaxis(self.function(elements, self.call), -1, axis)
+            if self.call.params["roots"]:
+                transformed = transformed * np.float32(scale_of(self.length(axis), self.call.params["roots"]))
+        memory.write(slots[result.slot], offsets_of(result), transformed)
+
+
+def _on_reference(primitive: Any, function: Any) -> None:
+    @primitive.routine.on("reference")
+    def step(call: RoutineCall) -> RoutineStep:
+        return RoutineStep(Transform(call, function), [], 1, 1, 1)
+
+
+_on_reference(p.fft, _complex)
+_on_reference(p.rfft, _real)
+_on_reference(p.irfft, _inverse_real)
