@@ -33,7 +33,7 @@ def test_every_public_function_has_a_row() -> None:
 def test_every_row_is_a_public_function_or_a_method() -> None:
     names = {row.name for row in ROWS}
     methods = {name.removeprefix("array.") for name in names if name.startswith("array.")}
-    functions = public_functions() | functions_of_namespaces()
+    functions = public_functions()
     assert {name for name in names if not name.startswith("array.")} <= functions
     assert all(hasattr(mx.array, name) for name in methods)
 

@@ -178,7 +178,7 @@ class _Chunks:
         j, i = [p.iota(shape=shape, axis=axis, dtype=dtypes.int32) for axis in (ndim - 2, ndim - 1)]
         gamma = p.broadcast(across, shape=shape)
         behind = p.select(p.less(j, i), gamma, p.ones_like(gamma))
-        products = p.products_before(behind) * behind
+        products = p.cumprod(behind, axis=ndim - 1, reverse=False, inclusive=True)
         return p.matrix_transpose(p.select(p.less_equal(j, i), products, p.zeros_like(products)))
 
     def output_and_state(self) -> tuple[Array, Array]:

@@ -316,7 +316,7 @@ def _ranks(ordered: Array) -> tuple[Array, Array]:
     zero = p.zeros_like(number)
     previous = p.take_from_rows(ordered, p.maximum(number - 1, zero))
     first = p.logical_or(p.equal(number, zero), p.not_equal(ordered, previous))
-    return first, p.running_sum(p.cast(first, dtype=dtypes.int32)) - 1
+    return first, p.cumsum(p.cast(first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
 
 
 def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Array:
