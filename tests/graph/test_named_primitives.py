@@ -14,7 +14,6 @@ import weft.primitives as p
 PACKAGE = Path(weft.__file__).parent
 
 NAMED = {
-    ("compiler/cpu/matmul.py", "matmul"): "implements its routine",
     ("compiler/rewrites.py", "transpose"): "the pass is an identity of transposes",
     ("transforms/autodiff.py", "identity"): "exists to name what is differentiated with respect to",
     ("transforms/custom.py", "barrier"): "exists to keep what checkpoint computes again apart",
@@ -26,12 +25,17 @@ NAMED = {
 
 
 def names(folder: str) -> Iterator[tuple[str, str]]:
-    """The primitives that the modules of a folder name: as ``p.name``, or in an import."""
+    """The primitives that the modules of a folder name: as ``p.name``, or in an import.
+
+    ``p.name.routine`` is left out: it is how a module says which routine it implements.
+    """
     for path in sorted((PACKAGE / folder).rglob("*.py")):
         module = str(path.relative_to(PACKAGE))
-        for node in ast.walk(ast.parse(path.read_text())):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        routines = {node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "routine"}
+        for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "p":
-                found = [node.attr]
+                found = [] if node in routines else [node.attr]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.primitives"):
                 found = [alias.name for alias in node.names]
             else:

@@ -12,6 +12,7 @@ from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Linear
 from weft.primitives.fourier_lengths import work_length
 from weft.primitives.routine import Routine
+from weft.primitives.untrusted import check_axis, check_inputs, check_number, require
 
 __all__ = ["Fourier", "fft", "irfft", "rfft"]
 
@@ -87,6 +88,13 @@ class Fourier(Linear):
 
     def _batch(self, x: Array, batch: int, *, axis: int, **params: Any) -> tuple[Array, int]:
         return self(x, axis=axis + (batch <= axis), **params), batch
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 1)
+        check_axis(params["axis"], inputs[0].ndim)
+        require(type(params["roots"]) is int and 0 <= params["roots"] <= 2, f"{params['roots']!r} is no power")
+        require(type(params.get("inverse", False)) is bool, "its direction is not clear")
+        check_number(params.get("length", 1), lowest=1)
 
     def lowered(self, node: Node) -> Node | None:
         return self._on_last_axis(node) or self._lowered(node)

@@ -8,8 +8,15 @@ from weft.graph.extents import fixed, smallest, value_of
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, View
 from weft.primitives.index import AxisTerm
+from weft.primitives.untrusted import check_number, require
 
 __all__ = ["frames", "overlap_added"]
+
+
+def _check_frames(x: Node, *, size: int, hop: int) -> None:
+    require(x.ndim > 0, "its input has no axis")
+    check_number(size, lowest=1)
+    check_number(hop, lowest=1)
 
 
 def _infer_frames(x: Node, *, size: int, hop: int) -> tuple[Shape, Dtype]:
@@ -56,5 +63,6 @@ frames: View = View(
     lambda ct, x, size, hop: overlap_added(ct, hop, x.node.shape[-1]),
     lambda x, axis, size, hop: (frames(p.move_axis(x, axis, 0), size=size, hop=hop), 0),
     axis_terms=_terms_of_frames,
+    check=_check_frames,
 )
 """``(..., samples)`` as ``(..., count, size)``: a view, in which frame ``i`` begins at ``i * hop``."""

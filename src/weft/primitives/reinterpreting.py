@@ -12,6 +12,7 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Linear
 from weft.primitives.batching import move_axis
 from weft.primitives.indexing import scatter
+from weft.primitives.untrusted import LARGEST, check_number, check_numbers, require
 
 __all__ = ["as_strided", "reinterpret"]
 
@@ -27,12 +28,24 @@ class AsStrided(Linear):
 
     def __init__(self) -> None:
         super().__init__(
-            "as_strided", ("shape", "strides", "offset"), _infer_as_strided, _transpose_as_strided, _batch_as_strided
+            "as_strided",
+            ("shape", "strides", "offset"),
+            _infer_as_strided,
+            _transpose_as_strided,
+            _batch_as_strided,
+            _check_as_strided,
         )
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
         _, steps, offset = node.params
         return tuple([step * strides[0] for step in steps]), offset * strides[0]
+
+
+def _check_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> None:
+    require(x.ndim == 1, "its input is no vector")
+    check_numbers(shape)
+    check_numbers(strides, len(shape), lowest=-LARGEST)
+    check_number(offset)
 
 
 def _infer_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> tuple[Shape, Dtype]:
@@ -49,11 +62,11 @@ def _infer_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> 
 
 
 def _transpose_as_strided(ct: Array, x: Array, shape: Shape, strides: Shape, offset: int) -> Array:
-    place = p.fill(p.wrap(p.constant.make(offset, dtypes.int64)), shape)
+    index = p.fill(p.wrap(p.constant.make(offset, dtypes.int64)), shape)
     for axis, step in enumerate(strides):
-        place = place + p.iota(shape=shape, axis=axis, dtype=dtypes.int64) * step
+        index = index + p.iota(shape=shape, axis=axis, dtype=dtypes.int64) * step
     updates = p.expand(ct, axes=(len(shape),))
-    return scatter(p.zeros_like(x), place, updates, axes=(0,), mode="add")
+    return scatter(p.zeros_like(x), index, updates, axes=(0,), mode="add")
 
 
 def _batch_as_strided(x: Array, axis: int, *, shape: Shape, strides: Shape, offset: int) -> tuple[Array, int]:

@@ -20,6 +20,7 @@ from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import batch_first
 from weft.primitives.reductions import Accumulator, Reducer, accumulator_dtype, max_, min_, prod, sum_
+from weft.primitives.untrusted import check_axis, check_inputs, require
 
 __all__ = [
     "ChunkTotals",
@@ -93,6 +94,12 @@ class Scan(Primitive):
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, chunk=None, **params)
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, self.operands)
+        check_axis(params["axis"], inputs[0].ndim)
+        require(params["chunk"] is None, "chunks are a matter of the plan")
+        require(type(params["reverse"]) is bool and type(params["inclusive"]) is bool, "its direction is not clear")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         first = inputs[0]

@@ -19,6 +19,7 @@ from weft.primitives.base import Array, Primitive, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.routine import Routine
 from weft.primitives.sort_cuts import Cut, word_bytes
+from weft.primitives.untrusted import check_inputs, check_number
 
 __all__ = ["LARGEST_INDEX", "argsort", "put_in_rows", "sort", "take_from_rows"]
 
@@ -49,6 +50,11 @@ class Sorting(Primitive):
             loops=lambda node: (node.inputs[0].shape[:-1], node.inputs[0].shape[-1:]),
             names=("sort", "sorts"),
         )
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 1)
+        check_number(params["start"])
+        check_number(params["count"])
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, start, count = inputs[0], params["start"], params["count"]
