@@ -37,9 +37,11 @@ NUMBERS = [(0, np.int32(0)), (1, np.int64(1)), (2, np.int8(2)), (3, np.int64(3))
 
 LEFT_OUT = {
     "mx.ArrayAt": "users write a.at",
+    "mx.ArrayIterator": "users write iter(a)",
     "mx.Dtype": "there is one of each, and no others are made",
     "mx.Stream": "users write mx.new_stream(device)",
     "mx.StreamContext": "users write mx.stream(s)",
+    "mx.set_wired_limit": "it is not available, whatever the argument",
     "mx.ThreadLocalStream": "users write mx.new_thread_local_stream(device)",
 }
 """What users do not call although they could."""
