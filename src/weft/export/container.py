@@ -12,9 +12,10 @@ from weft.array import array
 from weft.dtypes import ALL_DTYPES
 from weft.errors import FileFormatError
 from weft.graph.node import Node, wrap
-from weft.io.files import bytes_of, is_open, path_of
+from weft.io.files import bytes_of
 from weft.io.reading import Layout, array_at, shape_of, without_overlap
-from weft.io.sources import Source, read_before_writing, source_of
+from weft.io.sources import Source, source_of
+from weft.io.writing import write as write_pieces
 
 MAGIC = b"WEFTFUNC"
 VERSION = 1
@@ -33,18 +34,7 @@ def write(file: Any, header: dict[str, Any], arrays: list[Node]) -> None:
     text = json.dumps({**header, "arrays": entries}, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-(_PREFIX + len(text)) % _ALIGNMENT)
     beginning = MAGIC + VERSION.to_bytes(4, "little") + len(text).to_bytes(8, "little") + text
-    if is_open(file):
-        _write(file, _pieces(beginning, values))
-        return
-    path = path_of("export_function", file, "")
-    read_before_writing(path)
-    with open(path, "wb") as opened:
-        _write(opened, _pieces(beginning, values))
-
-
-def _write(target: Any, pieces: Iterator[Any]) -> None:
-    for piece in pieces:
-        target.write(piece)
+    write_pieces("export_function", file, "", _pieces(beginning, values))
 
 
 def _pieces(beginning: bytes, values: list[np.ndarray[Any, Any]]) -> Iterator[Any]:

@@ -188,6 +188,14 @@ def import_function(file: File, return_metadata: bool = False) -> Any:
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, or holds what this version of Weft does not know. It is a RuntimeError as well.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> mx.export_function(file, lambda x: mx.sum(x * x), mx.array([1.0, 2.0]))
+    >>> _ = file.seek(0)
+    >>> f = mx.import_function(file)
+    >>> mx.grad(lambda x: f(x)[0])(mx.array([3.0, 4.0]))
+    array([6, 8], dtype=float32)
     """
     _check_file("import_function", file)
     what, header, arrays = container.read(file)

@@ -108,6 +108,26 @@ class _Header:
         except UnicodeDecodeError as error:
             raise self.unsound(f"a text in it is not UTF-8 ({error})") from error
 
+    def texts(self, count: int) -> list[str]:
+        """The next texts; vocabularies have hundreds of thousands."""
+        found: list[str] = []
+        length_at = struct.Struct("<Q").unpack_from
+        while len(found) < count:
+            window, at, end = self._window, self._next, len(self._window)
+            try:
+                while at + 8 <= end and len(found) < count:
+                    stop = at + 8 + length_at(window, at)[0]
+                    if stop > end:
+                        break
+                    found.append(window[at + 8 : stop].decode())
+                    at = stop
+            except UnicodeDecodeError:
+                count = len(found) + 1  # `text` says what is wrong
+            self._next = at
+            if len(found) < count:
+                found.append(self.text())
+        return found
+
     def value(self, key: str) -> Any:
         """A value of metadata: an array of at most one dimension, a text, or a list of texts."""
         kind = self.number("<I")
@@ -119,7 +139,7 @@ class _Header:
         if kind == gguf.ARRAY:
             raise FileFormatError(f"[load] {key!r} in {self._source.name} holds arrays of arrays, which no array can.")
         if kind == gguf.STRING:
-            return [self.text() for _ in range(self.plausible(count, 8, "texts"))]
+            return self.texts(self.plausible(count, 8, "texts"))
         return self._numbers(kind, (self.plausible(count, 1, "numbers"),), key)
 
     def _numbers(self, kind: int, shape: tuple[int, ...], key: str) -> array:

@@ -11,8 +11,8 @@ import numpy as np
 from weft.array import array
 from weft.checks import shown, wrong_type
 from weft.io import gguf_format as gguf
-from weft.io.files import File, bytes_of, is_open, path_of, values_of
-from weft.io.sources import read_before_writing
+from weft.io.files import File, bytes_of, values_of
+from weft.io.writing import write
 
 __all__ = ["save_gguf"]
 
@@ -52,18 +52,7 @@ def save_gguf(file: File, arrays: dict[str, array], metadata: dict[str, array | 
         offset += -(-one.nbytes // alignment) * alignment
     header = b"".join(texts)
     pieces = _pieces(header + bytes(-len(header) % alignment), list(values.values()), alignment)
-    if is_open(file):
-        _write(file, pieces)
-        return
-    path = path_of("save_gguf", file, ".gguf")
-    read_before_writing(path)
-    with open(path, "wb") as opened:
-        _write(opened, pieces)
-
-
-def _write(target: Any, pieces: Iterator[Any]) -> None:
-    for piece in pieces:
-        target.write(piece)
+    write("save_gguf", file, ".gguf", pieces)
 
 
 def _pieces(header: bytes, values: list[np.ndarray[Any, Any]], alignment: int) -> Iterator[Any]:

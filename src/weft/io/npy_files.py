@@ -13,9 +13,10 @@ from weft import dtypes
 from weft.array import array
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
-from weft.io.files import File, called, is_open, path_of, values_of
+from weft.io.files import File, called, is_open, values_of
 from weft.io.reading import Layout, array_at, shape_of
-from weft.io.sources import MemorySource, read_before_writing, source_of, taken
+from weft.io.sources import MemorySource, source_of, taken
+from weft.io.writing import writable
 
 __all__ = ["load_npy", "read_header", "save", "write_npy"]
 
@@ -51,13 +52,8 @@ def save(file: File, arr: array) -> None:
     >>> mx.save(file, mx.array([1, 2, 3]))
     """
     values = values_of("save", arr, "arr")
-    if is_open(file):
-        write_npy(file, values)
-        return
-    path = path_of("save", file, ".npy")
-    read_before_writing(path)
-    with open(path, "wb") as opened:
-        write_npy(opened, values)
+    with writable("save", file, ".npy") as target:
+        write_npy(target, values)
 
 
 def write_npy(file: Any, values: np.ndarray[Any, Any]) -> None:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from weft.array import array
 from weft.errors import FileFormatError
-from weft.io.files import File, is_open, path_of, values_of
+from weft.io.files import File, values_of
 from weft.io.npy_files import LONGEST_HEADER, read_header, write_npy
 from weft.io.reading import array_in, without_overlap
-from weft.io.sources import Source, read_before_writing, source_of
+from weft.io.sources import Source, source_of
+from weft.io.writing import writable
 
 __all__ = ["load_npz", "savez", "savez_compressed"]
 
@@ -59,11 +60,7 @@ def _write_archive(name: str, file: Any, args: tuple[array, ...], kwargs: dict[s
         raise ValueError(f"[{name}] {', '.join(sorted(twice))} is the name of an array without a name as well.")
     found |= kwargs
     values = {key: values_of(name, value, key) for key, value in found.items()}
-    target: Any = file
-    if not is_open(file):
-        target = path_of(name, file, ".npz")
-        read_before_writing(target)
-    with zipfile.ZipFile(target, "w", compression) as archive:
+    with writable(name, file, ".npz") as target, zipfile.ZipFile(target, "w", compression) as archive:
         for key, one in values.items():
             with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
                 write_npy(entry, one)

@@ -13,9 +13,10 @@ from weft import dtypes
 from weft.array import array
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
-from weft.io.files import File, bytes_of, is_open, path_of, values_of
+from weft.io.files import File, bytes_of, values_of
 from weft.io.reading import Layout, array_at, array_in, shape_of
-from weft.io.sources import Source, read_before_writing, source_of
+from weft.io.sources import Source, source_of
+from weft.io.writing import write
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -65,18 +66,7 @@ def save_safetensors(file: File, arrays: dict[str, array], metadata: dict[str, s
         raise ValueError(f"[save_safetensors] No array can be called {_METADATA!r}, where the format keeps metadata.")
     values = {name: values_of("save_safetensors", value, f"arrays[{name!r}]") for name, value in arrays.items()}
     pieces = _pieces(values, {name: arrays[name].dtype for name in values}, metadata)
-    if is_open(file):
-        _write(file, pieces)
-        return
-    path = path_of("save_safetensors", file, ".safetensors")
-    read_before_writing(path)
-    with open(path, "wb") as opened:
-        _write(opened, pieces)
-
-
-def _write(target: Any, pieces: Iterator[Any]) -> None:
-    for piece in pieces:
-        target.write(piece)
+    write("save_safetensors", file, ".safetensors", pieces)
 
 
 def _pieces(values: dict[str, np.ndarray[Any, Any]], of: dict[str, Dtype], metadata: Any) -> Iterator[Any]:
