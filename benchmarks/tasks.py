@@ -91,6 +91,17 @@ def first_calls(
     )
 
 
+def linear_algebra(function: str, size: int, count: int = 0) -> Task:
+    """A function of `mx.linalg` for one matrix, or for a stack of `count`."""
+    shape = (count, size, size) if count else (size, size)
+    title = f"{function}, {'x'.join(map(str, shape))}"
+    name = f"{function}-{size}" + ("-stack" if count else "")
+    return Task(
+        name, title, "linear_algebra", {"function": function, "shape": shape}, memory=prod(shape) * FLOAT32_BYTES
+    )
+
+
+STACKED = ("cholesky", "solve", "inv", "qr", "eigh", "svd")
 CUBE = (32, 1000, 1024)
 LARGE_CUBE = (32, 1000, 4096)
 ROWS = (32000, 1024)
@@ -130,6 +141,10 @@ TASKS = (
         memory=POINTS**2 * DIMENSIONS * FLOAT32_BYTES,
     ),
     Task("matmul", "matmul, 1024x1024", "matmul", {"size": 1024}),
+    *[linear_algebra(function, 1024) for function in ("cholesky", "solve", "inv", "qr")],
+    *[linear_algebra(function, 512) for function in ("eigh", "svd")],
+    *[linear_algebra(function, 4, 4096) for function in STACKED],
+    *[linear_algebra(function, 32, 512) for function in STACKED],
     Task("call", "compiled call, gelu of 16 elements", "gelu", TINY, budget=(Limit(5e-6), Limit(peer="jax"))),
     Task("build", "building an operation", "build", {"count": BUILDS}, repeats=BUILDS, budget=seconds(1.5e-6)),
     Task("small", "evaluating x + x, 16 elements", "add", TINY, budget=seconds(12e-6)),

@@ -82,6 +82,20 @@ def initial_parameters() -> list[tuple[Floats, Floats]]:
     ]
 
 
+def matrices(*shape: int) -> Floats:
+    """Symmetric, positive definite matrices, whose eigenvalues are about 1, 2, 3 ..., so that all peers find the same
+    eigenvectors up to signs."""
+    count = shape[-1]
+    noise = floats(*shape) * np.float32(1 / (40 * count**0.5))
+    diagonal = np.diag(np.arange(1, count + 1, dtype=np.float32))
+    return noise + np.swapaxes(noise, -1, -2) + diagonal
+
+
+def right_sides(*shape: int) -> Floats:
+    """A column for each matrix of that shape."""
+    return floats(*shape[:-1], 1, seed=1)
+
+
 def row_pairs(rows: int, columns: int) -> Sequence[Floats]:
     """Two matrices: the rows of the first are to be added to the columns of the second."""
     return floats(rows, columns), floats(columns, rows, seed=1)

@@ -19,6 +19,8 @@ from . import (
     floats,
     gpt,
     initial_parameters,
+    matrices,
+    right_sides,
     row_pairs,
     training_data,
 )
@@ -31,7 +33,7 @@ class JaxPeer:
     def _compiled(self, function: Any, *arrays: Any) -> Work:
         inputs = jax.block_until_ready([jnp.asarray(array) for array in arrays])
         compiled = jax.jit(function)
-        return lambda: compiled(*inputs).block_until_ready()
+        return lambda: jax.block_until_ready(compiled(*inputs))
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: x * (1 + jax.scipy.special.erf(x / math.sqrt(2))) / 2, floats(*shape))
@@ -88,6 +90,11 @@ class JaxPeer:
 
     def matmul(self, size: int) -> Work:
         return self._compiled(jnp.matmul, floats(size, size), floats(size, size, seed=1))
+
+    def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
+        if function == "solve":
+            return self._compiled(jnp.linalg.solve, matrices(*shape), right_sides(*shape))
+        return self._compiled(getattr(jnp.linalg, function), matrices(*shape))
 
     def add(self, shape: tuple[int, ...]) -> Work:
         x = jnp.asarray(floats(*shape))

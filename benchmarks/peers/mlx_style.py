@@ -19,6 +19,8 @@ from . import (
     floats,
     gpt,
     initial_parameters,
+    matrices,
+    right_sides,
     row_pairs,
     training_data,
 )
@@ -129,6 +131,12 @@ class MlxStylePeer:
             return result
 
         return work
+
+    def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
+        linalg = self.mx.linalg
+        if function == "solve":
+            return self._compiled(linalg.solve, matrices(*shape), right_sides(*shape))
+        return self._compiled(getattr(linalg, function), matrices(*shape))
 
     def build(self, count: int) -> Work:
         x = self.mx.array(floats(16))

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
-from . import Work, floats, row_pairs
+from . import Work, floats, matrices, right_sides, row_pairs
 
 SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
 
@@ -19,6 +20,16 @@ class NumpyPeer:
     def matmul(self, size: int) -> Work:
         a, b = floats(size, size), floats(size, size, seed=1)
         return lambda: a @ b
+
+    def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
+        """SciPy for one matrix, NumPy for a stack of them, over which SciPy walks in Python."""
+        a, b = matrices(*shape), right_sides(*shape)
+        linalg: Any = scipy.linalg if len(shape) == 2 else np.linalg
+        if function == "cholesky" and len(shape) == 2:
+            return lambda: linalg.cholesky(a, lower=True)
+        if function == "solve":
+            return lambda: linalg.solve(a, b)
+        return lambda: getattr(linalg, function)(a)
 
     def variance(self, shape: tuple[int, ...]) -> Work:
         x = floats(*shape)

@@ -21,6 +21,8 @@ from . import (
     floats,
     gpt,
     initial_parameters,
+    matrices,
+    right_sides,
     row_pairs,
     training_data,
 )
@@ -91,6 +93,13 @@ class TorchPeer:
     def matmul(self, size: int) -> Work:
         a, b = torch.from_numpy(floats(size, size)), torch.from_numpy(floats(size, size, seed=1))
         return lambda: a @ b
+
+    def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
+        """Not compiled: each is one call of a library."""
+        a, b = torch.from_numpy(matrices(*shape)), torch.from_numpy(right_sides(*shape))
+        if function == "solve":
+            return lambda: torch.linalg.solve(a, b)
+        return lambda: getattr(torch.linalg, function)(a)
 
     def add(self, shape: tuple[int, ...]) -> Work:
         x = torch.from_numpy(floats(*shape))

@@ -12,7 +12,17 @@ import pytest
 
 import weft
 from benchmarks import memory, report
-from benchmarks.peers import LAYERS, NORM_EPSILON, classes, floats, gpt, make_peer, row_pairs
+from benchmarks.peers import (
+    LAYERS,
+    NORM_EPSILON,
+    classes,
+    floats,
+    gpt,
+    make_peer,
+    matrices,
+    right_sides,
+    row_pairs,
+)
 from benchmarks.session import Caches, Measured, Peer, Session
 from benchmarks.tasks import TASKS, Kind, Limit, Task
 
@@ -102,6 +112,18 @@ def test_distances_of_all_pairs(weft_peer):
     x, y = floats(4, 3), floats(4, 3, seed=1)
     expected = np.linalg.norm(x[:, None] - y[None], axis=-1) ** 2
     np.testing.assert_allclose(np.array(weft_peer.distances(4, 3)()), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["cholesky", "solve", "inv", "qr", "eigh", "svd"])
+def test_linear_algebra(weft_peer, function):
+    """What NumPy finds, up to the signs of vectors."""
+    for shape in ((5, 5), (3, 4, 4)):
+        found = weft_peer.linear_algebra(function, shape)()
+        arguments = (matrices(*shape), right_sides(*shape))[: 2 if function == "solve" else 1]
+        expected = getattr(np.linalg, function)(*arguments)
+        pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+        for got, want in pairs:
+            np.testing.assert_allclose(abs(np.array(got)), abs(want), rtol=1e-4, atol=1e-5)
 
 
 def test_vmap_and_loop_and_matmul(weft_peer):

@@ -106,13 +106,26 @@ def _swap_rows(w: Writer, x: Matrix, row: str, other: str) -> None:
 
 
 def _triangular(w: Writer, factors: Matrix, x: Matrix, upper: bool, adjoint: bool, unit: bool) -> None:
-    """Replace X^T by the solution Y of Y T = X^T (or Y T^H = X^T), where T is a triangle of what is stored."""
+    """Replace X^T by the solution Y of Y T = X^T (or Y T^H = X^T), where T is a triangle of what is stored.
+
+    One column y takes a routine for vectors: T^T y = x, or conj(T) y = x, which BLAS has for real numbers.
+    """
     n, count = w.integer(factors.rows), w.integer(x.columns)
-    letters = [w.letter(x) for x in ("R", "U" if upper else "L", "C" if adjoint else "N", "U" if unit else "N")]
-    w.library("trsm", *letters, count, n, w.scalar(1.0), factors.pointer, n, x.pointer, count)
+    triangle, diagonal = w.letter("U" if upper else "L"), w.letter("U" if unit else "N")
+    if adjoint and x.dtype.is_complex:
+        vector = "false"
+    else:
+        vector = w.e.assign(f"icmp eq i64 {x.columns}, 1")
+        with w.e.when(vector):
+            turn = w.letter("N" if adjoint else "T")
+            w.library("trsv", triangle, turn, diagonal, n, factors.pointer, n, x.pointer, count)
+    with w.e.when(w.e.assign(f"xor i1 {vector}, true")):
+        turn = w.letter("C" if adjoint else "N")
+        one = w.scalar(1.0)
+        w.library("trsm", w.letter("R"), triangle, turn, diagonal, count, n, one, factors.pointer, n, x.pointer, count)
 
 
-Stacked("solve", _solve, _routines("trsm")).on(p.solve_factored.routine)
+Stacked("solve", _solve, _routines("trsm", "trsv")).on(p.solve_factored.routine)
 
 
 def _solve_triangular(w: Writer) -> None:
@@ -126,7 +139,7 @@ def _solve_triangular(w: Writer) -> None:
         w.spoil_unless(w.e.assign(f"xor i1 {singular}, true"))
 
 
-Stacked("solve_triangular", _solve_triangular, _routines("trsm")).on(p.solve_triangular.routine)
+Stacked("solve_triangular", _solve_triangular, _routines("trsm", "trsv")).on(p.solve_triangular.routine)
 
 
 def _inverse(w: Writer) -> None:
