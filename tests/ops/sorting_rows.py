@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,14 +63,14 @@ def _unique(x: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
     )
 
 
-def _searched(variant: str, side: str, shape: tuple[int, ...]) -> Row:
+def _searched(side: Literal["left", "right"], shape: tuple[int, ...]) -> Row:
     return Row(
         "searchsorted",
         lambda mx, rows, x: mx.searchsorted(mx.sort(rows), x, side),
         lambda rows, x: np.searchsorted(np.sort(rows), x, side).astype(np.uint32),
         (Domain(shape=(13,)), Domain(shape=shape)),
         EVERY,
-        variant=variant,
+        variant=side,
     )
 
 
@@ -132,8 +132,8 @@ ROWS = [
             ("two, keepdims", {"axis": (0, 2), "keepdims": True}),
         )
     ],
-    _searched("left", "left", (3, 4)),
-    _searched("right", "right", (5,)),
+    _searched("left", (3, 4)),
+    _searched("right", (5,)),
     *[
         Row(
             "unique",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Searched:
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
         (result,) = self.call.results
         rows, values = (numbers_of(memory, operand, slots)[1] for operand in self.call.operands)
-        side = "right" if self.call.params["right"] else "left"
+        side: Literal["left", "right"] = "right" if self.call.params["right"] else "left"
         found = np.zeros(result.shape, np.uint32)
         for row in np.ndindex(rows.shape[:-1]):
             found[row] = np.searchsorted(rows[row], values[row], side)

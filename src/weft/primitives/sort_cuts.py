@@ -12,12 +12,14 @@ MIDDLE, MANY_ROWS = 256, 8
 """... and so are longer ones of at most `MIDDLE` elements, if there are `MANY_ROWS`."""
 LONG, FEW_ROWS = 1 << 15, 16
 """Rows of at least `LONG` elements are cut into blocks, if there are fewer than `FEW_ROWS`."""
-BLOCKS = 64
+BLOCK, MOST_BLOCKS = 4096, 64
+"""A block has `BLOCK` elements, or more if there would be more than `MOST_BLOCKS`."""
 CHUNKS, FEWEST_CHUNKS = 128, 16
 CHUNK_MEMORY = 1 << 26
 ALIGNMENT = 64
 BUCKETS, SAMPLE = 16, 512
 """Buckets into which the elements of a long row go, and how many elements decide what goes where."""
+BUFFERS = 3
 
 
 def word_bytes(dtype: Dtype, indices: bool) -> int:
@@ -57,12 +59,16 @@ class Cut:
     @property
     def block(self) -> int:
         """Elements of a block."""
-        return -(-self.extent // BLOCKS)
+        return max(BLOCK, -(-self.extent // MOST_BLOCKS))
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.extent // self.block)
 
     @property
     def row_scratch(self) -> int:
-        """Scratch memory of a row that is cut into blocks: two buffers, and for each block and bucket some numbers."""
-        return 2 * self.buffer + aligned(8 * (BLOCKS * BUCKETS + BLOCKS + 4 * BUCKETS))
+        """Scratch memory of a row that is cut into blocks: buffers, and for each block and bucket some numbers."""
+        return BUFFERS * self.buffer + aligned(8 * (MOST_BLOCKS * BUCKETS + MOST_BLOCKS + 4 * BUCKETS))
 
     @property
     def scratch(self) -> int:

@@ -40,6 +40,7 @@ class Sorting(Primitive):
     """``count`` elements from ``start`` on of sorted rows, or, with ``indices``, where in the row they are."""
 
     parameters = ("start", "count")
+    routine: Routine
 
     def __init__(self, name: str, indices: bool) -> None:
         self.name = name
@@ -110,5 +111,5 @@ def put_in_rows(x: Array, indices: Array, values: Array, mode: str = "set") -> A
     return p.scatter(x, *_indices_of_axes(indices), values, axes=tuple(range(rank)), mode=mode)
 
 
-sort = Sorting("sort", indices=False)
-argsort = Sorting("argsort", indices=True)
+sort: Sorting = Sorting("sort", indices=False)
+argsort: Sorting = Sorting("argsort", indices=True)

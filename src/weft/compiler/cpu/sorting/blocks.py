@@ -1,49 +1,47 @@
 """Few long rows: in steps whose units are blocks of a row, or buckets of its elements.
 
-1. ``words``: the words of each block are made.
-2. ``split``: of some words of a row, sorted, a few become splitters, which cut what there may be into buckets.
-3. ``count``: how many words of each block belong to each bucket.
-4. ``place``: where the words of a block begin in each bucket.
-5. ``scatter``: the words are moved to their buckets.
-6. ``finish``: each bucket is sorted.
-7. ``mend``: elements that are out of order are put in place.
+1. ``split``: of some elements of a row, sorted, a few become splitters, which cut what there may be into buckets.
+2. ``spread``: each block is brought in order of the buckets, without order in them.
+3. ``place``: where the words of each bucket begin in the sorted row.
+4. ``finish``: the words of a bucket are collected from all blocks, and sorted.
+5. ``mend``: elements that are out of order are put in place.
 
-A bucket of which nothing was asked for is left out from step 5 on.
+A bucket of which nothing was asked for is left out from step 4 on.
 """
 
 from __future__ import annotations
 
-from weft import dtypes
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.sorting import partition, radix, rows
-from weft.compiler.cpu.sorting.code import STEP, Code, Function
+from weft.compiler.cpu.sorting.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.partition import Vectors
-from weft.primitives.sort_cuts import BLOCKS, BUCKETS, SAMPLE
+from weft.primitives.sort_cuts import BUCKETS, BUFFERS, MOST_BLOCKS, SAMPLE
 
 # The numbers of all steps: slot and offset of input, result and scratch memory, and these.
 SOURCE, TARGET, SCRATCH = 0, 2, 4
-ROWS, EXTENT, START, STOP, BLOCK, BUFFER_BYTES, ROW_BYTES = 6, 7, 8, 9, 10, 11, 12
+ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES = 6, 7, 8, 9, 10, 11, 12, 13
 
-# Bytes behind the two buffers of a row.
+# Bytes behind the buffers of a row.
 COUNTS = 0
-SPLITTERS = COUNTS + BLOCKS * BUCKETS * 8
+SPLITTERS = COUNTS + MOST_BLOCKS * BUCKETS * 8
 ODD = SPLITTERS + BUCKETS * 16
-BOUNDS = ODD + BLOCKS * 8
+BOUNDS = ODD + MOST_BLOCKS * 8
 
 
 def step_names(form: Form) -> list[str]:
-    names = ["words", "split", "count", "place", "scatter", "finish", *(["mend"] if form.mends else [])]
+    names = ["split", "spread", "place", "finish", *(["mend"] if form.mends else [])]
     return [f"{name}_{form.name}" for name in names]
 
 
 def generate(form: Form) -> str:
     """The LLVM IR of all steps."""
-    writers = [_words, _split, _count, _place, _scatter, _finish, _mend]
+    writers = [_split, _spread, _place, _finish, _mend]
     steps = [write(_Row(form), name) for write, name in zip(writers, step_names(form), strict=False)]
     functions = [rows.make_words(form), rows.make_results(form), *radix.sort_words(form), *steps]
+    fast = partition.is_fast(form.size)
+    functions.append(_to_buckets_in_vectors(form) if fast else _to_buckets(form))
     if form.mends:
         functions.append(rows.mend(form))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
@@ -67,8 +65,8 @@ class _Row:
         self.target = code.moved(code.memory(TARGET), code.multiply(row, code.multiply(width, form.result.size)))
         scratch = code.moved(code.memory(SCRATCH), code.multiply(row, code.number(ROW_BYTES)))
         bytes_ = code.number(BUFFER_BYTES)
-        self.a, self.b = scratch, code.moved(scratch, bytes_)
-        self.table = code.moved(self.b, bytes_)
+        self.buffers = [code.moved(scratch, code.multiply(bytes_, number)) for number in range(BUFFERS)]
+        self.table = code.moved(scratch, code.multiply(bytes_, BUFFERS))
 
     def words_at(self, buffer: str, index: str) -> str:
         return self.code.moved(buffer, index, self.word)
@@ -76,8 +74,9 @@ class _Row:
     def block(self, unit: str) -> tuple[str, str, str]:
         """Go to the row of a block; gives the number of the block in it, its first element and how many it has."""
         code = self.code
-        self.at(code.divide(unit, BLOCKS))
-        number, size = code.remainder(unit, BLOCKS), code.number(BLOCK)
+        blocks = code.number(BLOCKS)
+        self.at(code.divide(unit, blocks))
+        number, size = code.remainder(unit, blocks), code.number(BLOCK)
         first = code.smaller(code.multiply(number, size), self.extent)
         return number, first, code.smaller(code.subtract(self.extent, first), size)
 
@@ -89,12 +88,6 @@ class _Row:
         """The first word that a bucket may have; the one at 0 is not used."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
 
-    def load_word(self, pointer: str) -> str:
-        return self.e.assign(f"load {self.word}, ptr {pointer}, align {min(self.form.size, 8)}")
-
-    def store_word(self, value: str, pointer: str) -> None:
-        self.e.emit(f"store {self.word} {value}, ptr {pointer}, align {min(self.form.size, 8)}")
-
     def wanted(self, bucket: str) -> str:
         """Whether something of a bucket was asked for."""
         code = self.code
@@ -102,97 +95,117 @@ class _Row:
         return code.compare("ult", code.larger(low, self.start), code.smaller(high, self.stop))
 
 
-def _words(row: _Row, name: str) -> Function:
-    code, e = row.code, row.e
-    with e.loop("%begin", "%end") as unit:
-        number, first, count = row.block(unit)
-        source = code.moved(row.source, code.multiply(first, row.form.key.size))
-        e.emit(
-            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {row.words_at(row.a, first)}, "
-            f"ptr {row.entry(ODD, number)})"
-        )
-    return code.finished(name, STEP, "")
+def _load(code: Code, form: Form, pointer: str) -> str:
+    return code.e.assign(f"load i{8 * form.size}, ptr {pointer}, align {min(form.size, 8)}")
+
+
+def _store(code: Code, form: Form, word: str, pointer: str) -> None:
+    code.e.emit(f"store i{8 * form.size} {word}, ptr {pointer}, align {min(form.size, 8)}")
 
 
 def _split(row: _Row, name: str) -> Function:
-    code, e = row.code, row.e
-    sample, other = (e.slot(f"[{SAMPLE * row.form.size} x i8], align 64") for _ in range(2))
+    code, e, form = row.code, row.e, row.form
+    chosen = e.slot(f"[{SAMPLE * form.key.size} x i8], align 64")
+    words, other = (e.slot(f"[{SAMPLE * form.size} x i8], align 64") for _ in range(2))
+    odd = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
         row.at(unit)
         with e.loop("0", str(SAMPLE)) as number:
             index = code.divide(code.multiply(number, row.extent), SAMPLE)
-            row.store_word(row.load_word(row.words_at(row.a, index)), row.words_at(sample, number))
-        e.emit(f"call void @sort_words(ptr {sample}, i64 {SAMPLE}, ptr {other})")
+            element = read(code.scalar, form.key, row.source, index)
+            write(code.scalar, element, chosen, number)
+        e.emit(f"call void @make_words(ptr {chosen}, i64 0, i64 {SAMPLE}, ptr {words}, ptr {odd})")
+        e.emit(f"call void @sort_words(ptr {words}, i64 {SAMPLE}, ptr {other})")
         with e.loop("0", str(BUCKETS)) as bucket:
             index = code.multiply(bucket, SAMPLE // BUCKETS)
-            row.store_word(row.load_word(row.words_at(sample, index)), row.splitter(bucket))
+            _store(code, form, _load(code, form, row.words_at(words, index)), row.splitter(bucket))
     return code.finished(name, STEP, "")
 
 
-def _count(row: _Row, name: str) -> Function:
-    code, e = row.code, row.e
+def _spread(row: _Row, name: str) -> Function:
+    code, e, form = row.code, row.e, row.form
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
         counts = row.entry(COUNTS, code.multiply(number, BUCKETS))
         with e.loop("0", str(BUCKETS)) as bucket:
             code.keep("0", code.moved(counts, bucket, "i64"))
-        words = row.words_at(row.a, first)
-        if partition.is_fast(row.form.size):
-            _count_vectors(row, words, count, counts)
-        else:
-            with e.loop("0", count) as index:
-                pointer = code.moved(counts, _bucket_of(row, row.load_word(row.words_at(words, index))), "i64")
-                code.keep(code.add(code.integer(pointer), 1), pointer)
+        source = code.moved(row.source, code.multiply(first, form.key.size))
+        words, other = (row.words_at(buffer, first) for buffer in row.buffers[:2])
+        made = words if partition.is_fast(form.size) else other
+        e.emit(
+            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, ptr {row.entry(ODD, number)})"
+        )
+        e.emit(
+            f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
+            f"ptr {row.splitter('0')}, ptr {counts})"
+        )
     return code.finished(name, STEP, "")
 
 
-def _bucket_of(row: _Row, word: str) -> str:
+_TO_BUCKETS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, ptr %splitters, ptr %counts"
+
+
+def _to_buckets_in_vectors(form: Form) -> Function:
+    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``."""
+    code = Code()
+    e = code.e
+    v = Vectors(code, form.size)
+    following = code.add("%first", 1)
+    with e.when(code.compare("eq", following, "%behind")):
+        code.keep("%count", code.moved("%counts", "%first", "i64"))
+        with e.when(e.assign("icmp ne ptr %from, %to")):
+            code.copied("%from", "%to", code.multiply("%count", form.size))
+        e.leave()
+    middle = e.assign(f"lshr i64 {code.add('%first', '%behind')}, 1")
+    word = Value(code.scalar, _load(code, form, code.moved("%splitters", middle, v.element)), v.dtype)
+    splitter = v.L.splat(word)
+    below = partition.moved_apart(code, v, "%from", lambda value: value < splitter, keeps=True)
+    target, rest = code.moved("%to", below, v.element), code.subtract("%count", below)
+    for from_, count, to, first, behind in (
+        ("%rest", rest, target, middle, "%behind"),
+        ("%to", below, "%to", "%first", middle),
+    ):
+        e.emit(
+            f"call void @to_buckets(ptr {from_}, i64 {count}, ptr {to}, ptr %rest, i64 {first}, i64 {behind}, "
+            "ptr %splitters, ptr %counts)"
+        )
+    return code.finished("to_buckets", _TO_BUCKETS)
+
+
+def _to_buckets(form: Form) -> Function:
+    """Count the words of each bucket, and move them together at ``%to``."""
+    code = Code()
+    e = code.e
+    places = e.slot(f"[{BUCKETS} x i64]")
+    total = e.slot("i64")
+    with e.loop("0", "%count") as index:
+        bucket = _bucket_of(code, form, _load(code, form, code.moved("%from", index, f"i{8 * form.size}")))
+        pointer = code.moved("%counts", bucket, "i64")
+        code.keep(code.add(code.integer(pointer), 1), pointer)
+    code.keep("0", total)
+    with e.loop("0", str(BUCKETS)) as bucket:
+        before = e.load("i64", total)
+        code.keep(before, code.moved(places, bucket, "i64"))
+        code.keep(code.add(before, code.integer(code.moved("%counts", bucket, "i64"))), total)
+    with e.loop("0", "%count") as index:
+        word = _load(code, form, code.moved("%from", index, f"i{8 * form.size}"))
+        pointer = code.moved(places, _bucket_of(code, form, word), "i64")
+        place = code.integer(pointer)
+        _store(code, form, word, code.moved("%to", place, f"i{8 * form.size}"))
+        code.keep(code.add(place, 1), pointer)
+    return code.finished("to_buckets", _TO_BUCKETS)
+
+
+def _bucket_of(code: Code, form: Form, word: str) -> str:
     """The bucket that a word belongs to."""
-    code, bucket, distance = row.code, "0", BUCKETS // 2
+    bucket, distance = "0", BUCKETS // 2
     while distance:
         further = code.add(bucket, distance)
-        splitter = row.load_word(row.splitter(further))
-        reached = code.e.assign(f"icmp uge {row.word} {word}, {splitter}")
+        splitter = _load(code, form, code.moved("%splitters", further, f"i{8 * form.size}"))
+        reached = code.e.assign(f"icmp uge i{8 * form.size} {word}, {splitter}")
         bucket = code.either(reached, further, bucket)
         distance //= 2
     return bucket
-
-
-def _count_vectors(row: _Row, words: str, count: str, counts: str) -> None:
-    """Count the words below each splitter, which are those of all buckets before it."""
-    code, e = row.code, row.e
-    v = Vectors(code, row.form.size)
-    splitters = [_spread(row, v, str(bucket)) for bucket in range(1, BUCKETS)]
-    below = [e.slot(v.type) for _ in splitters]
-    for slot in below:
-        e.store(v.type, "zeroinitializer", slot)
-    whole = e.assign(f"and i64 {count}, {-v.width}")
-
-    def counted(value: Value, inside: Value | None) -> None:
-        for splitter, slot in zip(splitters, below, strict=True):
-            found = value < splitter
-            total = v.value(e.load(v.type, slot))
-            e.store(v.type, v.L.select(found if inside is None else found & inside, total + 1, total).name, slot)
-
-    with e.loop("0", whole, v.width) as start:
-        counted(v.load(words, start), None)
-    inside = v.below(code.subtract(count, whole))
-    counted(v.load(words, whole, str(inside.name)), inside)
-    before = "0"
-    for bucket, slot in enumerate(below):
-        name = f"llvm.vector.reduce.add.v{v.width}{v.element}"
-        total = e.call(name, v.element, [(v.type, e.load(v.type, slot))])
-        total = total if v.element == "i64" else e.assign(f"zext {v.element} {total} to i64")
-        code.keep(code.subtract(total, before), code.moved(counts, bucket, "i64"))
-        before = total
-    code.keep(code.subtract(count, before), code.moved(counts, BUCKETS - 1, "i64"))
-
-
-def _spread(row: _Row, v: Vectors, bucket: str) -> Value:
-    """The splitter of a bucket in every lane."""
-    scalar = Lanes(row.e, 1)
-    value: Value = v.L.splat(Value(scalar, row.load_word(row.splitter(bucket)), v.dtype))
-    return value
 
 
 def _place(row: _Row, name: str) -> Function:
@@ -203,71 +216,11 @@ def _place(row: _Row, name: str) -> Function:
         code.keep("0", total)
         with e.loop("0", str(BUCKETS)) as bucket:
             code.keep(e.load("i64", total), row.entry(BOUNDS, bucket))
-            with e.loop("0", str(BLOCKS)) as block:
-                pointer = row.entry(COUNTS, code.add(code.multiply(block, BUCKETS), bucket))
-                before, count = e.load("i64", total), code.integer(pointer)
-                code.keep(before, pointer)
-                code.keep(code.add(before, count), total)
+            with e.loop("0", code.number(BLOCKS)) as block:
+                count = code.integer(row.entry(COUNTS, code.add(code.multiply(block, BUCKETS), bucket)))
+                code.keep(code.add(e.load("i64", total), count), total)
         code.keep(row.extent, row.entry(BOUNDS, str(BUCKETS)))
     return code.finished(name, STEP, "")
-
-
-def _scatter(row: _Row, name: str) -> Function:
-    code, e = row.code, row.e
-    with e.loop("%begin", "%end") as unit:
-        number, first, count = row.block(unit)
-        places = row.entry(COUNTS, code.multiply(number, BUCKETS))
-        words = row.words_at(row.a, first)
-        if partition.is_fast(row.form.size):
-            _scatter_vectors(row, words, count, places)
-        else:
-            with e.loop("0", count) as index:
-                word = row.load_word(row.words_at(words, index))
-                bucket = _bucket_of(row, word)
-                pointer = code.moved(places, bucket, "i64")
-                place = code.integer(pointer)
-                row.store_word(word, row.words_at(row.b, place))
-                code.keep(code.add(place, 1), pointer)
-    return code.finished(name, STEP, "")
-
-
-def _scatter_vectors(row: _Row, words: str, count: str, places: str) -> None:
-    """Move the words of each bucket that is wanted together, to the end of what the bucket has got."""
-    code, e = row.code, row.e
-    v = Vectors(code, row.form.size)
-    lowest, behind = e.slot("i64"), e.slot("i64")
-    code.keep(str(BUCKETS), lowest)
-    code.keep("0", behind)
-    with e.loop("0", str(BUCKETS)) as bucket, e.when(row.wanted(bucket)):
-        code.keep(code.smaller(e.load("i64", lowest), bucket), lowest)
-        code.keep(code.add(bucket, 1), behind)
-    low, high = e.load("i64", lowest), e.load("i64", behind)
-    splitters = e.slot(f"[{BUCKETS + 1} x {v.type}], align 64")
-    masks = v.L.type_of(dtypes.bool_)
-    with e.loop("0", str(BUCKETS)) as bucket:
-        v.store(_spread(row, v, bucket), splitters, code.multiply(bucket, v.width))
-    v.store(v.L.constant(0, v.dtype), splitters, 0)
-    before = e.slot(masks)
-    whole = e.assign(f"and i64 {count}, {-v.width}")
-
-    def moved(value: Value, inside: Value | None) -> None:
-        below = value < v.load(splitters, code.multiply(low, v.width))
-        e.store(masks, (below if inside is None else below | ~inside).name, before)
-        with e.loop(low, high) as bucket:
-            following = code.add(bucket, 1)
-            is_last = Value(code.scalar, code.compare("eq", following, BUCKETS), dtypes.bool_)
-            less = (value < v.load(splitters, code.multiply(following, v.width))) | v.L.splat(is_last)
-            mine = less & ~Value(v.L, e.load(masks, before), dtypes.bool_)
-            e.store(masks, (less if inside is None else less | ~inside).name, before)
-            pointer = code.moved(places, bucket, "i64")
-            place, found = code.integer(pointer), rows.lane_count(code, v.L, mine)
-            v.store(v.together(value, mine), row.b, place, str(v.below(found).name))
-            code.keep(code.add(place, found), pointer)
-
-    with e.loop("0", whole, v.width) as start:
-        moved(v.load(words, start), None)
-    inside = v.below(code.subtract(count, whole))
-    moved(v.load(words, whole, str(inside.name)), inside)
 
 
 def _finish(row: _Row, name: str) -> Function:
@@ -277,15 +230,33 @@ def _finish(row: _Row, name: str) -> Function:
         bucket = code.remainder(unit, BUCKETS)
         with e.when(row.wanted(bucket)):
             low, high = (code.integer(row.entry(BOUNDS, number)) for number in (bucket, code.add(bucket, 1)))
-            size = code.subtract(high, low)
-            e.emit(f"call void @sort_words(ptr {row.words_at(row.b, low)}, i64 {size}, ptr {row.words_at(row.a, low)})")
+            words, other = (row.words_at(buffer, low) for buffer in row.buffers[1:])
+            _collect(row, bucket, words)
+            e.emit(f"call void @sort_words(ptr {words}, i64 {code.subtract(high, low)}, ptr {other})")
             first, stop = code.larger(low, row.start), code.smaller(high, row.stop)
             target = code.moved(row.target, code.multiply(code.subtract(first, row.start), form.result.size))
             e.emit(
-                f"call void @make_results(ptr {row.words_at(row.b, first)}, i64 {code.subtract(stop, first)}, "
+                f"call void @make_results(ptr {row.words_at(row.buffers[1], first)}, i64 {code.subtract(stop, first)}, "
                 f"ptr {row.source}, ptr {target})"
             )
     return code.finished(name, STEP, "")
+
+
+def _collect(row: _Row, bucket: str, words: str) -> None:
+    """Copy the words of a bucket from all blocks."""
+    code, e = row.code, row.e
+    done = e.slot("i64")
+    code.keep("0", done)
+    with e.loop("0", code.number(BLOCKS)) as block:
+        counts = row.entry(COUNTS, code.multiply(block, BUCKETS))
+        position = e.slot("i64")
+        code.keep(code.multiply(block, code.number(BLOCK)), position)
+        with e.loop("0", bucket) as other:
+            code.keep(code.add(e.load("i64", position), code.integer(code.moved(counts, other, "i64"))), position)
+        count, before = code.integer(code.moved(counts, bucket, "i64")), e.load("i64", done)
+        source = row.words_at(row.buffers[0], e.load("i64", position))
+        code.copied(source, row.words_at(words, before), code.multiply(count, row.form.size))
+        code.keep(code.add(before, count), done)
 
 
 def _mend(row: _Row, name: str) -> Function:
@@ -294,7 +265,7 @@ def _mend(row: _Row, name: str) -> Function:
     with e.loop("%begin", "%end") as unit:
         row.at(unit)
         code.keep("0", odd)
-        with e.loop("0", str(BLOCKS)) as block:
+        with e.loop("0", code.number(BLOCKS)) as block:
             code.keep(code.add(e.load("i64", odd), code.integer(row.entry(ODD, block))), odd)
         with e.when(code.compare("ne", e.load("i64", odd), 0)):
             e.emit(

@@ -219,14 +219,14 @@ def _part(size: int) -> Function:
         e.emit("call void @by_digits(ptr %to, i64 %count, ptr %rest)")
         e.leave()
     pivot = _pivot(code, v)
-    below = _moved_apart(code, v, "%from", lambda value: value < pivot, keeps=True)
+    below = moved_apart(code, v, "%from", lambda value: value < pivot, keeps=True)
     depth = code.subtract("%depth", 1)
     with e.when(code.compare("ne", below, 0)):
         _sort_rest(code, v, below, depth)
         e.emit(f"call void @part(ptr %to, i64 {below}, ptr %to, ptr %rest, i64 {depth}{v.passed_on()})")
         e.leave()
     # No word is below the pivot, and all are at %rest. Those that equal it come first, and are in order.
-    equal = _moved_apart(code, v, "%rest", lambda value: value <= pivot, keeps=False)
+    equal = moved_apart(code, v, "%rest", lambda value: value <= pivot, keeps=False)
     with e.loop("0", equal, v.width) as start:
         v.store(pivot, "%to", start, str(v.below(code.subtract(equal, start)).name))
     _sort_rest(code, v, equal, depth)
@@ -251,7 +251,7 @@ def _pivot(code: Code, v: Vectors) -> Value:
     return v.shuffled(v.sorted(sample), [v.width // 2] * v.width)
 
 
-def _moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:
+def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:
     """Move those words at ``source`` that come first to ``%to`` (if they are kept), and all others to ``%rest``; gives
     the number of the former."""
     e = code.e

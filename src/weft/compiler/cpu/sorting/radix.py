@@ -82,8 +82,8 @@ def by_digits(form: Form, name: str) -> Function:
     code.cleared(counts, digits * DIGITS)
     with e.loop("0", "%count") as index:
         key = read(code.scalar, form.key, code.moved("%a", key_offset(code, form, index)))
-        for digit in range(digits):
-            count_digit(code, counts, digit, digit_of(code, form, key.name, digit))
+        for number in range(digits):
+            count_digit(code, counts, number, digit_of(code, form, key.name, number))
     e.store("ptr", "%a", here)
     e.store("ptr", "%b", there)
     with e.loop("0", str(digits)) as digit:

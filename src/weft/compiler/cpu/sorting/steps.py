@@ -11,7 +11,7 @@ from weft.compiler.cpu.sorting import blocks, network, radix
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.primitives.sort_cuts import BLOCKS, BUCKETS, Cut, word_bytes
+from weft.primitives.sort_cuts import BUCKETS, Cut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 
@@ -78,9 +78,9 @@ def _radix(form: Form) -> int:
 
 
 def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
-    numbers = [*locations, cut.rows, cut.extent, *window, cut.block, cut.buffer, cut.row_scratch]
-    of_blocks, of_buckets, of_rows = (cut.rows * BLOCKS, _grain(cut.block)), (cut.rows * BUCKETS, 1), (cut.rows, 1)
-    shares = {"words": of_blocks, "count": of_blocks, "scatter": of_blocks, "finish": of_buckets}
+    numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
+    of_blocks, of_buckets, of_rows = (cut.rows * cut.blocks, _grain(cut.block)), (cut.rows * BUCKETS, 1), (cut.rows, 1)
+    shares = {"spread": of_blocks, "finish": of_buckets}
     steps = []
     for name, address in _blocks(form).items():
         units, grain = shares.get(name.partition("_")[0], of_rows)
