@@ -69,6 +69,13 @@ def on_array(name: str, title: str, method: str, shape: tuple[int, ...], *budget
     return Task(name, title, method, {"shape": shape}, memory=prod(shape) * FLOAT32_BYTES, budget=budget)
 
 
+def scan(method: str, shape: tuple[int, ...], axis: int) -> Task:
+    """A scan of one array along an axis."""
+    extents = "x".join(map(str, shape))
+    title = f"{method} over axis {axis}, {extents}"
+    return Task(f"{method}-{extents}-{axis}", title, method, {"shape": shape, "axis": axis})
+
+
 def seconds(most: float | None) -> tuple[Limit, ...]:
     """A budget of that many seconds, or none."""
     return () if most is None else (Limit(most),)
@@ -105,7 +112,7 @@ STACKED = ("cholesky", "solve", "inv", "qr", "eigh", "svd")
 CUBE = (32, 1000, 1024)
 LARGE_CUBE = (32, 1000, 4096)
 ROWS = (32000, 1024)
-HEADS = (1, 32, 2048, 128)
+LONG_ROW, SQUARE, SHORT_ROWS = (10_000_000,), (1000, 1000), (100_000, 16)
 BUILDS = 100  # operations built in one call of that task
 PAIRS, PAIR_COLUMNS = 4096, 100
 POINTS, DIMENSIONS = 2000, 16
@@ -133,6 +140,12 @@ TASKS = (
     on_array("sum", "sum", "sum_all", CUBE),
     on_array("sum-columns", "sum over axis 0", "sum_first_axis", ROWS),
     on_array("sum-slices", "sum over axis 0", "sum_first_axis", CUBE),
+    scan("cumsum", LONG_ROW, 0),
+    scan("cumsum", SQUARE, 0),
+    scan("cumsum", SQUARE, 1),
+    scan("cumsum", SHORT_ROWS, 1),
+    scan("logcumsumexp", SQUARE, 0),
+    scan("logcumsumexp", SQUARE, 1),
     Task(
         "distances",
         f"squared distances of all pairs, {POINTS}x{POINTS}x{DIMENSIONS}",

@@ -53,6 +53,12 @@ class JaxPeer:
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: jnp.sum(x, axis=0), floats(*shape))
 
+    def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
+        return self._compiled(lambda x: jnp.cumsum(x, axis=axis), floats(*shape))
+
+    def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
+        return self._compiled(lambda x: jax.lax.cumlogsumexp(x, axis=axis), floats(*shape))
+
     def rms_norm(self, shape: tuple[int, ...]) -> Work:
         def normalize(x: Any, scale: Any) -> Any:
             return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + NORM_EPSILON) * scale

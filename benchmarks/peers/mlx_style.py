@@ -72,6 +72,14 @@ class MlxStylePeer:
         mx = self.mx
         return self._compiled(lambda x: mx.sum(x, axis=0), floats(*shape))
 
+    def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.cumsum(x, axis=axis), floats(*shape))
+
+    def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.logcumsumexp(x, axis=axis), floats(*shape))
+
     def rms_norm(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx
 

@@ -43,6 +43,14 @@ class NumpyPeer:
         x = floats(*shape)
         return lambda: x.sum(axis=0)
 
+    def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
+        x = floats(*shape)
+        return lambda: x.cumsum(axis=axis)
+
+    def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
+        x = floats(*shape)
+        return lambda: np.logaddexp.accumulate(x, axis=axis)
+
     def distances(self, count: int, dimensions: int) -> Work:
         x, y = floats(count, dimensions), floats(count, dimensions, seed=1)
         return lambda: ((x[:, None] - y[None]) ** 2).sum(axis=-1)
@@ -75,6 +83,12 @@ class CopyPeer:
             return target
 
         return work
+
+    def cumsum(self, shape: tuple[int, ...], axis: int) -> Work | None:
+        del axis
+        return self.gelu(shape)
+
+    logcumsumexp = cumsum
 
     # All of these read one array; the measure for each of them is writing another of that size.
     softmax = layer_norm = logsumexp = variance = rms_norm = cross_entropy = gelu

@@ -56,6 +56,12 @@ class TorchPeer:
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.sum(x, dim=0), floats(*shape))
 
+    def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
+        return self._compiled(lambda x: torch.cumsum(x, dim=axis), floats(*shape))
+
+    def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
+        return self._compiled(lambda x: torch.logcumsumexp(x, dim=axis), floats(*shape))
+
     def rms_norm(self, shape: tuple[int, ...]) -> Work:
         def normalize(x: Any, scale: Any) -> Any:
             return F.rms_norm(x, shape[-1:], scale, NORM_EPSILON)

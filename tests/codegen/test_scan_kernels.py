@@ -14,6 +14,7 @@ from tests.checks import assert_same_bits, run_python
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
 from weft.compiler import evaluate
+from weft.compiler.cpu import schedule as schedules
 from weft.graph.node import reachable
 from weft.primitives import scans
 
@@ -190,3 +191,18 @@ def test_a_scan_in_place(reverse: bool) -> None:
     x = scan(x)
     expected = np.cumsum(numbers[::-1])[::-1] if reverse else np.cumsum(numbers)
     np.testing.assert_array_equal(np.array(x), expected)
+
+
+@pytest.mark.parametrize("size", [1030, 1040])
+def test_streaming_changes_no_bit(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors that begin at the end of a row are not aligned, so nothing is streamed there."""
+    x = mx.array(scattered(8, 1040), mx.float32)[:, :size]
+    for axis, reverse in [(0, False), (0, True), (1, False), (1, True)]:
+        scan = partial(mx.cumsum, axis=axis, reverse=reverse)
+        plain = np.array(scan(x))
+        monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
+        text = "".join(map(str, plans_of(scan, x)))
+        assert ("streamed" in text) == (size % 16 == 0 and not (axis == 1 and reverse))
+        np.testing.assert_array_equal(np.array(scan(x)), plain)
+        monkeypatch.undo()
+        evaluate.forget_plans()

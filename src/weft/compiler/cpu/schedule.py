@@ -17,7 +17,7 @@ SWEEP_OUTER_BLOCK = 1024
 
 # The lanes of a scan are cut into at least this many units, if that many blocks are not too short to read.
 MANY_UNITS = 16
-SHORTEST_BLOCK = 64
+SHORTEST_BLOCK = 256
 
 SWEEP_OUTER_ROWS = 8
 WORK_PER_GRAIN = 1 << 15
@@ -98,7 +98,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     transposed: list[int] = []
     if kernel.lane == "parallel" and not kernel.sweeps:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
-    streamed = [number for number, instruction in instructions if _passes_caches(instruction)]
+    streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
     walk = Walk.TILED if transposed else _walk(launch)
     most = SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK
     if any(instruction.operation == "scan" for _, instruction in instructions):
@@ -156,10 +156,15 @@ def _reads_along_rows(instruction: Instruction) -> bool:
     return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
 
 
-def _passes_caches(instruction: Instruction) -> bool:
-    """Whether a store goes past the caches, as they could not hold all of it: memory then need not be read first."""
+def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
+    """Whether a store goes past the caches, as they could not hold all of it: memory then need not be read first.
+
+    Vectors of lanes that begin at the end of a row are not aligned.
+    """
     access = instruction.access
     if instruction.operation != "store" or access is None or access.computed:
+        return False
+    if kernel.backwards and kernel.lane == "reduced":
         return False
     if instruction.where is not None or instruction.combine is not None or not instruction.varying:
         return False
