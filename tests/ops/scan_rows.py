@@ -37,10 +37,14 @@ def scanned(join: Callable[[Any, Any], Any], start: Callable[[np.dtype], Any]) -
 
 
 def lowest(dtype: np.dtype) -> Any:
+    if dtype.kind == "c":
+        return complex(-np.inf, -np.inf)
     return np.iinfo(dtype).min if dtype.kind in "iu" else dtype.kind != "b" and -np.inf
 
 
 def highest(dtype: np.dtype) -> Any:
+    if dtype.kind == "c":
+        return complex(np.inf, np.inf)
     return np.iinfo(dtype).max if dtype.kind in "iu" else dtype.kind == "b" or np.inf
 
 
@@ -91,7 +95,7 @@ ROWS = [
         ulp=8,
         ulp_half=8,
     ),
-    *scan_rows("cummax", scanned(np.maximum, lowest), APART, REAL, ("last", "first, exclusive, reverse"), ulp=0),
-    *scan_rows("cummin", scanned(np.minimum, highest), APART, REAL, ("last, reverse",), ulp=0),
+    *scan_rows("cummax", scanned(np.maximum, lowest), APART, EVERY, ("last", "first, exclusive, reverse"), ulp=0),
+    *scan_rows("cummin", scanned(np.minimum, highest), APART, EVERY, ("last, reverse",), ulp=0),
     *scan_rows("logcumsumexp", log_add, ANY, FLOATS + COMPLEX, ("last", "first, exclusive, reverse"), ulp=4),
 ]
