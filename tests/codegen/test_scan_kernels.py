@@ -206,3 +206,11 @@ def test_streaming_changes_no_bit(size: int, monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_array_equal(np.array(scan(x)), plain)
         monkeypatch.undo()
         evaluate.forget_plans()
+
+
+@pytest.mark.usefixtures("short_chunks")
+def test_a_scan_of_another_one_that_is_not_cut() -> None:
+    """Totals of chunks are folded where each chunk stands for itself."""
+    x = np.round(np.random.default_rng(0).uniform(-3, 4, 130)) * (1 + 2j)
+    got = mx.cumsum(mx.real(mx.cumsum(mx.array(x, mx.complex64))))
+    np.testing.assert_array_equal(np.array(got), np.cumsum(np.cumsum(x).real).astype(np.float32))

@@ -14,15 +14,14 @@ def fits(node: Node, group: FusedGroup, terms: Terms) -> bool:
     It has to loop over just the axes of the scan: their order decides in which order elements are joined. What is
     folded has to be walked from the front, and whole.
     """
-    primitive = node.primitive
     if whole_axes(terms, node.shape, group.extents) != tuple(group.axes):
         return False
     if group.reduced not in ((), (_loop_axis(node, terms),)):
         return False
-    backwards, size = primitive.backwards(node), primitive.chunk_size(node)
-    if group.backwards is not None and (group.backwards is not backwards or _chunk_size(group) != size):
-        return False
-    return not (group.folds and (backwards or size is not None))
+    backwards, size = node.primitive.backwards(node), node.primitive.chunk_size(node)
+    if group.folds:
+        return group.chunks is None and not backwards and size is None
+    return group.backwards is None or (group.backwards is backwards and _chunk_size(group) == size)
 
 
 def include(node: Node, group: FusedGroup, terms: Terms) -> None:
