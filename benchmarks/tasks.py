@@ -112,6 +112,7 @@ STACKED = ("cholesky", "solve", "inv", "qr", "eigh", "svd")
 CUBE = (32, 1000, 1024)
 LARGE_CUBE = (32, 1000, 4096)
 ROWS = (32000, 1024)
+HEADS = (1, 32, 2048, 128)
 LONG_ROW, SQUARE, SHORT_ROWS = (10_000_000,), (1000, 1000), (100_000, 16)
 BUILDS = 100  # operations built in one call of that task
 PAIRS, PAIR_COLUMNS = 4096, 100

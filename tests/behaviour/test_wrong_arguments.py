@@ -38,6 +38,11 @@ NUMBERS = [(0, np.int32(0)), (1, np.int64(1)), (2, np.int8(2)), (3, np.int64(3))
 LEFT_OUT = {
     "mx.ArrayAt": "users write a.at",
     "mx.ArrayIterator": "users write iter(a)",
+    "mx.FunctionExporter": "users write mx.exporter(...)",
+    "mx.exporter": "its result is entered by with; its arguments are checked as those of mx.export_function",
+    "mx.fast.cuda_kernel": "it is not available, whatever the arguments",
+    "mx.fast.metal_kernel": "it is not available, whatever the arguments",
+    "mx.fast.precompiled_cuda_kernel": "it is not available, whatever the arguments",
     "mx.Dtype": "there is one of each, and no others are made",
     "mx.Stream": "users write mx.new_stream(device)",
     "mx.StreamContext": "users write mx.stream(s)",
@@ -46,7 +51,9 @@ LEFT_OUT = {
 }
 """What users do not call although they could."""
 
-KNOWN: dict[tuple[str, str], str] = {}
+KNOWN: dict[tuple[str, str], str] = {
+    ("mx.export_function", "file_or_callback"): "int is a function that can be called; what it raises is its own",
+}
 """Arguments whose errors are not clear yet."""
 
 PYTHON_ONLY = {("mx.compile", "inputs"): "a constant is a number of Python's; the error says how to get one"}

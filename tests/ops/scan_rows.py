@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ops.row import ANY, APART, COMPLEX, EVERY, FLOATS, REAL, Domain, Row
+from tests.ops.row import ANY, APART, COMPLEX, EVERY, FLOATS, Domain, Row
 
 NEAR_ONE = Domain(0.5, 1.5)
 WAYS: dict[str, dict[str, Any]] = {

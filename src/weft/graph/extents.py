@@ -10,7 +10,7 @@ depends on what the answer is used for:
 - A plain int, for a loop or a number of nodes: ``fixed(extent)``, which notes a decision.
 - A plain int for a message, or to compare as with ``agree``: ``value_of(extent)``, ``values_of(shape)``.
 - A number that is worked out again for other shapes: ``smallest``, ``largest``, ``product``, and
-  ``derived(function, *operands)`` for any function of ints; if it is `named`, programs with it can be exported.
+  ``derived(function, *operands)`` for any function of ints; programs with it can be exported if it is ``named``.
 - The extent that two broadcast to: ``joint_extent(left, right)``.
 
 A decision is noted with the line of the user's program. A call with shapes for which it would be another one is

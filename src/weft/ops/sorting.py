@@ -11,7 +11,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.checks import shortened
+from weft.checks import shortened, wrong_type
 from weft.graph.extents import agree, product, value_of
 from weft.ops.arguments import (
     Array,
@@ -247,6 +247,8 @@ def searchsorted(
     rows = array_argument("searchsorted", sorted_sequence, "sorted_sequence")
     if rows.node.ndim != 1:
         raise ValueError(f"[searchsorted] The sorted sequence must be a vector, not of shape {rows.node.shape}.")
+    if not isinstance(side, str):
+        raise wrong_type("searchsorted", "side", 'a string, "left" or "right"', side)
     if side not in ("left", "right"):
         raise ValueError(f'[searchsorted] side must be "left" or "right", not {shortened(side)}.')
     rows, wanted = promoted("searchsorted", (rows, values), words=("sorted_sequence", "values"))
