@@ -310,7 +310,12 @@ CONTRACTIONS = [
         PRODUCTS,
         "another order of the products is best, and gives other bits",
     ),
-    Program("einsum_path of two", lambda x, y: x * mx.einsum_path("ij,jk", x, y)[0][0][1], PRODUCTS),
+    Program(
+        "einsum_path of two",
+        lambda x, y: x * mx.einsum_path("ij,jk", x, y)[0][0][1],
+        PRODUCTS,
+        "its text tells the numbers of operations",
+    ),
 ]
 
 CHOICES = [

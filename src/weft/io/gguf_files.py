@@ -102,7 +102,9 @@ class _Header:
         return count
 
     def text(self) -> str:
-        data = self.take(self.number("<Q"))
+        return self._decoded(self.take(self.number("<Q")))
+
+    def _decoded(self, data: bytes) -> str:
         try:
             return data.decode()
         except UnicodeDecodeError as error:
@@ -111,21 +113,24 @@ class _Header:
     def texts(self, count: int) -> list[str]:
         """The next texts; vocabularies have hundreds of thousands."""
         found: list[str] = []
-        length_at = struct.Struct("<Q").unpack_from
         while len(found) < count:
-            window, at, end = self._window, self._next, len(self._window)
-            try:
-                while at + 8 <= end and len(found) < count:
-                    stop = at + 8 + length_at(window, at)[0]
-                    if stop > end:
-                        break
-                    found.append(window[at + 8 : stop].decode())
-                    at = stop
-            except UnicodeDecodeError:
-                count = len(found) + 1  # `text` says what is wrong
-            self._next = at
+            found += [self._decoded(data) for data in self._whole_texts(count - len(found))]
             if len(found) < count:
                 found.append(self.text())
+        return found
+
+    def _whole_texts(self, most: int) -> list[bytes]:
+        """At most so many of the next texts: those that are in the window as a whole."""
+        found = []
+        length_at = struct.Struct("<Q").unpack_from
+        window, at, end = self._window, self._next, len(self._window)
+        while at + 8 <= end and len(found) < most:
+            stop = at + 8 + length_at(window, at)[0]
+            if stop > end:
+                break
+            found.append(window[at + 8 : stop])
+            at = stop
+        self._next = at
         return found
 
     def value(self, key: str) -> Any:
