@@ -121,7 +121,7 @@ class _Header:
 
     def _whole_texts(self, most: int) -> list[bytes]:
         """At most so many of the next texts: those that are in the window as a whole."""
-        found = []
+        found: list[bytes] = []
         length_at = struct.Struct("<Q").unpack_from
         window, at, end = self._window, self._next, len(self._window)
         while at + 8 <= end and len(found) < most:
