@@ -6,6 +6,7 @@ Exception
 |   +-- FileFormatError  a file is damaged, or holds what it must not; a RuntimeError as well
 +-- RuntimeError
     +-- EvaluationError  machine code could not run; the arrays involved keep their definitions
+    |   +-- CancelledError   an interrupt ended an evaluation early
     +-- FileFormatError  see above
 """
 
@@ -22,3 +23,10 @@ class EvaluationError(RuntimeError):
 
 class FileFormatError(ValueError, RuntimeError):
     """A file is damaged, of another format, or holds what it must not."""
+
+
+class CancelledError(EvaluationError):
+    """An interrupt ended an evaluation early."""
+
+    def __init__(self) -> None:
+        super().__init__("the evaluation was cancelled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_results_that_are_asked_for_one_after_the_other_are_computed_once(wait: 
     assert_results([sums, turned, more], [*expected, expected[1] * 2])
     gradient = mx.grad(lambda x: squares(x)[1].sum())(x)
     np.testing.assert_array_equal(np.array(gradient), 2 * np.array(x))
+
+
+def test_what_is_drawn_of_results_that_are_there() -> None:
+    x = numbers(3, 4)
+    sums, turned = squares(x)
+    mx.eval(sums)
+    file = io.StringIO()
+    mx.export_to_dot(file, turned)
+    assert file.getvalue().startswith("digraph")
 
 
 def test_inputs_of_several_results_give_their_memory_away() -> None:

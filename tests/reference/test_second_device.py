@@ -6,7 +6,8 @@ import gc
 import json
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.reference import kernels
 from tests.reference.engine import ReferenceEngine
 from tests.reference.target import ReferenceSchedule
 from weft.compiler.kernel import Kernel
+from weft.errors import EvaluationError
 from weft.runtime import recording
 from weft.runtime.memory import View
 from weft.runtime.streams import worker_of
@@ -185,27 +187,98 @@ def test_a_graph_that_goes_to_and_fro() -> None:
     assert_same_bits(compiled(x), run(x))
 
 
+@contextmanager
+def held_up(stream: mx.Stream) -> Iterator[None]:
+    """The stream begins nothing more before the block ends."""
+    gate = threading.Event()
+
+    def hold() -> None:
+        gate.wait()
+
+    worker_of(stream).submit(hold)
+    try:
+        yield
+    finally:
+        gate.set()
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_copy_is_queued_behind_what_it_copies(compiled: bool) -> None:
     """The stream that reads it has nothing to do with it, and waits for nothing else."""
     first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)
     run = lambda x: mx.sin(mx.exp(x, stream=first), stream=second)  # noqa: E731
     x, expected = numbers(3), np.sin(np.exp(np.array(numbers(3))))
-    gate = threading.Event()
-
-    def hold() -> None:
-        gate.wait()
-
-    worker_of(first).submit(hold)
     with recording.recorded() as recorder:
-        try:
+        with held_up(first):
             y = (mx.compile(run) if compiled else run)(x)
             mx.async_eval(y)
-        finally:
-            gate.set()
         np.testing.assert_allclose(np.array(y), expected, rtol=1e-6)
     back = [span.thread.name for span in recorder.spans if span.name == BACK]
     assert back == [f"weft stream {first.index}"]
+
+
+def test_a_copy_that_others_want_later_is_not_waited_for() -> None:
+    """Each of two streams waits for the other, but not for what was queued there later."""
+    v = numbers(16)
+    mx.eval(v)
+    first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)
+    with held_up(first):
+        there = mx.add(v, 1, stream=first)
+        mx.async_eval(there)
+        back = mx.multiply(there, 2, stream=second)
+        mx.async_eval(back)
+        again = mx.sin(mx.reshape(v, (4, 4), stream=second), stream=first)
+        mx.async_eval(again)
+    np.testing.assert_array_equal(np.array(back), (np.arange(16) + 1) * 2)
+    np.testing.assert_allclose(np.array(again), np.sin(np.arange(16.0)).reshape(4, 4), rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", [mx.cpu, mx.gpu], ids=str)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_is_cancelled_cancels_what_it_waits_for(device: Any, compiled: bool) -> None:
+    """As Ctrl-C does for who waits. Who asks again gets the values."""
+    first, second = mx.new_stream(device), mx.new_stream(mx.cpu)
+    x = numbers(5)
+    mx.eval(x)
+    run = lambda x: mx.add(mx.exp(x, stream=first), 1, stream=second)  # noqa: E731
+    with recording.recorded() as recorder:
+        with held_up(first):
+            y = (mx.compile(run) if compiled else run)(x)
+            mx.async_eval(y)
+            assert y.node.value is not None
+            event = y.node.value.event
+            event.cancel()
+        with pytest.raises(EvaluationError, match="cancelled"):
+            event.wait()
+    assert [done for _, done, *_ in recorder.runs if done] == []
+    np.testing.assert_allclose(np.array(y), np.exp(np.arange(5)) + 1, rtol=1e-6)
+
+
+def test_copies_of_views_end_with_the_views(engine: ReferenceEngine) -> None:
+    data = numbers(100, 8)
+    mx.eval(data)
+    gc.collect()
+    before = engine.memory.active
+    for start in range(0, 50, 10):
+        part = data[start : start + 20]
+        mx.eval(part)
+        mx.eval(mx.sum(part, stream=mx.gpu))
+    del part
+    gc.collect()
+    assert engine.memory.active == before
+
+
+def test_what_is_read_back_is_copied_once() -> None:
+    x = mx.exp(numbers(4), stream=mx.gpu)
+    mx.eval(x)
+
+    def read() -> mx.array:
+        np.array(x)
+        repr(x)
+        return x
+
+    assert transfers(read) == {BACK: (1, 16)}
+    assert transfers(read) == {}
 
 
 def test_profiles_show_transfers(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import weft.primitives as p
@@ -10,22 +10,23 @@ from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
+from weft.dtypes import Dtype
 from weft.graph import tracing
-from weft.graph.node import Node, give_value, serial_of
+from weft.graph.node import Node, Shape, give_value, serial_of
 from weft.runtime import counters
 from weft.runtime.atomic import consume, refuse_reentry, sections
-from weft.runtime.devices import LONG_WORK as LONG_WORK
-from weft.runtime.devices import SHORT_WORK, Stream, current_stream, default_device, default_stream
+from weft.runtime.devices import LONG_WORK, SHORT_WORK, Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
 from weft.runtime.holders import held, only_known
 from weft.runtime.host import host
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import View, span_of
-from weft.runtime.streams import is_idle
+from weft.runtime.streams import Event, is_idle
 from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
 PLAN_LIMIT = 4096
+_NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: dict[Any, Plan] = {}
 _plan_lock = fork_safe_lock()
@@ -103,23 +104,28 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     del work  # it refers to nodes
     with sections:
         segments = segments_of(_unevaluated(pending), pending, caller)
-    sent = []
+    sent: dict[tuple[Node, Engine], View] = {}
     while segments:
         stream, nodes, sends = segments.pop(0)
         with sections:
-            work = _Work(nodes)
+            work = _Work(nodes, {node: view for (node, engine), view in sent.items() if engine is stream.engine})
         work.submit(stream, SHORT_WORK)
         del work
-        sent += [sent_to(target, node, node.value, stream) for node, target in sends]
+        for node, reader in sends:
+            view = sent_to(reader.engine, node.shape, node.dtype, node.value, stream)
+            if view is not None:
+                sent[node, reader.engine] = view
         del nodes, sends  # they keep memory that ends from being used again
 
 
-def sent_to(target: Stream, node: Node, view: View | None, stream: Stream) -> object:
-    """Queue the copy of a value that is on its way, if ``target`` is on another device than the ``stream`` that
-    computes it. Somebody has to hold what is returned until work that reads the copy is queued."""
-    if view is None or view.event is None or target.engine is stream.engine:
+def sent_to(engine: Engine, shape: Shape, dtype: Dtype, view: View | None, stream: Stream) -> View | None:
+    """The copy of a value on another engine, queued behind its computation; None if the value is not on its way.
+
+    ``stream`` computes it.
+    """
+    if view is None or engine is stream.engine or type(view.event) is not Event:
         return None
-    return send(view, span_of(node.shape, view.strides, node.dtype.size), target.engine, stream)
+    return send(view, span_of(shape, view.strides, dtype.size), engine, stream)
 
 
 def caller_stream() -> Stream:
@@ -149,7 +155,8 @@ class _Work:
 
     __slots__ = ("_calls", "_inputs", "_nodes", "_outputs", "program")
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], sent: Mapping[Node, View] = _NOTHING_SENT) -> None:
+        """``sent`` are copies of inputs on the device of the stream."""
         self.program = program = Program()
         program.add(nodes, strides_of_value)
         kept, several = _held_among(program, nodes)
@@ -162,6 +169,8 @@ class _Work:
         self._nodes = kept
         self._outputs = [program.position(node) for node in kept]
         self._inputs: list[Any] = [node.value for node in program.inputs]
+        if sent:
+            self._inputs = [sent.get(node, node.value) for node in program.inputs]
 
     def submit(self, stream: Stream, at_once: int) -> None:
         """Evaluate on a stream.
@@ -198,7 +207,8 @@ class _Work:
         for node in self._nodes:
             if node.value is not None:  # evaluated meanwhile: it does not refer any more to what it was made of
                 return None
-        ended = _ended(self.program, plan)
+        inputs = self.program.inputs
+        ended = [number for number in _ended(self.program, plan) if self._inputs[number] is inputs[number].value]
         if not ended:
             return None
         run = Run(plan, self._inputs, self.program.constants, ended)
@@ -223,7 +233,8 @@ class _Work:
         """Nodes that have values forget how they were made."""
         if self._calls and not tracing.is_tracing():
             for call, results in self._calls:
-                p.settle_results(call, results)
+                if not tracing.is_followed([call]):
+                    p.settle_results(call, results)
         tracing.release(self._nodes)
 
 
@@ -266,7 +277,7 @@ def _ended(program: Program, plan: Plan) -> list[int]:
             ended.append(number)
     if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.is_transparent for node in references):
         return []
-    return ended
+    return [] if tracing.followed and tracing.is_followed(list(references)) else ended
 
 
 def memory_of(node: Node) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from weft.compiler.plan import Block, Output, Plan
 from weft.dtypes import Dtype
-from weft.errors import EvaluationError
+from weft.errors import CancelledError
 from weft.graph.node import Node, Shape, leaf
 from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
@@ -17,10 +17,9 @@ from weft.runtime.locks import new_lock
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import DONE, FIRST, Table
 from weft.runtime.streams import Event, under_way
-from weft.runtime.transfers import address_on, has_copies
+from weft.runtime.transfers import Sending, copy_on
 from weft.runtime.unread import NOWHERE, Unread
 
-CANCELLED = "the evaluation was cancelled"
 _NONE: Mapping[int, Buffer] = {}
 
 
@@ -44,11 +43,18 @@ def fill(
         if event is not None:
             if not (wait or event.done):
                 return None
-            event.wait()
+            try:
+                event.wait()
+            except CancelledError:
+                again = view.event
+                if table.stopped or again is event:
+                    raise
+                if again is not None:
+                    again.wait()  # the work was cancelled with something else that waited for it
         if view.buffer.engine is engine:
             values[slot] = view.address
         else:
-            values[slot] = address_on(engine, view, plan.spans[slot - FIRST])
+            values[slot] = copy_on(engine, view, plan.spans[slot - FIRST]).address
         slot += 1
     buffers = []
     for slot, size, block in blocks:
@@ -67,7 +73,7 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
         else:
             done = plan.engine.run(plan.steps, table)
         if done != count:
-            raise EvaluationError(CANCELLED)
+            raise CancelledError
 
 
 def view_of_input(source: View, output: Output) -> View:
@@ -91,7 +97,7 @@ def run_now(
     if recording.recorders:
         execute(plan, table, stream)
     elif plan.engine.run(plan.steps, table) != plan.steps.count:
-        raise EvaluationError(CANCELLED)
+        raise CancelledError
     views = []
     for output in plan.outputs:
         if output.from_input:
@@ -165,7 +171,7 @@ class Run:
     def now(self) -> None:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
         if self._memory is not None and self._memory.table.stopped:
-            raise EvaluationError(CANCELLED)  # before it waits for what need not be computed any more
+            raise CancelledError  # before it waits for what need not be computed any more
         with sections:
             table = self._with_memory().table
         fill(self._plan, table, self._inputs, ())
@@ -187,13 +193,20 @@ class Run:
         except BaseException:
             with sections:
                 self._with_memory().table.allow_again()
+                for view in self._inputs:
+                    if type(view.event) is Sending:
+                        view.event.allow_again()
                 self.promised()
             raise
 
     def _cancel(self) -> None:
-        """Stop before the next step."""
+        """Stop before the next step, and ask what the inputs wait for to end early as well."""
         assert self._memory is not None
         self._memory.table.cancel()
+        for view in self._inputs:
+            event = view.event
+            if event is not None:
+                event.cancel()
 
     def results(self) -> list[View]:
         """The outputs; their elements are there once the run is over."""
@@ -216,6 +229,9 @@ class Run:
         for view in self.results():
             view.event = self
         return self._outputs
+
+    def cancel(self) -> None:
+        """Nothing: who waits runs it itself, and is told so by whoever interrupts it."""
 
     def wait(self) -> None:
         """Run if needed; raises the error of the run."""
@@ -242,8 +258,7 @@ def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict
             continue
         view, (slot, size, block) = inputs[number], plan.blocks[output]
         buffer = view.buffer
-        fits = view.offset == 0 and size_class(buffer.size) == block and buffer.engine is plan.engine
-        if fits and not has_copies(buffer):
+        if view.offset == 0 and size_class(buffer.size) == block and buffer.engine is plan.engine:
             taken[slot] = buffer
             buffer.size = max(buffer.size, size)  # should it not come to the run, the input has the same elements still
     return taken

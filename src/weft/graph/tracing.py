@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ class Trace:
     """One run of a user's function by a transformation.
 
     While any trace is open on a thread, nodes evaluated there keep their inputs: the transformation still has to
-    walk over them. They let go of them when the outermost trace ends.
+    walk over them. They let go of them when the outermost trace ends. Nodes that other threads evaluate do so as well
+    if they depend on what is differentiated; see `follow`.
     """
 
     __slots__ = ("active", "function", "transformation")
@@ -35,6 +37,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.open: list[Trace] = []
         self.evaluated: list[Node] = []
+        self.followed: list[Node] = []
         self.assigned: list[dict[int, Action]] = []
 
 
@@ -57,8 +60,49 @@ def trace(transformation: str, function: object) -> Iterator[Trace]:
         record.active = False
         del _local.open[depth:]
         if not _local.open:
-            _forget(_local.evaluated)
-            _local.evaluated.clear()
+            _end()
+
+
+followed: set[Node] = set()
+"""What is differentiated with respect to, on any thread."""
+_late: list[Node] = []
+"""Evaluated nodes that keep their inputs as long as anything is followed."""
+
+
+def follow(node: Node) -> None:
+    """Keep the history of what is made of a node, whichever thread evaluates it, until this thread's traces end."""
+    if _local.open:
+        _local.followed.append(node)
+        followed.add(node)
+
+
+def is_followed(nodes: Sequence[Node]) -> bool:
+    """Whether nodes are made of what is differentiated with respect to, on any thread."""
+    if not followed:
+        return False
+    known = list(followed)
+    return not followed.isdisjoint(reachable(nodes, min([node.serial for node in known], default=0) - 1))
+
+
+def _end() -> None:
+    """The outermost trace of this thread has ended."""
+    followed.difference_update(_local.followed)
+    _local.followed.clear()
+    evaluated, _local.evaluated = _local.evaluated, []
+    release(evaluated)
+    if not followed:
+        late = _late[:]
+        del _late[: len(late)]
+        _forget(late)
+
+
+def _after_fork() -> None:
+    """The other threads, and what they followed, do not exist in the child."""
+    followed.intersection_update(_local.followed)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # Not empty while some thread is inside `assignments_undone`: all that an assignment in place looks at otherwise.
@@ -103,11 +147,13 @@ def is_tracing() -> bool:
 
 
 def release(nodes: Sequence[Node]) -> None:
-    """Let evaluated nodes forget how they were made, now or when the outermost trace ends."""
+    """Let evaluated nodes forget how they were made, now or when no trace needs it any more."""
     if _local.open:
         _local.evaluated.extend(nodes)
-        return
-    _forget(nodes)
+    elif followed and is_followed(nodes):
+        _late.extend(nodes)
+    else:
+        _forget(nodes)
 
 
 def _forget(nodes: Sequence[Node]) -> None:

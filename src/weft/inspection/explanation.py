@@ -22,7 +22,7 @@ from weft.inspection.text import microseconds, number_of, percent, rate_text, sh
 from weft.runtime import recording
 from weft.runtime.devices import LONG_WORK, Stream
 from weft.runtime.memory import View
-from weft.runtime.transfers import Source, Transfer, transfers_to
+from weft.runtime.transfers import Copied, Transfer, transfers_to
 
 RUNS = 5
 SECONDS = 1.0
@@ -218,7 +218,7 @@ class Explanation:
         touched = f"{size_text(self.bytes_read)} read, {size_text(self.bytes_written)} written"
         yield f"in all {microseconds(self.seconds)} us (the sum of medians), {touched}"
         if self.transfers:
-            copied = [f"{size_text(one.size)} from {one.source} to {one.target}" for one in self.transfers]
+            copied = [f"{size_text(one.size)} from {one.source} to {one.destination}" for one in self.transfers]
             yield f"transfers: {'; '.join(copied)}"
 
     def _memory_text(self) -> Iterator[str]:
@@ -252,7 +252,7 @@ def explain(
     values = {placeholder: _value(node) for placeholder, node in zip(placeholders, inputs, strict=True)}
     segments: list[Segment] = []
     runs: list[list[View]] = []
-    copied: dict[Source, Transfer] = {}
+    copied: dict[Copied, Transfer] = {}
     for stream, wanted in _streams_of(outputs, values):
         program = Program()
         program.add(wanted, lambda node: values[node].strides if node in values else strides_of_value(node))

@@ -25,6 +25,7 @@ __all__ = [
     "result_count",
     "result_of",
     "settle_results",
+    "settled",
     "stop_gradient",
 ]
 
@@ -234,12 +235,35 @@ def result_of(node: Node, position: int) -> Node:
     return Node(project, (node,), (position,), shape, dtype, node.stream)
 
 
-_NO_RULES = Rules(None, None, None, lambda rules, axes, out_axes: rules)
+class Settled(Several):
+    """A node whose results have values: its inputs are these."""
+
+    name = "settled"
+    is_transparent = True
+
+    def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
+        return [(result.shape, result.dtype) for result in inputs]
+
+    def alias_of(self, node: Node, position: int) -> Node | None:
+        return node.inputs[position]
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        return tangents
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        return list(cotangent)
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> Any:
+        return list(zip(self(*inputs), axes, strict=True))
 
 
 def settle_results(node: Node, results: Sequence[Node]) -> None:
     """Let a node with several results know the nodes that have their values: what asks it for one gets that."""
-    node.primitive, node.params, node.inputs = marked_call, (_NO_RULES, 0), tuple(results)
+    for result in results:
+        result.serial = node.serial - 1  # inputs come first in every order by serials
+    node.primitive, node.params, node.inputs = settled, (), tuple(results)
 
 
 identity = Identity()
@@ -247,3 +271,4 @@ stop_gradient = StopGradient()
 barrier = Barrier()
 marked_call = Marked()
 project = Project()
+settled = Settled()

@@ -157,15 +157,17 @@ class Buffer:
 class View:
     """Elements of a buffer: where the first one is (in bytes) and how far apart they are (in elements, per axis).
 
-    ``event`` is what to wait for before reading, or None once the value is there.
+    ``event`` is what to wait for before reading, or None once the value is there. ``copies`` are buffers of other
+    engines with the same elements; see `weft.runtime.transfers`.
     """
 
-    __slots__ = ("address", "buffer", "event", "offset", "strides")
+    __slots__ = ("address", "buffer", "copies", "event", "offset", "strides")
 
     def __init__(self, buffer: Buffer, offset: int, strides: tuple[int, ...]) -> None:
         self.buffer, self.offset, self.strides = buffer, offset, strides
         self.address = buffer.address + offset
         self.event: Any = None
+        self.copies: Any = None
 
     def move(self, buffer: Buffer) -> None:
         """Show another buffer."""

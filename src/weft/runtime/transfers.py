@@ -1,24 +1,24 @@
 """Copies of arrays from one device to another.
 
-An array's buffer is on one device; work on another reads a copy, which is cached as long as the original lives. Where
-a graph goes from one device to another, the copy is queued behind the work that computes the value (`send`); what reads
-it waits for it, or makes it if nobody has.
+An array's buffer is on one device; work on another reads a copy, which is cached as long as the view of the array
+lives. Where a graph goes from one device to another, the copy is queued behind the work that computes the value
+(`send`), and what reads it waits for that alone. Elsewhere it is made where it is needed first.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import get_ident
 from typing import NamedTuple
 
+from weft.errors import CancelledError
 from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.devices import Device, Stream
 from weft.runtime.engine import Engine
 from weft.runtime.host import host
-from weft.runtime.locks import fork_safe_lock, new_lock
+from weft.runtime.locks import new_lock
 from weft.runtime.memory import Buffer, View
 from weft.runtime.streams import Event, under_way
 
@@ -26,21 +26,21 @@ Span = tuple[int, int]
 """The bytes that an array covers, counted from its first element."""
 
 
-Source = tuple[Buffer, Engine, int, int]
-"""What tells a copy from others: bytes of a buffer, and where they are copied to."""
+Copied = tuple[Buffer, Engine, int, int]
+"""Bytes of a buffer, and where they are copied to."""
 
 
 class Transfer(NamedTuple):
     """So many bytes from one device to another."""
 
     source: Device
-    target: Device
+    destination: Device
     size: int
 
 
-def transfers_to(engine: Engine, views: Sequence[View], spans: Sequence[Span]) -> dict[Source, Transfer]:
+def transfers_to(engine: Engine, views: Sequence[View], spans: Sequence[Span]) -> dict[Copied, Transfer]:
     """What is copied to an engine before work reads ``views`` there, unless a copy is there already."""
-    found: dict[Source, Transfer] = {}
+    found: dict[Copied, Transfer] = {}
     for view, (low, high) in zip(views, spans, strict=True):
         buffer = view.buffer
         if buffer.engine is not engine:
@@ -49,120 +49,82 @@ def transfers_to(engine: Engine, views: Sequence[View], spans: Sequence[Span]) -
     return found
 
 
-class _Copy:
-    """Bytes of a buffer in a new one of another engine, once somebody has waited for that."""
-
-    __slots__ = ("__weakref__", "_lock", "_low", "_queued", "_source", "buffer")
-
-    def __init__(self, source: View, low: int, size: int, engine: Engine) -> None:
-        self._source: View | None = source
-        self._low = low
-        self._lock = new_lock()
-        self._queued: Event | None = None
-        self.buffer = Buffer(engine, size)
-
-    def queue(self, stream: Stream) -> None:
-        """Leave it to a stream."""
-        if self._queued is None:
-            self._queued = stream.engine.submit(stream, self._begin)
-
-    def wait(self) -> None:
-        """Wait until it is done; copy if nobody has."""
-        if self._queued is not None:
-            self._queued.wait()
-        self._make()
-
-    def _make(self) -> None:
-        """Copy, after what the source waits for, unless that is done."""
-        refuse_reentry(self._lock)
-        with self._lock:
-            under_way[self] = get_ident()
-            try:
-                self._copy()
-            finally:
-                under_way.pop(self, None)
-
-    def _copy(self) -> None:
-        source = self._source
-        if source is None:
-            return
-        event = source.event
-        if event is not None:
-            event.wait()
-        _copy_across(source.buffer, self._low, self.buffer)
-        with _lock:
-            key = self.buffer.engine, self._low, self._low + self.buffer.size
-            _copies.setdefault(source.buffer, {})[key] = self.buffer
-        self._source = None
-
-    def _begin(self) -> None:
-        with suppress(Exception):  # it fails again for who waits
-            self._make()
-
-
-_copies: weakref.WeakKeyDictionary[Buffer, dict[tuple[Engine, int, int], Buffer]] = weakref.WeakKeyDictionary()
-_begun: weakref.WeakValueDictionary[Source, _Copy] = weakref.WeakValueDictionary()
-_lock = fork_safe_lock()
-
-
-def _copy_of(view: View, span: Span, engine: Engine) -> Buffer | _Copy:
-    """The copy of an array on an engine, or one that somebody has to wait for."""
-    low, high = view.offset + span[0], view.offset + span[1]
-    with _lock:
-        found = _copies.get(view.buffer, {}).get((engine, low, high))
-        if found is not None:
-            return found
-        source = view.buffer, engine, low, high
-        copy = _begun.get(source)
-        if copy is None:
-            copy = _begun[source] = _Copy(view, low, high - low, engine)
-        return copy
-
-
-def send(view: View, span: Span, engine: Engine, stream: Stream) -> _Copy | None:
-    """Queue the copy of an array to an engine on the stream that computes it, unless it is there. Somebody has to hold
-    what is returned until work that reads the copy is queued."""
-    copy = _copy_of(view, span, engine)
-    if isinstance(copy, Buffer):
-        return None
-    copy.queue(stream)
-    return copy
-
-
-def address_on(engine: Engine, view: View, span: Span) -> int:
-    """The address of the first element of an array on an engine, where it is copied to if it is not there."""
-    copy = _copy_of(view, span, engine)
-    if isinstance(copy, _Copy):
-        copy.wait()
-        copy = copy.buffer
-    return copy.address - span[0]
-
-
-def has_copies(buffer: Buffer) -> bool:
-    """Whether a buffer was or is copied to another device: its memory may then not be written again."""
-    if not (_copies or _begun):
-        return False
-    with _lock:
-        return buffer in _copies or any(source[0] is buffer for source in _begun)
+def copy_on(engine: Engine, view: View, span: Span) -> View:
+    """A view of the same elements on an engine, where they are copied to if they are not there."""
+    key = engine, *span
+    buffer = view.copies.get(key) if view.copies else None
+    if buffer is None:
+        buffer = Buffer(engine, span[1] - span[0])
+        _fill(buffer, view, span)
+    return View(buffer, -span[0], view.strides)
 
 
 def on_host(view: View, span: Span) -> View:
     """A view of the same elements in memory of the process."""
-    if view.buffer.engine is host:
-        return view
-    copy = _copied(view.buffer, view.offset + span[0], view.offset + span[1], host)
-    return View(copy, -span[0], view.strides)
+    return view if view.buffer.engine is host else copy_on(host, view, span)
 
 
-def _copied(buffer: Buffer, low: int, high: int, engine: Engine) -> Buffer:
-    """Bytes of a buffer in a new one of another engine."""
-    copy = Buffer(engine, high - low)
-    _copy_across(buffer, low, copy)
-    return copy
+class Sending:
+    """A copy that a stream makes behind the work that computes what is copied. It is the event of the view that shows
+    the copy."""
+
+    __slots__ = ("_abandoned", "_buffer", "_event", "_lock", "_span", "_stopped", "_view", "done")
+
+    def __init__(self, view: View, span: Span, buffer: Buffer, stream: Stream) -> None:
+        self._view, self._span, self._buffer = view, span, buffer
+        self._lock = new_lock()
+        self._abandoned = self._stopped = self.done = False
+        self._event: Event = stream.engine.submit(stream, self._begin, self.cancel)
+
+    def _begin(self) -> None:
+        if not self._abandoned:
+            with suppress(Exception):  # it fails again for who waits
+                self._make()
+
+    def _make(self) -> None:
+        refuse_reentry(self._lock)
+        with self._lock:
+            under_way[self] = get_ident()
+            try:
+                if not self.done:
+                    if self._stopped:
+                        raise CancelledError
+                    if self._view.event is not None:
+                        self._view.event.wait()
+                    _fill(self._buffer, self._view, self._span)
+                    self.done = True
+            finally:
+                under_way.pop(self, None)
+
+    def wait(self) -> None:
+        """Wait until the copy is made; make it if the stream could not."""
+        self._event.wait()
+        self._make()
+
+    def cancel(self) -> None:
+        """Make no copy, and ask the work that computes what is copied to end early."""
+        self._abandoned = self._stopped = True
+        event = self._view.event
+        if event is not None:
+            event.cancel()
+
+    def allow_again(self) -> None:
+        """Who waits from now on makes the copy."""
+        self._stopped = False
 
 
-def _copy_across(source: Buffer, low: int, target: Buffer) -> None:
-    """Fill a buffer with bytes of one of another engine."""
-    way = f"{source.engine.device} to {target.engine.device}"
-    with recording.span(recording.TRANSFER, way, target.size):
-        target.engine.copy_across(source, low, target, target.size)
+def send(view: View, span: Span, engine: Engine, stream: Stream) -> View:
+    """A view of the same elements on another engine, which the ``stream`` that computes them copies there."""
+    buffer = Buffer(engine, span[1] - span[0])
+    result = View(buffer, -span[0], view.strides)
+    result.event = Sending(view, span, buffer, stream)
+    return result
+
+
+def _fill(buffer: Buffer, view: View, span: Span) -> None:
+    """Copy the elements of a view into a buffer of another engine, where they are found from then on."""
+    engine, source = buffer.engine, view.buffer
+    low, high = span
+    with recording.span(recording.TRANSFER, f"{source.engine.device} to {engine.device}", high - low):
+        engine.copy_across(source, view.offset + low, buffer, high - low)
+    view.copies = {**(view.copies or {}), (engine, low, high): buffer}

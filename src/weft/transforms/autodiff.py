@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.graph.node import Handle, Node, reachable, wrap
+from weft.graph.tracing import follow
 from weft.primitives.base import Array, Tangent, plus
 from weft.runtime.devices import current_stream, set_current_stream
 
@@ -14,7 +15,9 @@ from weft.runtime.devices import current_stream, set_current_stream
 def fresh(array: Array) -> Array:
     """The same value under a node of its own, to differentiate with respect to."""
     source = array.node
-    return wrap(Node(p.identity, (source,), (), source.shape, source.dtype, source.stream))
+    node = Node(p.identity, (source,), (), source.shape, source.dtype, source.stream)
+    follow(node)
+    return wrap(node)
 
 
 class Results:

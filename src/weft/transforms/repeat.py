@@ -9,7 +9,7 @@ from weft.compiler.evaluate import memory_of
 from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_segments import Runnable
 from weft.graph.node import Handle, Node, wrap
-from weft.graph.tracing import is_tracing
+from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import current_stream
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
@@ -43,7 +43,7 @@ class Repeat:
         """The values of arrays; None if these are not what is expected."""
         expected = self._expected
         count = self._count
-        if len(arrays) != count or is_tracing():
+        if len(arrays) != count or is_tracing() or followed:
             return None
         kind = Handle.concrete
         inputs = []

@@ -13,7 +13,7 @@ from weft.graph.extents import values_of
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.shown import Extent, shown_extent
 from weft.graph.symbolic import Decisions, resolved
-from weft.graph.tracing import is_tracing, no_value, trace_of, traced_placeholder
+from weft.graph.tracing import is_followed, is_tracing, no_value, trace_of, traced_placeholder
 from weft.inspection.explanation import Explanation, explain
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.engine import Engine
@@ -88,14 +88,15 @@ class Traced:
         captured = [node for node in self._recorded.outside if node not in own]
         self.captures = any(node.serial < start for node in reachable(self._recorded.others))
         is_own = self._shapeless or not self._recorded.is_open
-        self.cacheable = not _captures_traced(captured) and not (self.captures and is_tracing()) and is_own
+        needs_history = is_followed(captured) or (self.captures and is_tracing())
+        self.cacheable = is_own and not needs_history and not _captures_traced(captured)
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recorded.has_streams
 
     def call(self, inputs: list[Node]) -> list[Node]:
         """The nodes of the results for other inputs, and those of the update."""
-        if is_tracing() or not self.cacheable or self._any_traced(inputs):
+        if is_tracing() or not self.cacheable or self._any_traced(inputs) or is_followed(inputs):
             return self._replayed(inputs)
         stream = caller_stream()
         prepared = self._prepared_for(inputs, stream.engine)
