@@ -40,7 +40,6 @@ MISSING: dict[str, str] = {
         "products of parts of matrices come later",
     ),
     "core.fast.scaled_dot_product_attention": "attention comes later",
-    "core.random.multivariate_normal": "is being made",
 }
 """Names of MLX that Weft does not have, with the reason."""
 

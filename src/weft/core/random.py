@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from weft.ops.multivariate import multivariate_normal
 from weft.ops.random import (
     bernoulli,
     categorical,
@@ -26,6 +27,7 @@ __all__ = [
     "gumbel",
     "key",
     "laplace",
+    "multivariate_normal",
     "normal",
     "permutation",
     "randint",

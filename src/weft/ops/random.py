@@ -18,7 +18,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import agree, decide_equal, identical, product
+from weft.graph.extents import agree, decide_equal, product
 from weft.graph.node import Handle, Shape
 from weft.ops import arithmetic
 from weft.ops.arguments import (
@@ -465,16 +465,5 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
 
 
 def _order(words: Array) -> Array:
-    """The indices of ``words`` in ascending order, found by comparing each with each."""
-    count = words.node.shape[0]
-    if identical(count, 0):
-        return words
-    square = (count, count)
-    left, right = (p.broadcast(p.expand(words, axes=(axis,)), shape=square) for axis in (1, 0))
-    row, column = (p.iota(shape=square, axis=axis, dtype=dtypes.uint32) for axis in (0, 1))
-    is_tie = p.logical_and(p.equal(left, right), p.less(column, row))
-    is_before = p.logical_or(p.less(right, left), is_tie)
-    rank = p.sum(p.cast(is_before, dtype=dtypes.uint32), axes=(1,))
-    indices = p.iota(shape=(count,), axis=0, dtype=dtypes.uint32)
-    updates = p.expand(indices, axes=(1,))
-    return p.scatter(p.zeros((count,), dtypes.uint32), rank, updates, axes=(0,), mode="set")
+    """The indices of ``words`` in ascending order; equal ones stay as they are."""
+    return p.argsort(words, start=0, count=words.node.shape[0])
