@@ -304,12 +304,8 @@ CONTRACTIONS = [
     Program("einsum ij,ij->", lambda x, y: mx.einsum("ij,ij->", x, y), PAIRS),
     Program("einsum ij,ij->ij", lambda x, y: mx.einsum("ij,ij->ij", x, y), PAIRS),
     Program("einsum ...j->...", lambda x: mx.einsum("...j->...", x), CUBES),
-    Program(
-        "einsum of three",
-        lambda x, y: mx.einsum("ij,jk,lk->il", x, y, y),
-        PRODUCTS,
-        "another order of the products is best, and gives other bits",
-    ),
+    Program("einsum of three", lambda x, y: mx.einsum("ij,jk,lk->il", x, y, y), PRODUCTS),
+    Program("einsum of four", lambda x, y: mx.einsum("ij,jk,lk,im->lm", x, y, y, x), PRODUCTS),
     Program(
         "einsum_path of two",
         lambda x, y: x * mx.einsum_path("ij,jk", x, y)[0][0][1],

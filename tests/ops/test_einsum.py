@@ -66,11 +66,32 @@ def test_the_order_is_that_of_the_shapes(rng: np.random.Generator) -> None:
     assert mx.einsum_path("ij,jk,kl->il", large.T, small, small)[0][0] == (1, 2)
 
 
-def test_shapeless_refuses_shapes_with_another_best_order(rng: np.random.Generator) -> None:
-    """In the order of the trace the result would have other bits than without `compile`."""
+def test_one_trace_serves_shapes_with_other_best_orders(rng: np.random.Generator) -> None:
     compiled = mx.compile(lambda *x: mx.einsum("ij,jk,kl->il", *x), shapeless=True)
-    for n in (3, 4, 20):
-        operands = [mx.array(rng.normal(size=shape)) for shape in ((2, n), (n, n), (n, 3 * n))]
+    gradient = mx.compile(
+        mx.grad(lambda *x: (mx.einsum("ij,jk,kl->il", *x) ** 2).sum(), argnums=(0, 1, 2)), shapeless=True
+    )
+    first = set()
+    for i, j, k, n in ((2, 3, 3, 9), (20, 3, 9, 1), (1, 4, 4, 1), (9, 2, 9, 2)):
+        operands = [mx.array(rng.normal(size=shape)) for shape in ((i, j), (j, k), (k, n))]
+        first.add(mx.einsum_path("ij,jk,kl->il", *operands)[0][0])
         assert_same_bits(compiled(*operands), mx.einsum("ij,jk,kl->il", *operands))
-    with pytest.raises(ValueError, match="decided by a shape"):
-        compiled(mx.zeros((200, 3)), mx.zeros((3, 90)), mx.zeros((90, 1)))
+        expected = mx.grad(lambda *x: (mx.einsum("ij,jk,kl->il", *x) ** 2).sum(), argnums=(0, 1, 2))(*operands)
+        assert_same_bits(list(gradient(*operands)), list(expected))
+    assert first == {(0, 1), (1, 2)}
+
+
+def test_half_precision_is_rounded_once(rng: np.random.Generator) -> None:
+    operands = [rng.normal(size=(30, 30)).astype(np.float16) for _ in range(3)]
+    got = np.array(mx.einsum("ij,jk,kl->il", *[mx.array(x) for x in operands]))
+    exact = np.einsum("ij,jk,kl->il", *[x.astype(np.float64) for x in operands])
+    np.testing.assert_array_less(
+        abs(got - exact), 0.6 * np.spacing(abs(exact).astype(np.float16)).astype(np.float64) + 1e-3
+    )
+
+
+def test_integers_are_summed_in_32_bits() -> None:
+    x = mx.full((2, 100), 2, mx.int8)
+    assert mx.einsum("ij,k->ik", x, mx.array([3], mx.int8)).tolist() == [[600], [600]]
+    with pytest.raises(ValueError, match=r"\[einsum\].*int8.*astype"):
+        mx.einsum("ij,ij,k", x, x, mx.array([3], mx.int8))

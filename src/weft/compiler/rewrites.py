@@ -71,6 +71,11 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
     return graph
 
 
+def expansion(graph: Graph) -> Graph:
+    """Operations become several others, in an order that extents decide: see `Primitive.expanded`."""
+    return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.expanded(node))
+
+
 def lowering(graph: Graph) -> Graph:
     """Operations become simpler ones, now that all extents are known: see `Primitive.lowered`."""
     return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.lowered(node))
@@ -105,7 +110,7 @@ def _swaps_last_axes(node: Node) -> bool:
 
 
 Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (lowering, transposed_results)
+PASSES: tuple[Pass, ...] = (expansion, lowering, transposed_results)
 """In the order in which they are applied."""
 
 

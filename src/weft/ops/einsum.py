@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
 from weft.checks import wrong_type
-from weft.graph.extents import decide_equal, fixed, joint_extent, product
-from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
-from weft.ops.contraction import contraction_path, path_text
+from weft.graph.extents import decide_equal, fixed, joint_extent
+from weft.ops.arguments import Array, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
 from weft.ops.entrance import on_stream
 from weft.ops.products import inexact_only
 from weft.ops.reductions import whole_sum_dtype
+from weft.primitives.contraction_order import Labels, Path, best_path
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["einsum", "einsum_path"]
 
-Labels = list[str]
+Letters = list[str]
+Terms = tuple[Labels, ...]
 
 
 @on_stream
@@ -40,15 +42,20 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
     >>> mx.einsum("ij,kj->ik", mx.array([[1.0, 2.0]]), mx.array([[3.0, 4.0], [5.0, 6.0]]))
     array([[11, 17]], dtype=float32)
     """
-    terms, output, extents = _described("einsum", subscripts, operands)
-    path = contraction_path([labels for _, labels in terms], output, extents)
-    for step in path:
-        chosen = [terms[position] for position in step]
-        terms = [term for position, term in enumerate(terms) if position not in step]
-        needed = {*output, *[label for _, labels in terms for label in labels]}
-        terms.append(_contracted(chosen, needed))
-    ((result, labels),) = terms
-    return p.transpose(result, axes=tuple([labels.index(label) for label in output]))
+    arrays, terms, result = _described("einsum", subscripts, operands)
+    arrays = _summable("einsum", arrays, terms, result)
+    if len(arrays) > 2 and arrays[0].node.dtype.is_inexact:
+        return p.contract(*arrays, terms=terms, result=result)
+    return p.contracted(list(zip(arrays, terms, strict=True)), result, [range(len(arrays))])
+
+
+def _summable(name: str, arrays: list[Array], terms: Terms, result: Labels) -> list[Array]:
+    """The operands in a dtype in which their products can be summed."""
+    every = [label for labels in terms for label in labels]
+    summed = set(every) - set(result)
+    if any(every.count(label) > 1 for label in summed):
+        inexact_only(name, arrays[0].node.dtype)
+    return [to_dtype(x, whole_sum_dtype(x.node.dtype)) for x in arrays] if summed else arrays
 
 
 def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]], str]:
@@ -69,38 +76,57 @@ def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]],
     >>> path
     [(0, 1), (0, 1)]
     """
-    terms, output, extents = _described("einsum_path", subscripts, operands)
-    inputs = [labels for _, labels in terms]
-    plain = {label: fixed(extent) for label, extent in extents.items()}
-    path = contraction_path(inputs, output, plain)
-    return list(path), path_text(subscripts, path, inputs, output, plain)
+    arrays, terms, result = _described("einsum_path", subscripts, operands)
+    found = p.label_extents(terms, [x.node.shape for x in arrays])
+    extents = {label: fixed(extent) for label, extent in found.items()}
+    path = best_path(terms, result, tuple(extents.items()))
+    return list(path), _cost_text(subscripts, path, terms, result, extents)
 
 
-def _described(
-    name: str, subscripts: str, operands: Sequence[Any]
-) -> tuple[list[tuple[Array, Labels]], Labels, dict[str, int]]:
-    """The operands with a label for each axis, the labels of the result, and the extent of each label."""
+def _cost_text(subscripts: str, path: Path, terms: Terms, result: Labels, extents: dict[int, int]) -> str:
+    """What a path costs, in words."""
+    remaining = [set(labels) for labels in terms]
+    every = set().union(*remaining)
+    naive = _operations(every, not every <= set(result), len(terms), extents)
+    cost, scaling = 0, 0
+    for step in path:
+        involved = set().union(*[remaining[position] for position in step])
+        remaining = [labels for position, labels in enumerate(remaining) if position not in step]
+        left = involved & set(result).union(*remaining)
+        cost += _operations(involved, left != involved, len(step), extents)
+        scaling = max(scaling, len(involved))
+        remaining.append(left)
+    return (
+        f"  Complete contraction:  {subscripts}\n"
+        f"         Naive scaling:  {len(every)}\n"
+        f"     Optimized scaling:  {scaling}\n"
+        f"      Naive FLOP count:  {naive}\n"
+        f"  Optimized FLOP count:  {cost}\n"
+    )
+
+
+def _operations(labels: set[int], sums: bool, operands: int, extents: dict[int, int]) -> int:
+    """Multiplications and additions of one step."""
+    return math.prod([extents[label] for label in labels]) * (max(1, operands - 1) + sums)
+
+
+def _described(name: str, subscripts: str, operands: Sequence[Any]) -> tuple[list[Array], Terms, Labels]:
+    """The operands, a number for each of their axes, and the numbers of the axes of the result."""
     if not isinstance(subscripts, str):
         raise wrong_type(name, "subscripts", "a string such as 'ij,jk->ik'", subscripts)
     if not operands:
         raise ValueError(f"[{name}] At least one operand is needed.")
-    arrays = promoted(name, operands, words=())
-    inputs, output = _parsed(name, subscripts, [x.node.ndim for x in arrays])
-    terms = [_with_diagonals(name, x, labels) for x, labels in zip(arrays, inputs, strict=True)]
-    return terms, output, _extents(name, subscripts, terms)
+    found = promoted(name, operands, words=())
+    inputs, output = _parsed(name, subscripts, [x.node.ndim for x in found])
+    terms = [_with_diagonals(name, x, labels) for x, labels in zip(found, inputs, strict=True)]
+    _check_extents(name, subscripts, terms)
+    names = dict.fromkeys([label for labels in inputs for label in labels])
+    number = {label: position for position, label in enumerate(names)}
+    numbered = tuple([tuple([number[label] for label in labels]) for _, labels in terms])
+    return [x for x, _ in terms], numbered, tuple([number[label] for label in output])
 
 
-def _contracted(terms: Sequence[tuple[Array, Labels]], needed: set[str]) -> tuple[Array, Labels]:
-    """The product of terms from left to right, summed over the labels that are not needed."""
-    result, labels = terms[0]
-    for number, (x, others) in enumerate(terms[1:], 1):
-        later = {*needed, *[label for _, labels in terms[number + 1 :] for label in labels]}
-        result, labels = _summed(result, labels, {*later, *others})
-        result, labels = _joined(result, labels, x, others, later)
-    return _summed(result, labels, needed)
-
-
-def _parsed(name: str, subscripts: str, dimensions: Sequence[int]) -> tuple[list[Labels], Labels]:
+def _parsed(name: str, subscripts: str, dimensions: Sequence[int]) -> tuple[list[Letters], Letters]:
     """The labels of the operands and of the result; axes of ``...`` are labelled by their distance from the end."""
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     words = left.split(",")
@@ -126,12 +152,12 @@ def _parsed(name: str, subscripts: str, dimensions: Sequence[int]) -> tuple[list
     return inputs, output
 
 
-def _labels(word: str, hidden: int) -> Labels:
+def _labels(word: str, hidden: int) -> Letters:
     before, dots, behind = word.partition("...")
     return [*before, *[str(distance) for distance in range(hidden, 0, -1) if dots], *behind]
 
 
-def _with_diagonals(name: str, x: Array, labels: Labels) -> tuple[Array, Labels]:
+def _with_diagonals(name: str, x: Array, labels: Letters) -> tuple[Array, Letters]:
     """A term without repeated labels: of their axes the diagonal is taken."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -144,7 +170,7 @@ def _with_diagonals(name: str, x: Array, labels: Labels) -> tuple[Array, Labels]
     return x, labels
 
 
-def _extents(name: str, subscripts: str, terms: Sequence[tuple[Array, Labels]]) -> dict[str, int]:
+def _check_extents(name: str, subscripts: str, terms: Sequence[tuple[Array, Letters]]) -> None:
     extents: dict[str, int] = {}
     for x, labels in terms:
         for label, extent in zip(labels, x.node.shape, strict=True):
@@ -155,47 +181,3 @@ def _extents(name: str, subscripts: str, terms: Sequence[tuple[Array, Labels]]) 
                 raise ValueError(
                     f"[{name}] Axis {label!r} of {subscripts!r} has extents {known} and {extent}."
                 ) from None
-    return extents
-
-
-def _summed(x: Array, labels: Labels, needed: set[str]) -> tuple[Array, Labels]:
-    axes = tuple([axis for axis, label in enumerate(labels) if label not in needed])
-    if not axes:
-        return x, labels
-    x = p.sum(to_dtype(x, whole_sum_dtype(x.node.dtype)), axes=axes)
-    return x, [label for label in labels if label in needed]
-
-
-def _joined(x: Array, left: Labels, y: Array, right: Labels, needed: set[str]) -> tuple[Array, Labels]:
-    """The product of two terms, summed over the labels of both that nobody needs any more."""
-    y, right = _summed(y, right, {*left, *needed})
-    shared = [label for label in left if label in right]
-    inner = [label for label in shared if label not in needed]
-    outer = [label for label in shared if label in needed]
-    rows = [label for label in left if label not in right]
-    columns = [label for label in right if label not in left]
-    extents = _joint_extents(x, left, y, right)
-    x = _arranged(x, left, [*outer, *rows, *inner], extents)
-    y = _arranged(y, right, [*outer, *inner, *columns], extents)
-    batch, m, k, n = [[extents[label] for label in labels] for labels in (outer, rows, inner, columns)]
-    x = p.reshape(x, shape=(*batch, product(m), product(k)))
-    y = p.reshape(y, shape=(*batch, product(k), product(n)))
-    if inner:
-        inexact_only("einsum", x.node.dtype)
-        result = p.matmul(x, y)
-    else:
-        shape = (*batch, product(m), product(n))
-        result = p.multiply(broadcast(x, shape), broadcast(y, shape))
-    return p.reshape(result, shape=(*batch, *m, *n)), [*outer, *rows, *columns]
-
-
-def _joint_extents(x: Array, left: Labels, y: Array, right: Labels) -> dict[str, int]:
-    extents = dict(zip(left, x.node.shape, strict=True))
-    for label, extent in zip(right, y.node.shape, strict=True):
-        extents[label] = joint_extent(extents.get(label, 1), extent)
-    return extents
-
-
-def _arranged(x: Array, labels: Labels, wanted: Labels, extents: dict[str, int]) -> Array:
-    ordered = p.transpose(x, axes=tuple([labels.index(label) for label in wanted]))
-    return broadcast(ordered, tuple([extents[label] for label in wanted]))

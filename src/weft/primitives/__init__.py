@@ -6,6 +6,7 @@ from weft.graph.node import wrap as wrap
 from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *
+from weft.primitives.contraction import *
 from weft.primitives.decompositions import *
 from weft.primitives.fourier import *
 from weft.primitives.frames import *

@@ -108,6 +108,11 @@ class Primitive:
         """The axis along which the elements of ``node`` are 0, 1, 2, ..., if there is one."""
         return None
 
+    def expanded(self, node: Node) -> Node | None:
+        """A node of other operations with the same value, which is planned instead of ``node``; or None. These may have
+        something to be `lowered` to."""
+        return None
+
     def lowered(self, node: Node) -> Node | None:
         """A node of simpler operations with the same value, which is planned instead of ``node``; or None."""
         return None
