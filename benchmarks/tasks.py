@@ -76,6 +76,13 @@ def scan(method: str, shape: tuple[int, ...], axis: int) -> Task:
     return Task(f"{method}-{extents}-{axis}", title, method, {"shape": shape, "axis": axis})
 
 
+def indexed(method: str, shape: tuple[int, ...], count: int) -> Task:
+    """Rows of one array (elements, if it has one axis) that are read or added to, at random."""
+    extents = "x".join(map(str, shape))
+    title = f"{method}, {count} of {extents}"
+    return Task(f"{method}-{extents}", title, method, {"shape": shape, "count": count})
+
+
 def seconds(most: float | None) -> tuple[Limit, ...]:
     """A budget of that many seconds, or none."""
     return () if most is None else (Limit(most),)
@@ -114,6 +121,7 @@ LARGE_CUBE = (32, 1000, 4096)
 ROWS = (32000, 1024)
 HEADS = (1, 32, 2048, 128)
 LONG_ROW, SQUARE, SHORT_ROWS = (10_000_000,), (1000, 1000), (100_000, 16)
+TABLE, MILLION = (50_000, 256), (1_000_000,)
 BUILDS = 100  # operations built in one call of that task
 PAIRS, PAIR_COLUMNS = 4096, 100
 POINTS, DIMENSIONS = 2000, 16
@@ -147,6 +155,10 @@ TASKS = (
     scan("cumsum", SHORT_ROWS, 1),
     scan("logcumsumexp", SQUARE, 0),
     scan("logcumsumexp", SQUARE, 1),
+    indexed("gather", TABLE, 20_000),
+    indexed("gather", MILLION, 1_000_000),
+    indexed("scatter_add", TABLE, 20_000),
+    indexed("scatter_add", MILLION, 1_000_000),
     Task(
         "distances",
         f"squared distances of all pairs, {POINTS}x{POINTS}x{DIMENSIONS}",

@@ -59,6 +59,13 @@ class JaxPeer:
     def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
         return self._compiled(lambda x: jax.lax.cumlogsumexp(x, axis=axis), floats(*shape))
 
+    def gather(self, shape: tuple[int, ...], count: int) -> Work:
+        return self._compiled(lambda x, i: x[i], floats(*shape), classes(count, shape[0]))
+
+    def scatter_add(self, shape: tuple[int, ...], count: int) -> Work:
+        data = floats(*shape), classes(count, shape[0]), floats(count, *shape[1:], seed=1)
+        return self._compiled(lambda x, i, v: x.at[i].add(v), *data)
+
     def rms_norm(self, shape: tuple[int, ...]) -> Work:
         def normalize(x: Any, scale: Any) -> Any:
             return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + NORM_EPSILON) * scale

@@ -80,6 +80,13 @@ class MlxStylePeer:
         mx = self.mx
         return self._compiled(lambda x: mx.logcumsumexp(x, axis=axis), floats(*shape))
 
+    def gather(self, shape: tuple[int, ...], count: int) -> Work:
+        return self._compiled(lambda x, i: x[i], floats(*shape), classes(count, shape[0]))
+
+    def scatter_add(self, shape: tuple[int, ...], count: int) -> Work:
+        data = floats(*shape), classes(count, shape[0]), floats(count, *shape[1:], seed=1)
+        return self._compiled(lambda x, i, v: x.at[i].add(v), *data)
+
     def rms_norm(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx
 

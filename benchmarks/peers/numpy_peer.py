@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from . import Work, floats, matrices, right_sides, row_pairs
+from . import Work, classes, floats, matrices, right_sides, row_pairs
 
 SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
 
@@ -50,6 +50,20 @@ class NumpyPeer:
     def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
         x = floats(*shape)
         return lambda: np.logaddexp.accumulate(x, axis=axis)
+
+    def gather(self, shape: tuple[int, ...], count: int) -> Work:
+        x, i = floats(*shape), classes(count, shape[0])
+        return lambda: x[i]
+
+    def scatter_add(self, shape: tuple[int, ...], count: int) -> Work:
+        x, i, v = floats(*shape), classes(count, shape[0]), floats(count, *shape[1:], seed=1)
+
+        def work() -> Any:
+            result = x.copy()
+            np.add.at(result, i, v)
+            return result
+
+        return work
 
     def distances(self, count: int, dimensions: int) -> Work:
         x, y = floats(count, dimensions), floats(count, dimensions, seed=1)

@@ -62,6 +62,13 @@ class TorchPeer:
     def logcumsumexp(self, shape: tuple[int, ...], axis: int) -> Work:
         return self._compiled(lambda x: torch.logcumsumexp(x, dim=axis), floats(*shape))
 
+    def gather(self, shape: tuple[int, ...], count: int) -> Work:
+        return self._compiled(lambda x, i: x[i], floats(*shape), classes(count, shape[0]))
+
+    def scatter_add(self, shape: tuple[int, ...], count: int) -> Work:
+        data = floats(*shape), classes(count, shape[0]), floats(count, *shape[1:], seed=1)
+        return self._compiled(lambda x, i, v: x.index_add(0, i, v), *data)
+
     def rms_norm(self, shape: tuple[int, ...]) -> Work:
         def normalize(x: Any, scale: Any) -> Any:
             return F.rms_norm(x, shape[-1:], scale, NORM_EPSILON)

@@ -126,6 +126,15 @@ def test_linear_algebra(weft_peer, function):
             np.testing.assert_allclose(abs(np.array(got)), abs(want), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(7,), (7, 3)], ids=str)
+def test_gather_and_scatter(weft_peer, shape):
+    x, index, values = floats(*shape), classes(20, 7), floats(20, *shape[1:], seed=1)
+    np.testing.assert_array_equal(np.array(weft_peer.gather(shape, 20)()), x[index])
+    expected = x.astype(np.float64)
+    np.add.at(expected, index, values)
+    np.testing.assert_allclose(np.array(weft_peer.scatter_add(shape, 20)()), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_vmap_and_loop_and_matmul(weft_peer):
     x, y = row_pairs(4, 3)
     np.testing.assert_array_equal(np.array(weft_peer.vmap_add(4, 3)()), x + y.T)
