@@ -77,7 +77,7 @@ def view(a: Any, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
     """The bytes of the elements, read as another dtype.
 
     Where the sizes of the dtypes differ, the last axis becomes shorter or longer. A byte read as ``bool_`` is True if
-    it is not 0. The lowest bytes of an element come first.
+    it is not 0. The lowest bytes of an element come first. A signalling NaN of bfloat16 becomes a quiet one.
 
     Args:
         a: an array or a number.
