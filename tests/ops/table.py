@@ -64,6 +64,7 @@ INTERNAL = {
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
+    "settled": "Stands for a node with several results once these have values.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
     "recurrence": "The derivative of cumprod and other scans, and its own; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
