@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
 from .checks import function_of, integer_of, wrong_type
-from .tree import Filling, Structure, Unfinished, flatten, unfold
+from .tree import CONTAINERS, Filling, Structure, Unfinished, dotted, flatten, unfold
 
 __all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
 
@@ -53,7 +53,7 @@ def tree_map_with_path(
     if path is not None and not isinstance(path, str):
         path = integer_of("tree_map_with_path", "path (if it is no string)", path)
     start = (path,) if path else ()
-    paths = [".".join(map(str, start + keys)) if keys else path for keys in structure.key_paths()]
+    paths = [dotted(start + keys) if keys else path for keys in structure.key_paths()]
     return structure.unflatten([fn(*values) for values in zip(paths, leaves, *others, strict=True)])
 
 
@@ -107,7 +107,7 @@ def tree_flatten(
     if not isinstance(prefix, str):
         raise wrong_type("tree_flatten", "prefix", "a string", prefix)
     leaves, structure = _flattened("tree_flatten", tree, is_leaf)
-    positions = [(prefix + "".join(f".{key}" for key in keys))[1:] for keys in structure.key_paths()]
+    positions = [dotted((prefix, *keys))[1:] for keys in structure.key_paths()]
     pairs = zip(positions, leaves, strict=True)
     if isinstance(destination, dict):
         destination.update(pairs)
@@ -123,7 +123,7 @@ def tree_flatten(
 def tree_unflatten(tree: list[tuple[str, Any]] | dict[str, Any]) -> Any:
     """Return the tree that :func:`tree_flatten` took apart, from pairs or a dict of positions and leaves.
 
-    Where all keys are numbers a list is made, with an empty dict for each missing number; tuples do
+    Where all keys are different numbers a list is made, with an empty dict for each missing number; tuples do
     not come back.
 
     Raises:
@@ -151,16 +151,16 @@ def _below_position(position: str, pairs: list[tuple[str, Any]]) -> tuple[Any, F
     """The tree that stands at a position, as `unfold` takes it; ``pairs`` are what is below the position."""
     if len(pairs) == 1 and pairs[0][0] == "":
         return pairs[0][1], None
+    if pairs and not any(key for key, _ in pairs):
+        raise ValueError(f"[tree_unflatten] the position {position!r} is given {len(pairs)} times")
     children: dict[str, list[tuple[str, Any]]] = {}
     for key, value in pairs:
         first, _, remainder = key.partition(".")
         children.setdefault(first, []).append((remainder, value))
-    if len(children) == 1 and "" in children:
-        raise ValueError(f"[tree_unflatten] the position {position!r} is given {len(pairs)} times")
     inside = f"{position}." if position else ""
-    if not all(key.isdecimal() for key in children):
+    numbered = {int(key): below for key, below in children.items() if key.isdecimal()}
+    if len(numbered) < len(children):  # a key is no number, or two of them are the same number (1 and 01)
         return {}, (pairs, _entries_below(inside, children.items()))
-    numbered = {int(key): below for key, below in children.items()}
     everything = [(number, numbered.get(number)) for number in range(max(numbered, default=-1) + 1)]
     return [], (pairs, _entries_below(inside, everything))
 
@@ -219,7 +219,7 @@ MergeFunction: TypeAlias = Callable[[Any, Any], Any] | None
 
 def _merged(a: Any, b: Any, merge_fn: MergeFunction) -> tuple[Any, Filling]:
     """One tree of two, as `unfold` takes it."""
-    if merge_fn is not None and not isinstance(a, _NESTED) and not isinstance(b, _NESTED):
+    if merge_fn is not None and _is_leaf(a) and _is_leaf(b):
         return merge_fn(a, b), None
     if _is_blank(a) or _is_blank(b):
         return _merge_blank(a, b, merge_fn), None
@@ -246,11 +246,12 @@ def _merged_elements(a: Sequence[Any], b: Sequence[Any], merge_fn: MergeFunction
         yield None, value, None
 
 
-_NESTED = (dict, list, tuple, type(None))
+def _is_leaf(tree: Any) -> bool:
+    return tree is not None and not isinstance(tree, CONTAINERS)
 
 
 def _is_blank(tree: Any) -> bool:
-    return tree is None or (isinstance(tree, (list, tuple, dict)) and not tree)
+    return tree is None or (isinstance(tree, CONTAINERS) and not tree)
 
 
 def _merge_blank(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | None) -> Any:

@@ -201,6 +201,17 @@ def test_depth_is_no_limit():
     assert utils.tree_reduce(lambda a, b: a + b, utils.tree_map(lambda x: 2 * x, tree)) == 30
 
 
+def test_depth_is_no_limit_in_keys():
+    key: Any = 1
+    for _ in range(3000):
+        key = (key,)
+    structure = flatten({key: 5})[1]
+    assert flatten({key: 6})[1] == structure
+    assert flatten({((1,), 2): 0})[1] == flatten({((1,), 2): 1})[1]
+    for other in ((1.0,), (True,), (1.0, 2), (1,)):
+        assert flatten({(1, 2): 0, (other, 2): 1})[1] != flatten({(1, 2): 0, ((1,), 2.0): 1})[1]
+
+
 def test_depth_is_no_limit_where_a_tree_is_built_from_the_top():
     tree, other = nested_lists(10_000, {"x": 1}), nested_lists(10_000, {"y": 2})
     positions = [("0." * 10_000 + "x", 1), ("0." * 10_000 + "y", 2)]
@@ -215,7 +226,7 @@ def test_merging_trees_that_contain_themselves():
     second: dict[str, Any] = {"x": [0]}
     first["x"].append(first)
     second["x"].append(second)
-    with pytest.raises(ValueError, match="in the nested arguments contains itself"):
+    with pytest.raises(ValueError, match="a dict contains itself"):
         utils.tree_merge(first, second, lambda a, b: a)
 
 
@@ -232,7 +243,7 @@ def test_cycles():
     through: dict[str, Any] = {"a": (1, {"b": 2})}
     through["a"][1]["c"] = [through]
     for tree, kind in ((itself, "list"), (through, "dict")):
-        with pytest.raises(ValueError, match=f"a {kind} in the nested arguments contains itself"):
+        with pytest.raises(ValueError, match=f"a {kind} contains itself"):
             flatten(tree)
     assert flatten(itself, is_leaf=lambda node: node is itself)[0] == [itself]
 
@@ -349,6 +360,10 @@ SAME_AS_MLX: list[tuple[str, tuple, dict[str, Any]]] = [
     ("tree_unflatten", ({},), {}),
     ("tree_unflatten", ({"a.0": 1, "a.1.b": 2},), {}),
     ("tree_unflatten", ([("\u00b2", 1)],), {}),
+    ("tree_unflatten", ([("a.1", 1), ("a.01", 2), ("a.0", 0)],), {}),
+    ("tree_unflatten", ([("a.01", 5)],), {}),
+    ("tree_unflatten", ([("a..b", 1)],), {}),
+    ("tree_unflatten", ([("..", 1)],), {}),
     ("tree_map", (pair, NESTED), {}),
     ("tree_map", (pair, NESTED), {"is_leaf": is_list}),
     ("tree_map", (pair, Point(1, Layers([2]))), {}),
@@ -443,6 +458,8 @@ def test_helpers_say_what_does_not_fit():
         utils.tree_flatten([1], destination=5)  # type: ignore[call-overload]  # on purpose
     with pytest.raises(ValueError, match=r"position 'a\.b' is given 2 times"):
         utils.tree_unflatten([("a.b", 1), ("a.b", 2), ("a.c", 3)])
+    with pytest.raises(ValueError, match=r"position 'a' is given 2 times"):
+        utils.tree_unflatten([("a", 1), ("a", 2)])
     with pytest.raises(ValueError, match="something at one position, a int and a float"):
         utils.tree_merge({"a": 1}, {"a": 2.0})
     with pytest.raises(ValueError, match="cannot merge dict with list"):

@@ -21,7 +21,7 @@ SKELETON_LIMIT = 500
 def restored(*states: Any) -> AbstractContextManager[None]:
     """Whatever the block does to the containers in ``states`` is undone at its end."""
     undoing: list[Action] = []
-    for container in tree.containers(list(states)):
+    for container in tree.mutable_containers(list(states)):
         if isinstance(container, dict):
             undoing += [(dict.clear, container), (dict.update, container, dict(container))]
         else:
@@ -106,9 +106,9 @@ class State:
 
     def _shared(self, arguments: Any) -> tuple[int | None, ...] | None:
         """For each container in the arguments its position in the state; None if no container is in both."""
-        own = tree.containers([self.inputs, self.outputs])
+        own = tree.mutable_containers([self.inputs, self.outputs])
         positions = {id(container): position for position, container in enumerate(own)}
-        found = tuple([positions.get(id(container)) for container in tree.containers(arguments)])
+        found = tuple([positions.get(id(container)) for container in tree.mutable_containers(arguments)])
         return None if found.count(None) == len(found) else found
 
 
@@ -130,7 +130,7 @@ class Skeleton:
         """The skeleton of containers; None if there are others than lists and dicts, or one of them comes twice."""
         skeleton = Skeleton()
         structure = tree.flatten(state, objects=skeleton.objects)[1]
-        containers = tree.containers(state)
+        containers = tree.mutable_containers(state)
         if not 0 < len(containers) == structure.num_containers <= SKELETON_LIMIT:
             return None
         skeleton._sizes = [(container, len(container)) for container in containers]
@@ -184,7 +184,7 @@ class Writer:
         completed(self._write, values, assigned)  # a container may have a way of its own to assign, written in Python
         return values
 
-    def entries(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    def after(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
         """What the entries are afterwards."""
         after = list(before)
         for number, value in zip(self._replaced, new, strict=True):

@@ -106,17 +106,17 @@ class StatefulRepeat(Repeat):
         if not isinstance(prepared, Prepared) or not prepared.can_replace:
             nodes = prepared.run(inputs, stream)
             new = self._write(state, nodes[traced.count :])
-            return traced.results(nodes, self._entries(state, new))
+            return traced.results(nodes, self._after(state, new))
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs, stream)
         new = self._write(state, nodes[traced.count :])
         if run is not None:
             prepared.finish(run, self._ended(arrays, inputs, len(arguments)))
-        return traced.results(nodes, self._entries(state, new))
+        return traced.results(nodes, self._after(state, new))
 
-    def _entries(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
+    def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
         """What the state holds afterwards, if the results depend on it."""
-        return self._write.entries(before, new) if self._traced.update and self._traced.update.returned else ()
+        return self._write.after(before, new) if self._traced.update and self._traced.update.returned else ()
 
     def _ended(self, arrays: Sequence[Handle], inputs: Sequence[View], first: int) -> list[int]:
         """The inputs from the ``first`` of the state on that were replaced and that nobody else refers to."""

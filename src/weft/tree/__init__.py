@@ -4,6 +4,9 @@ What is not a list, a tuple or a dict is a leaf, ``None`` included. Nothing here
 limited by memory alone.
 """
 
+from weft.tree.paths import dotted as dotted
+from weft.tree.paths import join_path as join_path
+from weft.tree.structure import CONTAINERS as CONTAINERS
 from weft.tree.structure import MISSING as MISSING
 from weft.tree.structure import Structure as Structure
 from weft.tree.structure import broadcast_prefix as broadcast_prefix
@@ -11,8 +14,9 @@ from weft.tree.structure import refilling as refilling
 from weft.tree.walks import EndlessTree as EndlessTree
 from weft.tree.walks import Filling as Filling
 from weft.tree.walks import Unfinished as Unfinished
-from weft.tree.walks import containers as containers
 from weft.tree.walks import cycle_of as cycle_of
 from weft.tree.walks import descend as descend
 from weft.tree.walks import flatten as flatten
+from weft.tree.walks import items as items
+from weft.tree.walks import mutable_containers as mutable_containers
 from weft.tree.walks import unfold as unfold

@@ -11,9 +11,10 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
-__all__ = ["MISSING", "Structure", "broadcast_prefix", "refilling"]
+__all__ = ["CONTAINERS", "MISSING", "Structure", "broadcast_prefix", "refilling"]
 
 CONTAINERS: Final = (tuple, list, dict)
+"""What is no leaf."""
 
 
 @final
@@ -230,8 +231,8 @@ class Structure:
         return found
 
     def containers(self, tree: Any) -> list[tuple[tuple[Any, ...], Any]]:
-        """Return the containers of ``tree``, which has this structure, from the outside in, each with the indices and
-        dict keys that lead to it.
+        """Return the containers of ``tree``, which has this structure, tuples too, each with the indices and dict keys
+        that lead to it. What is in a container comes after it, from the last to the first.
 
         >>> from weft.tree import flatten
         >>> tree = {"a": [5], "b": 6}

@@ -7,7 +7,17 @@ from typing import Any, TypeAlias, final
 
 from weft.tree.structure import CONTAINERS, Container, Structure, Token
 
-__all__ = ["EndlessTree", "Unfinished", "containers", "cycle_of", "descend", "flatten", "unfold"]
+__all__ = [
+    "EndlessTree",
+    "Filling",
+    "Unfinished",
+    "cycle_of",
+    "descend",
+    "flatten",
+    "items",
+    "mutable_containers",
+    "unfold",
+]
 
 IsLeaf: TypeAlias = Callable[[Any], bool]
 
@@ -100,10 +110,18 @@ _STRINGS = frozenset({str})
 
 
 def _kind_of_key(key: Any) -> Any:
-    """What tells a key of a dict from others that are equal to it."""
-    if isinstance(key, tuple):
-        return type(key), *[_kind_of_key(part) for part in key]
-    return (type(key), float.hex(key)) if isinstance(key, float) else type(key)
+    """What tells a key of a dict from others that are equal to it: its type; of a tuple also what is in it."""
+    kinds: list[Any] = []
+    pending = [key]
+    while pending:
+        part = pending.pop()
+        kind = type(part)
+        if isinstance(part, tuple):
+            kinds.append((kind, len(part)))
+            pending.extend(part)
+        else:
+            kinds.append((kind, float.hex(part)) if isinstance(part, float) else kind)
+    return tuple(kinds)
 
 
 def _refuse_cycles(tree: Any, is_leaf: IsLeaf | None) -> None:
@@ -117,7 +135,7 @@ def _refuse_cycles(tree: Any, is_leaf: IsLeaf | None) -> None:
 
 def _endless(container: Any) -> EndlessTree:
     return EndlessTree(
-        f"a {type(container).__name__} in the nested arguments contains itself; "
+        f"a {type(container).__name__} contains itself at some depth; "
         "only trees of lists, tuples and dicts can be taken apart"
     )
 
@@ -154,14 +172,24 @@ def _items(node: Any, is_leaf: IsLeaf | None) -> Iterable[tuple[Any, Any]]:
     """The keys or indices of a container with what it has there; nothing for a leaf."""
     if not isinstance(node, CONTAINERS) or (is_leaf is not None and is_leaf(node)):
         return ()
-    return node.items() if isinstance(node, dict) else enumerate(node)
+    return items(node)
 
 
-def containers(tree: Any) -> list[Any]:
-    """Return the dicts and lists in ``tree``, from the outside in, each once however often it occurs.
+def items(container: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[tuple[Any, Any]]:
+    """The keys or indices of a container with what it has there.
+
+    >>> list(items(["a", "b"]))
+    [(0, 'a'), (1, 'b')]
+    """
+    return container.items() if isinstance(container, dict) else enumerate(container)
+
+
+def mutable_containers(tree: Any) -> list[Any]:
+    """Return the dicts and lists in ``tree``, each once however often it occurs, as a walk meets them that visits the
+    last child of a container first.
 
     >>> shared = [1]
-    >>> containers(({"a": shared}, shared))
+    >>> mutable_containers(({"a": shared}, shared))
     [[1], {'a': [1]}]
     """
     # Calls of compiled functions do this: making a `Structure`, with its keys and order, takes five times as long.
