@@ -326,6 +326,70 @@ def test_the_state_of_another_kind_of_optimizer():
         second.apply_gradients(one, one)
 
 
+def _ones(*shape: int) -> mx.array:
+    return mx.ones(shape)
+
+
+@pytest.mark.parametrize("method", [lambda: optim.SGD(0.1, momentum=0.9), lambda: optim.Adam(0.1)])
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": _ones(2)}, {"a": {"v": _ones(2)}}, "The state of `a` is a dict of arrays"),
+        ({"a": _ones(2)}, {"a": {"w": _ones(2)}}, "The state of `a` is a dict of arrays"),
+        ({"a": {"v": _ones(2)}}, {"a": _ones(2)}, "The state of `a` has (in 'v' no array but .* dict|no 'm')"),
+        ({"a": [_ones(2)]}, {"a": _ones(2)}, "The state of `a` is of type list"),
+        ({"a": _ones(2)}, {"a": [_ones(2)]}, "The state of `a` is a dict of arrays"),
+        ({"a": {"b": _ones(2)}}, {"a": [_ones(2)]}, "The state of `a` is of type dict"),
+        ({"a": _ones(2)}, {"a": _ones(3)}, r"The state of `a` has a '.' of shape \(2,\), .* shape \(3,\)"),
+        ({"a": _ones(2)}, {"a": _ones(1)}, r"The state of `a` has a '.' of shape \(2,\), .* shape \(1,\)"),
+        ({"a": _ones(3)}, {"a": _ones(2, 3)}, r"The state of `a` has a '.' of shape \(3,\), .* shape \(2, 3\)"),
+    ],
+)
+def test_the_state_of_other_parameters(method, first, second, message):
+    optimizer = method()
+    optimizer.apply_gradients({"0": _ones(1), **first}, {"0": _ones(1), **first})
+    before = tree_flatten(optimizer.state)
+    with pytest.raises(ValueError, match=message):
+        optimizer.apply_gradients({"0": _ones(1), **second}, {"0": _ones(1), **second})
+    after = tree_flatten(optimizer.state)
+    assert [(path, id(array)) for path, array in after] == [(path, id(array)) for path, array in before]
+    optimizer.apply_gradients(first, first)
+    assert optimizer.step.item() == 2
+
+
+def test_an_error_of_a_method_changes_nothing():
+    class Failing(Recording):
+        def apply_single(self, gradient, parameter, state):
+            state["seen"] = parameter
+            if parameter.size == 2:
+                raise RuntimeError("two")
+            return parameter
+
+    optimizer = Failing(rate=lambda step: step + 1)
+    one = {"a": _ones(1), "b": _ones(2)}
+    optimizer.init(one)
+    before = tree_flatten(optimizer.state)
+    with pytest.raises(RuntimeError, match="two"):
+        optimizer.apply_gradients(one, one)
+    assert tree_flatten(optimizer.state) == before
+
+
+def test_a_state_may_be_of_another_shape_than_its_parameter():
+    class Factored(optim.Optimizer):
+        def init_single(self, parameter, state):
+            state["rows"], state["mean"] = mx.zeros(parameter.shape[:1]), mx.array(0.0)
+
+        def apply_single(self, gradient, parameter, state):
+            state["rows"] = state["rows"] + mx.sum(gradient, axis=1)
+            state["mean"] = state["mean"] + gradient
+            return parameter - state["rows"][:, None]
+
+    optimizer = Factored()
+    for _ in range(2):
+        updated = optimizer.apply_gradients({"a": _ones(2, 3)}, {"a": _ones(2, 3)})
+    assert updated["a"].tolist() == [[-5.0] * 3] * 2
+
+
 def test_an_error_of_a_method_says_which_parameter():
     class Failing(Recording):
         def apply_single(self, gradient, parameter, state):

@@ -7,10 +7,17 @@ from typing import Any
 
 import weft.core as mx
 from weft.nn import Module
-from weft.nn.module_tree import dotted
 from weft.optimizers.settings import check_learning_rate, scalar_setting
-from weft.optimizers.trees import check_gradients, check_model, check_state
-from weft.tree import MISSING, Structure, flatten
+from weft.optimizers.trees import (
+    OTHER_STATE,
+    check_gradients,
+    check_model,
+    check_nesting,
+    check_state,
+    misfit,
+    restored_after_errors,
+)
+from weft.tree import MISSING, Structure, dotted, flatten
 from weft.utils import tree_merge
 
 Schedule = Callable[[mx.array], Any]
@@ -113,7 +120,8 @@ class Optimizer:
         parameters: a tree of arrays; a module, too.
 
         Returns a tree like `gradients`. Raises `ValueError` where the trees or shapes do not
-        fit and `TypeError` where something is no array, and then the state stays as it was.
+        fit, or the state is that of other parameters, and `TypeError` where something is no array. After any error
+        the state is as it was before.
 
         >>> optim.SGD(learning_rate=0.5).apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
         {'w': array([0], dtype=float32)}
@@ -124,15 +132,16 @@ class Optimizer:
         current = structure.leaves_beside(parameters)
         check_gradients(_name(self), structure, leaves, current)
         states = self._states(gradients, leaves, structure)
-        for name, schedule in self._schedulers.items():
-            self._state[name] = scalar_setting(_name(self), name, schedule(self.step))
-        self._state["step"] = self.step + 1
-        updated: dict[str, Any] = structure.unflatten(
-            [
-                self._applied(structure, number, *one)
-                for number, one in enumerate(zip(leaves, current, states, strict=True))
-            ]
-        )
+        with restored_after_errors([self._state, *states]) as (_, *before):
+            for name, schedule in self._schedulers.items():
+                self._state[name] = scalar_setting(_name(self), name, schedule(self.step))
+            self._state["step"] = self.step + 1
+            updated: dict[str, Any] = structure.unflatten(
+                [
+                    self._applied(structure, number, *one)
+                    for number, one in enumerate(zip(leaves, current, states, before, strict=True))
+                ]
+            )
         return updated
 
     @property
@@ -179,23 +188,38 @@ class Optimizer:
         self._state["learning_rate"] = scalar_setting(_name(self), "learning_rate", learning_rate)
 
     def _applied(
-        self, structure: Structure, number: int, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
+        self,
+        structure: Structure,
+        number: int,
+        gradient: mx.array,
+        parameter: mx.array,
+        state: dict[str, Any],
+        before: dict[str, Any],
     ) -> mx.array:
         """What `apply_single` makes of a parameter, the leaf with this number in the structure of the gradients."""
         try:
-            return self.apply_single(gradient, parameter, state)
+            updated = self.apply_single(gradient, parameter, state)
         except Exception as error:
             path = dotted(structure.key_paths()[number])
-            if isinstance(error, KeyError) and (missing := self._missing(parameter, state)):
-                raise ValueError(NOT_IN_STATE.format(name=_name(self), path=path, key=missing[0])) from error
+            if reason := self._misfit(path, parameter, before, isinstance(error, KeyError)):
+                raise ValueError(reason) from error
             error.add_note(f"This happened in the step of {_name(self)} for the parameter `{path}`.")
             raise
+        if not _has_shape_of(parameter, updated) or _was_broadcast(parameter, before, state):
+            reason = self._misfit(dotted(structure.key_paths()[number]), parameter, before, False)
+            if reason:
+                raise ValueError(reason)
+        return updated
 
-    def _missing(self, parameter: mx.array, state: dict[str, Any]) -> list[str]:
-        """What the state of a parameter lacks of that which `init_single` puts there."""
-        fresh: dict[str, Any] = {}
-        self.init_single(parameter, fresh)
-        return [key for key in fresh if key not in state]
+    def _misfit(self, path: str, parameter: mx.array, state: dict[str, Any], is_key_error: bool) -> str | None:
+        """What is wrong with the state of a parameter: it is that of another kind of optimizer, or of other
+        parameters."""
+        fresh = self._initial(parameter)
+        missing = [key for key in fresh if key not in state]
+        if is_key_error and missing:
+            return NOT_IN_STATE.format(name=_name(self), path=path, key=missing[0])
+        found = misfit(parameter.shape, fresh, state)
+        return None if found is None else OTHER_STATE.format(name=_name(self), path=path, found=found)
 
     def _states(self, parameters: dict[str, Any], leaves: list[Any], structure: Structure) -> list[dict[str, Any]]:
         """The states of parameters, the leaves of a tree with this structure; what the state lacks is added to it."""
@@ -205,9 +229,12 @@ class Optimizer:
         states = structure.leaves_beside(self._state)
         if all(isinstance(state, dict) and state for state in states):
             return states
+        if not all(isinstance(state, dict) for state in states):
+            for keys in structure.key_paths():
+                check_nesting(_name(self), parameters, keys, self._state)
         full = [state or self._initial(leaf) for leaf, state in zip(leaves, states, strict=True)]
         if any(state is not new and (state is MISSING or new) for state, new in zip(states, full, strict=True)):
-            # Where both have something, it is the same, or the old one is not nested as the parameters are.
+            # Where both have something, it is the same.
             merged = tree_merge(self._state, structure.unflatten(full), lambda old, new: new)
             values, whole = flatten(merged)
             whole.unflatten_into(self._state, values)
@@ -221,6 +248,18 @@ class Optimizer:
         state: dict[str, Any] = {}
         self.init_single(parameter, state)
         return state
+
+
+def _has_shape_of(parameter: mx.array, value: Any) -> bool:
+    return isinstance(value, mx.array) and value.shape == parameter.shape
+
+
+def _was_broadcast(parameter: mx.array, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether an array in the state of a parameter had another shape, and got that of the parameter."""
+    for key, value in before.items():
+        if isinstance(value, mx.array) and value.shape != parameter.shape and _has_shape_of(parameter, after.get(key)):
+            return True
+    return False
 
 
 def _name(optimizer: Optimizer) -> str:
