@@ -181,6 +181,27 @@ def test_circles_can_be_printed() -> None:
     assert repr(_its_own_child()) == "Linear(input_dims=2, output_dims=3, bias=True\n  (me): ...\n)"
 
 
+def test_modules_nested_deeply_can_be_printed() -> None:
+    class Short(nn.Identity):
+        def __repr__(self) -> str:
+            return "short\n|"
+
+    model = nn.Sequential(Short(), linear(), nn.Sequential())
+    for _ in range(1500):
+        model = nn.Sequential(model)
+    lines = repr(model).split("\n")
+    assert len(lines) == 2 * 1501 + 4
+    assert [line.strip() for line in lines[1500:1505]] == [
+        "(layers.0): Sequential(",
+        "(layers.0): short",
+        "|",
+        "(layers.1): Linear(input_dims=2, output_dims=3, bias=True)",
+        "(layers.2): Sequential()",
+    ]
+    indents = [len(line) - len(line.lstrip()) for line in lines]
+    assert indents == [*range(0, 3002, 2), *[3002] * 4, *range(3000, -2, -2)]
+
+
 def test_modules_may_be_shared_and_nested_deeply() -> None:
     shared = linear()
     model = nn.Sequential(shared, nn.Sequential(shared))
@@ -216,6 +237,21 @@ def test_what_is_refused_far_inside_is_named_by_its_path() -> None:
         model.update({"layers": [{"layers": [{"scale": mx.ones((1,))}, {}]}]})
     with pytest.raises(ValueError, match=r"`layers\.0\.layers\.1` is a ReLU .* replaced by a value of type int"):
         model.update_modules({"layers": [{"layers": [{}, 1]}]})
+
+
+def test_of_shared_updates_the_path_is_that_of_the_one_that_does_not_fit() -> None:
+    model = nn.Sequential(nn.ReLU(), linear())
+    shared = {"weight": mx.zeros((3, 2))}
+    with pytest.raises(ValueError, match=r"no parameter named \"layers\.0\.weight\""):
+        model.update({"layers": [shared, shared]})
+
+
+@pytest.mark.parametrize("change", [lambda tree: _its_own_child().update(tree), optim.SGD(0.1).init])
+def test_trees_in_circles_are_no_arguments(change: Callable[[Any], Any]) -> None:
+    tree: dict[str, Any] = {}
+    tree["me"] = tree
+    with pytest.raises(ValueError, match=r"^a dict contains itself"):
+        change(tree)
 
 
 @pytest.mark.parametrize("name", ["nn", "nn.losses", "nn.init", "optimizers"])

@@ -8,9 +8,9 @@ from reprlib import recursive_repr
 from typing import Any, NoReturn, Self
 
 import weft.core as mx
-from weft.nn.module_tree import dotted, entries, join_path, replace_leaves
-from weft.nn.weights import check_weights, named_weights
-from weft.tree import EndlessTree, Filling, cycle_of, unfold
+from weft.nn.module_tree import outline, replace_leaves
+from weft.nn.weights import check_weights, save_named, weights_of
+from weft.tree import EndlessTree, Filling, cycle_of, dotted, items, join_path, unfold
 from weft.utils import tree_flatten, tree_unflatten
 
 EntryFilter = Callable[["Module", str, Any], bool]
@@ -100,10 +100,13 @@ class Module(dict[str, Any]):
 
     @recursive_repr("...")
     def __repr__(self) -> str:
-        own = f"{type(self).__name__}({self._extra_repr()}"
-        children = tree_flatten(self.children(), is_leaf=Module.is_module)
-        lines = [f"({path}): {child!r}".replace("\n", "\n  ") for path, child in children]
-        return "\n  ".join([own, *lines]) + ("\n)" if lines else ")")
+        def own_text(module: Module) -> tuple[str, list[tuple[str, Any]] | None]:
+            if module is not self and type(module).__repr__ is not Module.__repr__:
+                return repr(module), None
+            children = tree_flatten(module.children(), is_leaf=Module.is_module)
+            return f"{type(module).__name__}({module._extra_repr()}", children
+
+        return outline(self, own_text)
 
     def _extra_repr(self) -> str:
         """What a layer shows of itself between its parentheses; layers override it."""
@@ -195,7 +198,7 @@ class Module(dict[str, Any]):
     def _entries_below(self, path: str, container: Any, functions: Functions) -> Iterator[tuple[Any, Any, Filling]]:
         """Those of a dict or list that is at this path of the module."""
         filter_fn, map_fn, is_leaf_fn = functions
-        for key, value in entries(container):
+        for key, value in items(container):
             inner = join_path(path, key)
             if not filter_fn(self, inner, value):
                 yield key, {}, None
@@ -458,16 +461,7 @@ class Module(dict[str, Any]):
         ...     nn.LayerNorm(2).save_weights(f"{folder}/norm.safetensors")
         ...     model = nn.LayerNorm(2).load_weights(f"{folder}/norm.safetensors")
         """
-        name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
-        if not isinstance(name, str):
-            raise TypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
-        weights = dict(tree_flatten(self.parameters()))
-        if name.endswith(".npz"):
-            mx.savez(name, **weights)
-        elif name.endswith(".safetensors"):
-            mx.save_safetensors(name, weights)
-        else:
-            raise ValueError(f"[save_weights] {name!r} ends neither in .npz nor in .safetensors.")
+        save_named(file, dict(tree_flatten(self.parameters())))
 
     def load_weights(
         self,
@@ -485,12 +479,7 @@ class Module(dict[str, Any]):
         >>> nn.LayerNorm(2).load_weights([("bias", mx.array([1.0, 2.0]))], strict=False).bias
         array([1, 2], dtype=float32)
         """
-        if isinstance(file_or_weights, (str, os.PathLike)):
-            weights = mx.load(os.fspath(file_or_weights))
-            if not isinstance(weights, dict):
-                raise ValueError(f"[load_weights] {file_or_weights} holds a single array, no named parameters.")
-        else:
-            weights = named_weights(file_or_weights)
+        weights = weights_of(file_or_weights)
         if strict:
             check_weights(dict(tree_flatten(self.parameters())), weights)
         # The path of a module itself is the empty one, and leads to no parameter.

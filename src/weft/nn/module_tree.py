@@ -1,4 +1,4 @@
-"""Paths in a module, and replacing what is inside of it in place.
+"""What is inside of a module, as text; and replacing it in place.
 
 A module is a tree of dicts (modules are dicts too), lists and leaves. Members are named by dotted paths:
 ``layers.0.weight`` is the weight of the first entry of the list ``layers``.
@@ -6,10 +6,13 @@ A module is a tree of dicts (modules are dicts too), lists and leaves. Members a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
-from weft.tree import MISSING, descend, flatten
+from weft.tree import CONTAINERS, MISSING, descend, dotted, items
+
+Path: TypeAlias = tuple[Any, str | int] | None
+"""The path of a container and a key in there; None for the tree itself. Most paths are never written as text."""
 
 MISMATCH = (
     "`{path}` is {current} and cannot be replaced by {new}; "
@@ -17,31 +20,37 @@ MISMATCH = (
 )
 
 
-def join_path(path: str, key: str | int) -> str:
-    """The dotted path of the entry `key` of the container at `path`.
+def outline(root: Any, own_text: Callable[[Any], tuple[str, list[tuple[str, Any]] | None]]) -> str:
+    """A text with a line for each node of a tree; a node that is inside of itself is three dots there.
 
-    >>> join_path("layers", 0)
-    'layers.0'
+    own_text: gives the first line of a node without its closing parenthesis, and its children by name; or the whole
+        text of a node, and None.
+
+    >>> children = {"top": [("a", "left"), ("b", "right")], "left": [], "right": None}
+    >>> print(outline("top", lambda node: (f"{node}(", children[node])))
+    top(
+      (a): left()
+      (b): right(
+    )
     """
-    return f"{path}.{key}" if path else str(key)
-
-
-def dotted(keys: Iterable[str | int]) -> str:
-    """The path of what these keys and indices lead to.
-
-    >>> dotted(("layers", 0))
-    'layers.0'
-    """
-    return ".".join(map(str, keys))
-
-
-def entries(container: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Iterable[tuple[str | int, Any]]:
-    """The keys (or indices) of a container with their values.
-
-    >>> list(entries(["a", "b"]))
-    [(0, 'a'), (1, 'b')]
-    """
-    return container.items() if isinstance(container, dict) else enumerate(container)
+    lines: list[str] = []
+    around: set[int] = set()
+    pending: list[tuple[int, str, Any, bool]] = [(0, "", root, False)]
+    while pending:
+        depth, name, node, is_end = pending.pop()
+        indent = "  " * depth
+        if is_end:
+            around.remove(id(node))
+            lines.append(f"{indent})")
+            continue
+        text, children = ("...", None) if id(node) in around else own_text(node)
+        if children:
+            around.add(id(node))
+            pending.append((depth, "", node, True))
+            pending += [(depth + 1, f"({key}): ", child, False) for key, child in reversed(children)]
+        ending = ")" if children == [] else ""
+        lines.append(indent + f"{name}{text}{ending}".replace("\n", f"\n{indent}"))
+    return "\n".join(lines)
 
 
 def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:
@@ -57,17 +66,16 @@ def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, n
     {'a': [1, 5], 'b': 3}
     """
     changes: list[tuple[Any, Any, Any]] = []
-    pending: list[tuple[Any, Any]] = [(updates, destination)]
-    for container, beside in descend(pending, lambda node: isinstance(node, leaf_type)):
-        for key, new in entries(container):
+    pending: list[tuple[Any, Any, Path]] = [(updates, destination, None)]
+    for container, beside, path in descend(pending, lambda node: isinstance(node, leaf_type)):
+        for key, new in items(container):
             current = beside.get(key, MISSING) if isinstance(beside, dict) else _listed(beside, key)
             if isinstance(new, leaf_type) and isinstance(current, leaf_type):
                 changes.append((beside, key, new))
-            elif current is not MISSING and _is_container(current) and _is_inner(new, leaf_type):
-                pending.append((new, current))
+            elif isinstance(current, CONTAINERS) and _is_inner(new, leaf_type):
+                pending.append((new, current, (path, key)))
             elif strict and (current is MISSING or not (_is_inner(new, leaf_type) and not new)):
-                path = join_path(_path_of(container, updates, leaf_type), key)
-                raise ValueError(_refusal(beside, path, current, new, noun))
+                raise ValueError(_refusal(beside, _path_text((path, key)), current, new, noun))
     for container, key, new in changes:
         container[key] = new
 
@@ -78,9 +86,12 @@ def _refusal(container: Any, path: str, current: Any, new: Any, noun: str) -> st
     return MISMATCH.format(path=path, current=_describe(current), new=_describe(new))
 
 
-def _path_of(container: Any, tree: Any, leaf_type: type) -> str:
-    found = flatten(tree, lambda node: isinstance(node, leaf_type))[1].containers(tree)
-    return next(dotted(keys) for keys, one in found if one is container)
+def _path_text(path: Path) -> str:
+    keys = []
+    while path is not None:
+        path, key = path
+        keys.append(key)
+    return dotted(reversed(keys))
 
 
 def put_back(destination: Any, present: Any, former: Any) -> None:
@@ -94,20 +105,16 @@ def put_back(destination: Any, present: Any, former: Any) -> None:
     """
     pending: list[tuple[Any, Any, Any]] = [(present, former, destination)]
     for container, before, beside in descend(pending):
-        for key, leaf in entries(container):
+        for key, leaf in items(container):
             current = beside.get(key, MISSING) if isinstance(beside, dict) else _listed(beside, key)
-            if _is_container(leaf):
+            if isinstance(leaf, CONTAINERS):
                 pending.append((leaf, before[key], current))
             elif current is leaf:
                 beside[key] = before[key]
 
 
-def _is_container(value: Any) -> bool:
-    return isinstance(value, (dict, list, tuple))
-
-
 def _is_inner(value: Any, leaf_type: type) -> bool:
-    return _is_container(value) and not isinstance(value, leaf_type)
+    return isinstance(value, CONTAINERS) and not isinstance(value, leaf_type)
 
 
 def _listed(container: Any, key: str | int) -> Any:
@@ -117,7 +124,7 @@ def _listed(container: Any, key: str | int) -> Any:
 
 
 def _describe(value: Any) -> str:
-    return f"a value of type {type(value).__name__}" if not _is_container(value) else f"a {type(value).__name__}"
+    return f"a {type(value).__name__}" if isinstance(value, CONTAINERS) else f"a value of type {type(value).__name__}"
 
 
 def _no_such_entry(destination: Any, path: str, noun: str) -> str:

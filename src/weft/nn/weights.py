@@ -1,11 +1,47 @@
-"""Named arrays for a model: whether they are some, and whether they are exactly what it needs."""
+"""Named arrays for a model: read and written, and whether they are exactly what it needs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import weft.core as mx
+from weft.tree import CONTAINERS
+
+
+def save_named(file: str | os.PathLike[str], weights: dict[str, mx.array]) -> None:
+    """Write arrays by path to a file whose name ends in .npz or .safetensors.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_named(f"{folder}/w.npz", {"bias": mx.ones((2,))})
+    ...     weights_of(f"{folder}/w.npz")
+    {'bias': array([1, 1], dtype=float32)}
+    """
+    name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
+    if not isinstance(name, str):
+        raise TypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
+    if name.endswith(".npz"):
+        mx.savez(name, **weights)
+    elif name.endswith(".safetensors"):
+        mx.save_safetensors(name, weights)
+    else:
+        raise ValueError(f"[save_weights] {name!r} ends neither in .npz nor in .safetensors.")
+
+
+def weights_of(file_or_weights: Any) -> dict[str, mx.array]:
+    """The arrays by path that are in a file, or `named_weights`.
+
+    >>> weights_of({"bias": mx.ones((2,))})
+    {'bias': array([1, 1], dtype=float32)}
+    """
+    if not isinstance(file_or_weights, (str, os.PathLike)):
+        return named_weights(file_or_weights)
+    weights = mx.load(os.fspath(file_or_weights))
+    if not isinstance(weights, dict):
+        raise ValueError(f"[load_weights] {file_or_weights} holds a single array, no named parameters.")
+    return weights
 
 
 def named_weights(weights: Any) -> dict[str, mx.array]:
@@ -32,7 +68,7 @@ def named_weights(weights: Any) -> dict[str, mx.array]:
 
 
 def _remedy(value: Any) -> str:
-    if isinstance(value, (dict, list, tuple)):
+    if isinstance(value, CONTAINERS):
         return "give each array under its path, as `tree_flatten` does"
     return "make one with mx.array"
 
