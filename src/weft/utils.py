@@ -14,6 +14,10 @@ from .tree import CONTAINERS, Filling, Structure, Unfinished, dotted, flatten, u
 __all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """Return a tree like ``tree`` whose leaves are ``fn(leaf, ...)``.
 

@@ -1,69 +1,35 @@
-"""Neural-network layers, losses and initialisers, under the names of MLX's ``nn``."""
+"""Neural-network layers, losses and initialisers, under the names of MLX's ``nn``.
 
-from weft.nn import init, losses
-from weft.nn.activations import (
-    ELU,
-    GELU,
-    LeakyReLU,
-    LogSoftmax,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softplus,
-    Tanh,
-    elu,
-    gelu,
-    gelu_approx,
-    gelu_fast_approx,
-    leaky_relu,
-    log_softmax,
-    relu,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-    tanh,
-)
-from weft.nn.containers import Identity, Sequential
-from weft.nn.dropout import Dropout
-from weft.nn.gradients import value_and_grad
-from weft.nn.linear import Embedding, Linear
-from weft.nn.module import Module
-from weft.nn.normalization import LayerNorm, RMSNorm
+Each file names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
-__all__ = [
-    "ELU",
-    "GELU",
-    "Dropout",
-    "Embedding",
-    "Identity",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSoftmax",
-    "Module",
-    "RMSNorm",
-    "ReLU",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Tanh",
-    "elu",
-    "gelu",
-    "gelu_approx",
-    "gelu_fast_approx",
-    "init",
-    "leaky_relu",
-    "log_softmax",
-    "losses",
-    "relu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "tanh",
-    "value_and_grad",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.nn import activations, containers, dropout, gradients, linear, module, normalization
+from weft.nn import init as init
+from weft.nn import losses as losses
+from weft.nn.activations import *
+from weft.nn.containers import *
+from weft.nn.dropout import *
+from weft.nn.gradients import *
+from weft.nn.linear import *
+from weft.nn.module import *
+from weft.nn.normalization import *
+
+if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [
+        "init",
+        "losses",
+        *activations.__all__,
+        *containers.__all__,
+        *dropout.__all__,
+        *gradients.__all__,
+        *linear.__all__,
+        *module.__all__,
+        *normalization.__all__,
+    ]
+
+    def __dir__() -> list[str]:
+        return __all__

@@ -13,6 +13,31 @@ from weft.nn.checks import array_of, axis_of, number_of, real_array_of
 from weft.nn.log_probabilities import result_dtype, spread
 from weft.nn.module import Module
 
+__all__ = [
+    "ELU",
+    "GELU",
+    "LeakyReLU",
+    "LogSoftmax",
+    "ReLU",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Tanh",
+    "elu",
+    "gelu",
+    "gelu_approx",
+    "gelu_fast_approx",
+    "leaky_relu",
+    "log_softmax",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "tanh",
+]
+
 
 def relu(x: mx.array) -> mx.array:
     """The rectified linear unit, `max(x, 0)`.

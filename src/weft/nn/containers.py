@@ -8,6 +8,8 @@ from typing import Any
 from weft.checks import shortened
 from weft.nn.module import Module
 
+__all__ = ["Identity", "Sequential"]
+
 
 class Sequential(Module):
     """Calls its modules (or plain functions) one after the other, each with the result of the one before.

@@ -6,6 +6,8 @@ import weft.core as mx
 from weft.nn.checks import share_of
 from weft.nn.module import Module
 
+__all__ = ["Dropout"]
+
 
 class Dropout(Module):
     """While training, sets elements to zero at random and scales the others by `1 / (1 - p)`.

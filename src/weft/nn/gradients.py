@@ -10,6 +10,8 @@ import weft.core as mx
 from weft.nn.module import Module
 from weft.nn.module_tree import put_back
 
+__all__ = ["value_and_grad"]
+
 
 def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
     """A function that returns the result of `fn` and its gradient in the trainable parameters of a model.

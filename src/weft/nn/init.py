@@ -1,15 +1,13 @@
 """Initialisers, under the names of MLX's ``nn.init``: functions that make an array with the shape of another."""
 
-from weft.nn.initializers import (
-    constant,
-    glorot_normal,
-    glorot_uniform,
-    he_normal,
-    he_uniform,
-    identity,
-    normal,
-    uniform,
-)
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import weft.core as mx
+from weft.nn.checks import number_of
 
 __all__ = [
     "constant",
@@ -21,3 +19,174 @@ __all__ = [
     "normal",
     "uniform",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Fan = Literal["fan_in", "fan_out"]
+
+
+class GlorotInitializer(Protocol):
+    """What `glorot_normal` and `glorot_uniform` return."""
+
+    def __call__(self, a: mx.array, gain: float = 1.0) -> mx.array: ...
+
+
+class HeInitializer(Protocol):
+    """What `he_normal` and `he_uniform` return."""
+
+    def __call__(self, a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array: ...
+
+
+def constant(value: float, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
+    """An initialiser that fills with one value.
+
+    >>> nn.init.constant(0.5)(mx.zeros((2,)))
+    array([0.5, 0.5], dtype=float32)
+    """
+
+    number = number_of("constant", "value", value)
+
+    def initializer(a: mx.array) -> mx.array:
+        return mx.full(_shape("constant", a), number, dtype=dtype)
+
+    return initializer
+
+
+def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
+    """An initialiser of normally distributed values.
+
+    >>> nn.init.normal(std=0.1)(mx.zeros((2, 3))).shape
+    (2, 3)
+    """
+
+    def initializer(a: mx.array) -> mx.array:
+        return mx.random.normal(_shape("normal", a), dtype=dtype, loc=mean, scale=std)
+
+    return initializer
+
+
+def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
+    """An initialiser of values uniform in `[low, high)`.
+
+    >>> nn.init.uniform(-1, 1)(mx.zeros((2, 3))).shape
+    (2, 3)
+    """
+
+    def initializer(a: mx.array) -> mx.array:
+        return mx.random.uniform(low, high, _shape("uniform", a), dtype=dtype)
+
+    return initializer
+
+
+def identity(dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
+    """An initialiser of square matrices with ones on the diagonal; other shapes raise `ValueError`.
+
+    >>> nn.init.identity()(mx.zeros((2, 2)))
+    array([[1, 0],
+           [0, 1]], dtype=float32)
+    """
+
+    def initializer(a: mx.array) -> mx.array:
+        shape = _shape("identity", a)
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"[identity] The array has to be a square matrix, got shape {shape}.")
+        return mx.eye(shape[0], dtype=dtype)
+
+    return initializer
+
+
+def glorot_normal(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
+    """An initialiser of normal values with standard deviation `gain * sqrt(2 / (fan_in + fan_out))`.
+
+    Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
+    The array has axes (out, ..., in), at least two; else `ValueError`.
+
+    >>> nn.init.glorot_normal()(mx.zeros((2, 3)), gain=2.0).shape
+    (2, 3)
+    """
+
+    def initializer(a: mx.array, gain: float = 1.0) -> mx.array:
+        return mx.random.normal(
+            _shape("glorot_normal", a), dtype=dtype, scale=_glorot_deviation("glorot_normal", a, gain)
+        )
+
+    return initializer
+
+
+def glorot_uniform(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
+    """An initialiser of uniform values within `gain * sqrt(6 / (fan_in + fan_out))` around zero.
+
+    Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
+    The array has axes (out, ..., in), at least two; else `ValueError`.
+
+    >>> nn.init.glorot_uniform()(mx.zeros((2, 3))).shape
+    (2, 3)
+    """
+
+    def initializer(a: mx.array, gain: float = 1.0) -> mx.array:
+        bound = math.sqrt(3) * _glorot_deviation("glorot_uniform", a, gain)
+        return mx.random.uniform(-bound, bound, a.shape, dtype=dtype)
+
+    return initializer
+
+
+def he_normal(dtype: mx.Dtype = mx.float32) -> HeInitializer:
+    """An initialiser of normal values with standard deviation `gain / sqrt(fan)`.
+
+    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; `mode` says which
+    fan is meant, "fan_in" or "fan_out". Else `ValueError`.
+
+    >>> nn.init.he_normal()(mx.zeros((2, 3)), mode="fan_out").shape
+    (2, 3)
+    """
+
+    def initializer(a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array:
+        return mx.random.normal(_shape("he_normal", a), dtype=dtype, scale=_he_deviation("he_normal", a, mode, gain))
+
+    return initializer
+
+
+def he_uniform(dtype: mx.Dtype = mx.float32) -> HeInitializer:
+    """An initialiser of uniform values within `gain * sqrt(3 / fan)` around zero.
+
+    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; `mode` says which
+    fan is meant, "fan_in" or "fan_out". Else `ValueError`.
+
+    >>> nn.init.he_uniform()(mx.zeros((2, 3))).shape
+    (2, 3)
+    """
+
+    def initializer(a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array:
+        bound = math.sqrt(3) * _he_deviation("he_uniform", a, mode, gain)
+        return mx.random.uniform(-bound, bound, a.shape, dtype=dtype)
+
+    return initializer
+
+
+def _shape(function: str, a: mx.array) -> tuple[int, ...]:
+    if not isinstance(a, mx.array):
+        raise TypeError(f"[{function}] takes an array, whose shape the result has, got {type(a).__name__}.")
+    return a.shape
+
+
+def _fans(function: str, a: mx.array) -> dict[str, int]:
+    """How many values enter one output, and how many outputs one value enters."""
+    shape = _shape(function, a)
+    if len(shape) < 2:
+        raise ValueError(f"[{function}] At least two axes (out, ..., in) are needed, got shape {shape}.")
+    window = math.prod(shape[1:-1])
+    return {"fan_in": shape[-1] * window, "fan_out": shape[0] * window}
+
+
+def _glorot_deviation(function: str, a: mx.array, gain: float) -> float:
+    return gain * math.sqrt(2 / sum(_fans(function, a).values()))
+
+
+def _he_deviation(function: str, a: mx.array, mode: str, gain: float) -> float:
+    fans = _fans(function, a)
+    if mode not in fans:
+        raise ValueError(f"[{function}] mode has to be one of {list(fans)}, got {mode!r}.")
+    return gain / math.sqrt(fans[mode])

@@ -8,6 +8,8 @@ import weft.core as mx
 from weft.nn.checks import array_input, size_of
 from weft.nn.module import Module
 
+__all__ = ["Embedding", "Linear"]
+
 
 class Linear(Module):
     """The affine map `x @ weight.T + bias` of the last axis.

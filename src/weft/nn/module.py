@@ -13,6 +13,8 @@ from weft.nn.weights import check_weights, save_named, weights_of
 from weft.tree import EndlessTree, Filling, cycle_of, dotted, items, join_path, unfold
 from weft.utils import tree_flatten, tree_unflatten
 
+__all__ = ["Module"]
+
 EntryFilter = Callable[["Module", str, Any], bool]
 Functions = tuple[EntryFilter, Callable[[Any], Any], EntryFilter]
 """The arguments of `filter_and_map`."""

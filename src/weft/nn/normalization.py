@@ -6,6 +6,8 @@ import weft.core as mx
 from weft.nn.checks import array_input, number_of, size_of
 from weft.nn.module import Module
 
+__all__ = ["LayerNorm", "RMSNorm"]
+
 
 class LayerNorm(Module):
     """Gives the last axis mean zero and variance one: `(x - mean) / sqrt(variance + eps) * weight + bias`.

@@ -18,3 +18,7 @@ __all__ = [
     "linear_schedule",
     "step_decay",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
