@@ -204,6 +204,10 @@ def test_what_is_said_of_it() -> None:
         ("squares 1/2", "4x[8]", 32),
         ("squares 2/2", "4x[8]", 32),
     ]
+    assert [call.text.splitlines()[0] for call in (first, last)] == [
+        "call squares 1/2 (4,)",
+        "call squares 2/2 (4,)",
+    ]
     assert [(call.bytes_read, call.bytes_written) for call in (first, last)] == [(4 * 8 * 8, 0), (0, 4 * 4 + 4 * 8 * 8)]
     assert first.writes == []
     assert last.writes == ["result 0 float32[4]", "result 1 float64[4,8]"]

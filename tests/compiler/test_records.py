@@ -128,15 +128,15 @@ def test_arithmetic(function: Callable[..., Any], arguments: list[mx.array], ari
     assert record_of(function, *arguments).arithmetic == arithmetic
 
 
-def test_targets() -> None:
+def test_what_is_written() -> None:
     def two_units(x: mx.array, w: mx.array) -> tuple[mx.array, mx.array]:
         hidden = mx.maximum(mx.exp(x) @ w, 0)
         return hidden, hidden - mx.mean(hidden, axis=1, keepdims=True)
 
     before, product, after = records_of(two_units, MATRIX, MATRIX.T)
-    assert [str(target) for target in before.targets] == ["temporary float32[20,30]"]
-    assert [str(target) for target in product.targets] == ["temporary float32[20,20]"]
-    assert sorted(str(target) for target in after.targets) == ["result 0 float32[20,20]", "result 1 float32[20,20]"]
+    assert [str(one) for one in before.written] == ["temporary float32[20,30]"]
+    assert [str(one) for one in product.written] == ["temporary float32[20,20]"]
+    assert sorted(str(one) for one in after.written) == ["result 0 float32[20,20]", "result 1 float32[20,20]"]
     assert [record.kind for record in (before, product, after)] == ["kernel", "call", "kernel"]
 
 
@@ -148,7 +148,7 @@ def test_a_description_is_that_of_the_plan(program: Program) -> None:
     records = description.records
     assert len(records) == plan.steps.count
     assert all(record.name and record.units > 0 and record.text for record in records)
-    results = [record for record in records if any(target.result is not None for target in record.targets)]
+    results = [record for record in records if any(one.result is not None for one in record.written)]
     assert sum(record.bytes_written for record in results) >= sum(plan.sizes)
     temporaries = description.temporaries
     assert sum(temporaries) >= plan.arena - 64 * len(temporaries)

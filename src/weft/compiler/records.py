@@ -72,7 +72,7 @@ class StepRecord(NamedTuple):
     arithmetic: int
     bytes_read: int
     bytes_written: int
-    targets: tuple[Written, ...]
+    written: tuple[Written, ...]
     nodes: tuple[Node, ...]
 
     @property
@@ -95,11 +95,11 @@ class StepRecord(NamedTuple):
         launch, schedule = self.launch, self.schedule
         if launch is None or schedule is None:
             (node,) = self.nodes
-            return f"call {node.primitive.name} {node.shape}"
+            return f"call {self.name} {node.shape}"
         return f"{launch.kernel.described(schedule.text)}\n  extents {launch.extents_text}"
 
 
-def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], targets: Sequence[Written]) -> StepRecord:
+def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], written: Sequence[Written]) -> StepRecord:
     """The record of a kernel that computes ``nodes``."""
     order = sorted(nodes, key=lambda node: node.serial)
     parallel, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
@@ -109,7 +109,7 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
         launch=launch,
         schedule=schedule,
         names=("kernel", "kernels"),
-        operations=_counted([node.primitive.name for node in computing or [target.node for target in targets]]),
+        operations=_counted([node.primitive.name for node in computing or [one.node for one in written]]),
         parallel=parallel + lane if mode == "parallel" else parallel,
         folded=folded + lane if mode == "reduced" else folded,
         units=schedule.units,
@@ -118,7 +118,7 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], tar
         arithmetic=_arithmetic(launch),
         bytes_read=bytes_of(_regions(launch, "load")),
         bytes_written=bytes_of(_regions(launch, "store")),
-        targets=tuple(targets),
+        written=tuple(written),
         nodes=tuple(order),
     )
 
@@ -129,7 +129,7 @@ def call_record(
     units: int,
     grain: int,
     phase: Phase,
-    targets: Sequence[Written],
+    written: Sequence[Written],
 ) -> StepRecord:
     """The record of a step of a call of a routine; ``locations`` are memory, offset and strides of its inputs.
 
@@ -142,7 +142,7 @@ def call_record(
     if phase.position:
         reads = []
     if phase.position < phase.steps - 1:
-        targets = ()
+        written = ()
     routine: Routine = node.primitive.routine
     parallel, reduced = routine.loops(node)
     return StepRecord(
@@ -157,8 +157,8 @@ def call_record(
         work=phase.work,
         arithmetic=routine.arithmetic(node) * phase.work // max(phase.whole, 1),
         bytes_read=bytes_of(reads),
-        bytes_written=sum([target.node.size * target.node.dtype.size for target in targets]),
-        targets=tuple(targets),
+        bytes_written=sum([one.node.size * one.node.dtype.size for one in written]),
+        written=tuple(written),
         nodes=(node,),
     )
 

@@ -45,9 +45,9 @@ def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -
 
 
 def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, Key]:
-    """The segment of each node: nodes of one stream with equally many changes of stream before them, and between which
-    and other streams the same ones wait in each direction. So nothing waits for what it does not depend on because
-    that happens to be on the same stream. All results of one node are where it is."""
+    """The segment of each node. Two nodes are in one segment if they are on one stream, have equally many changes of
+    stream before them, wait for the same other streams, and the same other streams wait for them. So no node waits for
+    another one merely because they are on the same stream. All results of one node are in its segment."""
     depths: dict[Node, Depth] = {}
     awaited: dict[Node, frozenset[Stream]] = {}
     for node in order:
@@ -86,6 +86,7 @@ def _is_computed_result(node: Node) -> bool:
 
 
 def _turn(key: Key) -> tuple[int, int, int]:
-    """At equal depth, sources wait for no more streams than what is made of them, and as many wait for them."""
+    """Sources before what is made of them: at equal depth they wait for at most as many other streams, and at least as
+    many other streams wait for them."""
     depth, _, awaited, waiting = key
     return depth, len(awaited), -len(waiting)

@@ -323,7 +323,7 @@ def _explained(record: StepRecord, seconds: float, stream: Stream) -> ExplainedS
         arithmetic=record.arithmetic,
         seconds=seconds,
         stream=stream,
-        writes=[str(target) for target in record.targets],
+        writes=[str(one) for one in record.written],
         text=record.text,
     )
 

@@ -1,1 +1,1 @@
-"""Machine code from kernels: LLVM IR text is written here and nowhere else."""
+"""LLVM IR as text (numbers, arithmetic, loops and branches), and machine code from it; other rooms write with it."""
