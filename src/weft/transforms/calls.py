@@ -92,7 +92,7 @@ def _attributes(name: str, value: Any, structure: tree.Structure) -> Iterator[tu
     """The classes and attributes of the modules in an argument, which has this structure."""
     seen: set[int] = set()
     for keys, item in structure.containers(value):
-        if type(item) in (dict, list, tuple) or id(item) in seen:
+        if type(item) in tree.CONTAINERS or id(item) in seen:
             continue
         seen.add(id(item))
         path = name + "".join(f"[{key!r}]" for key in keys)
