@@ -205,7 +205,7 @@ class Optimizer:
                 raise ValueError(reason) from error
             error.add_note(f"This happened in the step of {_name(self)} for the parameter `{path}`.")
             raise
-        if not _has_shape_of(parameter, updated) or _was_broadcast(parameter, before, state):
+        if _was_broadcast(parameter.shape, updated, before, state):
             reason = self._misfit(dotted(structure.key_paths()[number]), parameter, before, False)
             if reason:
                 raise ValueError(reason)
@@ -250,16 +250,18 @@ class Optimizer:
         return state
 
 
-def _has_shape_of(parameter: mx.array, value: Any) -> bool:
-    return isinstance(value, mx.array) and value.shape == parameter.shape
-
-
-def _was_broadcast(parameter: mx.array, before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether an array in the state of a parameter had another shape, and got that of the parameter."""
+def _was_broadcast(shape: tuple[int, ...], updated: Any, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether a parameter lost its shape, or an array in its state had another one and got that of the parameter."""
+    if _shape_of(updated) != shape:
+        return True
     for key, value in before.items():
-        if isinstance(value, mx.array) and value.shape != parameter.shape and _has_shape_of(parameter, after.get(key)):
+        if _shape_of(value) not in (None, shape) and _shape_of(after.get(key)) == shape:
             return True
     return False
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    return value.shape if isinstance(value, mx.array) else None
 
 
 def _name(optimizer: Optimizer) -> str:
