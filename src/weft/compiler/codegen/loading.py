@@ -20,8 +20,8 @@ from weft.runtime.disk_cache import process_cache
 from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
-# What the machine code of a given source depends on besides the processor and LLVM.
-_FOLDERS = ("compiler/codegen", "compiler/codegen/math", "compiler/cpu", "compiler/cpu/sorting", "primitives")
+# What the machine code of a given source depends on besides the processor and LLVM: folders with all inside, and files.
+_FOLDERS = ("compiler/codegen", "compiler/cpu", "primitives")
 _FILES = ("compiler/kernel.py", "dtypes.py", "runtime/machine_code.py")
 _IMAGE, _OBJECT = b"I", b"O"
 
@@ -29,10 +29,15 @@ _IMAGE, _OBJECT = b"I", b"O"
 def _fingerprint() -> bytes | None:
     """The digest of names, sizes and times of the files that make code; None where there are no files."""
     facts = []
+    folders = [os.path.join(_PACKAGE, name) for name in _FOLDERS]
     try:
-        for folder in _FOLDERS:
-            with os.scandir(os.path.join(_PACKAGE, folder)) as entries:
-                facts += [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py")]
+        for folder in folders:  # which grows by what is found
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.endswith(".py"):
+                        facts.append((entry.path, entry.stat()))
+                    elif entry.is_dir() and entry.name != "__pycache__":
+                        folders.append(entry.path)
         facts += [(path, os.stat(path)) for path in [os.path.join(_PACKAGE, name) for name in _FILES]]
     except OSError:
         return None
