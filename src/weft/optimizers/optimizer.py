@@ -121,7 +121,7 @@ class Optimizer:
 
         Returns a tree like `gradients`. Raises `ValueError` where the trees or shapes do not
         fit, or the state is that of other parameters, and `TypeError` where something is no array. After any error
-        the state is as it was before.
+        the state is as it was; it may have grown by what `init` adds for new parameters.
 
         >>> optim.SGD(learning_rate=0.5).apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
         {'w': array([0], dtype=float32)}
