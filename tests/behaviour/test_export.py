@@ -17,6 +17,7 @@ import weft.primitives as p
 from tests.checks import assert_same_bits, run_python
 from tests.processes.test_readme import read_examples
 from weft.errors import EvaluationError, TraceError
+from weft.graph.extents import derived
 from weft.primitives.base import Elementwise
 
 X = mx.arange(6.0).reshape(2, 3)
@@ -210,6 +211,13 @@ def test_constants_are_those_of_the_export(tmp_path: Path) -> None:
     assert_same_bits(mx.import_function(tmp_path / "f")(X), (X + mx.array([2.0, 4.0, 6.0]),))
 
 
+def test_arrays_from_outside_that_have_no_values_yet_are_computed_once(tmp_path: Path) -> None:
+    weights = mx.exp(mx.zeros((100, 100)) + 1)
+    mx.export_function(tmp_path / "f", lambda x: x + weights, mx.array(1.0))
+    assert 40_000 < (tmp_path / "f").stat().st_size < 45_000
+    assert_same_bits(mx.import_function(tmp_path / "f")(mx.array(1.0)), (weights + 1,))
+
+
 def test_constants_are_read_when_they_are_needed(tmp_path: Path) -> None:
     weights = mx.random.normal((300, 300))
     path = tmp_path / "f"
@@ -328,6 +336,8 @@ def test_refused() -> None:
     negative = Elementwise("negative", lambda L, x: -x, (None,))
     with pytest.raises(ValueError, match="'negative' is not one of Weft's"):
         exported(negative, X)
+    with pytest.raises(NotImplementedError, match=r"for all shapes: the function .*<lambda>, by which"):
+        exported(lambda x: p.fill(mx.array(1.0), (derived(lambda n: n + 1, x.node.shape[0]),)), X, shapeless=True)
     leaked: list[mx.array] = []
 
     def leaking(x: mx.array) -> mx.array:

@@ -50,6 +50,6 @@ def fitting(extent: int | SymbolicExtent) -> int | SymbolicExtent:
 
 
 def _fitting(number: int) -> int:
-    if abs(number) >> _BITS:
+    if not isinstance(number, float) and abs(number) >> _BITS:
         raise OverflowError(f"a number made of extents has more than {_BITS} bits")
     return number

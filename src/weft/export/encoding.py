@@ -11,6 +11,7 @@ from weft.dtypes import Dtype
 from weft.export.trace import Trace, sources_of
 from weft.graph.node import Node
 from weft.graph.symbolic import SymbolicExtent, name_of_function
+from weft.graph.tracing import name_of
 from weft.primitives.untrusted import inferred
 
 ARRAY = "array"
@@ -136,7 +137,7 @@ class _TraceEncoder:
         name = name_of_function(extent.function)
         if name is None:
             raise NotImplementedError(
-                f"[{self._name}] This cannot be exported for all shapes: the function {extent.function.__qualname__}, "
+                f"[{self._name}] This cannot be exported for all shapes: the function {name_of(extent.function)}, "
                 "by which an extent is worked out, has no name in files. Export without shapeless=True."
             )
         return [name, *[self._operand(one) for one in extent.operands]]
@@ -144,4 +145,6 @@ class _TraceEncoder:
     def _operand(self, value: Any) -> Any:
         if type(value) is SymbolicExtent:
             return {"extent": self._extent_numbers[value]}
+        if isinstance(value, float):
+            return {"float": value.hex()}
         return {"dtype": value.name} if isinstance(value, Dtype) else value

@@ -140,8 +140,9 @@ def sources_of(node: Node) -> list[Node]:
 
 def _needed(inputs: Sequence[Node], outputs: Sequence[Node], start: int) -> list[Node]:
     """What the results are made of. Arrays from outside of the function get their values: they are constants."""
-    order = _walk(inputs, outputs)
-    evaluate([node for node in order if node.serial < start and not _is_number(node)])
+    made = [node for node in _walk(inputs, outputs) if node.serial >= start and node.value is None]
+    used = [*outputs, *[source for node in made for source in sources_of(node)]]
+    evaluate([node for node in dict.fromkeys(used) if node.serial < start and not _is_number(node)])
     return _walk(inputs, outputs)
 
 

@@ -12,6 +12,7 @@ from weft.graph.extents import agree
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
+from weft.primitives.untrusted import check_inputs, require
 
 __all__ = [
     "Bilinear",
@@ -82,6 +83,10 @@ class Matmul(Bilinear):
         lambda ct, a, b: matmul(ct, p.conjugate_of(matrix_transpose(b))),
         lambda ct, a, b: matmul(p.conjugate_of(matrix_transpose(a)), ct),
     )
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 2)
+        require(inputs[0].dtype.is_inexact, f"it does not multiply {inputs[0].dtype.name}")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         a, b = inputs
