@@ -76,6 +76,14 @@ def test_open_files() -> None:
             mx.load(file)
 
 
+def test_several_arrays_one_after_the_other_in_an_open_file() -> None:
+    file = io.BytesIO()
+    for a in (A, B, A):
+        mx.save(file, a)
+    file.seek(0)
+    assert [mx.load(file, format="npy").tolist() for _ in range(3)] == [A.tolist(), B.tolist(), A.tolist()]
+
+
 def test_the_format_of_an_open_file_shows_in_its_name(tmp_path: Path) -> None:
     mx.savez(tmp_path / "a", a=A)
     with open(tmp_path / "a.npz", "rb") as file:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 import weft.core as mx
 from weft.errors import EvaluationError
 
@@ -82,6 +83,36 @@ def test_every_use_reads(tmp_path: Path, use: str) -> None:
         mx.async_eval(x)
     assert uses[use]().tolist() == VALUES[5:10].tolist()
     assert mx.array_equal(x, X)
+
+
+def test_state_of_a_compiled_step(tmp_path: Path) -> None:
+    """What is replaced in its own memory may be unread, and a step that failed can be done again."""
+    path = _saved(tmp_path, "npy")
+    state = [mx.load(path), mx.load(path)]
+
+    def step(scale: mx.array) -> mx.array:
+        state[0] = state[0] * scale + state[1]
+        return mx.max(state[0])
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    for _ in range(2):
+        compiled(mx.array(2.0))
+    assert np.array_equal(np.array(state[0]), (VALUES * 2 + VALUES) * 2 + VALUES)
+    state[0] = mx.load(path)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(EvaluationError, match="was changed"):
+        mx.eval(compiled(mx.array(2.0)), state)
+    with pytest.raises(EvaluationError, match="was changed"):
+        mx.eval(state)
+
+
+def test_a_profile_shows_what_was_read(tmp_path: Path) -> None:
+    x = mx.load(_saved(tmp_path, "npy"))
+    with weft.profile() as profile:
+        mx.eval(x + 1)
+    ((name, total),) = profile.transfers.items()
+    assert name == "file to Device(cpu, 0)"
+    assert (total.copies, total.bytes) == (1, 4 * COUNT)
 
 
 def test_views_of_unread_arrays_on_another_stream(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ class Profile:
 
     @property
     def transfers(self) -> dict[str, TransferTotal]:
-        """What was copied from one device to another, in all, by names of both."""
+        """What was copied from one device to another or read from files, in all, by names of both."""
         totals: dict[str, TransferTotal] = {}
         for span in sorted(self._recorder.spans, key=lambda span: span.begin):
             if span.kind == recording.TRANSFER:

@@ -54,7 +54,7 @@ TRANSFER = "transfer"
 
 class Span(NamedTuple):
     """Anything else that takes time: ``kind`` is trace, plan, machine code or `TRANSFER`, of ``size`` bytes from one
-    device to another. In nanoseconds."""
+    device to another, or from a file. In nanoseconds."""
 
     kind: str
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
+from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.host import host
@@ -57,7 +58,8 @@ class Unread:
             read = self._read
             if read is not None:
                 self.take_memory()
-                read(_bytes_of(self.view.buffer, self._size))
+                with recording.span(recording.TRANSFER, f"file to {host.device}", self._size):
+                    read(_bytes_of(self.view.buffer, self._size))
                 self._read = None
         self.done = True
         self.view.event = None
