@@ -99,6 +99,13 @@ def _watched(result: Any, example: Example) -> Any:
         def __getattr__(self, name: str) -> Any:
             return getattr(result, name)
 
+        def __enter__(self) -> Any:
+            result.__enter__()
+            return self
+
+        def __exit__(self, *details: Any) -> Any:
+            return result.__exit__(*details)
+
     return Watched()
 
 

@@ -19,6 +19,7 @@ METADATA: dict[str, Any] = {
     "text": "größer",
     "texts": ["a", "", "ü"],
     "no texts": [],
+    "many texts": ["ä" * (n % 300) + "\ufffd" for n in range(2000)],
     "number": mx.array(2.5),
     "true": mx.array(True),
     "unsigned": mx.array(2**63, mx.uint64),
@@ -169,6 +170,9 @@ REFUSED = {
     "arrays of arrays": _file([], metadata=_text(b"k") + struct.pack("<IIQ", 9, 9, 1) + bytes(64), counts=(0, 1)),
     "a long array": _file([], metadata=_text(b"k") + struct.pack("<IIQ", 9, 12, 2**61) + bytes(64), counts=(0, 1)),
     "many texts": _file([], metadata=_text(b"k") + struct.pack("<IIQ", 9, 8, 2**40) + bytes(64), counts=(0, 1)),
+    "no UTF-8 in a list": _file(
+        [], metadata=_text(b"k") + struct.pack("<IIQ", 9, 8, 2) + _text(b"a") + _text(b"\xff"), counts=(0, 1)
+    ),
     "dimensions": _file([(b"a", (1,) * 9, 0, 0)], bytes(64)),
     "overflowing extents": _file([(b"a", (2**32, 2**32), 0, 0)], bytes(64)),
     "no room": _file([(b"a", (17,), 0, 0)], bytes(64)),

@@ -39,7 +39,6 @@ LEFT_OUT = {
     "mx.ArrayAt": "users write a.at",
     "mx.ArrayIterator": "users write iter(a)",
     "mx.FunctionExporter": "users write mx.exporter(...)",
-    "mx.exporter": "its result is entered by with; its arguments are checked as those of mx.export_function",
     "mx.fast.cuda_kernel": "it is not available, whatever the arguments",
     "mx.fast.metal_kernel": "it is not available, whatever the arguments",
     "mx.fast.precompiled_cuda_kernel": "it is not available, whatever the arguments",

@@ -25,11 +25,9 @@ from weft.transforms.traced import Traced
 
 __all__ = ["FunctionExporter", "export_function", "exporter", "import_function"]
 
-Callback = Callable[[dict[str, Any]], object]
-
 
 def export_function(
-    file_or_callback: File | Callback,
+    file_or_callback: File | Callable[[dict[str, Any]], object],
     fun: Callable[..., Any],
     *args: Any,
     shapeless: bool = False,
@@ -254,7 +252,7 @@ class ImportedFunction:
         return f"<imported function {self._name}>"
 
 
-def _describe(trace: Trace, callback: Callback) -> None:
+def _describe(trace: Trace, callback: Callable[[dict[str, Any]], object]) -> None:
     """Tell a callback of a graph, part by part."""
     names = {node: _letters(number) for number, node in enumerate([*trace.inputs, *trace.order])}
 
