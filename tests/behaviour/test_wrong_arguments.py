@@ -50,9 +50,7 @@ LEFT_OUT = {
 }
 """What users do not call although they could."""
 
-KNOWN: dict[tuple[str, str], str] = {
-    ("mx.export_function", "file_or_callback"): "int is a function that can be called; what it raises is its own",
-}
+KNOWN: dict[tuple[str, str], str] = {}
 """Arguments whose errors are not clear yet."""
 
 PYTHON_ONLY = {("mx.compile", "inputs"): "a constant is a number of Python's; the error says how to get one"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, derived
+from weft.graph.extents import agree, derived, named
 from weft.graph.node import Shape
 from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
 from weft.ops.entrance import on_stream
@@ -108,14 +108,17 @@ def _check_shapes(arrays: dict[str, Array]) -> None:
         )
 
 
+@named
 def _rest_of_heads(values: int, keys: int) -> int:
     return values % keys if keys else values
 
 
+@named
 def _heads_per_key(values: int, keys: int) -> int:
     return values // keys if keys else 1
 
 
+@named
 def _chunk_extent(steps: int) -> int:
     """How many steps a chunk has: a power of two, so that its triangular matrix is cut in halves."""
     extent = 1
@@ -124,6 +127,7 @@ def _chunk_extent(steps: int) -> int:
     return extent
 
 
+@named
 def _chunk_count(steps: int) -> int:
     """At least one, which a sequence without steps does not change."""
     return max(1, -(-steps // _CHUNK))

@@ -6,6 +6,7 @@ singular, not positive definite, or an iteration does not converge) are NaN.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import weft.primitives as p
@@ -356,7 +357,7 @@ def pinv(a: Array, *, stream: StreamOrDevice = None) -> Array:
     last = s.node.ndim - 1
     largest = p.slice_(s, starts=(0,) * s.node.ndim, sizes=(*batch, 1), steps=(1,) * s.node.ndim)
     tolerance = 10 * float(finfo(s.node.dtype).eps)
-    limit = largest * derived(lambda m, n: max(m, n) * tolerance, rows, columns)
+    limit = largest * derived(operator.mul, derived(max, rows, columns), tolerance)
     dropped = p.less_equal(s, p.broadcast(limit, shape=s.node.shape))
     factors = p.select(dropped, p.zeros_like(s), 1 / s)
     scaled = p.adjoint_of(vh) * p.expand(factors, axes=(last,))
