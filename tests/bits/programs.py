@@ -15,7 +15,7 @@ import weft.optimizers as optim
 from tests.bits.numbers import Numbers
 from tests.ops.row import FLOATS, Row, bits, flat, to_array, to_numpy
 from tests.ops.table import ROWS
-from tests.ops.test_table import LIBRARY_CALLS
+from tests.ops.test_table import from_library
 from weft.utils import tree_flatten
 
 DIGESTS = Path(__file__).with_name("digests.txt")
@@ -115,15 +115,11 @@ def kernels() -> dict[str, Program]:
     return found
 
 
-def is_own(row: Row, dtype: str) -> bool:
-    """Whether all of a row is computed by Weft's own code: LAPACK and BLAS differ from processor to processor."""
-    if row.name.startswith("linalg."):
-        return row.name in ("linalg.cross",)
-    return not (dtype == "complex64" and row.name in LIBRARY_CALLS)
-
-
 PROGRAMS: dict[str, Program] = {
-    f"{row.id} {dtype}": partial(row_program, row, dtype) for row in ROWS for dtype in row.dtypes if is_own(row, dtype)
+    f"{row.id} {dtype}": partial(row_program, row, dtype)
+    for row in ROWS
+    for dtype in row.dtypes
+    if not from_library(row, dtype)
 } | kernels()
 
 

@@ -101,7 +101,7 @@ def test_layout_of_the_arguments_does_not_matter(row: Row, cases: Cases, seed: i
         arrays = [to_array(x) for x in arguments]
         arrays[position] = view
         for got, want in zip(results(row, arrays), wanted, strict=True):
-            if from_library(row, row.dtypes[0]):
+            if row.name in LIBRARY_CALLS or (row.dtypes[0] == "complex64" and from_library(row, "complex64")):
                 # The library may sum in another order for another layout.
                 np.testing.assert_allclose(to_numpy(got), want, rtol=1e-5, atol=1e-6)
             else:
@@ -112,8 +112,10 @@ LIBRARY_CALLS = ("matmul", "addmm", "tensordot", "inner", "einsum")
 
 
 def from_library(row: Row, dtype: str) -> bool:
-    """Whether a library multiplies matrices in a row, and may do so in another order elsewhere."""
-    return row.name in LIBRARY_CALLS or (row.name.startswith("linalg.") and dtype == "complex64")
+    """Whether BLAS or LAPACK compute a row, or a part of it: its bits depend on the processor."""
+    if row.name.startswith("linalg."):
+        return row.name != "linalg.cross"
+    return dtype == "complex64" and row.name in LIBRARY_CALLS
 
 
 @pytest.mark.parametrize("row", checked("layout", [row for row in ROWS if row.elementwise]))

@@ -14,7 +14,7 @@ import pytest
 import weft.core as mx
 from tests.ops.row import Row, bits, flat, to_array, to_numpy
 from tests.ops.table import ROWS
-from tests.ops.test_table import LIBRARY_CALLS
+from tests.ops.test_table import from_library
 from tests.sampling import Cases
 
 
@@ -28,7 +28,7 @@ def check(row: Row, dtype: str, seed: int) -> None:
     for here, there in zip(got, wanted, strict=True):
         assert here.dtype == there.dtype
         assert here.shape == there.shape
-        if row.name.startswith("linalg.") or (dtype == "complex64" and row.name in LIBRARY_CALLS):
+        if from_library(row, dtype):
             np.testing.assert_allclose(to_numpy(here), to_numpy(there), rtol=1e-5, atol=1e-5)
         else:
             assert bits(to_numpy(here)) == bits(to_numpy(there)), dtype
