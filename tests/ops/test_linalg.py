@@ -329,6 +329,13 @@ def test_two_threads_at_once(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(found[number][1], np.linalg.svd(a, compute_uv=False), atol=1e-10)
 
 
+@pytest.mark.parametrize(("left", "right", "axis"), [((3, 5), (2, 5), 0), ((4, 3), (4, 3), -1), ((2,), (2,), 0)])
+def test_cross_products_along_every_axis(left: Any, right: Any, axis: int, mlx: Any, rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=left).astype(np.float32), rng.normal(size=right).astype(np.float32)
+    found = mx.linalg.cross(mx.array(a), mx.array(b), axis)
+    np.testing.assert_allclose(np.array(found), np.array(mlx.linalg.cross(mlx.array(a), mlx.array(b), axis)), rtol=1e-5)
+
+
 def test_stream() -> None:
     stream = mx.new_stream(mx.cpu)
     a = mx.eye(3) * 2

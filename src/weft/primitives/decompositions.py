@@ -134,8 +134,8 @@ class LUFactors(MatrixFunctions):
         """The changes of both triangles of square factors together, and of the upper one."""
         inner = _over_triangle(p.solve_triangular(factors, change, unit=True), factors)
         lower, upper = with_diagonal(band(factors, upper=False), 1), band(factors, upper=True)
-        of_upper = band(p.matmul(band(inner, upper=True), upper), upper=True)
-        of_lower = band(p.matmul(lower, band(inner, upper=False, strict=True)), upper=False, strict=True)
+        of_upper = p.matmul(band(inner, upper=True), upper)
+        of_lower = p.matmul(lower, band(inner, upper=False, strict=True))
         return of_lower + of_upper, of_upper
 
     def _in_order_of_factors(self, x: Array, order: Array) -> Array:
