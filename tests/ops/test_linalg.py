@@ -234,6 +234,22 @@ def test_derivatives_where_eigenvalues_are_equal() -> None:
     assert not np.isfinite(np.array(mx.grad(lambda a: mx.linalg.eigh(a)[1].sum())(eye))).all()
 
 
+@pytest.mark.parametrize("dtype", [mx.float64, mx.complex64], ids=name_of)
+def test_gradients_of_determinants_of_singular_matrices(dtype: mx.Dtype, rng: np.random.Generator) -> None:
+    """They are the cofactors, of which there are some where the rank is one less than full."""
+    a = random_stack(rng, dtype, 4, 4, 4)
+    a[1, 2] = a[1, 0] * 2
+    a[2, :, 1] = 0
+    a[3, 1:] = 0
+    cofactors = np.zeros_like(a)
+    for k, i, j in np.ndindex(a.shape):
+        minor = np.delete(np.delete(a[k], i, 0), j, 1)
+        cofactors[k, i, j] = (-1) ** (i + j) * np.linalg.det(minor)
+    found = mx.grad(lambda a: mx.real(mx.linalg.det(a)).sum() if dtype == mx.complex64 else mx.linalg.det(a).sum())
+    tolerance = 1e-4 if dtype == mx.complex64 else 1e-12
+    np.testing.assert_allclose(np.array(found(in_weft(a))), cofactors.conj(), rtol=tolerance, atol=tolerance)
+
+
 def test_the_gradient_of_a_symmetric_matrix_is_symmetric(rng: np.random.Generator) -> None:
     a = mx.array(definite(rng.normal(size=(3, 3))), dtype=mx.float64)
     weights = mx.array(rng.normal(size=(3, 3)), dtype=mx.float64)
@@ -276,6 +292,13 @@ def test_dtypes_of_right_sides() -> None:
     assert mx.linalg.solve(mx.eye(2), mx.ones((2,), mx.float64)).dtype == mx.float64
     with pytest.raises(ValueError, match="got int32"):
         mx.linalg.solve(mx.eye(2, dtype=mx.int32), mx.array([1, 2]))
+
+
+def test_too_large_for_lapack() -> None:
+    """Nothing is computed, or even in memory."""
+    for shape, function in (((40_000, 40_000), mx.linalg.svd), ((1, 1 << 26), mx.linalg.qr)):
+        with pytest.raises(ValueError, match="too large for LAPACK"):
+            function(mx.zeros(shape))
 
 
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [

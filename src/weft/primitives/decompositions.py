@@ -32,6 +32,7 @@ from weft.primitives.products import matrix_transpose
 from weft.primitives.routine import Routine
 
 __all__ = [
+    "adjugate_of",
     "determinant_of",
     "determinant_sign_of",
     "eig",
@@ -191,7 +192,7 @@ class SVD(MatrixFunctions):
 
     def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
         (x,) = inputs
-        require_matrices(self.name, x, square=False)
+        require_matrices(self.name, x, square=False, squares=params["vectors"])
         *batch, rows, columns = x.shape
         inner = smallest(rows, columns)
         values = ((*batch, inner), real_dtype_of(x.dtype))
@@ -255,7 +256,7 @@ class Eigh(MatrixFunctions):
 
     def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
         (x,) = inputs
-        require_matrices(self.name, x, square=True)
+        require_matrices(self.name, x, square=True, squares=params["vectors"])
         values = (x.shape[:-1], real_dtype_of(x.dtype))
         return [values, (x.shape, x.dtype)] if params["vectors"] else [values]
 
@@ -355,6 +356,36 @@ def _relative_change(t: Array, a: Array) -> Array:
     return p.sum(p.multiply(matrix_transpose(p.inverse_matrix(a)), t), axes=(last - 1, last))
 
 
+def _adjugate_rule(t: Array, a: Array, adjugate: Array) -> Tangent:
+    """For matrices that have an inverse; NaN for others."""
+    change = p.matmul(p.inverse_matrix(a), t)
+    last = a.node.ndim - 1
+    trace = p.sum(diagonal_of(change), axes=(last - 1,))
+    return adjugate * _as_column(_as_column(trace)) - p.matmul(change, adjugate)
+
+
+def _adjugate(a: Array) -> Array:
+    """The transposed cofactors, ``det(A) A^-1``, which exist for singular matrices too: with ``A = U diag(s) V^H`` they
+    are ``det(U V^H) V diag(r) U^H``, where r has the products of all singular values but one."""
+    fixed = p.stop_gradient(a)
+    u, s, vh = svd(fixed, vectors=True, full=True)
+    shape = (*s.node.shape, s.node.shape[-1])
+    rest = p.prod(with_diagonal(p.broadcast(_as_row(s), shape=shape), 1), axes=(len(shape) - 1,))
+    turn = p.matmul(u, vh)
+    factors, pivots, _ = lu_factors(turn)
+    step = p.iota(shape=pivots.node.shape, axis=pivots.node.ndim - 1, dtype=dtypes.uint32)
+    diagonal = diagonal_of(factors)
+    signs = p.select(p.equal(pivots, step), diagonal, -diagonal)
+    phase = p.sign(p.prod(signs, axes=(signs.node.ndim - 1,)))
+    scaled = adjoint_of(vh) * _as_row(rest)
+    return adjugate_of(p.matmul(scaled, adjoint_of(u)) * _as_column(_as_column(phase)), a)
+
+
+def _determinant_rule(t: Array, a: Array, determinant: Array) -> Tangent:
+    last = a.node.ndim - 1
+    return p.sum(matrix_transpose(_adjugate(a)) * t, axes=(last - 1, last))
+
+
 def _sign_rule(t: Array, a: Array, sign: Array) -> Tangent:
     if not sign.node.dtype.is_complex:
         return None
@@ -367,6 +398,7 @@ svd: SVD = SVD()
 eigh: Eigh = Eigh()
 eig: Eig = Eig()
 pseudoinverse_of: Defined = Defined("pseudoinverse_of", _pseudoinverse_rule)
-determinant_of: Defined = Defined("determinant_of", lambda t, a, out: out * _relative_change(t, a))
+adjugate_of: Defined = Defined("adjugate_of", _adjugate_rule)
+determinant_of: Defined = Defined("determinant_of", _determinant_rule)
 log_determinant_of: Defined = Defined("log_determinant_of", lambda t, a, out: _real(_relative_change(t, a)))
 determinant_sign_of: Defined = Defined("determinant_sign_of", _sign_rule)

@@ -13,7 +13,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, product, value_of
+from weft.graph.extents import agree, product, values_of
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, conjugate_of
 from weft.primitives.products import matrix_transpose
@@ -100,11 +100,18 @@ def symmetric_part(x: Array) -> Array:
     return (x + adjoint_of(x)) * 0.5
 
 
-def require_matrices(name: str, x: Node, square: bool) -> None:
+_LARGEST = 1 << 31
+_LARGEST_DECOMPOSED = 20_000
+
+
+def require_matrices(name: str, x: Node, square: bool, squares: bool = False) -> None:
+    """Refuse what is not a stack of matrices, or is too large for LAPACK's integers of 32 bits. ``squares`` says that
+    these count some times the square of the smaller extent."""
     if x.ndim < 2 or x.dtype not in DTYPES or (square and not agree(x.shape[-1], x.shape[-2])):
         raise ValueError(f"{name}: got {describe(x.shape, x.dtype)}")
-    if max([value_of(extent) for extent in x.shape[-2:]]) >= 1 << 31:
-        raise ValueError(f"[{name}] Matrices of {describe(x.shape, x.dtype)} have more rows or columns than 2**31 - 1.")
+    extents = values_of(x.shape[-2:])
+    if 64 * max(extents) >= _LARGEST or (squares and min(extents) > _LARGEST_DECOMPOSED):
+        raise ValueError(f"[linalg.{name}] The matrices of {describe(x.shape, x.dtype)} are too large for LAPACK.")
 
 
 class MatrixFunction(Primitive):
