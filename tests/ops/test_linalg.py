@@ -12,6 +12,7 @@ import pytest
 import scipy.linalg
 
 import weft.core as mx
+import weft.primitives as p
 from tests.ops.row import numpy_dtype, to_array
 from tests.sampling import Cases
 
@@ -292,6 +293,18 @@ def test_dtypes_of_right_sides() -> None:
     assert mx.linalg.solve(mx.eye(2), mx.ones((2,), mx.float64)).dtype == mx.float64
     with pytest.raises(ValueError, match="got int32"):
         mx.linalg.solve(mx.eye(2, dtype=mx.int32), mx.array([1, 2]))
+
+
+def test_factors_from_elsewhere() -> None:
+    """A file can hold a node with any inputs: what does not fit is refused, and no pivot leads outside of a matrix."""
+    a, b, pivots = mx.eye(3), mx.ones((3, 2)), mx.array([7, 1, 4_000_000_000], mx.uint32)
+    found = p.solve_factored(a, a, pivots, b, adjoint=False)
+    np.testing.assert_array_equal(np.array(found), np.ones((3, 2)))
+    for factors, wrong in ((mx.eye(2), pivots), (a, pivots[:2]), (a, pivots.astype(mx.int32)), (b, pivots)):
+        with pytest.raises(ValueError, match="no factors"):
+            p.solve_factored(a, factors, wrong, b, adjoint=False)
+    with pytest.raises(ValueError, match="float64"):
+        p.eig(mx.eye(3, dtype=mx.float64), vectors=True)
 
 
 def test_too_large_for_lapack() -> None:

@@ -285,6 +285,8 @@ class Eig(MatrixFunctions):
     def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
         (x,) = inputs
         require_matrices(self.name, x, square=True)
+        if x.dtype is dtypes.float64:
+            raise ValueError(f"{self.name}: there is no complex dtype for float64")
         values = (x.shape[:-1], dtypes.complex64)
         return [values, (x.shape, dtypes.complex64)] if params["vectors"] else [values]
 
@@ -331,7 +333,9 @@ class Defined(MatrixFunction):
         self.rule = rule
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        return inputs[0].shape, inputs[0].dtype
+        value, a = inputs
+        require_matrices(self.name, a, square=False)
+        return value.shape, value.dtype
 
     def alias(self, node: Node) -> Node | None:
         return node.inputs[0]

@@ -120,8 +120,9 @@ class MatrixFunction(Primitive):
     linear_jvp = True
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        require_matrices(self.name, inputs[0], square=True)
-        return inputs[0].shape, inputs[0].dtype
+        (x,) = inputs
+        require_matrices(self.name, x, square=True)
+        return x.shape, x.dtype
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*p.batch_first(inputs, axes), **params), 0
@@ -185,11 +186,21 @@ class _Solution(MatrixFunction):
     linear_jvp = False
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        a, b = inputs[0], inputs[-1]
+        a, *known, b = inputs
         require_matrices(self.name, a, square=True)
+        expected = self.known(a)
+        if len(known) != len(expected) or any(
+            not agree(x.shape, shape) or x.dtype is not dtype
+            for x, (shape, dtype) in zip(known, expected, strict=False)
+        ):
+            raise ValueError(f"{self.name}: these are no factors of {describe(a.shape, a.dtype)}")
         if not agree(b.shape[:-1], a.shape[:-1]) or b.ndim != a.ndim or b.dtype is not a.dtype:
             raise ValueError(f"{self.name}: {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit")
         return b.shape, b.dtype
+
+    def known(self, a: Node) -> list[tuple[Shape, Dtype]]:
+        """Shapes and dtypes of the inputs between A and B."""
+        return []
 
     def part(self, a: Array, **params: Any) -> Array:
         """What counts of a change of A."""
@@ -248,6 +259,9 @@ class SolveFactored(_Solution):
         loops=lambda node: (node.shape, ()),
         names=("matrix routine", "matrix routines"),
     )
+
+    def known(self, a: Node) -> list[tuple[Shape, Dtype]]:
+        return [(a.shape, a.dtype), (a.shape[:-1], dtypes.uint32)]
 
 
 class SolveTriangular(_Solution):

@@ -54,7 +54,7 @@ def _lu(w: Writer) -> None:
     with w.e.loop("0", pivots.rows) as step:
         row = w.minus(last, step)
         here = w.element(order.pointer, row, "i32")
-        there = w.element(order.pointer, _pivot(w, pivots, row), "i32")
+        there = w.element(order.pointer, _pivot(w, pivots, row, order.rows), "i32")
         one, other = w.e.load("i32", here), w.e.load("i32", there)
         w.e.store("i32", other, here)
         w.e.store("i32", one, there)
@@ -66,8 +66,10 @@ def _count_pivots_from_zero(w: Writer, pivots: Matrix) -> None:
         w.e.store("i32", w.e.assign(f"sub i32 {w.e.load('i32', place)}, 1"), place)
 
 
-def _pivot(w: Writer, pivots: Matrix, step: str) -> str:
-    return w.e.assign(f"zext i32 {w.e.load('i32', w.element(pivots.pointer, step, 'i32'))} to i64")
+def _pivot(w: Writer, pivots: Matrix, step: str, rows: str) -> str:
+    """The row that a pivot names. Pivots can come from a file, so one behind the end counts as the last row."""
+    row = w.e.assign(f"zext i32 {w.e.load('i32', w.element(pivots.pointer, step, 'i32'))} to i64")
+    return w.smaller(row, w.minus(rows, 1))
 
 
 Stacked("lu", _lu, _routines(".getrf")).on(p.lu_factors.routine)
@@ -80,14 +82,14 @@ def _solve(w: Writer) -> None:
     w.copy(b, x.pointer)
     if adjoint:
         with w.e.loop("0", pivots.rows) as step:
-            _swap_rows(w, x, step, _pivot(w, pivots, step))
+            _swap_rows(w, x, step, _pivot(w, pivots, step, x.rows))
     for upper in (False, True) if adjoint else (True, False):
         _triangular(w, factors, x, upper, adjoint, unit=not upper)
     if not adjoint:
         last = w.minus(pivots.rows, 1)
         with w.e.loop("0", pivots.rows) as step:
             row = w.minus(last, step)
-            _swap_rows(w, x, row, _pivot(w, pivots, row))
+            _swap_rows(w, x, row, _pivot(w, pivots, row, x.rows))
     singular = w.has_zero_on_diagonal(factors)
     w.spoil_unless(w.e.assign(f"xor i1 {singular}, true"))
 
