@@ -70,6 +70,13 @@ def scattered(dtype: str) -> list[mx.array]:
     return [x.at[where].add(values), x.at[where].maximum(values), x[where] * values]
 
 
+def ordered(rows: int, columns: int, dtype: str) -> list[mx.array]:
+    """Elements many of which are equal, among them zeros of both signs."""
+    x = mx.round(drawn(f"ordered {rows} {columns}", rows, columns, spread=3) * 40).astype(getattr(mx, dtype)) / 40
+    largest = mx.topk(x, 5)
+    return [mx.sort(x), mx.argsort(x), largest, mx.median(x, axis=-1), mx.searchsorted(mx.sort(x[0]), x)]
+
+
 def random_numbers() -> list[mx.array]:
     keys = mx.random.split(mx.random.key(7), 6)
     return [
@@ -112,6 +119,8 @@ def kernels() -> dict[str, Program]:
         found[f"normalised {dtype}"] = partial(normalised, 37, 257, dtype)
         found[f"transposed {dtype}"] = partial(transposed, dtype)
         found[f"scattered {dtype}"] = partial(scattered, dtype)
+        for rows, columns in [(40, 16), (20, 100), (3, 1000), (2, 40_000)]:
+            found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
     return found
 
 
