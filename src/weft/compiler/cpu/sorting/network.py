@@ -10,17 +10,22 @@ from __future__ import annotations
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import Location, load, transposed
-from weft.compiler.cpu.sorting import keys, rows
+from weft.compiler.cpu.memory import Location, load
+from weft.compiler.cpu.sorting import keys, rows, squares
 from weft.compiler.cpu.sorting.code import STEP, WIDTH, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 
-UNROLLED, LONGEST = 32, 256
-"""Rows of at most `UNROLLED` have straight code, for the next power of two; those of at most `LONGEST`, loops."""
+LONGEST = 256
+"""Elements of the longest rows."""
 
 # The numbers of a step: slot and offset of input and result, and these.
 SOURCE, TARGET = 0, 2
 ROWS, EXTENT, START, STOP, LARGEST_STEP, STAGES = 4, 5, 6, 7, 8, 9
+
+
+def is_unrolled(form: Form, extent: int) -> bool:
+    """Whether rows have straight code, for the next power of two; it is long where comparing takes long."""
+    return extent <= (8 if form.size == 16 else 16 if form.size == 8 else 32)
 
 
 def generate(form: Form, size: int, unrolled: bool, name: str) -> str:
@@ -28,7 +33,8 @@ def generate(form: Form, size: int, unrolled: bool, name: str) -> str:
     functions = [_Writer(form, size, unrolled).function(name)]
     if form.mends:
         functions.append(rows.mend(form))
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    declared = squares.declarations(form.key.size, form.result.size)
+    return module([emitter for emitter, _ in functions], [*declared, *[text for _, text in functions]])
 
 
 def comparators(count: int) -> list[tuple[int, int]]:
@@ -55,6 +61,7 @@ class _Writer:
         self.words = [form.key, dtypes.uint64] if form.size == 16 else [dtypes.uint64 if form.carries else form.key]
         padded = -(-size // WIDTH) * WIDTH
         self.tiles = [self.e.slot(f"[{padded} x {self.L.type_of(dtype)}], align 64") for dtype in self.words]
+        self.elements = self.e.slot(f"[{padded * WIDTH * max(form.key.size, form.result.size)} x i8], align 64")
 
     def function(self, name: str) -> Function:
         code, e = self.code, self.e
@@ -62,48 +69,55 @@ class _Writer:
         start, stop = code.number(START), code.number(STOP)
         source, target = code.memory(SOURCE), code.memory(TARGET)
         width = code.subtract(stop, start)
+        row_bytes = code.multiply(extent, self.form.key.size), code.multiply(width, self.form.result.size)
         with e.loop("%begin", "%end") as unit:
             first = code.multiply(unit, WIDTH)
             present = code.smaller(code.subtract(count, first), WIDTH)
-            inputs = [self.row(source, first, lane, present, extent, self.form.key.size) for lane in range(WIDTH)]
-            odd = self.read_rows(inputs, extent)
+            inputs = code.moved(source, code.multiply(first, row_bytes[0]))
+            outputs = code.moved(target, code.multiply(first, row_bytes[1]))
+            self.squares("read", inputs, row_bytes[0], present, extent, self.form.key.size)
+            odd = self.make_words(extent)
             if self.unrolled:
                 self.sort_in_registers()
             else:
                 self.sort_in_memory(extent)
-            outputs = [self.row(target, first, lane, present, width, self.form.result.size) for lane in range(WIDTH)]
-            self.write_rows(inputs, outputs, present, start, stop)
+            self.make_results(inputs, present, extent, start, stop)
+            self.squares("write", outputs, row_bytes[1], present, width, self.form.result.size)
             if self.form.mends:
-                with e.when(e.load("i1", odd)):
-                    self.mend(source, target, first, present, extent, width)
+                with e.when(e.load("i1", odd)), e.loop("0", present) as row:
+                    from_, to = (
+                        code.moved(base, code.multiply(row, distance))
+                        for base, distance in zip((inputs, outputs), row_bytes, strict=True)
+                    )
+                    e.emit(f"call void @mend(ptr {from_}, i64 {extent}, ptr {to}, i64 {start}, i64 {stop})")
         return code.finished(name, STEP, "")
 
-    def row(self, base: str, first: str, lane: int, present: str, extent: str, size: int) -> str:
-        """Where the row of a lane begins. Lanes without a row read the last one once more."""
+    def squares(self, action: str, rows: str, stride: str, present: str, extent: str, size: int) -> None:
+        """Read rows to columns of elements, or write columns to rows."""
         code = self.code
-        nearest = code.add(first, code.smaller(str(lane), code.subtract(present, 1)))
-        return code.moved(base, code.multiply(nearest, code.multiply(extent, size)))
+        with self.e.loop("0", extent, WIDTH) as start:
+            columns = code.moved(self.elements, code.multiply(start, WIDTH * size))
+            self.e.emit(
+                f"call void @{action}_square_{size}(ptr {code.moved(rows, code.multiply(start, size))}, i64 {stride}, "
+                f"i64 {present}, i64 {code.subtract(extent, start)}, ptr {columns})"
+            )
 
-    def read_rows(self, inputs: list[str], extent: str) -> str:
+    def make_words(self, extent: str) -> str:
         """Fill the tiles; what is behind the end of a row has the largest words. Gives the slot of a flag: whether some
         elements are out of order."""
         code, e, L, form = self.code, self.e, self.L, self.form
         odd = e.slot("i1")
         e.store("i1", "false", odd)
-        largest = L.constant(-1, form.key)
-        with e.loop("0", str(self.size) if self.unrolled else extent, WIDTH) as start:
-            inside = code.counting(L, start) < L.splat(Value(code.scalar, extent, dtypes.int64))
-            made = []
-            for pointer in inputs:
-                raw = read(L, form.key, pointer, start, str(inside.name))
-                if form.mends:
-                    found = L.any_lane(keys.out_of_order(L, raw, form.dtype) & inside)
-                    e.store("i1", e.assign(f"or i1 {e.load('i1', odd)}, {found}"), odd)
-                made.append(L.select(inside, rows.element_key(L, form, raw), largest).name)
-            for number, name in enumerate(transposed(L, form.key, made)):
-                position = code.add(start, number)
-                index = L.splat(Value(code.scalar, position, dtypes.int64))
-                self.put(position, rows.word(L, form, Value(L, name, form.key), index))
+        with e.loop("0", extent) as position:
+            raw = read(L, form.key, self.elements, code.multiply(position, WIDTH))
+            if form.mends:
+                found = L.any_lane(keys.out_of_order(L, raw, form.dtype))
+                e.store("i1", e.assign(f"or i1 {e.load('i1', odd)}, {found}"), odd)
+            index = L.splat(Value(code.scalar, position, dtypes.int64))
+            self.put(position, rows.word(L, form, rows.element_key(L, form, raw), index))
+        if self.unrolled:
+            with e.loop(extent, str(self.size)) as position:
+                self.put(position, [L.constant(-1, dtype) for dtype in self.words])
         return odd
 
     def put(self, position: str, words: list[Value]) -> None:
@@ -156,35 +170,22 @@ class _Writer:
                     self.put(low, smaller)
                     self.put(high, larger)
 
-    def write_rows(self, inputs: list[str], outputs: list[str], present: str, start: str, stop: str) -> None:
-        code, e, L, form = self.code, self.e, self.L, self.form
-        first = e.assign(f"and i64 {start}, {-WIDTH}")
-        with e.loop(first, stop, WIDTH) as position:
-            columns = [self.results(code.add(position, number)) for number in range(WIDTH)]
-            numbers = code.counting(L, position)
-            bounds = [L.splat(Value(code.scalar, bound, dtypes.int64)) for bound in (start, stop)]
-            inside = (numbers >= bounds[0]) & (numbers < bounds[1])
-            dtype = columns[0].dtype
-            for lane, name in enumerate(transposed(L, dtype, [column.name for column in columns])):
-                there = Value(code.scalar, code.compare("slt", str(lane), present), dtypes.bool_)
-                mask = inside & L.splat(there)
-                value = Value(L, name, dtype)
-                if form.gathers:
-                    index = L.convert(value, dtypes.uint64)
-                    value = load(L, form.key, Location(inputs[lane], index.name, True), mask.name)
-                write(L, value, outputs[lane], code.subtract(position, start), mask.name)
-
-    def results(self, position: str) -> Value:
-        """A column of results, or of indices of results."""
-        words = self.get(position)
-        if self.form.carries:
-            return self.L.convert(words[-1], dtypes.uint32)
-        return keys.restored(self.L, words[0], self.form.dtype)
-
-    def mend(self, source: str, target: str, first: str, present: str, extent: str, width: str) -> None:
-        code, size = self.code, self.form.key.size
-        start, stop = code.number(START), code.number(STOP)
-        with self.e.loop(first, code.add(first, present)) as row:
-            input_ = code.moved(source, code.multiply(row, code.multiply(extent, size)))
-            output = code.moved(target, code.multiply(row, code.multiply(width, size)))
-            self.e.emit(f"call void @mend(ptr {input_}, i64 {extent}, ptr {output}, i64 {start}, i64 {stop})")
+    def make_results(self, inputs: str, present: str, extent: str, start: str, stop: str) -> None:
+        """Turn the words that were asked for into columns of results."""
+        code, L, form = self.code, self.L, self.form
+        last = code.subtract(present, 1)
+        lanes = [code.multiply(code.smaller(str(lane), last), extent) for lane in range(WIDTH)] if form.gathers else []
+        before = L.constant(0, dtypes.int64)
+        for lane, distance in enumerate(lanes):
+            text = f"insertelement <{WIDTH} x i64> {before.name}, i64 {distance}, i64 {lane}"
+            before = Value(L, self.e.assign(text), dtypes.int64)
+        with self.e.loop(start, stop) as position:
+            words = self.get(position)
+            if form.gathers:
+                index = before + Value(L, L.convert(words[-1], dtypes.int64).name, dtypes.int64)
+                value: Value = load(L, form.key, Location(inputs, str(index.name), True), None)
+            elif form.indices:
+                value = L.convert(words[-1], dtypes.uint32)
+            else:
+                value = keys.restored(L, words[0], form.dtype)
+            write(L, value, self.elements, code.multiply(code.subtract(position, start), WIDTH))

@@ -7,7 +7,7 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.sorting import blocks, network, radix
+from weft.compiler.cpu.sorting import blocks, network, radix, squares
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
@@ -50,8 +50,8 @@ def _grain(work: int) -> int:
 
 def _by_network(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
     stages = max(cut.extent - 1, 0).bit_length()
-    unrolled = cut.extent <= network.UNROLLED
-    size = max(1 << stages, 2) if unrolled else network.LONGEST
+    unrolled = network.is_unrolled(form, cut.extent)
+    size = max(1 << stages, 4) if unrolled else network.LONGEST
     numbers = [*locations, cut.rows, cut.extent, *window, 1 << max(stages - 1, 0), stages]
     units = -(-cut.rows // WIDTH)
     work = WIDTH * cut.extent
@@ -61,7 +61,8 @@ def _by_network(form: Form, cut: Cut, window: tuple[int, int], locations: list[i
 @cache
 def _network(form: Form, size: int, unrolled: bool) -> int:
     name = f"sort_{form.name}_{size}"
-    return loading.load(name, lambda: network.generate(form, size, unrolled, name), (name,))[name]
+    provided = squares.provided(form.key.size, form.result.size)
+    return loading.load(name, lambda: network.generate(form, size, unrolled, name), (name,), provided)[name]
 
 
 def _by_chunks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
