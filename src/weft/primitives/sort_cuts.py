@@ -39,6 +39,7 @@ class Cut:
 
     @property
     def by_network(self) -> bool:
+        """Whether it is a network, unless the target has something better for rows of more than `SHORT` elements."""
         return self.extent <= SHORT or (self.extent <= MIDDLE and self.rows >= MANY_ROWS)
 
     @property
@@ -72,7 +73,7 @@ class Cut:
 
     @property
     def scratch(self) -> int:
-        if self.by_network or not self.rows:
+        if self.extent <= SHORT or not self.rows:
             return 0
         return self.rows * self.row_scratch if self.by_blocks else self.chunks * 2 * self.buffer
 

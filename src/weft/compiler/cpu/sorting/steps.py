@@ -7,13 +7,14 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.sorting import blocks, network, radix, squares
+from weft.compiler.cpu.sorting import blocks, network, partition, radix, squares
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import BUCKETS, Cut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
+_LANE_EXTENT = 96
 
 
 def _location(operand: Operand) -> list[int]:
@@ -37,11 +38,16 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     start = call.params["start"]
     window = (start, start + call.params["count"])
     locations = [*_location(x), *_location(out)]
-    if cut.by_network:
+    if cut.by_network and not _few_vectors(form, cut):
         return _by_network(form, cut, window, locations)
     if cut.by_blocks:
         return _by_blocks(form, cut, window, [*locations, *call.scratch])
     return _by_chunks(form, cut, window, [*locations, *call.scratch])
+
+
+def _few_vectors(form: Form, cut: Cut) -> bool:
+    """Whether a row is sorted faster in some vectors of its own than in a lane."""
+    return form.size == 4 and partition.is_fast(4) and cut.extent > _LANE_EXTENT
 
 
 def _grain(work: int) -> int:
