@@ -83,6 +83,18 @@ def indexed(method: str, shape: tuple[int, ...], count: int) -> Task:
     return Task(f"{method}-{extents}", title, method, {"shape": shape, "count": count})
 
 
+def ordering(method: str, *shape: int) -> Task:
+    """Sorting, or selecting from, the rows of an array."""
+    extents = "x".join(map(str, shape))
+    return Task(
+        f"{method}-{extents}",
+        f"{method} of rows, {extents}",
+        method,
+        {"shape": shape},
+        memory=prod(shape) * FLOAT32_BYTES,
+    )
+
+
 def seconds(most: float | None) -> tuple[Limit, ...]:
     """A budget of that many seconds, or none."""
     return () if most is None else (Limit(most),)
@@ -123,6 +135,7 @@ HEADS = (1, 32, 2048, 128)
 LONG_ROW, SQUARE, SHORT_ROWS = (10_000_000,), (1000, 1000), (100_000, 16)
 TABLE, MILLION = (50_000, 256), (1_000_000,)
 BUILDS = 100  # operations built in one call of that task
+ORDERED = ((10**5, 16), (1000, 1000), (10,), (1000,), (10**4,), (10**5,), (10**6,), (10**7,))
 PAIRS, PAIR_COLUMNS = 4096, 100
 POINTS, DIMENSIONS = 2000, 16
 TINY = {"shape": (16,)}
@@ -149,6 +162,9 @@ TASKS = (
     on_array("sum", "sum", "sum_all", CUBE),
     on_array("sum-columns", "sum over axis 0", "sum_first_axis", ROWS),
     on_array("sum-slices", "sum over axis 0", "sum_first_axis", CUBE),
+    *[ordering("sort", *shape) for shape in ORDERED],
+    *[ordering("argsort", *shape) for shape in ORDERED[:-1]],
+    *[ordering(method, *shape) for method in ("topk", "median") for shape in ((10**7,), (1000, 1000))],
     scan("cumsum", LONG_ROW, 0),
     scan("cumsum", SQUARE, 0),
     scan("cumsum", SQUARE, 1),

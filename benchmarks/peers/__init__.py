@@ -25,6 +25,7 @@ LEARNING_RATE = 1e-3
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 NORM_EPSILON = 1e-5
+LARGEST = 10  # as many elements are selected by `topk`
 ROPE_BASE = 10000.0
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
+    LARGEST,
     LEARNING_RATE,
     NORM_EPSILON,
     ROPE_BASE,
@@ -52,6 +53,18 @@ class JaxPeer:
 
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: jnp.sum(x, axis=0), floats(*shape))
+
+    def sort(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(jnp.sort, floats(*shape))
+
+    def argsort(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(jnp.argsort, floats(*shape))
+
+    def topk(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: jax.lax.top_k(x, LARGEST)[0], floats(*shape))
+
+    def median(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: jnp.median(x, axis=-1), floats(*shape))
 
     def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
         return self._compiled(lambda x: jnp.cumsum(x, axis=axis), floats(*shape))

@@ -10,6 +10,7 @@ from typing import Any
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
+    LARGEST,
     LAYERS,
     LEARNING_RATE,
     NORM_EPSILON,
@@ -71,6 +72,22 @@ class MlxStylePeer:
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx
         return self._compiled(lambda x: mx.sum(x, axis=0), floats(*shape))
+
+    def sort(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.sort(x), floats(*shape))
+
+    def argsort(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.argsort(x), floats(*shape))
+
+    def topk(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.topk(x, LARGEST), floats(*shape))
+
+    def median(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.median(x, axis=-1), floats(*shape))
 
     def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
         mx = self.mx

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from . import Work, classes, floats, matrices, right_sides, row_pairs
+from . import LARGEST, Work, classes, floats, matrices, right_sides, row_pairs
 
 SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
 
@@ -42,6 +42,22 @@ class NumpyPeer:
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         x = floats(*shape)
         return lambda: x.sum(axis=0)
+
+    def sort(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: np.sort(x)
+
+    def argsort(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: np.argsort(x)
+
+    def topk(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: np.partition(x, -LARGEST)[..., -LARGEST:]
+
+    def median(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: np.median(x, axis=-1)
 
     def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
         x = floats(*shape)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
+    LARGEST,
     LAYERS,
     LEARNING_RATE,
     NORM_EPSILON,
@@ -55,6 +56,18 @@ class TorchPeer:
 
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.sum(x, dim=0), floats(*shape))
+
+    def sort(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.sort(x).values, floats(*shape))
+
+    def argsort(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.argsort(x), floats(*shape))
+
+    def topk(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.topk(x, LARGEST).values, floats(*shape))
+
+    def median(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.median(x, dim=-1).values, floats(*shape))
 
     def cumsum(self, shape: tuple[int, ...], axis: int) -> Work:
         return self._compiled(lambda x: torch.cumsum(x, dim=axis), floats(*shape))

@@ -67,6 +67,9 @@ OF_ONE_ARRAY: dict[str, Callable[..., Any]] = {
     "layer_norm": layer_norm,
     "softmax_gradient": softmax_gradient,
     "sum_all": np.sum,
+    "sort": np.sort,
+    "argsort": lambda x: x.argsort(-1, kind="stable"),
+    "median": lambda x: np.median(x, -1),
     "sum_first_axis": lambda x: x.sum(0),
     "add": lambda x: x + x,
 }
