@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.sorting import partition, radix, rows
+from weft.compiler.cpu.sorting import partition, rows
 from weft.compiler.cpu.sorting.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.partition import Vectors
+from weft.compiler.cpu.sorting.words import DECLARATION
 from weft.primitives.sort_cuts import BUCKETS, BUFFERS, MOST_BLOCKS, SAMPLE
 
 # The numbers of all steps: slot and offset of input, result and scratch memory, and these.
@@ -39,12 +40,12 @@ def generate(form: Form) -> str:
     """The LLVM IR of all steps."""
     writers = [_split, _spread, _place, _finish, _mend]
     steps = [write(_Row(form), name) for write, name in zip(writers, step_names(form), strict=False)]
-    functions = [rows.make_words(form), rows.make_results(form), *radix.sort_words(form), *steps]
+    functions = [rows.make_words(form), rows.make_results(form), *steps]
     fast = partition.is_fast(form.size)
     functions.append(_to_buckets_in_vectors(form) if fast else _to_buckets(form))
     if form.mends:
         functions.append(rows.mend(form))
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module([emitter for emitter, _ in functions], [DECLARATION, *[text for _, text in functions]])
 
 
 class _Row:

@@ -21,8 +21,9 @@ from weft.dtypes import Dtype
 Test = Callable[[Value], Value]
 
 VECTOR_BYTES = 64
-MOST_VECTORS = 16
-"""As many vectors at most are sorted by a network."""
+NETWORKS = (1, 2, 4, 8, 12, 16)
+"""How many vectors there is a network for."""
+MOST_VECTORS = NETWORKS[-1]
 
 
 def is_fast(size: int) -> bool:
@@ -130,7 +131,8 @@ class Vectors:
 
 def functions(size: int) -> list[Function]:
     """``sort_words``, which needs ``by_digits``, and what it calls."""
-    return [_few(size), _part(size), _start(size)]
+    networks = [_network(size, count) for count in NETWORKS]
+    return [_sort_vectors(size), _merge_vectors(size), *networks, _few(size), _part(size), _start(size)]
 
 
 def _start(size: int) -> Function:
@@ -143,61 +145,84 @@ def _start(size: int) -> Function:
 
 
 def _few(size: int) -> Function:
-    """Sort at most ``MOST_VECTORS`` vectors of words."""
+    """Sort at most `MOST_VECTORS` vectors of words."""
     code = Code()
-    e = code.e
     v = Vectors(code, size)
     parameters = v.parameters()
-    tile = e.slot(f"[{MOST_VECTORS} x {v.type}], align {VECTOR_BYTES}")
-    vectors = code.divide(code.add("%count", v.width - 1), v.width)
-    zeros = e.call("llvm.ctlz.i64", "i64", [("i64", code.subtract(vectors, 1)), ("i1", "false")])
-    largest = v.L.constant(-1, v.dtype)
-    with e.loop("0", vectors) as number:
-        start = code.multiply(number, v.width)
-        inside = v.below(code.subtract("%count", start))
-        found = v.load("%from", start, str(inside.name))
-        v.store(v.sorted(v.L.select(inside, found, largest)), tile, start)
-    with e.loop("0", code.subtract(64, zeros)) as level:
-        half = e.assign(f"shl i64 1, {level}")
-        whole = code.add(half, half)
-        with e.loop("0", vectors, whole) as base:
-            _merge(code, v, tile, base, half, level, vectors)
-    with e.loop("0", vectors) as number:
-        start = code.multiply(number, v.width)
-        inside = v.below(code.subtract("%count", start))
-        v.store(v.load(tile, start), "%to", start, str(inside.name))
+    for count in NETWORKS:
+        with code.e.when(code.compare("ule", "%count", count * v.width)):
+            code.e.emit(f"call void @network_{count}(ptr %from, i64 %count, ptr %to{v.passed_on()})")
+            code.e.leave()
     return code.finished("few", f"ptr %from, i64 %count, ptr %to{parameters}")
 
 
-def _merge(code: Code, v: Vectors, tile: str, base: str, half: str, level: str, vectors: str) -> None:
-    """Merge two sorted runs of ``half`` vectors: the second one is read backwards, which makes both a bitonic run.
+def _network(size: int, count: int) -> Function:
+    """Sort ``count`` vectors of words; what is missing has the largest words.
 
-    What is missing at the end of the second run stands for the largest words, which stay where they are.
+    How often loops run is the same in each call, so that the processor foresees when they end.
     """
-    e = code.e
-    behind = code.add(base, code.add(half, half))
-    last = code.subtract(behind, 1)
-    stop = code.smaller(behind, vectors)
-    with e.loop(code.subtract(behind, stop), half) as number:
-        _compare(code, v, tile, code.add(base, number), code.subtract(last, number), backwards=True)
-    with e.loop("0", level) as turn:
-        distance = e.assign(f"lshr i64 {half}, {code.add(turn, 1)}")
-        with e.loop(base, code.subtract(stop, distance), code.add(distance, distance)) as first:
-            there = code.smaller(distance, code.subtract(code.subtract(stop, distance), first))
-            with e.loop("0", there) as number:
-                low = code.add(first, number)
-                _compare(code, v, tile, low, code.add(low, distance), backwards=False)
-    with e.loop(base, stop) as number:
-        place = code.multiply(number, v.width)
-        v.store(v.merged(v.load(tile, place)), tile, place)
+    code = Code()
+    v = Vectors(code, size)
+    parameters = f"ptr %from, i64 %count, ptr %to{v.parameters()}"
+    tile = code.e.slot(f"[{count} x {v.type}], align {VECTOR_BYTES}")
+    code.e.emit(f"call void @sort_vectors(ptr %from, i64 %count, i64 {count}, ptr {tile}{v.passed_on()})")
+    half = 1
+    while half < count:
+        for base in range(0, count, 2 * half):
+            _merge(v, tile, base, half, min(base + 2 * half, count))
+        code.e.emit(f"call void @merge_vectors(ptr {tile}, i64 {count}{v.passed_on()})")
+        half *= 2
+    with code.e.loop("0", str(count)) as number:
+        start = code.multiply(number, v.width)
+        v.store(v.load(tile, start), "%to", start, str(v.below(code.subtract("%count", start)).name))
+    return code.finished(f"network_{count}", parameters)
 
 
-def _compare(code: Code, v: Vectors, tile: str, low: str, high: str, backwards: bool) -> None:
-    places = [code.multiply(number, v.width) for number in (low, high)]
-    left, right = (v.load(tile, place) for place in places)
-    smaller, larger = v.in_order(left, v.reversed(right) if backwards else right)
-    v.store(smaller, tile, places[0])
-    v.store(larger, tile, places[1])
+def _sort_vectors(size: int) -> Function:
+    """Sort the words of each vector."""
+    code = Code()
+    v = Vectors(code, size)
+    parameters = v.parameters()
+    largest = v.L.constant(-1, v.dtype)
+    with code.e.loop("0", "%vectors") as number:
+        start = code.multiply(number, v.width)
+        inside = v.below(code.subtract("%count", start))
+        found = v.L.select(inside, v.load("%from", start, str(inside.name)), largest)
+        v.store(v.sorted(found), "%tile", start)
+    return code.finished("sort_vectors", f"ptr %from, i64 %count, i64 %vectors, ptr %tile{parameters}")
+
+
+def _merge_vectors(size: int) -> Function:
+    """Sort the words of each vector, which are bitonic."""
+    code = Code()
+    v = Vectors(code, size)
+    parameters = v.parameters()
+    with code.e.loop("0", "%vectors") as number:
+        start = code.multiply(number, v.width)
+        v.store(v.merged(v.load("%tile", start)), "%tile", start)
+    return code.finished("merge_vectors", f"ptr %tile, i64 %vectors{parameters}")
+
+
+def _merge(v: Vectors, tile: str, base: int, half: int, stop: int) -> None:
+    """Merge two sorted runs of ``half`` vectors but for the order within vectors: the second run is read backwards,
+    which makes both a bitonic one.
+
+    Vectors that are missing at the end of the second run stand for the largest words, which stay where they are.
+    """
+    values = {number: v.load(tile, number * v.width) for number in range(base, stop)}
+    last = base + 2 * half - 1
+    for low in range(base, base + half):
+        high = base + last - low
+        if high < stop:
+            values[low], values[high] = v.in_order(values[low], v.reversed(values[high]))
+    distance = half // 2
+    while distance:
+        for low in range(base, stop - distance):
+            if not (low - base) & distance:
+                values[low], values[low + distance] = v.in_order(values[low], values[low + distance])
+        distance //= 2
+    for number, value in values.items():
+        v.store(value, tile, number * v.width)
 
 
 def _part(size: int) -> Function:
@@ -241,14 +266,13 @@ def _sort_rest(code: Code, v: Vectors, before: str, depth: str) -> None:
 
 
 def _pivot(code: Code, v: Vectors) -> Value:
-    """The median of some words, in every lane."""
-    distance = code.divide("%count", v.width)
-    sample = v.value("poison")
-    for lane in range(v.width):
-        pointer = code.moved("%from", code.multiply(distance, lane), v.element)
-        word = code.e.load(v.element, pointer)
-        sample = v.value(code.e.assign(f"insertelement {v.type} {sample.name}, {v.element} {word}, i64 {lane}"))
-    return v.shuffled(v.sorted(sample), [v.width // 2] * v.width)
+    """The median of medians of three words, which are from both ends and the middle; in every lane."""
+    last = code.subtract("%count", v.width)
+    middle = code.e.assign(f"lshr i64 {last}, 1")
+    first, second, third = (v.load("%from", start) for start in ("0", middle, last))
+    low, high = v.in_order(first, second)
+    medians = v.in_order(low, v.in_order(high, third)[0])[1]
+    return v.shuffled(v.sorted(medians), [v.width // 2] * v.width)
 
 
 def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:

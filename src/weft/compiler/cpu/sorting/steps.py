@@ -7,7 +7,7 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.sorting import blocks, network, partition, radix, squares
+from weft.compiler.cpu.sorting import blocks, chunks, network, partition, squares, words
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
@@ -75,13 +75,13 @@ def _by_chunks(form: Form, cut: Cut, window: tuple[int, int], locations: list[in
     chunk = -(-cut.rows // cut.chunks)
     numbers = [*locations, cut.rows, cut.extent, *window, chunk, cut.buffer]
     work = cut.extent * form.key.size
-    return RoutineStep(_radix(form), numbers, -(-cut.rows // chunk), _grain(work * chunk), work * cut.rows)
+    return RoutineStep(_chunks(form), numbers, -(-cut.rows // chunk), _grain(work * chunk), work * cut.rows)
 
 
 @cache
-def _radix(form: Form) -> int:
+def _chunks(form: Form) -> int:
     name = f"sort_rows_{form.name}"
-    return loading.load(name, lambda: radix.generate(form, name), (name,))[name]
+    return loading.load(name, lambda: chunks.generate(form, name), (name,), words.provided(form))[name]
 
 
 def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
@@ -98,4 +98,6 @@ def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[in
 @cache
 def _blocks(form: Form) -> dict[str, int]:
     names = tuple(blocks.step_names(form))
-    return loading.load(f"sort_blocks_{form.name}", lambda: blocks.generate(form), names, title=names[-1])
+    return loading.load(
+        f"sort_blocks_{form.name}", lambda: blocks.generate(form), names, words.provided(form), title=names[-1]
+    )

@@ -1,75 +1,43 @@
-"""Rows that fit a cache: sorted by one digit of the key after the other, from the last to the first.
+"""Words, sorted in memory that fits a cache: a function of its own for each size, which all ways to sort rows call.
 
-A unit of work is a chunk of rows, which are sorted one after the other in the same scratch memory. A digit is a byte.
-The words of a row are distributed by it, in their order, so that equal keys stay in order; a digit that all words share
-is left out.
+Either they are parted (`partition`), or it is done digit by digit, from the last one of the key to the first. A digit
+is a byte. Words are distributed by it in their order, so that equal keys stay in order; a digit that all words share is
+left out.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
+from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.sorting import partition, rows
-from weft.compiler.cpu.sorting.code import STEP, Code, Function, read
+from weft.compiler.cpu.sorting import partition
+from weft.compiler.cpu.sorting.code import Code, Function, read
 from weft.compiler.cpu.sorting.keys import Form
 
+DECLARATION = "declare void @sort_words(ptr, i64, ptr)"
 DIGITS = 256
 
-# The numbers of a step: slot and offset of input, result and scratch memory, and these.
-SOURCE, TARGET, SCRATCH = 0, 2, 4
-ROWS, EXTENT, START, STOP, CHUNK_ROWS, BUFFER_BYTES = 6, 7, 8, 9, 10, 11
+
+def provided(form: Form) -> dict[str, int]:
+    """The address of ``sort_words``."""
+    return {"sort_words": _address(Form(form.key, form.carries))}
 
 
-def generate(form: Form, name: str) -> str:
-    """The LLVM IR of the step for rows of ``form``."""
-    functions = [rows.make_words(form), rows.make_results(form), *sort_words(form), _row(form), _step(form, name)]
-    if form.mends:
-        functions.append(rows.mend(form))
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+@cache
+def _address(form: Form) -> int:
+    name = f"sort_words_{form.size}_{form.key.size}"
+    return loading.load(name, lambda: generate(form), ("sort_words",), title=name)["sort_words"]
 
 
-def sort_words(form: Form) -> list[Function]:
-    """The function that sorts words, and what it calls."""
-    if not partition.is_fast(form.size):
-        return [by_digits(form, "sort_words")]
-    return [by_digits(form, "by_digits"), *partition.functions(form.size)]
-
-
-def _step(form: Form, name: str) -> Function:
-    code = Code()
-    e = code.e
-    count, extent = code.number(ROWS), code.number(EXTENT)
-    width = code.subtract(code.number(STOP), code.number(START))
-    chunk, bytes_ = code.number(CHUNK_ROWS), code.number(BUFFER_BYTES)
-    source, target = code.memory(SOURCE), code.memory(TARGET)
-    scratch = code.memory(SCRATCH)
-    with e.loop("%begin", "%end") as unit:
-        first = code.multiply(unit, chunk)
-        buffer = code.moved(scratch, code.multiply(code.add(unit, unit), bytes_))
-        with e.loop(first, code.smaller(code.add(first, chunk), count)) as row:
-            from_ = code.moved(source, code.multiply(row, code.multiply(extent, form.key.size)))
-            to = code.moved(target, code.multiply(row, code.multiply(width, form.result.size)))
-            other = code.moved(buffer, bytes_)
-            e.emit(
-                f"call void @sort_row(ptr {from_}, i64 {extent}, ptr {to}, i64 {code.number(START)}, "
-                f"i64 {code.number(STOP)}, ptr {buffer}, ptr {other})"
-            )
-    return code.finished(name, STEP, "")
-
-
-def _row(form: Form) -> Function:
-    """Sort a row of ``%count`` elements and write what the sorted one has from ``%start`` to ``%stop``."""
-    code = Code()
-    e = code.e
-    odd = e.slot("i64")
-    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd})")
-    e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b)")
-    first = code.moved("%a", code.multiply("%start", form.size))
-    width = code.subtract("%stop", "%start")
-    e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")
-    if form.mends:
-        with e.when(code.compare("ne", e.load("i64", odd), 0)):
-            e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
-    return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
+def generate(form: Form) -> str:
+    """The LLVM IR of ``sort_words`` and what it calls; it depends on the sizes of words and keys alone."""
+    if partition.is_fast(form.size):
+        functions = [by_digits(form, "by_digits"), *partition.functions(form.size)]
+    else:
+        functions = [by_digits(form, "sort_words")]
+    texts = [text.replace("define internal void @sort_words(", "define void @sort_words(") for _, text in functions]
+    return module([emitter for emitter, _ in functions], texts)
 
 
 def by_digits(form: Form, name: str) -> Function:

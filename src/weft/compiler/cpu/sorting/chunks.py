@@ -1,0 +1,58 @@
+"""Rows that fit a cache: a unit of work is a chunk of them, which are sorted one after the other in the same memory."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu.sorting import rows, words
+from weft.compiler.cpu.sorting.code import STEP, Code, Function
+from weft.compiler.cpu.sorting.keys import Form
+
+# The numbers of a step: slot and offset of input, result and scratch memory, and these.
+SOURCE, TARGET, SCRATCH = 0, 2, 4
+ROWS, EXTENT, START, STOP, CHUNK_ROWS, BUFFER_BYTES = 6, 7, 8, 9, 10, 11
+
+
+def generate(form: Form, name: str) -> str:
+    """The LLVM IR of the step for rows of ``form``."""
+    functions = [rows.make_words(form), rows.make_results(form), _row(form), _step(form, name)]
+    if form.mends:
+        functions.append(rows.mend(form))
+    return module([emitter for emitter, _ in functions], [words.DECLARATION, *[text for _, text in functions]])
+
+
+def _step(form: Form, name: str) -> Function:
+    code = Code()
+    e = code.e
+    count, extent = code.number(ROWS), code.number(EXTENT)
+    width = code.subtract(code.number(STOP), code.number(START))
+    chunk, bytes_ = code.number(CHUNK_ROWS), code.number(BUFFER_BYTES)
+    source, target = code.memory(SOURCE), code.memory(TARGET)
+    scratch = code.memory(SCRATCH)
+    with e.loop("%begin", "%end") as unit:
+        first = code.multiply(unit, chunk)
+        buffer = code.moved(scratch, code.multiply(code.add(unit, unit), bytes_))
+        with e.loop(first, code.smaller(code.add(first, chunk), count)) as row:
+            from_ = code.moved(source, code.multiply(row, code.multiply(extent, form.key.size)))
+            to = code.moved(target, code.multiply(row, code.multiply(width, form.result.size)))
+            other = code.moved(buffer, bytes_)
+            e.emit(
+                f"call void @sort_row(ptr {from_}, i64 {extent}, ptr {to}, i64 {code.number(START)}, "
+                f"i64 {code.number(STOP)}, ptr {buffer}, ptr {other})"
+            )
+    return code.finished(name, STEP, "")
+
+
+def _row(form: Form) -> Function:
+    """Sort a row of ``%count`` elements and write what the sorted one has from ``%start`` to ``%stop``."""
+    code = Code()
+    e = code.e
+    odd = e.slot("i64")
+    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd})")
+    e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b)")
+    first = code.moved("%a", code.multiply("%start", form.size))
+    width = code.subtract("%stop", "%start")
+    e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")
+    if form.mends:
+        with e.when(code.compare("ne", e.load("i64", odd), 0)):
+            e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
+    return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
