@@ -129,16 +129,16 @@ class Vectors:
         return value
 
 
-def functions(size: int) -> list[Function]:
+def functions(size: int, depth: int | None) -> list[Function]:
     """``sort_words``, which needs ``by_digits``, and what it calls."""
     networks = [_network(size, count) for count in NETWORKS]
-    return [_sort_vectors(size), _merge_vectors(size), *networks, _few(size), _part(size), _start(size)]
+    return [_sort_vectors(size), _merge_vectors(size), *networks, _few(size), _part(size), _start(size, depth)]
 
 
-def _start(size: int) -> Function:
+def _start(size: int, most: int | None) -> Function:
     code = Code()
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", "%count"), ("i1", "false")])
-    depth = code.multiply(code.subtract(64, zeros), 2)
+    depth = code.multiply(code.subtract(64, zeros), 2) if most is None else str(most)
     v = Vectors(code, size)
     code.e.emit(f"call void @part(ptr %a, i64 %count, ptr %a, ptr %b, i64 {depth}{v.arguments()})")
     return code.finished("sort_words", "ptr %a, i64 %count, ptr %b")

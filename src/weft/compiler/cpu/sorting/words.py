@@ -30,10 +30,13 @@ def _address(form: Form) -> int:
     return loading.load(name, lambda: generate(form), ("sort_words",), title=name)["sort_words"]
 
 
-def generate(form: Form) -> str:
-    """The LLVM IR of ``sort_words`` and what it calls; it depends on the sizes of words and keys alone."""
+def generate(form: Form, depth: int | None = None) -> str:
+    """The LLVM IR of ``sort_words`` and what it calls; it depends on the sizes of words and keys alone.
+
+    Words are parted at most ``depth`` times; None stands for a number that grows with their count.
+    """
     if partition.is_fast(form.size):
-        functions = [by_digits(form, "by_digits"), *partition.functions(form.size)]
+        functions = [by_digits(form, "by_digits"), *partition.functions(form.size, depth)]
     else:
         functions = [by_digits(form, "sort_words")]
     texts = [text.replace("define internal void @sort_words(", "define void @sort_words(") for _, text in functions]
