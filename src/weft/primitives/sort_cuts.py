@@ -10,9 +10,9 @@ SHORT = 32
 """Rows of at most this many elements are sorted by a network, ..."""
 MIDDLE, MANY_ROWS = 256, 8
 """... and so are longer ones of at most `MIDDLE` elements, if there are `MANY_ROWS`."""
-LONG, FEW_ROWS = 1 << 15, 16
+LONG, FEW_ROWS = 1 << 14, 16
 """Rows of at least `LONG` elements are cut into blocks, if there are fewer than `FEW_ROWS`."""
-BLOCK, MOST_BLOCKS = 4096, 64
+BLOCK, MOST_BLOCKS = 2048, 64
 """A block has `BLOCK` elements, or more if there would be more than `MOST_BLOCKS`."""
 CHUNKS, FEWEST_CHUNKS = 128, 16
 CHUNK_MEMORY = 1 << 26

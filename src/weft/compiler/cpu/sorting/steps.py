@@ -86,7 +86,7 @@ def _chunks(form: Form) -> int:
 
 def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
     numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
-    of_blocks, of_buckets, of_rows = (cut.rows * cut.blocks, _grain(cut.block)), (cut.rows * BUCKETS, 1), (cut.rows, 1)
+    of_blocks, of_buckets, of_rows = (cut.rows * cut.blocks, 1), (cut.rows * BUCKETS, 1), (cut.rows, 1)
     shares = {"spread": of_blocks, "finish": of_buckets}
     steps = []
     for name, address in _blocks(form).items():
