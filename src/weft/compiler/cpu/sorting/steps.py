@@ -11,7 +11,7 @@ from weft.compiler.cpu.sorting import blocks, chunks, network, partition, square
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.primitives.sort_cuts import BUCKETS, Cut, word_bytes
+from weft.primitives.sort_cuts import BUCKETS, SAMPLE, Cut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 _LANE_EXTENT = 96
@@ -86,12 +86,17 @@ def _chunks(form: Form) -> int:
 
 def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
     numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
-    of_blocks, of_buckets, of_rows = (cut.rows * cut.blocks, 1), (cut.rows * BUCKETS, 1), (cut.rows, 1)
-    shares = {"spread": of_blocks, "finish": of_buckets}
+    units_and_work = {
+        "split": (1, SAMPLE),
+        "spread": (cut.blocks, cut.extent),
+        "place": (1, cut.blocks * BUCKETS),
+        "finish": (BUCKETS, cut.extent),
+        "mend": (1, cut.blocks),
+    }
     steps = []
     for name, address in _blocks(form).items():
-        units, grain = shares.get(name.partition("_")[0], of_rows)
-        steps.append(RoutineStep(address, numbers, units, grain, cut.rows * cut.extent))
+        units, work = units_and_work[name.partition("_")[0]]
+        steps.append(RoutineStep(address, numbers, cut.rows * units, 1, cut.rows * work))
     return steps
 
 
