@@ -15,6 +15,8 @@ from weft.primitives.sort_cuts import BUCKETS, SAMPLE, Cut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 _LANE_EXTENT = 96
+_BLOCK_WORD = 4
+"""Smaller words have so few digits that finding their buckets would take longer than sorting them."""
 
 
 def _location(operand: Operand) -> list[int]:
@@ -40,7 +42,7 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     locations = [*_location(x), *_location(out)]
     if cut.by_network and not _few_vectors(form, cut):
         return _by_network(form, cut, window, locations)
-    if cut.by_blocks:
+    if cut.by_blocks and form.size >= _BLOCK_WORD:
         return _by_blocks(form, cut, window, [*locations, *call.scratch])
     return _by_chunks(form, cut, window, [*locations, *call.scratch])
 
