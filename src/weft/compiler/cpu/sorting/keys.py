@@ -85,7 +85,7 @@ def _signs(L: Lanes, raw: Value, dtype: Dtype) -> Value:
     return Value(L, shifted.name, raw.dtype)
 
 
-def _is_nan(raw: Value, dtype: Dtype) -> Value:
+def is_nan(raw: Value, dtype: Dtype) -> Value:
     return (raw & ~_sign_bit(dtype)) > INFINITIES[dtype]
 
 
@@ -102,7 +102,7 @@ def ordered(L: Lanes, raw: Value, dtype: Dtype) -> Value:
         return (L.convert(high, dtypes.uint64) << 32) | L.convert(low, dtypes.uint64)
     if dtype.is_floating:
         key = raw ^ (_signs(L, raw, dtype) | _sign_bit(dtype))
-        return L.select(_is_nan(raw, dtype), L.constant(-1, raw.dtype), key)
+        return L.select(is_nan(raw, dtype), L.constant(-1, raw.dtype), key)
     return raw ^ _sign_bit(dtype) if dtype.is_signed else raw
 
 
@@ -123,19 +123,15 @@ def restored(L: Lanes, key: Value, dtype: Dtype) -> Value:
 
 def out_of_order(L: Lanes, raw: Value, dtype: Dtype) -> Value:
     """Whether an element cannot be restored from its key, or not at the right place."""
-    return _is_nan(raw, dtype) | L.equal(raw, _sign_bit(dtype))
+    return is_nan(raw, dtype) | L.equal(raw, _sign_bit(dtype))
 
 
 def is_zero_or_nan(L: Lanes, raw: Value, dtype: Dtype) -> Value:
-    return _is_nan(raw, dtype) | is_zero(L, raw, dtype)
+    return is_nan(raw, dtype) | is_zero(L, raw, dtype)
 
 
 def is_zero(L: Lanes, raw: Value, dtype: Dtype) -> Value:
     return L.equal(raw & ~_sign_bit(dtype), 0)
-
-
-def is_nan(raw: Value, dtype: Dtype) -> Value:
-    return _is_nan(raw, dtype)
 
 
 def is_negative(L: Lanes, raw: Value, dtype: Dtype) -> Value:
