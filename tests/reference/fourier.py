@@ -15,7 +15,7 @@ from tests.reference.products import elements_of, offsets_of
 from weft import dtypes
 from weft.compiler.cpu import fourier_tables as tables
 from weft.compiler.cpu.fourier_butterflies import butterfly
-from weft.primitives.fourier_lengths import convolution_length, radices_of, scale_of
+from weft.primitives.fourier_lengths import FINE, convolution_length, radices_of, scale_of, split_of
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 Parts = tuple[np.ndarray, np.ndarray]
@@ -44,6 +44,20 @@ def _transformed(x: Parts) -> Parts:
     return _times((real[..., :length], imag[..., :length]), chirp)
 
 
+def _in_two_halves(x: Parts, split: tuple[int, int]) -> Parts:
+    """The transform of long rows."""
+    first, second = split
+    shape, others = x[0].shape, x[0].shape[:-1]
+    real, imag = (np.swapaxes(part.reshape(*others, first, second), -1, -2) for part in x)
+    real, imag = (np.swapaxes(part, -1, -2) for part in _passes((real.copy(), imag.copy())))
+    k, j = np.arange(first)[:, None], np.arange(second)
+    coarse = tables.coarse_roots(first, second)[: -2 * FINE].reshape(-1, second, 2)[k // FINE, j]
+    fine = tables.fine_roots(first * second, second)[:, j, k % FINE]
+    roots = _times((coarse[..., 0].copy(), coarse[..., 1].copy()), (fine[0].copy(), fine[1].copy()))
+    real, imag = _passes(_times((real.copy(), imag.copy()), roots))
+    return np.swapaxes(real, -1, -2).reshape(shape), np.swapaxes(imag, -1, -2).reshape(shape)
+
+
 def _passes(x: Parts) -> Parts:
     length, done = x[0].shape[-1], 1
     lanes: Any = ArrayLanes()
@@ -68,9 +82,11 @@ def _passes(x: Parts) -> Parts:
 
 
 def _complex(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
-    x = elements.real.copy(), elements.imag.copy()
-    real, imag = _swapped(_transformed(_swapped(x))) if call.params["inverse"] else _transformed(x)
-    return _joined(real, imag)
+    x, inverse = (elements.real.copy(), elements.imag.copy()), call.params["inverse"]
+    x = _swapped(x) if inverse else x
+    split = split_of(elements.shape[-1])
+    x = _transformed(x) if split is None else _in_two_halves(x, split)
+    return _joined(*(_swapped(x) if inverse else x))
 
 
 def _joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:

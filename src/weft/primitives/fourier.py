@@ -10,7 +10,7 @@ from weft.dtypes import Dtype
 from weft.graph.extents import agree, value_of
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Linear
-from weft.primitives.fourier_lengths import work_length
+from weft.primitives.fourier_lengths import split_of, work_length
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_axis, check_inputs, check_number, require
 
@@ -37,6 +37,12 @@ def transform_bytes(length: int, lanes: int) -> int:
     return 2 * 8 * (work_length(length) + PADDING) * lanes
 
 
+def between_bytes(split: tuple[int, int]) -> int:
+    """The bytes between the two halves of a long transform."""
+    first, second = split
+    return 8 * LANES * (first * -(-second // LANES) + LANES)
+
+
 def inner_length(node: Node) -> int:
     """The length of the complex transform behind a transform."""
     length = (
@@ -48,6 +54,11 @@ def inner_length(node: Node) -> int:
 def _scratch(node: Node) -> int:
     last = node.keywords["axis"] == node.ndim - 1
     length = inner_length(node)
+    split = split_of(length) if node.primitive is fft else None
+    if split is not None:
+        size = transform_bytes(split[0], LANES)
+        rows = node.size // length
+        return rows * between_bytes(split) + (0 if size <= STACK else LARGE_UNITS * size)
     lanes = 1 if last and transform_bytes(length, LANES) > STACK else LANES
     size = transform_bytes(length, lanes)
     return 0 if size <= STACK else LARGE_UNITS * size
@@ -60,7 +71,7 @@ def _accepts(node: Node, position: int, strides: Shape) -> bool:
     if strides[axis] == 1 or shape[axis] == 1:
         return True
     if axis != last:
-        return strides[last] == 1
+        return strides[last] == 1 and shape[last] > 1
     fits = transform_bytes(inner_length(node), LANES) <= STACK
     return fits and any(stride == 1 for stride, extent in zip(strides, shape, strict=True) if extent > 1)
 

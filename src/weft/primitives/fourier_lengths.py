@@ -17,6 +17,12 @@ Floats = npt.NDArray[np.float32]
 LARGEST_PRIME = 13
 """Lengths with larger prime factors are computed as convolutions."""
 
+LONG = 1 << 17
+"""Rows from this length on are transformed as many short ones: their memory is more than caches hold."""
+
+FINE = 16
+"""Roots of unity of long rows are products: of those for multiples of this number, and of those for what is left."""
+
 _ODD_RADICES = (13, 11, 7, 5, 9, 3)
 _SINE = (1 / 355687428096000, -1 / 1307674368000, 1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6)
 _COSINE = (
@@ -66,6 +72,28 @@ def convolution_length(length: int) -> int:
 def work_length(length: int) -> int:
     """How many complex numbers a transform of ``length`` works on."""
     return length if radices_of(length) is not None else convolution_length(length)
+
+
+@cache
+def split_of(length: int) -> tuple[int, int] | None:
+    """Two factors, as equal as possible, of a length whose transform is done as many short ones; None for others.
+
+    With ``j = second * j1 + j2`` and ``k = k1 + first * k2``, transforms over ``j1``, roots of unity that depend on
+    ``j2`` and ``k1``, and transforms over ``j2`` give the whole. (D. H. Bailey, FFTs in external or hierarchical
+    memory, 1990.)
+    """
+    radices = radices_of(length)
+    if radices is None or length < LONG:
+        return None
+    products = {1}
+    for radix in radices:
+        products |= {product * factor for product in products for factor in _divisors(radix)}
+    first = min([product for product in products if product * product >= length])
+    return first, length // first
+
+
+def _divisors(radix: int) -> list[int]:
+    return [factor for factor in range(2, radix + 1) if radix % factor == 0]
 
 
 def scale_of(length: int, roots: int) -> float:

@@ -7,47 +7,19 @@ two buffers that the caches hold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from math import prod
 
 import weft.primitives as p
-from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import Emitter, module
-from weft.compiler.cpu.fourier_access import COMPLEX, FIELD, FIELDS, FLOAT, Access
+from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, Access
+from weft.compiler.cpu.fourier_runner import Axis, Walk
 from weft.compiler.cpu.fourier_stages import End, Stages, plane_bytes, runs_in_row, vector_width
-from weft.primitives.fourier import LARGE_UNITS, STACK
-from weft.primitives.fourier_lengths import Floats, scale_of, work_length
+from weft.primitives.fourier import between_bytes
+from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
+from weft.runtime.memory import contiguous_strides
 
-_HEAD = (
-    *("in_slot", "in_offset", "out_slot", "out_offset", "scratch_slot", "scratch_offset", "scratch", "stack"),
-    *("buffer", "transforms", "units", "extent", "width", "in_block", "out_block", "blocks", "stages", "axes"),
-)
-"""The numbers that a step begins with: where operand, result and scratch memory are; the bytes of scratch memory of a
-unit, or those to take of the stack; the bytes of a buffer; how many transforms and units there are; the extent of the
-axis of lanes, how many are done at once, the bytes from one such block to the next, and how many blocks there are; how
-many stages and further axes. Then come the axes, each with its extent and two strides in bytes, and the stages."""
-
-_PLACE = {name: number for number, name in enumerate(_HEAD)}
-_GRAIN = 1 << 15
 _LONGEST_SHORT_ROW = 128
 """Rows up to this length are transformed side by side, if there are several."""
-
-
-class TableAddress(int):
-    """The address of a step's function; it keeps the tables that the step's numbers refer to."""
-
-    tables: list[Floats]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis with other transforms: its extent, and strides of operand and result in bytes."""
-
-    extent: int
-    source: int
-    target: int
 
 
 def _other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
@@ -66,10 +38,13 @@ def _other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
 
 
 @p.fft.routine.on("cpu")
-def complex_step(call: RoutineCall) -> RoutineStep:
-    """The step for transforms of complex numbers."""
+def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
+    """The step for transforms of complex numbers; two of them for long rows."""
     length = call.results[0].shape[call.params["axis"]]
     inverse = call.params["inverse"]
+    split = split_of(length)
+    if split is not None:
+        return _long_rows(call, split)
 
     def fill(stages: Stages, source: End, sink: End) -> None:
         if source.rows:
@@ -80,6 +55,35 @@ def complex_step(call: RoutineCall) -> RoutineStep:
             stages.store_rows(length, sink)
 
     return _Maker(call, length, length, inverse, inverse).step(fill)
+
+
+def _long_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
+    """Two steps, each with many transforms side by side; what is between them is in scratch memory. See `split_of`."""
+    (source,), (target,) = call.operands, call.results
+    first, second = split
+    width, inverse = vector_width(), call.params["inverse"]
+    others = _other_axes(source, target, call.params["axis"])
+    extents = [axis.extent for axis in others]
+    middle = [step * between_bytes(split) for step in contiguous_strides(tuple(extents))]
+    distance = prod(extents) * between_bytes(split)
+    slot, offset = call.scratch
+    between, buffers = (slot, offset), (slot, offset + distance)
+    columns = Access("columns", inverse, ahead=True)
+    stages = Stages(False, plane_bytes(first, False, width), 1.0, width=width)
+    block = End(Access("planes"), stages.step, plane=FLOAT * first * width)
+    stages.complex(first, End(columns, COMPLEX * second), block)
+    axes = [Axis(axis.extent, axis.source, step) for axis, step in zip(others, middle, strict=True)]
+    work = 2 * first * second * prod(extents)
+    lanes = Axis(second, COMPLEX, COMPLEX * first)
+    steps = [Walk((source.slot, source.offset), between, lanes, axes).step(stages, buffers, work)]
+    roots = call.params["roots"]
+    stages = Stages(False, plane_bytes(second, False, width), scale_of(first * second, roots), width=width)
+    stages.load_blocks(split)
+    columns = Access("columns", inverse, roots > 0, ahead=True)
+    stages.complex(second, End(Access("planes"), stages.step), End(columns, COMPLEX * first))
+    axes = [Axis(axis.extent, step, axis.target) for axis, step in zip(others, middle, strict=True)]
+    lanes = Axis(first, FLOAT * width, COMPLEX)
+    return [*steps, Walk(between, (target.slot, target.offset), lanes, axes).step(stages, buffers, work)]
 
 
 def _inside(stages: Stages, end: End) -> End:
@@ -196,123 +200,8 @@ class _Maker:
         scale = scale_of(self.length, self.call.params["roots"])
         stages = Stages(self.single, plane, scale, self._ahead(), self.width)
         fill(stages, *self._ends())
-        lanes = self.lane_axis or Axis(1, 0, 0)
-        blocks = -(-lanes.extent // self.width)
-        transforms = prod([axis.extent for axis in self.others]) * blocks
-        buffers = 4 * plane
-        on_stack = buffers <= STACK
-        units = transforms if on_stack else min(transforms, LARGE_UNITS)
-        head = {
-            **{"in_slot": self.source.slot, "in_offset": self.source.offset},
-            **{"out_slot": self.target.slot, "out_offset": self.target.offset},
-            **{"scratch_slot": self.call.scratch[0], "scratch_offset": self.call.scratch[1]},
-            **{"scratch": 0 if on_stack else buffers, "stack": buffers if on_stack else 0, "buffer": 2 * plane},
-            **{"transforms": transforms, "units": units, "extent": lanes.extent, "width": self.width},
-            **{"in_block": lanes.source * self.width, "out_block": lanes.target * self.width, "blocks": blocks},
-            **{"stages": len(stages.numbers), "axes": len(self.others)},
-        }
-        numbers = [head[name] for name in _HEAD]
-        for axis in self.others:
-            numbers += [axis.extent, axis.source, axis.target]
-        code = TableAddress(_runner())
-        code.tables = stages.tables
+        axes, lanes = self.others, self.lane_axis or Axis(1, 0, 0)
         work = self.transforms * self.inner * 2
-        grain = max(1, _GRAIN * units // max(work, 1))
-        return RoutineStep(code, numbers + stages.finished(), units, grain, work)
-
-
-@cache
-def _runner() -> int:
-    """The address of the function of all steps."""
-    name = "fourier_transforms"
-    return loading.load(name, lambda: _generate(name), (name,))[name]
-
-
-def _generate(name: str) -> str:
-    """The LLVM IR of the function of all steps: loops over transforms and their stages."""
-    e = Emitter()
-    run = _Runner(e)
-    with e.loop("%begin", "%end") as unit:
-        run.unit(unit)
-    return module([e], [e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
-
-
-class _Runner:
-    """Writes the function of all steps."""
-
-    def __init__(self, e: Emitter) -> None:
-        self.e = e
-        self.head = {name: self.number(number) for name, number in _PLACE.items()}
-        self.stack = e.assign(f"alloca i8, i64 {self.head['stack']}, align 64")
-        self.source = self._memory("in_slot", "in_offset")
-        self.target = self._memory("out_slot", "out_offset")
-        self.first_stage = self.plus(self.times(self.head["axes"], 3), len(_HEAD))
-
-    def number(self, place: int | str) -> str:
-        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
-
-    def times(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"mul i64 {left}, {right}")
-
-    def plus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"add i64 {left}, {right}")
-
-    def moved(self, pointer: str, distance: str) -> str:
-        return self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {distance}")
-
-    def _memory(self, slot: str, offset: str) -> str:
-        entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.head[slot]}")
-        return self.moved(self.e.load("ptr", entry), self.head[offset])
-
-    def unit(self, unit: str) -> None:
-        e, head = self.e, self.head
-        in_memory = e.assign(f"icmp ne i64 {head['scratch']}, 0")
-        buffers = e.slot("ptr")
-        e.store("ptr", self.stack, buffers)
-        with e.when(in_memory):
-            scratch = self._memory("scratch_slot", "scratch_offset")
-            e.store("ptr", self.moved(scratch, self.times(unit, head["scratch"])), buffers)
-        first = e.load("ptr", buffers)
-        second = self.moved(first, head["buffer"])
-        with e.loop(unit, head["transforms"], head["units"]) as transform:
-            self._transform(transform, (first, second))
-
-    def _transform(self, transform: str, buffers: tuple[str, str]) -> None:
-        e, head = self.e, self.head
-        block = e.assign(f"urem i64 {transform}, {head['blocks']}")
-        rest = e.slot("i64")
-        e.store("i64", e.assign(f"udiv i64 {transform}, {head['blocks']}"), rest)
-        ends = [e.slot("ptr"), e.slot("ptr")]
-        e.store("ptr", self.moved(self.source, self.times(block, head["in_block"])), ends[0])
-        e.store("ptr", self.moved(self.target, self.times(block, head["out_block"])), ends[1])
-        last = e.assign(f"sub i64 {head['axes']}, 1")
-        with e.loop("0", head["axes"]) as count:
-            number = e.assign(f"sub i64 {last}, {count}")
-            field = self.plus(self.times(number, 3), len(_HEAD))
-            extent, value = self.number(field), e.load("i64", rest)
-            index = e.assign(f"urem i64 {value}, {extent}")
-            e.store("i64", e.assign(f"udiv i64 {value}, {extent}"), rest)
-            for position, slot in enumerate(ends):
-                stride = self.number(self.plus(field, position + 1))
-                e.store("ptr", self.moved(e.load("ptr", slot), self.times(index, stride)), slot)
-        left = e.assign(f"sub i64 {head['extent']}, {self.times(block, head['width'])}")
-        fewer = e.assign(f"icmp slt i64 {left}, {head['width']}")
-        lanes = e.assign(f"select i1 {fewer}, i64 {left}, i64 {head['width']}")
-        source, target = (e.load("ptr", slot) for slot in ends)
-        with e.loop("0", head["stages"]) as stage:
-            self._stage(stage, (source, *buffers), (target, *buffers), lanes)
-
-    def _stage(self, stage: str, sources: tuple[str, ...], targets: tuple[str, ...], lanes: str) -> None:
-        e = self.e
-        first = self.plus(self.times(stage, len(FIELDS)), self.first_stage)
-        numbers = e.assign(f"getelementptr i64, ptr %numbers, i64 {first}")
-        function = e.assign(f"inttoptr i64 {self.number(first)} to ptr")
-        chosen = []
-        for name, places in (("from", sources), ("to", targets)):
-            which = self.number(self.plus(first, FIELD[name]))
-            pointer = places[0]
-            for number, place in enumerate(places[1:], 1):
-                same = e.assign(f"icmp eq i64 {which}, {number}")
-                pointer = e.assign(f"select i1 {same}, ptr {place}, ptr {pointer}")
-            chosen.append(pointer)
-        e.emit(f"call void {function}(ptr {numbers}, ptr {chosen[0]}, ptr {chosen[1]}, i64 {lanes})")
+        return Walk((self.source.slot, self.source.offset), (self.target.slot, self.target.offset), lanes, axes).step(
+            stages, self.call.scratch, work
+        )

@@ -15,16 +15,16 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.fourier_butterflies import Pair
 
 FIELDS = (
-    *("function", "from", "to", "in_real", "in_imag", "out_real", "out_imag", "table", "scale"),
+    *("function", "from", "to", "in_real", "in_imag", "out_real", "out_imag", "table", "fine", "scale"),
     *("count", "outer", "inner", "in_outer", "in_inner", "in_next", "out_outer", "out_inner", "out_next"),
     *("in_ahead", "out_ahead"),
 )
 """The numbers of a stage: its function; the buffers that it goes between (0 is the array); where parts of complex
-numbers begin; a table; the bits of a factor; how often its loops run, and the bytes from one turn to the next."""
+numbers begin; tables; the bits of a factor; how often its loops run, and the bytes from one turn to the next."""
 
-FLOAT, COMPLEX = 4, 8
+FLOAT, COMPLEX, LINE = 4, 8, 64
 FIELD = {name: number for number, name in enumerate(FIELDS)}
-PARAMETERS = "ptr %numbers, ptr %from, ptr %to, i64 %lanes"
+PARAMETERS = "ptr %numbers, ptr %from, ptr %to, i64 %lanes, i64 %first"
 
 
 @dataclass(frozen=True)
@@ -155,21 +155,22 @@ class Writer:
         loaded = self.e.assign(f"load float, ptr {pointer}, align 4")
         return self.L.splat(Value(self.scalar, loaded, dtypes.float32))
 
-    def ask_ahead(self, direction: str, pointer: str, lines: int) -> None:
-        """Ask for the cache lines that the next unit of work will read or write."""
+    def ask_ahead(self, direction: str, pointer: str, size: int, alone: bool) -> None:
+        """Ask for the cache lines of ``size`` bytes that will be read or written soon; also for the one that they end
+        in, if nothing behind them is asked for (``alone``)."""
         if direction not in self._ahead:
             return
         self.e.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         start = self.moved(pointer, self._ahead[direction])
-        for line in range(lines):
-            target = self.moved(start, line * 64)
+        for distance in [*range(0, size, LINE), *[size - 1] * alone]:
+            target = self.moved(start, distance)
             self.e.emit(f"call void @llvm.prefetch.p0(ptr {target}, i32 {int(direction == 'out')}, i32 3, i32 1)")
 
     def load(self, access: Access, pointer: str, parts: tuple[str, str], reverse: bool = False) -> Pair:
         """Complex numbers at an address; ``parts`` are the distances to real and imaginary parts, unless they are
         interleaved. ``reverse`` takes them from the last lane to the first."""
         if access.kind in ("row", "columns"):
-            self.ask_ahead("in", pointer, self.width // 8)
+            self.ask_ahead("in", pointer, self.width * COMPLEX, access.kind == "columns")
             width = 2 * self.width
             whole = self.vector(pointer, self._masks[2] if access.kind == "columns" else None, width)
             lanes = list(range(0, width, 2))
@@ -180,7 +181,7 @@ class Writer:
             pointers = [self.moved(pointer, part) for part in parts]
             if access.kind == "pairs":
                 for one in pointers:
-                    self.ask_ahead("in", one, 1)
+                    self.ask_ahead("in", one, self.width * FLOAT, True)
             real, imag = [self.vector(one, mask) for one in pointers]
             if reverse:
                 backwards = list(range(self.width))[::-1]
@@ -201,7 +202,7 @@ class Writer:
         pair = self.scaled(pair[0]), self.scaled(pair[1])
         real, imag = (pair[1].name, pair[0].name) if access.swapped else (pair[0].name, pair[1].name)
         if access.kind in ("row", "columns"):
-            self.ask_ahead("out", pointer, self.width // 8)
+            self.ask_ahead("out", pointer, self.width * COMPLEX, access.kind == "columns")
             lanes = [lane + part * self.width for lane in range(self.width) for part in (0, 1)]
             whole = self.shuffled(real, imag, lanes)
             self.store_vector(whole, pointer, self._masks[2] if access.kind == "columns" else None, 2 * self.width)
@@ -210,5 +211,5 @@ class Writer:
         for part, value in zip(parts, (real, imag), strict=True):
             target = self.moved(pointer, part)
             if access.kind == "pairs":
-                self.ask_ahead("out", target, 1)
+                self.ask_ahead("out", target, self.width * FLOAT, True)
             self.store_vector(value, target, mask)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier_access import FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
 from weft.compiler.cpu.fourier_butterflies import Pair, times
 from weft.compiler.cpu.memory import transposed
+from weft.primitives.fourier_lengths import FINE
 
 
 def load_rows(name: str, source: Access, width: int) -> str:
@@ -27,7 +28,7 @@ def load_rows(name: str, source: Access, width: int) -> str:
         distance = w.times(first, FLOAT)
         pointers = [w.moved(row, distance) for row in rows]
         for pointer in pointers:
-            w.ask_ahead("in", pointer, 1)
+            w.ask_ahead("in", pointer, width * FLOAT, False)
         vectors = [w.vector(pointer, mask) for pointer in pointers]
         columns = transposed(w.L, dtypes.float32, vectors)
         target = w.moved("%to", w.times(w.e.assign(f"sdiv i64 {first}, 2"), out_next))
@@ -35,6 +36,37 @@ def load_rows(name: str, source: Access, width: int) -> str:
             w.store_vector(column, w.moved(target, out_parts[number % 2]))
             if number % 2:
                 target = w.moved(target, out_next)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def load_blocks(name: str, width: int) -> str:
+    """Bring numbers from the first half of a long transform to the second one: into lanes, times roots of unity.
+
+    Memory has blocks of as many ``j`` as there are lanes, ``in_next`` bytes apart. In each the numbers for all ``k``
+    are vectors of these ``j``, all real before all imaginary parts. Lanes become ``k``, from ``%first`` on, and each of
+    ``inner`` ``j`` one vector. See `split_of`.
+    """
+    w = Writer(width)
+    inner, in_next, out_next, fine = w.numbers("inner", "in_next", "out_next", "fine")
+    in_parts, out_parts = w.parts()
+    coarse = w.moved(w.table(), w.times(w.times(w.e.assign(f"udiv i64 %first, {FINE}"), inner), COMPLEX))
+    fine_real = w.e.assign(f"inttoptr i64 {fine} to ptr")
+    fine_real = w.moved(fine_real, w.times(w.e.assign(f"urem i64 %first, {FINE}"), FLOAT))
+    fine_imag = w.moved(fine_real, w.times(w.plus(inner, FINE), FINE * FLOAT))
+    with w.e.loop("0", inner, width) as first:
+        block = w.moved("%from", w.times(w.e.assign(f"udiv i64 {first}, {width}"), in_next))
+        parts = []
+        for part in in_parts:
+            rows = [w.vector(w.moved(w.moved(block, part), row * width * FLOAT)) for row in range(width)]
+            parts.append(transposed(w.L, dtypes.float32, rows))
+        for lane in range(width):
+            j = w.plus(first, lane)
+            single = w.moved(coarse, w.times(j, COMPLEX))
+            distance = w.times(j, FINE * FLOAT)
+            many = [w.value(w.vector(w.moved(one, distance))) for one in (fine_real, fine_imag)]
+            real, imag = times(w.L, (w.splat(single), w.splat(w.moved(single, FLOAT))), *many)
+            numbers = times(w.L, (w.value(parts[0][lane]), w.value(parts[1][lane])), real, imag)
+            w.store(PLANES, w.moved("%to", w.times(j, out_next)), out_parts, numbers)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
@@ -58,7 +90,7 @@ def store_rows(name: str, sink: Access, width: int) -> str:
         target = w.moved("%to", w.times(first, FLOAT))
         for row, vector in zip(exists, transposed(w.L, dtypes.float32, vectors), strict=True):
             with w.e.when(row):
-                w.ask_ahead("out", target, 1)
+                w.ask_ahead("out", target, width * FLOAT, False)
                 w.store_vector(vector, target, mask)
             target = w.moved(target, out_next)
     return module([w.e], [w.e.function(name, PARAMETERS)])

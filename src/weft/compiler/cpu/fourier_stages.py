@@ -11,7 +11,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.cpu import fourier_ends as ends
 from weft.compiler.cpu import fourier_passes as passes
 from weft.compiler.cpu import fourier_tables as tables
-from weft.compiler.cpu.fourier_access import FIELDS, FLOAT, PLANES, Access
+from weft.compiler.cpu.fourier_access import COMPLEX, FIELDS, FLOAT, PLANES, Access
 from weft.primitives.fourier import PADDING
 from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
 
@@ -34,12 +34,16 @@ def _function(name: str, width: int, make: Callable[..., str], *arguments: objec
 @dataclass(frozen=True)
 class End:
     """Where a transform reads from or writes to: ``access`` to neighbouring lanes, and the bytes from one number along
-    the axis to the next. With ``rows``, lanes are rows that far apart, in which numbers are neighbours."""
+    the axis to the next.
+
+    With ``rows``, lanes are rows that far apart, in which numbers are neighbours. ``plane`` is the distance of imaginary
+    from real parts in planes that are no buffer's.
+    """
 
     access: Access
     stride: int
     rows: bool = False
-    ahead: int = 0
+    plane: int = 0
 
 
 @dataclass
@@ -143,6 +147,8 @@ class Stages:
         numbers = {"outer": rest, "inner": 1, "count": done if self.single else done * self.width}
         if not self.single and (first.kind, last.kind) != ("planes", "planes"):
             numbers |= {"inner": done, "count": self.width, "in_inner": source.stride, "out_inner": sink.stride}
+        if sink.plane:
+            numbers["out_imag"] = sink.plane
         if first.kind in ("columns", "pairs"):
             numbers["in_ahead"] = AHEAD * source.stride
         if last.kind in ("columns", "pairs"):
@@ -159,6 +165,17 @@ class Stages:
         self.add(
             function, access, Access("planes", access.swapped), inner=count, in_next=source.stride, out_next=self.step
         )
+
+    def load_blocks(self, split: tuple[int, int]) -> None:
+        """See `fourier_ends.load_blocks`."""
+        first, second = split
+        function = _function("fourier_load_blocks", self.width, ends.load_blocks)
+        coarse = tables.shared(tables.coarse_roots, first, second)
+        fine = tables.shared(tables.fine_roots, first * second, second)
+        self.tables.append(fine)
+        block = first * self.width
+        numbers = {"inner": second, "in_next": COMPLEX * block, "in_imag": FLOAT * block, "out_next": self.step}
+        self.add(function, PLANES, PLANES, coarse, fine=tables.address_of(fine), **numbers)
 
     def store_rows(self, count: int, sink: End) -> None:
         """Complex numbers of lanes, into rows."""

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from weft.compiler.cpu.fourier_butterflies import Pair, butterfly, times
-from weft.primitives.fourier_lengths import Doubles, Floats, radices_of, roots
+from weft.primitives.fourier_lengths import FINE, Doubles, Floats, radices_of, roots
 from weft.runtime.locks import fork_safe_lock
 
 _tables: WeakValueDictionary[tuple[Any, ...], Floats] = WeakValueDictionary()
@@ -47,6 +47,22 @@ def spread_roots(radix: int, rest: int, block: int, padding: int) -> Floats:
     cosine, sine = roots(np.multiply.outer(k, p), radix * rest)
     table = np.stack([cosine, -sine], 1).repeat(block, axis=-1)
     return np.pad(table, [(0, 0), (0, 0), (0, padding)]).astype(np.float32)
+
+
+def coarse_roots(first: int, second: int) -> Floats:
+    """``exp(-2 pi i j k / (first * second))`` for each ``k`` of every `FINE` below ``first`` and each ``j`` below
+    ``second``, real and imaginary parts in turn, and some numbers more."""
+    k, j = np.arange(0, first, FINE), np.arange(second)
+    cosine, sine = roots(np.multiply.outer(k, j), first * second)
+    return np.pad(np.stack([cosine, -sine], -1).astype(np.float32).ravel(), (0, 2 * FINE))
+
+
+def fine_roots(length: int, second: int) -> Floats:
+    """``exp(-2 pi i j k / length)`` for each ``j`` below ``second``, and some more, and each ``k`` below `FINE`, all
+    real before all imaginary parts."""
+    j, k = np.arange(second + FINE), np.arange(FINE)
+    cosine, sine = roots(np.multiply.outer(j, k), length)
+    return np.stack([cosine, -sine]).astype(np.float32)
 
 
 def half_roots(length: int, halved: int) -> Floats:
