@@ -36,8 +36,8 @@ class End:
     """Where a transform reads from or writes to: ``access`` to neighbouring lanes, and the bytes from one number along
     the axis to the next.
 
-    With ``rows``, lanes are rows that far apart, in which numbers are neighbours. ``plane`` is the distance of imaginary
-    from real parts in planes that are no buffer's.
+    With ``rows``, lanes are rows that far apart, in which numbers are neighbours. ``plane`` is the distance of
+    imaginary from real parts in planes that are no buffer's.
     """
 
     access: Access
