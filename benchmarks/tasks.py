@@ -63,6 +63,9 @@ class Task:
         return "bytes" if self.kind is Kind.MEMORY else "seconds"
 
 
+FASTEST = (Limit(peer="jax"), Limit(peer="torch"), Limit(peer="mlx"))
+
+
 def on_array(name: str, title: str, method: str, shape: tuple[int, ...], *budget: Limit) -> Task:
     """A task on one large array of that shape."""
     title = f"{title}, {'x'.join(map(str, shape))}"
@@ -93,6 +96,13 @@ def ordering(method: str, *shape: int) -> Task:
         {"shape": shape},
         memory=prod(shape) * FLOAT32_BYTES,
     )
+
+
+def fourier(name: str, transform: str, *shape: int, **keywords: int) -> Task:
+    """A Fourier transform of an array of that shape, at best as fast as the fastest peer."""
+    title = f"{transform}{' of axis 0' if keywords else ''}, {'x'.join(map(str, shape))}"
+    arguments = {"transform": transform, "shape": shape, **keywords}
+    return Task(name, title, "fourier", arguments, budget=(*FASTEST, Limit(peer="numpy")))
 
 
 def seconds(most: float | None) -> tuple[Limit, ...]:
@@ -144,7 +154,6 @@ LARGE_MLP = {"batch": 1024}
 GPT = {"layers": 4, "width": 256, "heads": 4, "context": 128, "batch": 8}
 
 NEAR_COPY = Limit(1.5, "copy")
-FASTEST = (Limit(peer="jax"), Limit(peer="torch"), Limit(peer="mlx"))
 FRUGAL = (Limit(peer="jax"),)
 
 TASKS = (
@@ -182,6 +191,18 @@ TASKS = (
         {"count": POINTS, "dimensions": DIMENSIONS},
         memory=POINTS**2 * DIMENSIONS * FLOAT32_BYTES,
     ),
+    fourier("fft-64", "fft", 64),
+    fourier("fft-1024", "fft", 1024),
+    fourier("fft-prime", "fft", 10007),
+    fourier("fft-million", "fft", 1 << 20),
+    fourier("fft-short-rows", "fft", 4096, 64),
+    fourier("fft-rows", "fft", 256, 1024),
+    fourier("fft-prime-rows", "fft", 256, 1021),
+    fourier("fft-columns", "fft", 1024, 1024, axis=0),
+    fourier("fft2", "fft2", 1024, 1024),
+    fourier("rfft-million", "rfft", 1 << 20),
+    fourier("rfft-rows", "rfft", 256, 1024),
+    fourier("rfft2", "rfft2", 1024, 1024),
     Task("matmul", "matmul, 1024x1024", "matmul", {"size": 1024}),
     *[linear_algebra(function, 1024) for function in ("cholesky", "solve", "inv", "qr")],
     *[linear_algebra(function, 512) for function in ("eigh", "svd")],

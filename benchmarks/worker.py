@@ -46,7 +46,7 @@ def fingerprint(result: Any) -> float:
     """A number by which the results of different peers are compared."""
     if isinstance(result, (tuple, list)):
         return sum(map(fingerprint, result))
-    return float(np.abs(np.asarray(result, dtype=np.float64).reshape(-1)[:COMPARED]).sum())
+    return float(np.abs(np.asarray(result).reshape(-1)[:COMPARED]).sum(dtype=np.float64))
 
 
 class Worker:

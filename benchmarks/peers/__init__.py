@@ -60,6 +60,16 @@ def floats(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).random(shape, dtype=np.float32) * np.float32(8) - np.float32(4)
 
 
+def complex_floats(*shape: int) -> npt.NDArray[np.complex64]:
+    """Complex numbers whose parts are between -4 and 4."""
+    return floats(*shape) + np.complex64(1j) * floats(*shape, seed=1)
+
+
+def fourier_data(transform: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """What a Fourier transform reads: real numbers if its name begins with an r."""
+    return floats(*shape) if transform.startswith("r") else complex_floats(*shape)
+
+
 def classes(count: int, end: int) -> npt.NDArray[np.int32]:
     """As many classes, below `end`."""
     return np.random.default_rng(2).integers(end, size=count, dtype=np.int32)

@@ -18,6 +18,7 @@ from . import (
     Work,
     classes,
     floats,
+    fourier_data,
     gpt,
     initial_parameters,
     matrices,
@@ -109,6 +110,10 @@ class JaxPeer:
         inputs = [jnp.asarray(array) for array in arrays]
         compiled = jax.jit(gradients)
         return lambda: jax.block_until_ready(compiled(*inputs))
+
+    def fourier(self, transform: str, shape: tuple[int, ...], **keywords: Any) -> Work:
+        function = getattr(jnp.fft, transform)
+        return self._compiled(lambda x: function(x, **keywords), fourier_data(transform, shape))
 
     def distances(self, count: int, dimensions: int) -> Work:
         points = floats(count, dimensions), floats(count, dimensions, seed=1)

@@ -18,6 +18,7 @@ from . import (
     Work,
     classes,
     floats,
+    fourier_data,
     gpt,
     initial_parameters,
     matrices,
@@ -147,6 +148,10 @@ class MlxStylePeer:
 
     def _normalize(self, x: Any, scale: Any, shift: Any) -> Any:
         return self.mx.fast.layer_norm(x, scale, shift, NORM_EPSILON)
+
+    def fourier(self, transform: str, shape: tuple[int, ...], **keywords: Any) -> Work:
+        function = getattr(self.mx.fft, transform)
+        return self._compiled(lambda x: function(x, **keywords), fourier_data(transform, shape))
 
     def distances(self, count: int, dimensions: int) -> Work:
         mx = self.mx

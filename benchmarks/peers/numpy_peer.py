@@ -1,4 +1,4 @@
-"""NumPy where it has the task, and copying the same bytes: what the memory allows."""
+"""NumPy (and `scipy.fft`) where it has the task, and copying the same bytes: what the memory allows."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy.fft
 import scipy.linalg
 
-from . import LARGEST, Work, classes, floats, matrices, right_sides, row_pairs
+from . import LARGEST, Work, classes, floats, fourier_data, matrices, right_sides, row_pairs
 
 SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
 
 
 class NumpyPeer:
     def __init__(self, threads: int) -> None:
-        del threads  # Its BLAS reads OPENBLAS_NUM_THREADS.
+        self.threads = threads  # Its BLAS reads OPENBLAS_NUM_THREADS.
 
     def matmul(self, size: int) -> Work:
         a, b = floats(size, size), floats(size, size, seed=1)
@@ -80,6 +81,10 @@ class NumpyPeer:
             return result
 
         return work
+
+    def fourier(self, transform: str, shape: tuple[int, ...], **keywords: Any) -> Work:
+        function, x = getattr(scipy.fft, transform), fourier_data(transform, shape)
+        return lambda: function(x, workers=self.threads, **keywords)
 
     def distances(self, count: int, dimensions: int) -> Work:
         x, y = floats(count, dimensions), floats(count, dimensions, seed=1)

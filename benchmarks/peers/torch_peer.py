@@ -20,6 +20,7 @@ from . import (
     Work,
     classes,
     floats,
+    fourier_data,
     gpt,
     initial_parameters,
     matrices,
@@ -111,6 +112,12 @@ class TorchPeer:
         last = shape[-1]
         arrays = (floats(*shape), floats(last, seed=1), floats(last, seed=2), floats(*shape, seed=3))
         return self._compiled(gradients, *arrays)
+
+    def fourier(self, transform: str, shape: tuple[int, ...], axis: int = -1) -> Work:
+        function, x = getattr(torch.fft, transform), torch.from_numpy(fourier_data(transform, shape))
+        if axis == -1:
+            return lambda: function(x)
+        return lambda: function(x, dim=axis)
 
     def distances(self, count: int, dimensions: int) -> Work:
         points = floats(count, dimensions), floats(count, dimensions, seed=1)
