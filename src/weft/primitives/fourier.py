@@ -52,16 +52,16 @@ def inner_length(node: Node) -> int:
 
 
 def _scratch(node: Node) -> int:
-    last = node.keywords["axis"] == node.ndim - 1
-    length = inner_length(node)
+    axis, source = node.keywords["axis"], node.inputs[0]
+    last, length = axis == node.ndim - 1, inner_length(node)
+    transforms = source.size // source.shape[axis]
     split = split_of(length) if node.primitive is fft else None
     if split is not None:
         size = transform_bytes(split[0], LANES)
-        rows = node.size // length
-        return rows * between_bytes(split) + (0 if size <= STACK else LARGE_UNITS * size)
+        return transforms * between_bytes(split) + (0 if size <= STACK else LARGE_UNITS * size)
     lanes = 1 if last and transform_bytes(length, LANES) > STACK else LANES
     size = transform_bytes(length, lanes)
-    return 0 if size <= STACK else LARGE_UNITS * size
+    return 0 if size <= STACK else min(transforms, LARGE_UNITS) * size
 
 
 def _accepts(node: Node, position: int, strides: Shape) -> bool:
