@@ -104,7 +104,8 @@ def training(steps: int) -> list[mx.array]:
 
 def transforms(length: int, axis: int) -> list[mx.array]:
     """Of rows of every kind of length, and of columns."""
-    shape = (length,) if length > 50_000 else (length, 3) if axis == 0 else (3, length)
+    rows = 1 if length > 50_000 else 3 if length > 100 else 21
+    shape = (length, rows) if axis == 0 else (rows, length)
     x = drawn("real parts", *shape) + 1j * drawn("imaginary parts", *shape)
     half = mx.fft.rfft(mx.real(x), axis=axis)
     return [mx.fft.fft(x, axis=axis), mx.fft.ifft(x, axis=axis), half, mx.fft.irfft(half, n=length, axis=axis)]
@@ -129,7 +130,7 @@ def kernels() -> dict[str, Program]:
         found[f"scattered {dtype}"] = partial(scattered, dtype)
         for rows, columns in [(40, 16), (20, 100), (3, 1000), (2, 40_000)]:
             found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
-    for length, axis in [(512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 0)]:
+    for length, axis in [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 1)]:
         found[f"transforms {length} {axis}"] = partial(transforms, length, axis)
     return found
 

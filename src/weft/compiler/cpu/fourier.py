@@ -12,7 +12,7 @@ from math import prod
 import weft.primitives as p
 from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, Access
 from weft.compiler.cpu.fourier_runner import Axis, Walk
-from weft.compiler.cpu.fourier_stages import End, Stages, plane_bytes, runs_in_row, vector_width
+from weft.compiler.cpu.fourier_stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
 from weft.primitives.fourier import between_bytes
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
@@ -47,6 +47,9 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
         return _long_rows(call, split)
 
     def fill(stages: Stages, source: End, sink: End) -> None:
+        if maker.together:
+            stages.rows_together(length, source, sink)
+            return
         if source.rows:
             stages.load_rows(length, source)
         inner_source, inner_sink = _inside(stages, source), _inside(stages, sink)
@@ -54,7 +57,8 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
         if sink.rows:
             stages.store_rows(length, sink)
 
-    return _Maker(call, length, length, inverse, inverse).step(fill)
+    maker = _Maker(call, length, length, inverse, inverse)
+    return maker.step(fill)
 
 
 def _long_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
@@ -144,11 +148,18 @@ class _Maker:
         self.dense = self.source.strides[self.axis] == 1 or self.source.shape[self.axis] == 1
         self.single = self._is_single()
         self.lane_axis = None if self.single else self._lane_axis()
+        self.together = self._shares_vectors()
 
     def _is_single(self) -> bool:
         if not (self.dense and self.last and runs_in_row(self.inner, self.width)):
             return False
         return self.transforms < self.width // 2 or self.inner > _LONGEST_SHORT_ROW
+
+    def _shares_vectors(self) -> bool:
+        """Whether there are enough short rows of complex numbers to share vectors."""
+        if self.lane_axis is None or self.inner != self.length or not (self.dense and self.last):
+            return False
+        return self.lane_axis.extent >= self.width and share_vectors(self.length, self.width)
 
     def _lane_axis(self) -> Axis:
         """The axis whose transforms are done side by side."""
@@ -202,6 +213,5 @@ class _Maker:
         fill(stages, *self._ends())
         axes, lanes = self.others, self.lane_axis or Axis(1, 0, 0)
         work = self.transforms * self.inner * 2
-        return Walk((self.source.slot, self.source.offset), (self.target.slot, self.target.offset), lanes, axes).step(
-            stages, self.call.scratch, work
-        )
+        source, target = (self.source.slot, self.source.offset), (self.target.slot, self.target.offset)
+        return Walk(source, target, lanes, axes, self.together).step(stages, self.call.scratch, work)

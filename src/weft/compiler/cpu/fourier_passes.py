@@ -96,18 +96,18 @@ def spread_pass(name: str, radix: int, block: int, source: Access, width: int) -
         written = w.moved("%to", w.times(u, radix * FLOAT))
         for part, distance in enumerate(out_parts):
             start = w.moved(written, distance)
-            for number, vector in enumerate(_in_order(w, [pair[part].name for pair in results], block, used)):
+            for number, vector in enumerate(in_order(w, [pair[part].name for pair in results], block, used)):
                 w.store_vector(vector, w.moved(start, number * width * FLOAT))
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _in_order(w: Writer, vectors: list[str], block: int, used: int) -> list[str]:
+def in_order(w: Writer, vectors: list[str], block: int, used: int) -> list[str]:
     """Blocks of lanes of several vectors, of each one in turn, as neighbours."""
     count = len(vectors)
     if count == 1:
         return vectors
     if count % 2 == 0 and used == w.width:
-        halves = [_in_order(w, vectors[part::2], block, used) for part in (0, 1)]
+        halves = [in_order(w, vectors[part::2], block, used) for part in (0, 1)]
         pairs = zip(halves[0], halves[1], strict=True)
         return [vector for even, odd in pairs for vector in _interleaved(w, even, odd, block)]
     sources = []

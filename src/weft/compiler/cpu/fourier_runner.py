@@ -16,12 +16,13 @@ from weft.primitives.routine import RoutineStep
 
 _HEAD = (
     *("in_slot", "in_offset", "out_slot", "out_offset", "scratch_slot", "scratch_offset", "scratch", "stack"),
-    *("buffer", "transforms", "units", "extent", "width", "in_block", "out_block", "blocks", "stages", "axes"),
+    *("buffer", "transforms", "units", "extent", "width", "in_lane", "out_lane", "blocks", "latest", "stages", "axes"),
 )
 """The numbers that a step begins with: where operand, result and scratch memory are; the bytes of scratch memory of a
 unit, or those to take of the stack; the bytes of a buffer; how many transforms and units there are; the extent of the
-axis of lanes, how many are done at once, the bytes from one such block to the next, and how many blocks there are; how
-many stages and further axes. Then come the axes, each with its extent and two strides in bytes, and the stages."""
+axis of lanes, how many are done at once, the bytes from one to the next, how many blocks there are, and where the last
+one begins at the latest; how many stages and further axes. Then come the axes, each with its extent and two strides in
+bytes, and the stages."""
 
 _PLACE = {name: number for number, name in enumerate(_HEAD)}
 _GRAIN = 1 << 15
@@ -44,12 +45,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Walk:
-    """What a step goes over: slots and offsets of what it reads and writes, the axis of lanes, further axes."""
+    """What a step goes over: slots and offsets of what it reads and writes, the axis of lanes, further axes.
+
+    With ``whole_blocks`` the last block of lanes begins within the one before, if it would have fewer lanes: some are
+    computed twice.
+    """
 
     source: tuple[int, int]
     target: tuple[int, int]
     lanes: Axis
     axes: list[Axis]
+    whole_blocks: bool = False
 
     def step(self, stages: Stages, scratch: tuple[int, int], work: int) -> RoutineStep:
         """The step that does the stages, with buffers on the stack or in scratch memory."""
@@ -65,7 +71,8 @@ class Walk:
             **{"scratch_slot": scratch[0], "scratch_offset": scratch[1]},
             **{"scratch": 0 if on_stack else buffers, "stack": buffers if on_stack else 0, "buffer": 2 * stages.plane},
             **{"transforms": transforms, "units": units, "extent": self.lanes.extent, "width": width},
-            **{"in_block": self.lanes.source * width, "out_block": self.lanes.target * width, "blocks": blocks},
+            **{"in_lane": self.lanes.source, "out_lane": self.lanes.target, "blocks": blocks},
+            "latest": self.lanes.extent - width if self.whole_blocks else self.lanes.extent,
             **{"stages": len(stages.numbers), "axes": len(self.axes)},
         }
         numbers = [head[name] for name in _HEAD]
@@ -138,8 +145,11 @@ class _Runner:
         rest = e.slot("i64")
         e.store("i64", e.assign(f"udiv i64 {transform}, {head['blocks']}"), rest)
         ends = [e.slot("ptr"), e.slot("ptr")]
-        e.store("ptr", self.moved(self.source, self.times(block, head["in_block"])), ends[0])
-        e.store("ptr", self.moved(self.target, self.times(block, head["out_block"])), ends[1])
+        start = self.times(block, head["width"])
+        before = e.assign(f"icmp slt i64 {start}, {head['latest']}")
+        first = e.assign(f"select i1 {before}, i64 {start}, i64 {head['latest']}")
+        e.store("ptr", self.moved(self.source, self.times(first, head["in_lane"])), ends[0])
+        e.store("ptr", self.moved(self.target, self.times(first, head["out_lane"])), ends[1])
         last = e.assign(f"sub i64 {head['axes']}, 1")
         with e.loop("0", head["axes"]) as count:
             number = e.assign(f"sub i64 {last}, {count}")
@@ -150,10 +160,9 @@ class _Runner:
             for position, slot in enumerate(ends):
                 stride = self.number(self.plus(field, position + 1))
                 e.store("ptr", self.moved(e.load("ptr", slot), self.times(index, stride)), slot)
-        left = e.assign(f"sub i64 {head['extent']}, {self.times(block, head['width'])}")
+        left = e.assign(f"sub i64 {head['extent']}, {first}")
         fewer = e.assign(f"icmp slt i64 {left}, {head['width']}")
         lanes = e.assign(f"select i1 {fewer}, i64 {left}, i64 {head['width']}")
-        first = self.times(block, head["width"])
         source, target = (e.load("ptr", slot) for slot in ends)
         with e.loop("0", head["stages"]) as stage:
             self._stage(stage, (source, *buffers), (target, *buffers), f"i64 {lanes}, i64 {first}")

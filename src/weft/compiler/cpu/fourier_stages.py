@@ -10,6 +10,7 @@ from functools import cache
 from weft.compiler.codegen import host, loading
 from weft.compiler.cpu import fourier_ends as ends
 from weft.compiler.cpu import fourier_passes as passes
+from weft.compiler.cpu import fourier_rows as rows
 from weft.compiler.cpu import fourier_tables as tables
 from weft.compiler.cpu.fourier_access import COMPLEX, FIELDS, FLOAT, PLANES, Access
 from weft.primitives.fourier import PADDING
@@ -166,6 +167,23 @@ class Stages:
             function, access, Access("planes", access.swapped), inner=count, in_next=source.stride, out_next=self.step
         )
 
+    def rows_together(self, length: int, source: End, sink: End) -> None:
+        """Both passes of short rows; see `fourier_rows`."""
+        radix, rest = radices_of(length) or ()
+        first = _function(
+            f"fourier_rows_first_{radix}_{rest}_{source.access.text}",
+            self.width,
+            rows.first_pass,
+            radix,
+            rest,
+            source.access,
+        )
+        table = tables.shared(tables.row_roots, radix, rest, self.width // rest)
+        self.add(first, source.access, PLANES, table, in_next=source.stride)
+        name = f"fourier_rows_second_{rest}_{radix}_{sink.access.text}"
+        second = _function(name, self.width, rows.second_pass, rest, radix, sink.access)
+        self.add(second, PLANES, sink.access, out_next=sink.stride)
+
     def load_blocks(self, split: tuple[int, int]) -> None:
         """See `fourier_ends.load_blocks`."""
         first, second = split
@@ -219,6 +237,12 @@ def _pairs(source: End, sink: End) -> dict[str, int]:
 def plane_bytes(length: int, single: bool, width: int) -> int:
     """The bytes of a plane: room for one number and one vector more."""
     return FLOAT * ((length + 15) // 16 * 16 + PADDING - 16) * (1 if single else width)
+
+
+def share_vectors(length: int, width: int) -> bool:
+    """Whether several rows of this length can share the vectors of both passes."""
+    radices = radices_of(length) or ()
+    return len(radices) == 2 and all(width % radix == 0 for radix in radices)
 
 
 def runs_in_row(length: int, width: int) -> bool:

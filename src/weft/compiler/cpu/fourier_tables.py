@@ -49,6 +49,11 @@ def spread_roots(radix: int, rest: int, block: int, padding: int) -> Floats:
     return np.pad(table, [(0, 0), (0, 0), (0, padding)]).astype(np.float32)
 
 
+def row_roots(radix: int, rest: int, rows: int) -> Floats:
+    """The same for each ``k``, all real before all imaginary parts, all ``p`` for each of ``rows``."""
+    return np.tile(spread_roots(radix, rest, 1, 0), rows)
+
+
 def coarse_roots(first: int, second: int) -> Floats:
     """``exp(-2 pi i j k / (first * second))`` for each ``k`` of every `FINE` below ``first`` and each ``j`` below
     ``second``, real and imaginary parts in turn, and some numbers more."""
