@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+import weft.primitives as p
 from tests.checks import assert_same_bits, run_python
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
@@ -107,6 +108,20 @@ def folded(name: str, rows: np.ndarray) -> Any:
             return np.min(rows, axis=0, initial=limits.max)
     with np.errstate(divide="ignore"):
         return np.log(np.sum(np.exp(rows.astype(np.float64)), axis=0))
+
+
+@pytest.mark.usefixtures("short_chunks")
+def test_chunks_of_maps_that_do_not_commute(cases: Cases) -> None:
+    for (shape, axis), manner in cases.some(5, [(long, manner) for long in LONG for manner in MANNERS]):
+        a, b = np.random.default_rng(len(shape)).integers(-1, 2, (2, *shape))
+        expected = np.moveaxis(np.zeros(shape), axis, 0)
+        h = np.zeros(expected.shape[1:])
+        indices = range(shape[axis])
+        for index in reversed(indices) if manner["reverse"] else indices:
+            before, h = h, np.take(a, index, axis) * h + np.take(b, index, axis)
+            expected[index] = h if manner["inclusive"] else before
+        got = p.recurrence(mx.array(a, mx.float32), mx.array(b, mx.float32), axis=axis, **manner)
+        np.testing.assert_array_equal(np.array(got), np.moveaxis(expected, 0, axis))
 
 
 @pytest.mark.usefixtures("short_chunks")
@@ -209,7 +224,7 @@ def test_streaming_changes_no_bit(size: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("short_chunks")
-def test_a_scan_of_another_one_that_is_not_cut() -> None:
+def test_a_scan_of_another_one() -> None:
     """Totals of chunks are folded where each chunk stands for itself."""
     x = np.round(np.random.default_rng(0).uniform(-3, 4, 130)) * (1 + 2j)
     got = mx.cumsum(mx.real(mx.cumsum(mx.array(x, mx.complex64))))

@@ -152,8 +152,11 @@ class _Run:
         """Elements are folded one after the other along the sweeps; along reduced lanes every 16th, and in the end
         these 16 in halves."""
         reducer = instruction.primitive.reducer
+        if reducer.ordered:
+            return self.ordered_reduce(instruction)
         inputs = [mapped(self.everywhere, self.values[value]) for value in instruction.inputs]
         lifted = reducer.lift(L, inputs[0], inputs[1] if len(inputs) > 1 else None)
+        lifted = tuple([mapped(self.everywhere, value) for value in lifted])
         rows, sweeps, lanes = self.extents[: self.kernel.rows], self.extents[self.kernel.rows : -1], self.extents[-1]
         reduced = self.kernel.lane == "reduced"
         width = VIRTUAL_LANES if reduced else lanes
@@ -173,33 +176,51 @@ class _Run:
                 [part_of(value, (..., half)) for value in state] for half in (slice(width), slice(width, None))
             )
             state = reducer.merge(L, tuple(low), tuple(high))
-        result = reducer.finish(L, tuple(state), instruction.dtype)
+        result = finished(tuple(state), instruction)
         return mapped(lambda x: np.broadcast_to(x, (*rows, width)).reshape(*rows, *[1] * len(sweeps), width), result)
 
     def scan(self, instruction: Instruction) -> Any:
         """Elements are joined one after the other along the sweeps; along reduced lanes in vectors of 16, in which each
         is first joined with those 1, 2, 4 and 8 before it."""
-        primitive, in_lanes = instruction.primitive, self.kernel.lane == "reduced"
-        axis, width = (-1, VIRTUAL_LANES) if in_lanes else (self.kernel.rows, 1)
-        step = -1 if instruction.params["reverse"] else 1
-
-        def turned(x: np.ndarray) -> np.ndarray:
-            return np.moveaxis(self.everywhere(x), axis, -1)[..., ::step]
+        axis, step = self.walk(instruction)
 
         def turned_back(x: np.ndarray) -> np.ndarray:
             return np.moveaxis(x[..., ::step], -1, axis)
 
+        joined, before = self.joined(instruction, instruction.params["inclusive"])
+        if before:
+            joined = instruction.primitive.reducer.merge(L, before, joined)
+        return mapped(turned_back, finished(joined, instruction))
+
+    def ordered_reduce(self, instruction: Instruction) -> Any:
+        """What a scan comes to in the end."""
+        axis, _ = self.walk(instruction)
+        joined, _ = self.joined(instruction, inclusive=True)
+        last = finished(tuple([part_of(value, (..., slice(-1, None))) for value in joined]), instruction)
+        return mapped(lambda x: np.moveaxis(x, -1, axis), last)
+
+    def walk(self, instruction: Instruction) -> tuple[int, int]:
+        """The axis along which elements are joined, and the direction."""
+        axis = -1 if self.kernel.lane == "reduced" else self.kernel.rows
+        return axis, -1 if instruction.params["reverse"] else 1
+
+    def joined(self, instruction: Instruction, inclusive: bool) -> tuple[Any, Any]:
+        """The accumulators of a scan, along the last axis, and of what comes before the chunk."""
+        reducer = instruction.primitive.reducer
+        axis, step = self.walk(instruction)
+
+        def turned(x: np.ndarray) -> np.ndarray:
+            return np.moveaxis(self.everywhere(x), axis, -1)[..., ::step]
+
         inputs = [mapped(turned, self.values[value]) for value in instruction.inputs]
-        operands, before = inputs[: primitive.operands], inputs[primitive.operands :]
-        elements = primitive.reducer.lift(L, *operands, None)
+        count = len(inputs) - instruction.params.get("parts", 0)
+        elements = reducer.lift(L, *inputs[:count], None)
         shape = array_of(elements[0]).shape
         elements = tuple([repeated(value, shape) for value in elements])
-        identity = primitive.reducer.identity(inputs[0].dtype)
+        identity = reducer.identity(instruction.params.get("of", inputs[0].dtype))
         start = tuple([repeated(L.constant(value, dtype), (*shape[:-1], 1)) for dtype, value in identity])
-        joined = scanned(primitive.reducer, elements, start, width, instruction.params["inclusive"])
-        if before:
-            joined = primitive.reducer.merge(L, primitive.reducer.lift(L, before[0], None), joined)
-        return mapped(turned_back, primitive.reducer.finish(L, joined, instruction.dtype))
+        width = VIRTUAL_LANES if axis == -1 else 1
+        return scanned(reducer, elements, start, width, inclusive), tuple(inputs[count:])
 
     def everywhere(self, elements: np.ndarray) -> np.ndarray:
         return np.broadcast_to(elements, self.extents)
@@ -230,6 +251,12 @@ class _Run:
         if combine is not None:
             value = rounded(combine.lanes(L, self.read(address, offsets, dtype), value), dtype, exact=False)
         self.memory.write(address, offsets, image_of(value, dtype))
+
+
+def finished(values: tuple[Any, ...], instruction: Instruction) -> Any:
+    """The result of a reduction or a scan, which may be one of its accumulators."""
+    part = instruction.params.get("part")
+    return instruction.primitive.reducer.finish(L, values, instruction.dtype) if part is None else values[part]
 
 
 def scanned(reducer: Any, elements: Any, start: Any, width: int, inclusive: bool) -> Any:

@@ -7,15 +7,19 @@ which define no order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 
 import weft.core as mx
+import weft.primitives as p
 from tests.ops.row import Row, bits, flat, to_array, to_numpy
 from tests.ops.table import ROWS
 from tests.ops.test_table import from_library
 from tests.sampling import Cases
+from weft.compiler import evaluate
+from weft.primitives import scans
 
 
 def check(row: Row, dtype: str, seed: int) -> None:
@@ -66,3 +70,29 @@ def test_the_order_of_folds(fold: str, shape: tuple[int, ...], rng: np.random.Ge
         mx.eval(wanted)
         with mx.stream(mx.gpu):
             assert bits(to_numpy(FOLDS[fold](x, axis))) == bits(to_numpy(wanted)), axis
+
+
+SCANS: dict[str, Callable[..., mx.array]] = {
+    "cumsum": mx.cumsum,
+    "of complex numbers": lambda x, **manner: mx.cumprod(mx.exp(x * 1e-4j), **manner),
+    "half": lambda x, **manner: mx.cummax(x.astype(mx.float16), **manner),
+    "logcumsumexp": mx.logcumsumexp,
+    "recurrence": lambda x, **manner: p.recurrence(mx.sin(x), x, **manner),
+}
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_the_order_of_scans_in_chunks(scan: str, cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("SHORTEST_CHUNK", 20)):
+        monkeypatch.setattr(scans, name, value)
+    evaluate.forget_plans()
+    rng = np.random.default_rng(0)
+    ways = list(product([((3, 131), 1), ((70, 5), 0)], (False, True), (False, True)))
+    for (shape, axis), reverse, inclusive in cases.some(2, ways):
+        x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float32)
+        wanted = SCANS[scan](x, axis=axis, reverse=reverse, inclusive=inclusive)
+        mx.eval(wanted)
+        with mx.stream(mx.gpu):
+            got = SCANS[scan](x, axis=axis, reverse=reverse, inclusive=inclusive)
+            assert bits(to_numpy(got)) == bits(to_numpy(wanted))
+    evaluate.forget_plans()

@@ -140,8 +140,9 @@ class Draft:
         """The fold of a chunk."""
         assert self.chunks is not None
         element = Term(0, ((self.chunks.axis, 1),))
-        value = self.value(node.inputs[0], _with_term(terms, node.primitive.axis(node), element))
-        instruction = Instruction("reduce", node.dtype, (value,), node.primitive)
+        at = _with_term(terms, node.primitive.axis(node), element)
+        inputs = tuple([self.value(source, at) for source in node.inputs])
+        instruction = Instruction("reduce", node.dtype, inputs, node.primitive, node.primitive.manner(node))
         return self._emit(instruction, axes=(*self._reduced, self.chunks.number))
 
     def index_value(self, term: Term) -> int:

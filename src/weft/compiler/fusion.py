@@ -39,6 +39,7 @@ class Fusion:
         self.stored: dict[Node, list[Group]] = {}
         self._groups: list[Group] = []
         self._results: dict[Node, dict[int, Node]] = {}
+        self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
         self._wanted = set(outputs)
         for node in reversed(order):
             self._assign(node)
@@ -349,15 +350,23 @@ class Fusion:
             self._use(source, group, None)
 
     def _assign_totals(self, node: Node, uses: list[Use]) -> None:
-        source, axis = node.inputs[0], node.primitive.axis(node)
-        group, terms = self._new_fused_group(source.shape, node.serial)
+        """All accumulators of a scan are stored by one group."""
+        key = (node.primitive, node.inputs)
+        found = self._totals.get(key)
+        if found is not None and self._can_join(found[0], uses):
+            self._store(node, *found, uses)
+            return
+        axis = node.primitive.axis(node)
+        group, terms = self._new_fused_group(node.inputs[0].shape, node.serial)
         ((loop, _),) = terms[axis].axes
         chunks = scanning.cut(group, loop, node.primitive.chunk_size(node))
         group.reduced, group.folds = (loop,), True
         group.members += 1
-        at = Term(0, ((chunks.number, 1),))
-        self._store(node, group, (*terms[:axis], at, *terms[axis + 1 :]), uses)
-        self._use(source, group, terms)
+        at = (*terms[:axis], Term(0, ((chunks.number, 1),)), *terms[axis + 1 :])
+        self._totals[key] = group, at
+        self._store(node, group, at, uses)
+        for source in node.inputs:
+            self._use(source, group, terms)
 
     def _assign_result(self, node: Node, uses: list[Use]) -> None:
         """A result is stored by the routine that computes all results."""

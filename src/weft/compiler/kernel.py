@@ -144,8 +144,8 @@ class Kernel:
 
     @property
     def backwards(self) -> bool:
-        """Whether rows are walked from their end; all scans of a kernel go the same way."""
-        return any(i.operation == "scan" and i.params["reverse"] for i in self.instructions)
+        """Whether rows are walked from their end; all that depends on the order goes the same way."""
+        return any(i.operation in ("scan", "reduce") and i.params.get("reverse") for i in self.instructions)
 
     @property
     def primitives(self) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ class Reducer:
 
     ``identity(dtype)`` gives the dtypes and first values of the accumulators, ``lift(L, x, index)`` makes a tuple of an
     element (``index`` is its index along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
-    dtype)`` gives the result.
+    dtype)`` gives the result. If it is ``ordered``, ``a`` has to come before ``b``; only scans may be.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class Reducer:
         merge: Callable[..., Accumulator],
         finish: Callable[..., Any],
         needs_index: bool = False,
+        ordered: bool = False,
     ) -> None:
         self.identity = identity
         self.lift = lift
         self.merge = merge
         self.finish = finish
         self.needs_index = needs_index
+        self.ordered = ordered
 
 
 class Reduction(Primitive):

@@ -34,7 +34,6 @@ __all__ = [
     "reversed_rows",
 ]
 
-Wide = Callable[[Dtype], Dtype | None]
 Rule = Callable[..., Tangent]
 
 # A scan of at least CHUNKED_SIZE elements in too few rows for many threads is done in chunks.
@@ -56,13 +55,12 @@ class Scan(Primitive):
     element itself belongs to them if ``inclusive``.
 
     ``operands`` is how many arrays make an element together. ``jvp(tangents, inputs, out, **params)`` gives the
-    tangent, ``vjp(cotangent, inputs, out, **params)`` the cotangents. ``wide(dtype)`` is the dtype of the totals of
-    chunks, None if a total is more than one number. ``cheap`` tells whether joining again costs less than reading what
-    was saved. A planned scan may be cut into chunks of ``chunk`` elements; its last input is then what all chunks
-    before each one make together.
+    tangent, ``vjp(cotangent, inputs, out, **params)`` the cotangents. ``cheap`` tells whether joining again costs less
+    than reading what was saved. A planned scan may be cut into chunks of ``chunk`` elements; its last inputs are then
+    the accumulators of what comes before each chunk.
     """
 
-    parameters = ("axis", "reverse", "inclusive", "chunk")
+    parameters: tuple[str, ...] = ("axis", "reverse", "inclusive", "chunk")
 
     def __init__(
         self,
@@ -73,7 +71,6 @@ class Scan(Primitive):
         *,
         operands: int = 1,
         accepts: Callable[[Dtype], bool] = lambda dtype: True,
-        wide: Wide = lambda dtype: None,
         cheap: bool = True,
     ) -> None:
         self.name = name
@@ -82,10 +79,10 @@ class Scan(Primitive):
         self.cotangents = vjp
         self.operands = operands
         self.accepts = accepts
-        self.wide = wide
         self.cheap = cheap
         self.neutral = Elementwise(f"{name}_of_nothing", self._of_nothing, (None,) * operands)
-        self.totals = ChunkTotals(self)
+        self.totals = ChunkTotals(name, reducer)
+        self.starts = ChunkStarts(name, reducer)
 
     def _of_nothing(self, L: Any, *inputs: Any) -> Any:
         dtype = inputs[0].dtype
@@ -137,16 +134,18 @@ class Scan(Primitive):
         size: int | None = node.params[3]
         return size
 
-    def manner(self, node: Node) -> dict[str, bool]:
-        """How the elements of a row are joined."""
-        return {"reverse": node.params[1], "inclusive": node.params[2]}
+    def manner(self, node: Node) -> dict[str, Any]:
+        """How the elements of a row are joined; the last ``parts`` inputs are what comes before a chunk."""
+        manner = {"reverse": node.params[1], "inclusive": node.params[2]}
+        parts = len(self.before(node))
+        return {**manner, "parts": parts} if parts else manner
 
     def scanned(self, node: Node) -> tuple[Node, ...]:
         """The inputs that make the elements."""
         return node.inputs[: self.operands]
 
     def before(self, node: Node) -> tuple[Node, ...]:
-        """The input with what comes before each chunk, if there are chunks."""
+        """The inputs with what comes before each chunk, if there are chunks."""
         return node.inputs[self.operands :]
 
     def lowered(self, node: Node) -> Node | None:
@@ -156,25 +155,31 @@ class Scan(Primitive):
             if inclusive:
                 return node.inputs[-1]
             return Node(self.neutral, node.inputs, (), node.shape, node.dtype, None)
-        wide = self.wide(node.dtype)
-        size = None if wide is None else chunk_for(node.shape, axis)
-        if wide is None or size is None:
+        size = chunk_for(node.shape, axis)
+        if size is None:
             return None
-        (x,) = node.inputs
-        shape = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
-        totals = Node(self.totals, (x,), (axis, size), shape, wide, None)
-        before = Node(self, (totals,), (axis, reverse, False, None), shape, wide, None)
-        return Node(self, (x, before), (axis, reverse, inclusive, size), node.shape, node.dtype, None)
+        shape = (*node.shape[:axis], -(-node.shape[axis] // size), *node.shape[axis + 1 :])
+        parts = [(number, part) for number, (part, _) in enumerate(self.reducer.identity(node.dtype))]
+        way = reverse and self.reducer.ordered
+        totals = tuple(
+            [Node(self.totals, node.inputs, (axis, size, number, way), shape, part, None) for number, part in parts]
+        )
+        manner = (axis, reverse, False, None)
+        starts = [Node(self.starts, totals, (*manner, number, node.dtype), shape, part, None) for number, part in parts]
+        return Node(self, (*node.inputs, *starts), (axis, reverse, inclusive, size), node.shape, node.dtype, None)
 
 
 class ChunkTotals(Primitive):
-    """The elements along ``axis`` folded in chunks of ``size``, of which the last may have fewer, without rounding."""
+    """The elements along ``axis`` joined in chunks of ``size``, of which the last may have fewer.
 
-    parameters = ("axis", "size")
+    A node is the accumulator ``part`` of them, which is not rounded. ``reverse`` is the direction of an ordered scan.
+    """
 
-    def __init__(self, scan: Scan) -> None:
-        self.name = f"{scan.name}_totals"
-        self.reducer = scan.reducer
+    parameters = ("axis", "size", "part", "reverse")
+
+    def __init__(self, name: str, reducer: Reducer) -> None:
+        self.name = f"{name}_totals"
+        self.reducer = reducer
 
     def axis(self, node: Node) -> int:
         """The axis that is folded."""
@@ -183,6 +188,32 @@ class ChunkTotals(Primitive):
     def chunk_size(self, node: Node) -> int:
         """How many elements a chunk has."""
         return int(node.params[1])
+
+    def manner(self, node: Node) -> dict[str, Any]:
+        """What is computed, and in which direction."""
+        return {"part": node.params[2], "reverse": node.params[3]}
+
+
+class ChunkStarts(Scan):
+    """The totals of chunks joined with those before them. The inputs are all accumulators of a scan of dtype ``of``, a
+    node is the accumulator ``part``."""
+
+    parameters = (*Scan.parameters, "part", "of")
+
+    def __init__(self, name: str, reducer: Reducer) -> None:
+        self.name = f"{name}_starts"
+        lift = lambda L, *parts: parts[:-1]  # noqa: E731  # the last argument is the index
+        self.reducer = Reducer(reducer.identity, lift, reducer.merge, reducer.finish, ordered=reducer.ordered)
+        self.cheap = True
+
+    def scanned(self, node: Node) -> tuple[Node, ...]:
+        return node.inputs
+
+    def before(self, node: Node) -> tuple[Node, ...]:
+        return ()
+
+    def manner(self, node: Node) -> dict[str, Any]:
+        return {**super().manner(node), "part": node.params[4], "of": node.params[5]}
 
 
 def chunk_for(shape: Shape, axis: int) -> int | None:
@@ -235,7 +266,7 @@ def affine() -> Reducer:
             return L.complex(*[L.convert(part, dtypes.float32) for part in joined[2:]])
         return L.convert(joined[1], dtype)
 
-    return Reducer(identity, lift, merge, finish)
+    return Reducer(identity, lift, merge, finish, ordered=True)
 
 
 def _pulled_back(cotangent: Array, factors: Array, inclusive: bool, **manner: Any) -> Array:
@@ -266,17 +297,11 @@ recurrence: Scan = Scan("recurrence", affine(), _recurrence_jvp, _recurrence_vjp
 """``h[i] = a[i] * h[i - 1] + b[i]`` for ``a`` and ``b``, from zero on."""
 
 
-def _wide(dtype: Dtype) -> Dtype | None:
-    """The dtype of a total of real numbers; one of complex numbers has two accumulators."""
-    return None if dtype.is_complex else accumulator_dtype(dtype)
-
-
 cumsum: Scan = Scan(
     "cumsum",
     sum_.reducer,
     lambda tangents, inputs, out, **manner: cumsum(tangents[0], **manner),
     lambda ct, inputs, out, **manner: [cumsum(ct, **_backwards(manner))],
-    wide=_wide,
 )
 
 
@@ -292,7 +317,7 @@ def _cumprod_vjp(ct: Array, inputs: Sequence[Array], out: Array, **manner: Any) 
     return [_pulled_back(ct, x, **manner) * conjugate_of(before)]
 
 
-cumprod: Scan = Scan("cumprod", prod.reducer, _cumprod_jvp, _cumprod_vjp, wide=_wide)
+cumprod: Scan = Scan("cumprod", prod.reducer, _cumprod_jvp, _cumprod_vjp)
 
 
 def _extreme(name: str, reducer: Reducer, reaches: Callable[[Array, Array], Array]) -> Scan:
@@ -314,7 +339,7 @@ def _extreme(name: str, reducer: Reducer, reaches: Callable[[Array, Array], Arra
         here, stays = moves(x, out, manner)
         return [p.select(here, _pulled_back(ct, stays, **manner), p.zeros_like(x))]
 
-    scan = Scan(name, reducer, jvp, vjp, wide=lambda dtype: None if dtype.is_complex else dtype)
+    scan = Scan(name, reducer, jvp, vjp)
     return scan
 
 
@@ -377,6 +402,5 @@ logcumsumexp: Scan = Scan(
     _logcumsumexp_jvp,
     _logcumsumexp_vjp,
     accepts=lambda dtype: dtype.is_inexact,
-    wide=_wide,
     cheap=False,
 )

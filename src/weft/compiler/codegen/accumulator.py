@@ -21,7 +21,8 @@ class Running:
         self.instruction = instruction
         self.vectors = vectors
         self.reducer = instruction.primitive.reducer
-        self.identity = self.reducer.identity(generator.kernel.instructions[instruction.inputs[0]].dtype)
+        elements = generator.kernel.instructions[instruction.inputs[0]].dtype
+        self.identity = self.reducer.identity(instruction.params.get("of", elements))
         self.L = L
         types = [self.L.type_of(dtype) for dtype, _ in self.identity]
         self.slots = [generator.e.slot(f"[{vectors} x {type_}]" if vectors else type_) for type_ in types]
@@ -52,6 +53,11 @@ class Running:
         pairs = zip(self._places(), self.identity, strict=True)
         return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), place), dtype) for place, (dtype, _) in pairs])
 
+    def finished(self, L: Lanes, values: tuple[Any, ...], instruction: Instruction) -> Any:
+        """The result of an instruction, which may be one of the accumulators."""
+        part = instruction.params.get("part")
+        return self.reducer.finish(L, values, instruction.dtype) if part is None else values[part]
+
 
 class Accumulator(Running):
     """The running state of one reduction."""
@@ -73,7 +79,7 @@ class Accumulator(Running):
             after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
         self.write(after)
 
-    def result(self) -> Any:
+    def result(self, instruction: Instruction) -> Any:
         """The finished value: lanes are folded in halves if they are reduced."""
         values: tuple[Any, ...] = self.read()
         L: Lanes = self.L
@@ -84,7 +90,7 @@ class Accumulator(Running):
                 values = self.reducer.merge(L, tuple(low), tuple(high))
             L = self.g.scalar
             values = tuple([Value(L, v.name, v.dtype) for v in values])
-        return self.reducer.finish(L, values, self.instruction.dtype)
+        return self.finished(L, values, instruction)
 
 
 def _half(L: Lanes, value: Value, which: int) -> Value:

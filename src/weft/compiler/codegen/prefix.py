@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.compiler.codegen.accumulator import Running
-from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction
 
@@ -20,28 +19,33 @@ class Prefix(Running):
     """The running state of one scan."""
 
     def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
-        L: Lanes = generator.lanes_of(instruction)
-        super().__init__(generator, instruction, L, vectors if instruction.varying else 0)
         self.in_lanes = generator.kernel.lane == "reduced"
+        varies = self.in_lanes or instruction.varying
+        super().__init__(generator, instruction, generator.vector if varies else generator.scalar, vectors * varies)
         self.backwards = instruction.params["reverse"]
 
     def step(self) -> Any:
         """The result at the current element (of each lane)."""
-        L, reducer, count = self.L, self.reducer, self.instruction.primitive.operands
-        inputs = [self.g.fitted(self.g.values[value], L) for value in self.instruction.inputs]
-        here = reducer.lift(L, *inputs[:count], None)
+        params = self.instruction.params
+        inputs = [self.g.fitted(self.g.values[value], self.L) for value in self.instruction.inputs]
+        count = len(inputs) - params.get("parts", 0)
+        before, joined = self.join(self.reducer.lift(self.L, *inputs[:count], None))
+        if not params["inclusive"]:
+            joined = self._without_itself(before, joined)
+        if count < len(inputs):
+            joined = self.reducer.merge(self.L, tuple(inputs[count:]), joined)
+        return self.finished(self.L, joined, self.instruction)
+
+    def join(self, here: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Join the current element (of each lane): what there was before, and then."""
         if self.in_lanes:
             here = self._within_vector(here)
         before = self.read()
-        merged = reducer.merge(L, before, here)
+        merged = self.reducer.merge(self.L, before, here)
         first = f"i1 {self.g.is_first()}"
         joined = tuple([self._selected(first, *pair) for pair in zip(here, merged, strict=True)])
         self.write([self._everywhere(value) for value in joined] if self.in_lanes else joined)
-        if not self.instruction.params["inclusive"]:
-            joined = self._without_itself(before, joined)
-        if len(inputs) > count:
-            joined = reducer.merge(L, reducer.lift(L, inputs[count], None), joined)
-        return reducer.finish(L, joined, self.instruction.dtype)
+        return before, joined
 
     def _within_vector(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
         """Each lane joined with those before it."""
@@ -87,3 +91,30 @@ class Prefix(Running):
         type_ = self.L.type_of(yes.dtype)
         text = f"select {condition}, {type_} {yes.name}, {type_} {no.name}"
         return Value(self.L, self.L.emitter.assign(text), yes.dtype)
+
+
+class OrderedFold(Prefix):
+    """The running state of a reduction that joins elements in their order."""
+
+    def step(self) -> None:
+        """Join the current element; of a vector that is not whole, lanes that are not there change nothing."""
+        L = self.L
+        inputs = [self.g.fitted(self.g.values[value], L) for value in self.instruction.inputs]
+        here = self.reducer.lift(L, *inputs, None)
+        if self.in_lanes and self.g.mask is not None:
+            mask = f"<{L.width} x i1> {self.g.mask}"
+            nothing = [L.constant(value, dtype) for dtype, value in self.identity]
+            here = tuple([self._selected(mask, *pair) for pair in zip(here, nothing, strict=True)])
+        self.join(here)
+
+    def result(self, instruction: Instruction) -> Any:
+        """The result of an instruction that shares this state."""
+        values, L = self.read(), self.L
+        if self.in_lanes:
+            L = self.g.scalar
+            values = tuple([self._first_lane(value) for value in values])
+        return self.finished(L, values, instruction)
+
+    def _first_lane(self, value: Value) -> Value:
+        text = f"extractelement {self.L.type_of(value.dtype)} {value.name}, i64 0"
+        return Value(self.g.scalar, self.L.emitter.assign(text), value.dtype)

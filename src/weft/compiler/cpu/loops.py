@@ -14,7 +14,7 @@ from typing import Any
 from weft import dtypes
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.prefix import Prefix
+from weft.compiler.codegen.prefix import OrderedFold, Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.instructions import InstructionWriter
 from weft.compiler.cpu.memory import MEMORY_TYPES, load_tile_row, load_transposed
@@ -237,11 +237,7 @@ class _Generator(InstructionWriter):
         """One pass over the swept axes."""
         if not current.roots:
             return
-        reductions = {
-            position: Accumulator(self, self.kernel.instructions[position])
-            for position in current.roots
-            if self.kernel.instructions[position].operation == "reduce"
-        }
+        reductions = self._accumulators(current)
         self.scans = self._prefixes(current)
         for position in current.saved:
             lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
@@ -249,7 +245,22 @@ class _Generator(InstructionWriter):
         with self._scope():
             self._open_sweep(1, current, reductions)
         for position, accumulator in reductions.items():
-            self.values[position] = accumulator.result()
+            self.values[position] = accumulator.result(self.kernel.instructions[position])
+
+    def _accumulators(self, current: Pass, vectors: int = 0) -> dict[int, Accumulator | OrderedFold]:
+        """The reductions of a pass, of which nothing is done yet. Those that give parts of one result share a state."""
+        states: dict[int, Accumulator | OrderedFold] = {}
+        shared: dict[Any, Accumulator | OrderedFold] = {}
+        for position in current.roots:
+            instruction = self.kernel.instructions[position]
+            if instruction.operation != "reduce":
+                continue
+            key = (instruction.primitive, instruction.inputs) if "part" in instruction.params else position
+            if key not in shared:
+                kind = OrderedFold if instruction.primitive.reducer.ordered else Accumulator
+                shared[key] = kind(self, instruction, vectors)
+            states[position] = shared[key]
+        return states
 
     def _prefixes(self, current: Pass, vectors: int = 0) -> dict[int, Prefix]:
         """The scans of a pass, of which nothing is done yet."""
@@ -276,20 +287,17 @@ class _Generator(InstructionWriter):
         """Lanes ``start`` to ``stop`` inside of the sweeps: their accumulators are in memory meanwhile."""
         current = self.passes[0]
         vectors = SWEEP_OUTER_BLOCK // self.width
-        reductions = {
-            position: Accumulator(self, self.kernel.instructions[position], vectors)
-            for position in current.roots
-            if self.kernel.instructions[position].operation == "reduce"
-        }
+        reductions = self._accumulators(current, vectors)
         self.scans = self._prefixes(current, vectors)
         self.first_lane, self.last_lane = start, stop
 
         def begin() -> None:
-            for state in (*reductions.values(), *self.scans.values()):
+            for state in dict.fromkeys((*reductions.values(), *self.scans.values())):
                 state.begin()
 
         def finish() -> None:
-            self.values |= {position: accumulator.result() for position, accumulator in reductions.items()}
+            for position, accumulator in reductions.items():
+                self.values[position] = accumulator.result(self.kernel.instructions[position])
             for stage in range(len(self.passes)):
                 self._emit_where(lambda i, stage=stage: self._is_between(i, stage))
 
@@ -303,7 +311,7 @@ class _Generator(InstructionWriter):
         """Whether there is a loop over lanes inside the sweeps."""
         return self.kernel.lane == "reduced" or self.sweep_outer
 
-    def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator]) -> None:
+    def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
         """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
         if depth > self.kernel.sweeps:
             if self._lanes_inside:
@@ -343,11 +351,12 @@ class _Generator(InstructionWriter):
     def _ready(self, instruction: Instruction) -> bool:
         return all(value in self.values for value in instruction.inputs)
 
-    def _accumulate(self, current: Pass, reductions: dict[int, Accumulator]) -> None:
+    def _accumulate(self, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
         for position in current.needed:
             instruction = self.kernel.instructions[position]
             if position in reductions:
-                reductions[position].step()
+                if reductions[position].instruction is instruction:
+                    reductions[position].step()
             elif position in current.recalled:
                 type_, pointer = self._saved_location(position)
                 self.values[position] = Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
