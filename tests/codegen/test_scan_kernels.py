@@ -150,7 +150,8 @@ FUSED: dict[str, tuple[Callable[[mx.array], mx.array], int]] = {
     "both directions": (lambda x: mx.cumsum(x, axis=-1) + mx.cumsum(x, axis=-1, reverse=True), 2),
     "two axes": (lambda x: mx.cumsum(mx.cumsum(x, axis=0), axis=1), 2),
     "shifted": (lambda x: mx.cumsum(x, axis=-1)[:, 1:] * 2, 2),
-    "backwards, of a row group": (lambda x: mx.cumsum(mx.softmax(x, axis=-1), axis=-1, reverse=True), 2),
+    "backwards, of a row group": (lambda x: mx.cumsum(mx.softmax(x, axis=-1), axis=-1, reverse=True), 1),
+    "backwards over another axis": (lambda x: mx.cumsum(mx.softmax(x, axis=0), axis=0, reverse=True), 1),
     "folded from the end": (lambda x: mx.sum(mx.cumsum(x, axis=-1, reverse=True), axis=-1), 2),
 }
 
@@ -163,6 +164,24 @@ def test_what_shares_a_kernel(name: str) -> None:
         x = mx.array(scattered(*shape) / 1e6, mx.float32)
         assert steps_of(mx.compile(function), x) == count
         assert_same_bits(mx.compile(function)(x), apart(function, x))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_sum_and_a_scan_from_the_end_in_one_stage(axis: int) -> None:
+    """They are two passes over the rows: a sum begins at the front."""
+
+    def scanned(x: mx.array) -> tuple[mx.array, mx.array]:
+        total = mx.sum(x, axis=axis, keepdims=True)
+        y = mx.cumsum(x, axis=axis, reverse=True)
+        return y, y / total
+
+    x = mx.array(scattered(40, 37), mx.float64)
+    assert steps_of(mx.compile(scanned), x) == 1
+    y, parts = mx.compile(scanned)(x)
+    assert_same_bits(y, mx.cumsum(x, axis=axis, reverse=True))
+    total = mx.sum(x, axis=axis, keepdims=True)
+    mx.eval(total)
+    assert_same_bits(parts, y / total)
 
 
 def apart(function: Callable[[mx.array], mx.array], x: mx.array) -> mx.array:

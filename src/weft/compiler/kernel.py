@@ -97,6 +97,11 @@ class Instruction:
             values.extend(value for value, _ in self.access.computed)
         return values
 
+    @property
+    def from_the_end(self) -> bool:
+        """Whether it joins elements from the end of a row on."""
+        return self.operation in ("scan", "reduce") and bool(self.params.get("reverse"))
+
     def text(self) -> str:
         parts = [self.operation]
         if self.primitive is not None:
@@ -144,8 +149,8 @@ class Kernel:
 
     @property
     def backwards(self) -> bool:
-        """Whether rows are walked from their end; all that depends on the order goes the same way."""
-        return any(i.operation in ("scan", "reduce") and i.params.get("reverse") for i in self.instructions)
+        """Whether some elements are joined from the end of a row on."""
+        return any(instruction.from_the_end for instruction in self.instructions)
 
     @property
     def primitives(self) -> tuple[Any, ...]:

@@ -214,7 +214,11 @@ def _region(launch: Launch, instruction: Instruction, access: Access) -> Region:
         whole = operand.size * access.dtype.size
         return Region(operand, 0, whole, min(whole, access.dtype.size * _times(launch, instruction)))
     extents = [*launch.row_extents, *launch.sweep_extents, launch.lane_extent]
-    return strided_region(operand, access.offset, extents, [*access.rows, *access.sweeps, access.lane])
+    region = strided_region(operand, access.offset, extents, [*access.rows, *access.sweeps, access.lane])
+    if not launch.kernel.ragged:
+        return region
+    end = operand.size * access.dtype.size
+    return region._replace(high=min(region.high, end), size=min(region.size, end))
 
 
 def _arithmetic(launch: Launch) -> int:

@@ -11,8 +11,8 @@ from weft.primitives.index import Terms
 def fits(node: Node, group: FusedGroup, terms: Terms) -> bool:
     """Whether a group that uses a scan at ``terms`` can compute it.
 
-    It has to loop over just the axes of the scan: their order decides in which order elements are joined. What is
-    folded has to be walked from the front, and whole.
+    It has to loop over just the axes of the scan: their order decides in which order elements are joined. What the
+    group folds may depend on the scan; then both begin at the front, and rows are whole.
     """
     if whole_axes(terms, node.shape, group.extents) != tuple(group.axes):
         return False
@@ -20,7 +20,7 @@ def fits(node: Node, group: FusedGroup, terms: Terms) -> bool:
         return False
     backwards, size = node.primitive.backwards(node), node.primitive.chunk_size(node)
     if group.folds:
-        return group.chunks is None and not backwards and size is None
+        return group.chunks is None and size is None and not backwards and not group.backwards
     return group.backwards is None or (group.backwards is backwards and _chunk_size(group) == size)
 
 
@@ -44,8 +44,11 @@ def cut(group: FusedGroup, axis: int, size: int) -> Chunks:
 
 
 def may_fold(group: FusedGroup) -> bool:
-    """Whether rows are walked as reductions need it."""
-    return not group.backwards and group.chunks is None
+    """Whether rows are walked as a whole, as reductions need it.
+
+    The group may have scans from the end: what is folded does not depend on them, and gets a pass of its own.
+    """
+    return group.chunks is None
 
 
 def _loop_axis(node: Node, terms: Terms) -> int:

@@ -36,7 +36,7 @@ class _Generator(InstructionWriter):
         self.saved: dict[int, str] = {}
         self.first_lane = self.last_lane = self.sweep_count = "0"
         self.chunk_extent: str | None = None
-        self.backwards = kernel.backwards
+        self.backwards = self.passes[0].backwards
 
     def function(self, name: str) -> str:
         for position in self.layout.values():
@@ -218,8 +218,8 @@ class _Generator(InstructionWriter):
 
     def _body(self) -> None:
         """All stages of a row (or of some lanes of a row)."""
-        for stage, current in enumerate(self.passes):
-            self._emit_where(lambda i, stage=stage: self._is_between(i, stage))
+        for current in self.passes:
+            self._emit_where(lambda i, stage=current.stage: self._is_between(i, stage))
             self._sweep(current)
 
     def _is_between(self, instruction: Instruction, stage: int) -> bool:
@@ -237,6 +237,7 @@ class _Generator(InstructionWriter):
         """One pass over the swept axes."""
         if not current.roots:
             return
+        self.backwards = current.backwards
         reductions = self._accumulators(current)
         self.scans = self._prefixes(current)
         for position in current.saved:
@@ -298,8 +299,8 @@ class _Generator(InstructionWriter):
         def finish() -> None:
             for position, accumulator in reductions.items():
                 self.values[position] = accumulator.result(self.kernel.instructions[position])
-            for stage in range(len(self.passes)):
-                self._emit_where(lambda i, stage=stage: self._is_between(i, stage))
+            for later in self.passes:
+                self._emit_where(lambda i, stage=later.stage: self._is_between(i, stage))
 
         self._lanes(start, stop, begin)
         with self._scope():

@@ -23,16 +23,19 @@ SAVED_LIMIT = 8
 class Pass:
     """One pass. ``roots`` are its reductions and stores; ``needed`` are the instructions that it uses, in order. Those
     in ``recalled`` are read from the stack instead of recomputed, those in ``saved`` are left there for a later pass.
+    ``stage`` is that of its roots; ``backwards``: it begins at the end of the row.
     """
 
     roots: list[int]
+    stage: int
+    backwards: bool = False
     needed: list[int] = field(default_factory=list)
     recalled: set[int] = field(default_factory=set)
     saved: set[int] = field(default_factory=set)
 
 
 def passes_of(kernel: Kernel, *, saves: bool = False, lanes_in_sweeps: bool = False) -> list[Pass]:
-    """The passes of a kernel, one per stage; a pass without roots is empty.
+    """The passes of a kernel in order; one without roots is empty.
 
     With ``saves``, expensive values are saved for later passes. With ``lanes_in_sweeps``, the loop over lanes is inside
     of the loops over sweeps, so that values that differ between lanes are computed there.
@@ -40,8 +43,7 @@ def passes_of(kernel: Kernel, *, saves: bool = False, lanes_in_sweeps: bool = Fa
     passes: list[Pass] = []
     saved: set[int] = set()
     first: dict[int, Pass] = {}
-    for stage in range(1 + max((i.stage for i in kernel.instructions), default=0)):
-        current = Pass([number for number, i in enumerate(kernel.instructions) if i.stage == stage and _ends_pass(i)])
+    for current in _empty_passes(kernel):
         worth_saving = [number for number in first if saves and _worth_saving(kernel.instructions[number])]
         _collect(kernel, current, worth_saving, saved, lanes_in_sweeps)
         for number in current.recalled:
@@ -49,6 +51,23 @@ def passes_of(kernel: Kernel, *, saves: bool = False, lanes_in_sweeps: bool = Fa
         for number in current.needed:
             first.setdefault(number, current)
         passes.append(current)
+    return passes
+
+
+def _empty_passes(kernel: Kernel) -> list[Pass]:
+    """The roots of the passes: those of a stage, apart from those that need a scan from the end of the row."""
+    turned: set[int] = set()
+    for number, instruction in enumerate(kernel.instructions):
+        if instruction.from_the_end or not turned.isdisjoint(instruction.sources):
+            turned.add(number)
+    passes = []
+    for stage in range(1 + max((i.stage for i in kernel.instructions), default=0)):
+        roots = [number for number, i in enumerate(kernel.instructions) if i.stage == stage and _ends_pass(i)]
+        forwards = [number for number in roots if number not in turned]
+        if forwards or not roots:
+            passes.append(Pass(forwards, stage))
+        if len(forwards) < len(roots):
+            passes.append(Pass([number for number in roots if number in turned], stage, backwards=True))
     return passes
 
 

@@ -71,9 +71,16 @@ class CpuSchedule(Schedule):
         return passes_of(kernel, saves=self.walk is Walk.SHORT_ROWS, lanes_in_sweeps=self.walk is Walk.SWEEP_OUTER)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
-        stages = [stage for stage, current in enumerate(self.passes(kernel)) if load in current.needed]
-        last = max(stages, default=kernel.instructions[load].stage)
-        return load < store and last <= kernel.instructions[store].stage
+        passes = list(enumerate(self.passes(kernel)))
+
+        def pass_of(instruction: int) -> int:
+            """The pass that comes right behind an instruction that stands between passes, or has it as a root."""
+            stage = kernel.instructions[instruction].stage
+            within = [number for number, current in passes if instruction in current.roots]
+            return min(within or [number for number, current in passes if current.stage == stage])
+
+        last = max([number for number, current in passes if load in current.needed], default=pass_of(load))
+        return load < store and last <= pass_of(store)
 
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel
@@ -137,7 +144,10 @@ def _row_units(launch: Launch, walk: Walk) -> int:
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:
     """Whether a kernel is one pass that folds or scans contiguous rows elementwise."""
-    scans = any(instruction.operation == "scan" for instruction in kernel.instructions)
+    operations = {instruction.operation for instruction in kernel.instructions}
+    scans = "scan" in operations
+    if scans and kernel.backwards and "reduce" in operations:
+        return False
     for instruction in kernel.instructions:
         if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
             return False
