@@ -59,6 +59,13 @@ def normalised(rows: int, columns: int, dtype: str) -> list[mx.array]:
     return [run(x, w), *mx.grad(run, argnums=(0, 1))(x, w)]
 
 
+def scans(shape: tuple[int, ...], axis: int | None, dtype: str) -> list[mx.array]:
+    x = drawn("scans", *shape, dtype=dtype)
+    gradient = mx.grad(lambda x: mx.sum(mx.cumprod(mx.cos(x), axis=axis)))
+    sums = [mx.cumsum(x, axis=axis, reverse=reverse, inclusive=not reverse) for reverse in (False, True)]
+    return [*sums, mx.cummax(x * 2, axis=axis), mx.logcumsumexp(x, axis=axis), gradient(x)]
+
+
 def transposed(dtype: str) -> list[mx.array]:
     x = drawn("transposed", 67, 130, dtype=dtype)
     return [x.T + x[:, ::-1].T, mx.sum(x.T * 2, axis=0), mx.concatenate([x.T, x.T], axis=1)[::3]]
@@ -117,6 +124,7 @@ def kernels() -> dict[str, Program]:
     for dtype in FLOATS:
         for shape, axis in [((300_001,), None), ((3, 70_000), 1), ((70_000, 3), 0), ((40, 70), 0), ((5, 9, 33), 1)]:
             found[f"folds {shape} {axis} {dtype}"] = partial(folds, shape, axis, dtype)
+            found[f"scans {shape} {axis} {dtype}"] = partial(scans, shape, axis, dtype)
         for left, right in [
             ((1, 300), (300, 65)),
             ((130, 517), (517, 67)),
