@@ -9,7 +9,7 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
-from weft.compiler import evaluate
+from weft.compiler import builder, evaluate
 from weft.compiler.cpu import schedule as schedules
 from weft.compiler.cpu.passes import SHORT_ROW
 from weft.primitives import reductions
@@ -39,6 +39,25 @@ def test_keeping_values_changes_no_bit(columns: int, dtype: mx.Dtype, monkeypatc
     evaluate.forget_plans()
     assert "short rows" not in plan_text(softmax, x)
     np.testing.assert_array_equal(kept, np.array(softmax(x)))
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [mx.bool_, mx.float16, mx.float32, mx.complex64], ids=str)
+def test_lanes_beside_a_short_axis_change_no_bit(
+    columns: int, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factor = mx.array(normal(columns)).astype(dtype)
+
+    def scaled(x: mx.array) -> mx.array:
+        return mx.where(factor != 0, x[:, ::-1] * factor + x, x.T.reshape(x.shape))
+
+    x = mx.array(normal(35, columns) * 3).astype(dtype)
+    beside = np.array(scaled(x).astype(mx.complex64))
+    assert f"({columns},) () 35" in plan_text(scaled, x)
+    monkeypatch.setattr(builder, "NARROW_LANES", 0)
+    evaluate.forget_plans()
+    assert f"(35,) () {columns}" in plan_text(scaled, x)
+    np.testing.assert_array_equal(beside, np.array(scaled(x).astype(mx.complex64)))
 
 
 def test_long_rows_are_not_kept_on_the_stack() -> None:

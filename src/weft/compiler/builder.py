@@ -8,12 +8,14 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.groups import Chunks
-from weft.compiler.kernel import Access, Instruction, Kernel, Launch, Level
+from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, Launch, Level
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives import index_code
 from weft.primitives.index import ZERO, Term, Terms, added, shifted, weighted
 from weft.runtime.memory import contiguous_strides
+
+NARROW_LANES = VIRTUAL_LANES // 4
 
 InMemory = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 
@@ -261,11 +263,19 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
         whole = extents[chunks.axis]
         nest.cut(chunks)
         rows.append(chunks.number)
+    elif mode == "parallel" and rows and not sweeps and _is_narrow(nest.extents[lane], nest.extents[rows[-1]]):
+        rows[-1], lane = lane, rows[-1]
     nest.fill_in(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions, ragged=chunks is not None)
     lane_extent = 1 if lane is None else nest.extents[lane]
     row_extents, sweep_extents = ([nest.extents[axis] for axis in axes] for axes in (rows, sweeps))
     return Launch(kernel, tuple(row_extents), tuple(sweep_extents), lane_extent, whole)
+
+
+def _is_narrow(lane: int, row: int) -> bool:
+    """Whether the lanes of the last axis would leave most of a vector empty, and those of the axis before it not. Pairs
+    and coordinates are such axes."""
+    return lane <= NARROW_LANES and row >= VIRTUAL_LANES
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:
