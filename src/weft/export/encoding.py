@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.export.trace import Trace, sources_of
 from weft.graph.node import Node
-from weft.graph.symbolic import Preference, SymbolicExtent, name_of_function
+from weft.graph.symbolic import SymbolicExtent, name_of_function
 from weft.graph.tracing import name_of
 from weft.primitives.untrusted import inferred
 
@@ -40,11 +40,7 @@ class Encoder:
         one = _TraceEncoder(self._name, self._array, self._primitives)
         positions = {node: position for position, node in enumerate([*trace.inputs, *trace.order])}
         operations = [one.operation(node, positions) for node in trace.order]
-        decisions = [
-            [one.extent(extent), where]
-            for extent, where in trace.decisions.items()
-            if not isinstance(extent.function, Preference)
-        ]
+        decisions = [[one.extent(extent), where] for extent, where in trace.decisions.items()]
         return {
             "inputs": [[node.dtype.name, one.numbers(node.shape)] for node in trace.inputs],
             "keywords": list(trace.names),

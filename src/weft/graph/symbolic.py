@@ -38,19 +38,6 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
     return function
 
 
-class Preference:
-    """A function of extents that says whether something is the fastest way. A compiled function goes another way where
-    it is not; an exported one keeps its way."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., bool]) -> None:
-        self._function = function
-
-    def __call__(self, *operands: int) -> bool:
-        return self._function(*operands)
-
-
 def name_of_function(function: Callable[..., Any]) -> str | None:
     """The name of a function that is `named`; None if it is not."""
     return _names.get(function)
