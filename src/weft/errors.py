@@ -3,6 +3,7 @@
 Exception
 +-- ValueError
 |   +-- TraceError       a value was asked for where there is none: inside a transformation, or a leaked array
+|   +-- AxisError        an array does not have an axis; also an IndexError
 |   +-- FileFormatError  a file is damaged, or holds what it must not; a RuntimeError as well
 +-- RuntimeError
     +-- EvaluationError  machine code could not run; the arrays involved keep their definitions
@@ -15,6 +16,10 @@ from __future__ import annotations
 
 class TraceError(ValueError):
     """A value was asked for of an array that has none."""
+
+
+class AxisError(ValueError, IndexError):
+    """An axis is out of range. It is both kinds of error, as that of NumPy is."""
 
 
 class EvaluationError(RuntimeError):

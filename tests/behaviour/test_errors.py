@@ -11,6 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import without_spaces
+from weft.errors import AxisError
 from weft.utils import tree_map
 
 
@@ -190,6 +191,14 @@ CASES = {
     }.items()
     for name, case in cases.items()
 }
+
+
+def test_an_axis_out_of_range_is_both_kinds_of_error() -> None:
+    for call in (AXES["sum"][0], AXES["expand_dims"][0], TRANSFORMATIONS["out_axes out of range"][0]):
+        with pytest.raises(AxisError) as caught:
+            call()
+        assert isinstance(caught.value, ValueError)
+        assert isinstance(caught.value, IndexError)
 
 
 def assert_mentions(error: BaseException, wanted: tuple[str, ...]) -> None:

@@ -162,7 +162,7 @@ def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
     array([-0.693147, -0.693147], dtype=float32)
     """
     x = array_of("log_softmax", "x", x)
-    wide, largest, log_sum = spread(x, axis_of("log_softmax", "x", x, axis, IndexError))
+    wide, largest, log_sum = spread(x, axis_of("log_softmax", "x", x, axis))
     return ((wide - largest) - log_sum).astype(result_dtype(x))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import integer_of, shortened, shown
+from weft.errors import AxisError
 from weft.ops.arguments import array_argument, real_number
 
 
@@ -82,13 +83,13 @@ def number_of(function: str, name: str, value: Any) -> Any:
     return value if is_one else real_number(function, name, value)
 
 
-def axis_of(function: str, name: str, x: mx.array, axis: Any, error: type[Exception] = ValueError) -> int:
-    """`axis` counted from the front, if `x` has it; else `error` is raised.
+def axis_of(function: str, name: str, x: mx.array, axis: Any) -> int:
+    """`axis` counted from the front, if `x` has it.
 
     >>> axis_of("softmax", "x", mx.zeros((2, 3)), -1)
     1
     """
     axis = integer_of(function, "axis", axis)
     if not -x.ndim <= axis < x.ndim:
-        raise error(f"[{function}] axis {axis} is out of range for {name} of shape {x.shape}.")
+        raise AxisError(f"[{function}] axis {axis} is out of range for {name} of shape {x.shape}.")
     return axis + x.ndim if axis < 0 else axis

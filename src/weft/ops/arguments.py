@@ -11,6 +11,7 @@ import weft.primitives as p
 from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
+from weft.errors import AxisError
 from weft.graph.extents import identical, joint_extent, value_of
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
@@ -274,11 +275,11 @@ def axis_of(name: str, axis: Any, ndim: int) -> int:
     """``axis`` counted from the front.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis.
     """
     number = integer_of(name, "An axis", axis)
     if not -ndim <= number < ndim:
-        raise IndexError(
+        raise AxisError(
             f"[{name}] Axis {number} is out of range for an array with {ndim} dimension{'s' * (ndim != 1)}."
         )
     return number + ndim if number < 0 else number
@@ -288,7 +289,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes that ``axis`` (None for all, an int, or several) names, sorted and counted from the front.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis.
         ValueError: an axis is named twice.
     """
     if axis is None:

@@ -45,7 +45,7 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
         ``a`` with ``axis`` replaced by the axes of ``indices``.
 
     Raises:
-        IndexError: there is no such axis, or an int is outside.
+        IndexError: there is no such axis (an AxisError), or an int is outside.
 
     >>> mx.take(mx.array([[1, 2, 3], [4, 5, 6]]), mx.array([2, 0]), axis=1)
     array([[3, 1],
@@ -103,7 +103,7 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
         axis: the axis; None stands for that of the flattened arrays.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis; it is a ValueError and an IndexError.
         ValueError: ``indices`` does not fit ``a``.
 
     >>> a = mx.array([[3, 1, 2], [6, 5, 4]])
@@ -134,7 +134,7 @@ def put_along_axis(
         axis: the axis; None stands for that of the flattened arrays.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis; it is a ValueError and an IndexError.
         ValueError: ``indices`` or ``values`` do not fit.
 
     >>> mx.put_along_axis(mx.zeros((2, 3)), mx.array([[0], [2]]), mx.array([[5.0], [6.0]]), axis=1)
@@ -205,7 +205,7 @@ def slice(
         slice_size: the shape of the part.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis; it is a ValueError and an IndexError.
         ValueError: the numbers of axes differ, or the part is larger than ``a``.
 
     >>> mx.slice(mx.array([[1, 2, 3], [4, 5, 6]]), mx.array([1]), axes=[1], slice_size=[2, 2])
@@ -238,7 +238,7 @@ def slice_update(
         axes: the axes that they belong to; along the others the part starts at 0.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis; it is a ValueError and an IndexError.
         ValueError: the numbers of axes differ, or the part is larger than ``a``.
 
     >>> mx.slice_update(mx.zeros((2, 3)), mx.ones((2, 1)), mx.array([1]), axes=[1])
