@@ -133,7 +133,7 @@ exp: Elementwise = Elementwise(
     "exp", lambda L, x: L.exp(x), (lambda t, out, x: t * out,), accepts=is_inexact, cheap=False
 )
 expm1: Elementwise = Elementwise(
-    "expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_real_floating, cheap=False
+    "expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_inexact, cheap=False
 )
 log: Elementwise = Elementwise(
     "log", lambda L, x: L.log(x), (lambda t, out, x: t / x,), accepts=is_inexact, cheap=False

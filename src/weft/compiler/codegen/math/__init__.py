@@ -40,8 +40,8 @@ class MathLanes(Lanes):
     def exp2(self, x: Value) -> Value:
         return exponential.exp2(self, working(x))
 
-    def expm1(self, x: Value) -> Value:
-        return exponential.expm1(self, working(x))
+    def expm1(self, x: Any) -> Any:
+        return complex.expm1(self, x) if isinstance(x, Complex) else exponential.expm1(self, working(x))
 
     def sigmoid(self, x: Value) -> Value:
         return exponential.sigmoid(self, working(x))

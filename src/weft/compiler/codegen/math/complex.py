@@ -1,13 +1,14 @@
 """Functions of complex64 numbers.
 
 They are computed in float64 and rounded at the end: squares of float32 numbers are exact there and cannot leave its
-range, so that the textbook formulas need no scaling. Branch cuts and the signs of zeros are those of C99 (annex G),
-infinite arguments where it is cheap. The inverse functions follow Hull, Fairgrieve and Tang (Implementing the complex
-arcsine and arccosine functions using exception handling, 1997).
+range, so that the textbook formulas need no scaling. Branch cuts, infinite arguments, NaN and the signs of zeros are
+those of C17 (annex G), as selections behind the formulas. The inverse functions follow Hull, Fairgrieve and Tang
+(Implementing the complex arcsine and arccosine functions using exception handling, 1997).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from weft import dtypes
@@ -71,6 +72,11 @@ def _is_infinite(L: Lanes, x: Value) -> Value:
     return L.equal(L.absolute(x), INFINITY)
 
 
+def _is_stray(L: Lanes, angle: Value) -> Value:
+    """Whether an angle is infinite or NaN: no direction."""
+    return ~(L.absolute(angle) < INFINITY)
+
+
 def absolute(L: Lanes, z: Complex) -> Value:
     size: Value = L.convert(_size(L, _widen(L, z)), dtypes.float32)
     return size
@@ -111,9 +117,10 @@ def sqrt(L: Lanes, z: Complex) -> Complex:
 
 
 def _sqrt(L: Lanes, z: Complex) -> Complex:
-    root = L.sqrt((_size(L, z) + L.absolute(z.real)) * 0.5)
+    unbounded = _is_infinite(L, z.imag)
+    root = L.select(unbounded, INFINITY, L.sqrt((_size(L, z) + L.absolute(z.real)) * 0.5))
     other = L.select(L.equal(root, 0.0), _zero(L, root), L.absolute(z.imag) / (root + root))
-    other = L.select(_is_infinite(L, z.imag), INFINITY, other)
+    other = L.select(unbounded, INFINITY, other)
     left = z.real < 0.0
     real, imag = L.select(left, other, root), L.select(left, root, other)
     return Complex(real, L.copysign(imag, z.imag))
@@ -133,10 +140,24 @@ def exp(L: Lanes, z: Complex) -> Complex:
 def _exp(L: Lanes, z: Complex) -> Complex:
     size = exponential.exp(L, z.real)
     real, imag = size * trigonometric.cos(L, z.imag), size * trigonometric.sin(L, z.imag)
-    imag = L.select(L.equal(z.imag, 0.0), z.imag, imag)
-    # Zero in every direction, also where the direction is not a number.
-    nothing = L.equal(z.real, -INFINITY) & ~(L.absolute(z.imag) < INFINITY)
-    return Complex(L.select(nothing, 0.0, real), L.select(nothing, 0.0, imag))
+    return _without_direction(L, z, size, Complex(real, imag))
+
+
+def _without_direction(L: Lanes, z: Complex, size: Value, result: Complex) -> Complex:
+    """``result`` of the exponential of ``z``, also where that is zero or infinite in no direction; ``size`` is the real
+    part there."""
+    limit = _is_infinite(L, z.real) & _is_stray(L, z.imag)
+    imag = L.select(L.equal(z.imag, 0.0), z.imag, result.imag)
+    return Complex(L.select(limit, size, result.real), L.select(limit & (z.real < 0.0), 0.0, imag))
+
+
+@_in_float64
+def expm1(L: Lanes, z: Complex) -> Complex:
+    """``expm1(x) cos(y) - 2 sin(y / 2)^2 + i exp(x) sin(y)``."""
+    size, half = exponential.expm1(L, z.real), trigonometric.sin(L, z.imag * 0.5)
+    real = L.fma(size, trigonometric.cos(L, z.imag), -2.0 * half * half)
+    imag = exponential.exp(L, z.real) * trigonometric.sin(L, z.imag)
+    return _without_direction(L, z, size, Complex(real, imag))
 
 
 def _log(L: Lanes, z: Complex) -> Complex:
@@ -199,7 +220,8 @@ def power(L: Lanes, z: Complex, w: Complex) -> Complex:
 def _sinh(L: Lanes, z: Complex) -> Complex:
     real = hyperbolic.sinh(L, z.real) * trigonometric.cos(L, z.imag)
     imag = hyperbolic.cosh(L, z.real) * trigonometric.sin(L, z.imag)
-    return Complex(real, L.select(L.equal(z.imag, 0.0), z.imag, imag))
+    limit = _is_stray(L, z.imag) & (L.equal(z.real, 0.0) | _is_infinite(L, z.real))
+    return Complex(L.select(limit, z.real, real), L.select(L.equal(z.imag, 0.0), z.imag, imag))
 
 
 def _cosh(L: Lanes, z: Complex) -> Complex:
@@ -207,7 +229,10 @@ def _cosh(L: Lanes, z: Complex) -> Complex:
     real = hyperbolic.cosh(L, z.real) * trigonometric.cos(L, z.imag)
     imag = hyperbolic.sinh(L, z.real) * sine
     zero = L.equal(z.imag, 0.0) | L.equal(z.real, 0.0)
-    return Complex(real, L.select(zero, L.copysign(_zero(L, sine), z.real) * sine, imag))
+    stray = _is_stray(L, z.imag)
+    signs = L.copysign(_zero(L, sine), z.real) * L.select(stray, 0.0, sine)
+    real = L.select(stray & _is_infinite(L, z.real), INFINITY, real)
+    return Complex(real, L.select(zero, signs, imag))
 
 
 def _cos(L: Lanes, z: Complex) -> Complex:
@@ -217,12 +242,15 @@ def _cos(L: Lanes, z: Complex) -> Complex:
 def _tanh(L: Lanes, z: Complex) -> Complex:
     """``(s sqrt(1 + s^2) (1 + t^2) + i t) / (1 + s^2 (1 + t^2))``, ``s = sinh(x)``, ``t = tan(y)`` (Kahan, 1987)."""
     t = trigonometric.tan(L, z.imag)
+    # At infinity the direction does not matter.
+    t = L.select(_is_infinite(L, z.real) & _is_stray(L, z.imag), 0.0, t)
     # Beyond 60 the imaginary part is zero in float32, and the real part long since one.
     s = hyperbolic.sinh(L, at_most(L, at_least(L, z.real, -60.0), 60.0))
     beta = L.fma(t, t, 1.0)
     square = s * s
     denominator = L.fma(square, beta, 1.0)
-    return Complex(beta * s * L.sqrt(1.0 + square) / denominator, t / denominator)
+    real, imag = beta * s * L.sqrt(1.0 + square) / denominator, t / denominator
+    return Complex(L.select(L.equal(z.real, 0.0), z.real, real), L.select(L.equal(z.imag, 0.0), z.imag, imag))
 
 
 sinh, cosh, tanh = _in_float64(_sinh), _in_float64(_cosh), _in_float64(_tanh)
@@ -244,11 +272,12 @@ def _arcsin_parts(L: Lanes, z: Complex) -> tuple[Value, Value]:
     below = beyond + at_least(L, 1.0 - x, 0.0)
     q = L.sqrt(below * (above + plus))
     height = logarithm.log1p(L, above + L.sqrt(above * (above + 2.0)))
-    return q, L.select((x < HUGE) & (y < HUGE), height, INFINITY)
+    return q, L.select((x >= HUGE) | (y >= HUGE), INFINITY, height)
 
 
 # Stands for infinity where a direction is computed: its square is finite.
 HUGE = 1e150
+QUARTER_TURN = math.pi / 2
 
 
 def _bounded(L: Lanes, z: Complex) -> Complex:
@@ -259,14 +288,16 @@ def _bounded(L: Lanes, z: Complex) -> Complex:
 def _arcsin(L: Lanes, z: Complex) -> Complex:
     z = _bounded(L, z)
     q, height = _arcsin_parts(L, z)
-    return Complex(arctan2(L, z.real, q), L.copysign(height, z.imag))
+    real = L.select(L.equal(z.real, 0.0), z.real, arctan2(L, z.real, q))
+    return Complex(real, L.copysign(height, z.imag))
 
 
 @_in_float64
 def arccos(L: Lanes, z: Complex) -> Complex:
     z = _bounded(L, z)
     q, height = _arcsin_parts(L, z)
-    return Complex(arctan2(L, q, z.real), -L.copysign(height, z.imag))
+    real = L.select(L.equal(z.real, 0.0), QUARTER_TURN, arctan2(L, q, z.real))
+    return Complex(real, -L.copysign(height, z.imag))
 
 
 @_in_float64
@@ -283,6 +314,9 @@ def _arctanh(L: Lanes, z: Complex) -> Complex:
     square = y * y
     real = 0.25 * logarithm.log1p(L, 4.0 * x / L.fma(minus, minus, square))
     imag = 0.5 * arctan2(L, y + y, L.fma(minus, plus, -square))
+    upright = L.absolute(y) >= HUGE
+    real = L.select(L.equal(x, 0.0) | (x >= HUGE) | upright, 0.0, real)
+    imag = L.select(upright, L.copysign(L.constant(QUARTER_TURN, y.dtype), y), imag)
     return Complex(L.copysign(real, z.real), imag)
 
 
