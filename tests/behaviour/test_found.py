@@ -53,12 +53,6 @@ def test_reshaping_what_is_only_a_constant() -> None:
     assert mx.zeros((2, 6)).reshape(3, 4).reshape(4, 3).T.sum().item() == 0.0
 
 
-@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
-def test_complex_numbers_have_no_extremes(name: str) -> None:
-    with pytest.raises(TypeError, match=rf"\[{name}\] does not support complex64"):
-        getattr(mx, name)(mx.array([1 + 2j, 3]))
-
-
 def test_what_a_compiled_function_may_take_and_return() -> None:
     with pytest.raises(ValueError, match="ndarray"):
         mx.compile(lambda x: x)(np.ones(3))

@@ -74,8 +74,8 @@ REDUCTION_ROWS = [
     *folded("mean", _mean, ANY, EVERY),
     *folded("var", np.var, ANY, EVERY, ulp=8),
     *folded("std", np.std, ANY, REAL, ulp=8),
-    *folded("max", np.max, APART, REAL),
-    *folded("min", np.min, APART, REAL),
+    *folded("max", np.max, APART, EVERY),
+    *folded("min", np.min, APART, EVERY),
     *folded("all", np.all, NEAR_ONE, EVERY),
     *folded("any", np.any, ANY, EVERY),
     *folded("logsumexp", _logsumexp, ANY, REAL + COMPLEX, ulp=8),
@@ -85,14 +85,14 @@ REDUCTION_ROWS = [
         ANY,
         EVERY,
     ),
-    *folded("minmax", lambda x, **k: (np.min(x, **k), np.max(x, **k)), APART, REAL),
+    *folded("minmax", lambda x, **k: (np.min(x, **k), np.max(x, **k)), APART, EVERY),
     *[
         Row(
             name,
             lambda mx, x, name=name, k=keywords: getattr(mx, name)(x, **k),
             lambda x, name=name, k=keywords: np.asarray(getattr(np, name)(x, **k)).astype(np.uint32),
             (APART,),
-            REAL,
+            EVERY,
             variant=way,
         )
         for name in ("argmax", "argmin")
@@ -214,6 +214,14 @@ PRODUCT_ROWS = [
         lambda a, b: np.sum(np.conj(a) * b, -1),
         (2, 3, 5),
         (2, 3, 5),
+    ),
+    product(
+        "vecdot",
+        lambda mx, a, b: mx.vecdot(a, b, axis=1),
+        lambda a, b: np.sum(np.conj(a) * b, 1),
+        (2, 3, 1),
+        (1, 3, 5),
+        variant="broadcast",
     ),
     product("kron", lambda mx, a, b: mx.kron(a, b), np.kron, (2, 3), (4, 2), dtypes=EVERY[:-2] + EVERY[-1:]),
     *[

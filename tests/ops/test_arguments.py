@@ -97,6 +97,8 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.sum(A, axis=2), IndexError, "Axis 2 is out of range for an array with 2 dimensions"),
     (lambda: mx.sum(A, axis=(0, -2)), ValueError, "named twice"),
     (lambda: mx.sum(A, axis=1.0), TypeError, "An axis must be an int"),  # type: ignore[arg-type]  # on purpose
+    (lambda: mx.vecdot(A, mx.ones((2, 1))), ValueError, r"\[vecdot\] Shapes \(2, 3\) and \(2, 1\) do not fit"),
+    (lambda: mx.vecdot(mx.ones((4, 3)), mx.ones(3), axis=0), ValueError, r"\[vecdot\].*along axis 0"),
     (lambda: mx.max(mx.zeros((0, 3)), axis=0), ValueError, r"\[max\].*no elements"),
     (lambda: mx.argmax(mx.zeros((0,))), ValueError, r"\[argmax\].*no elements"),
     (lambda: mx.reshape(A, (4, -1)), ValueError, r"\(2, 3\) with 6 elements into shape \(4, -1\)"),

@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, decide_equal, identical, product
+from weft.graph.extents import agree, decide_equal, derived, identical, product
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -228,7 +228,10 @@ def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = None) -> Array:
-    """The sum of conj(a) * b over an axis; the arrays are broadcast.
+    """The sum of conj(a) * b over an axis; the other axes are broadcast.
+
+    Raises:
+        ValueError: the extents along ``axis`` differ, or the other ones do not broadcast.
 
     >>> mx.vecdot(mx.array([[1, 2], [3, 4]]), mx.array([[1, 1], [1, 1]]))
     array([3, 7], dtype=int32)
@@ -236,10 +239,30 @@ def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = No
     x, y = promoted("vecdot", (a, b), whole_sum_dtype)
     shape = broadcasted_shape("vecdot", (x.node.shape, y.node.shape))
     along = axis_of("vecdot", axis, len(shape))
+    left, right = [_extent_from_end(one, along - len(shape)) for one in (x, y)]
+    if not agree(left, right):
+        raise ValueError(
+            f"[vecdot] Shapes {shape_text(x.node.shape)} and {shape_text(y.node.shape)} do not fit: along axis {axis} "
+            "the extents must be equal, because only the other axes are broadcast."
+        )
+    # For other shapes than these the extent is worked out again.
+    shape = (*shape[:along], derived(_common_extent, left, right), *shape[along + 1 :])
     x, y = broadcast(x, shape), broadcast(y, shape)
     if x.node.dtype.is_complex:
         x = p.conjugate(x)
     return p.sum(p.multiply(x, y), axes=(along,))
+
+
+def _common_extent(left: int, right: int) -> int:
+    if left != right:
+        raise ValueError(f"[vecdot] The extents {left} and {right} along the axis differ.")
+    return left
+
+
+def _extent_from_end(x: Array, axis: int) -> int:
+    """The extent of an axis that is counted from the end; 0 if there is no such axis."""
+    extent: int = x.node.shape[axis] if -axis <= x.node.ndim else 0
+    return extent
 
 
 @on_stream

@@ -68,7 +68,7 @@ def sum(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
         keepdims: keep the axes, with extent 1.
 
     Raises:
-        IndexError: there is no such axis.
+        AxisError: there is no such axis; it is a ValueError and an IndexError.
 
     >>> mx.sum(mx.array([[1, 2], [3, 4]]), axis=0)
     array([4, 6], dtype=int32)
@@ -100,7 +100,7 @@ def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) 
 
 @on_stream
 def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The largest element over axes; NaN if there is one.
+    """The largest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
 
     Raises:
         ValueError: there are no elements.
@@ -113,7 +113,7 @@ def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 
 @on_stream
 def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The smallest element over axes; NaN if there is one.
+    """The smallest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
 
     Raises:
         ValueError: there are no elements.
@@ -134,8 +134,6 @@ def minmax(
     (array(1, dtype=int32), array(3, dtype=int32))
     """
     x = array_argument("minmax", a)
-    if x.node.dtype.is_complex:
-        raise TypeError("[minmax] does not support complex64.")
     axes = axes_of("minmax", axis, x.node.ndim)
     if builtins.any(agree(x.node.shape[axis], 0) for axis in axes):
         raise ValueError(f"[minmax] Cannot reduce axes {axes} of shape {shape_text(x.node.shape)}: no elements.")

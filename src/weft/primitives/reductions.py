@@ -78,7 +78,6 @@ class Reduction(Primitive):
         transpose: Callable[..., Array] | None = None,
         result: Callable[[Dtype], Dtype] = lambda dtype: dtype,
         needs_elements: bool = False,
-        accepts: Callable[[Dtype], bool] = lambda dtype: True,
         partial: Callable[[Dtype], Dtype | None] = lambda dtype: None,
     ) -> None:
         self.name = name
@@ -87,7 +86,6 @@ class Reduction(Primitive):
         self.transpose = transpose
         self.result = result
         self.needs_elements = needs_elements
-        self.accepts = accepts
         self.partial = partial
         self.single_element = Elementwise(f"{name}_single_element", self._of_single_element, (None,), result=result)
 
@@ -143,8 +141,6 @@ class Reduction(Primitive):
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, axes = inputs[0], params["axes"]
-        if not self.accepts(x.dtype):
-            raise TypeError(f"[{self.name}] does not support {x.dtype.name}.")
         if self.needs_elements and any(agree(x.shape[axis], 0) for axis in axes):
             raise ValueError(f"[{self.name}] Cannot reduce axes {axes} of shape {x.shape}: there are no elements.")
         return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), self.result(x.dtype)
@@ -264,32 +260,40 @@ def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
     return dtype.lowest if lowest else dtype.highest
 
 
+def _first_extremes(dtype: Dtype, lowest: bool) -> list[tuple[Dtype, Any]]:
+    """The accumulators of the extreme of nothing. That of complex numbers is kept in two parts."""
+    if dtype.is_complex:
+        return [(dtypes.float32, -math.inf if lowest else math.inf)] * 2
+    return [(register_dtype(dtype), _extreme_value(dtype, lowest))]
+
+
+def _compared(L: Any, x: Any) -> Accumulator:
+    """An element as accumulators of `_first_extremes`."""
+    return (x.real, x.imag) if x.dtype.is_complex else (L.convert(x, register_dtype(x.dtype)),)
+
+
+def _joined(L: Any, parts: Accumulator) -> Any:
+    return L.complex(*parts) if len(parts) == 2 else parts[0]
+
+
 def _extreme(name: str, lowest_first: bool) -> Reduction:
-    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
-        if dtype.is_complex:
-            return [(dtypes.float32, _extreme_value(dtypes.float32, lowest_first))] * 2
-        register = register_dtype(dtype)
-        return [(register, _extreme_value(dtype, lowest_first))]
-
-    def lift(L: Any, x: Any, index: Any) -> Accumulator:
-        return (x.real, x.imag) if x.dtype.is_complex else (L.convert(x, register_dtype(x.dtype)),)
-
     def join(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
-        if len(a) == 2:
-            found = complex_extreme(L, "gt" if lowest_first else "lt", L.complex(*a), L.complex(*b))
-            return found.real, found.imag
-        return (L.maximum(a[0], b[0]) if lowest_first else L.minimum(a[0], b[0]),)
-
-    def finish(L: Any, a: Accumulator, dtype: Dtype) -> Any:
-        return L.complex(*a) if dtype.is_complex else L.convert(a[0], dtype)
+        if len(a) == 1:
+            return (L.maximum(a[0], b[0]) if lowest_first else L.minimum(a[0], b[0]),)
+        chosen = complex_extreme(L, "gt" if lowest_first else "lt", L.complex(*a), L.complex(*b))
+        return chosen.real, chosen.imag
 
     return Reduction(
         name,
-        Reducer(identity, lift, join, finish),
+        Reducer(
+            lambda dtype: _first_extremes(dtype, lowest_first),
+            lambda L, x, index: _compared(L, x),
+            join,
+            lambda L, a, dtype: _joined(L, a) if dtype.is_complex else L.convert(a[0], dtype),
+        ),
         lambda t, out, x, axes: sum_(t * _extreme_share(out, x, axes), axes=axes),
         lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),
         needs_elements=True,
-        accepts=lambda dtype: not dtype.is_complex,
         partial=lambda dtype: dtype,
     )
 
@@ -320,34 +324,31 @@ any_ = _logical("any", False, lambda a, b: a | b)
 def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
     """The index of the first extreme element along one axis; NaN is more extreme than any number."""
 
-    def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
-        register = register_dtype(dtype)
-        return [(register, _extreme_value(dtype, lowest_first)), (dtypes.int64, 2**63 - 1)]
-
     def merge(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
-        (x, i), (y, j) = a, b
-        beats = (y > x) if lowest_first else (y < x)
-        same = L.equal(x, y)
-        if x.dtype.is_floating:
-            beats = beats | (L.is_nan(y) & ~L.is_nan(x))
-            same = same | (L.is_nan(y) & L.is_nan(x))
-            beats = beats & ~(L.is_nan(x) & ~L.is_nan(y))
+        (*first, i), (*second, j) = a, b
+        x, y = _joined(L, tuple(first)), _joined(L, tuple(second))
+        beats = L.compare_values("gt" if lowest_first else "lt", y, x)
+        same = L.compare_values("eq", x, y)
+        if x.dtype.is_inexact:
+            x_is_nan, y_is_nan = L.compare_values("ne", x, x), L.compare_values("ne", y, y)
+            beats = beats | (y_is_nan & ~x_is_nan)
+            same = same | (y_is_nan & x_is_nan)
+            beats = beats & ~(x_is_nan & ~y_is_nan)
         take = beats | (same & (j < i))
-        return L.select(take, y, x), L.select(take, j, i)
+        return *[L.select(take, late, early) for late, early in zip(second, first, strict=True)], L.select(take, j, i)
 
     return Reduction(
         name,
         Reducer(
-            identity,
-            lambda L, x, index: (L.convert(x, register_dtype(x.dtype)), index),
+            lambda dtype: [*_first_extremes(dtype, lowest_first), (dtypes.int64, 2**63 - 1)],
+            lambda L, x, index: (*_compared(L, x), index),
             merge,
-            lambda L, a, dtype: L.convert(a[1], dtypes.uint32),
+            lambda L, a, dtype: L.convert(a[-1], dtypes.uint32),
             needs_index=True,
         ),
         None,
         result=lambda dtype: dtypes.uint32,
         needs_elements=True,
-        accepts=lambda dtype: not dtype.is_complex,
     )
 
 
