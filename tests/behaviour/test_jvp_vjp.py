@@ -107,3 +107,14 @@ def test_tangents_may_depend_on_an_outer_differentiation() -> None:
 
     assert mx.jvp(outer, [mx.array(1.0)], [mx.array(1.0)])[1][0].item() == 1.0
     assert mx.grad(lambda x: x * mx.grad(lambda y: x * y)(mx.array(7.0)))(mx.array(3.0)).item() == 6.0
+
+
+def test_tangents_of_comparisons_keep_the_dtype_of_what_is_compared() -> None:
+    x = mx.array([[1.0, -1.0]], mx.float16)
+    for function in (lambda x: x > 0, lambda x: (x == 1).T, lambda x: mx.expand_dims(x < x, 0)):
+        (output,), (tangent,) = mx.jvp(function, [x], [x])
+        assert output.dtype == mx.bool_
+        assert (tangent.dtype, tangent.shape) == (mx.float16, output.shape)
+        assert not mx.any(tangent)
+    (_,), (tangent,) = mx.jvp(mx.argmax, [x], [x])
+    assert tangent.dtype == mx.uint32

@@ -104,6 +104,10 @@ class Primitive:
         first one is behind that of the input; None if no strides describe it."""
         return None
 
+    def tangent_like(self, node: Node) -> Node | None:
+        """The input whose dtype the tangent of ``node`` has; None for the node's own dtype."""
+        return None
+
     def counts_along(self, node: Node) -> int | None:
         """The axis along which the elements of ``node`` are 0, 1, 2, ..., if there is one."""
         return None
@@ -375,6 +379,9 @@ class View(Linear):
     """
 
     is_view = True
+
+    def tangent_like(self, node: Node) -> Node | None:
+        return node.inputs[0]
 
     def __init__(self, *args: Any, axis_terms: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:
         super().__init__(*args, **keywords)

@@ -140,8 +140,15 @@ minimum: Elementwise = Elementwise(
 )
 
 
+class Comparison(Elementwise):
+    """Constant almost everywhere: its tangents are zeros of the dtype of what is compared."""
+
+    def tangent_like(self, node: Node) -> Node | None:
+        return node.inputs[0]
+
+
 def _comparison(name: str, relation: str) -> Elementwise:
-    return Elementwise(
+    return Comparison(
         name,
         lambda L, x, y: L.compare_values(relation, x, y),
         (None, None),

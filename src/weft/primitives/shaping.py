@@ -51,6 +51,9 @@ class Reshape(Linear):
 
     is_view = True
 
+    def tangent_like(self, node: Node) -> Node | None:
+        return node.inputs[0]
+
     def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
         source = node.inputs[0]
         positions = squeezed(source.shape, node.shape)

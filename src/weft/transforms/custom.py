@@ -15,6 +15,7 @@ from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.transforms.autodiff import fresh, pull_back, require_arrays
 from weft.transforms.custom_rules import jvp_rule, vjp_rule, vmap_rule
+from weft.transforms.lending import Lending
 from weft.transforms.replay import RecordedGraph
 from weft.transforms.vectorize import batched_rules
 
@@ -30,7 +31,10 @@ def _call_marked(
     """Call ``fun`` on its arguments, and mark the call in the graph with rules."""
     leaves, structure = tree.flatten(args)
     require_arrays(name, leaves, structure.paths)
-    value = fun(*structure.unflatten([fresh(leaf) for leaf in leaves]))
+    lending = Lending(args, structure, leaves, [fresh(leaf) for leaf in leaves], around=1)
+    with lending.running():
+        value = fun(*lending.arguments)
+        lending.take_back()
     outputs, result = tree.flatten(value)
     if not outputs or not all(isinstance(output, Handle) for output in outputs):
         raise ValueError(f"[{name}] {name_of(fun)} should return arrays, not {type(value).__name__}.")
@@ -107,15 +111,19 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = tree.flatten((args, kwargs))
+        own, structure = tree.flatten((args, kwargs))
+        leaves = list(own)
         positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Handle)]
         arrays = [leaves[position] for position in positions]
         inner = [fresh(array) for array in arrays]
         nodes = [array.node for array in inner]
         for position, array in zip(positions, inner, strict=True):
             leaves[position] = array
-        new_args, new_kwargs = structure.unflatten(leaves)
-        outputs, result = tree.flatten(fun(*new_args, **new_kwargs))
+        lending = Lending((args, kwargs), structure, own, leaves, around=3)
+        with lending.running():
+            new_args, new_kwargs = lending.arguments
+            outputs, result = tree.flatten(fun(*new_args, **new_kwargs))
+            lending.take_back()
         if not all(isinstance(output, Handle) for output in outputs):
             raise ValueError(f"[checkpoint] {name_of(fun)} should return arrays only.")
         captured = _captured(outputs, nodes)

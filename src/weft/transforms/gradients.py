@@ -10,11 +10,12 @@ import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
 from weft.graph.extents import decide_equal
-from weft.graph.node import Handle
+from weft.graph.node import Handle, Node
 from weft.graph.tracing import name_of, trace
 from weft.ops.arguments import integer_of
 from weft.primitives.base import Array, Tangent
 from weft.transforms.autodiff import fresh, pull_back, push_forward, require_arrays
+from weft.transforms.lending import Lending
 
 __all__ = ["grad", "jvp", "value_and_grad", "vjp"]
 
@@ -78,13 +79,17 @@ def _differentiated(
 
     @_like(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = chosen.leaves(args, kwargs)
+        arguments = chosen.arguments(args, kwargs)
+        leaves, structure = tree.flatten(arguments)
         require_arrays(name, leaves, structure.paths)
         with trace(name, fun):
             inputs = [fresh(leaf) for leaf in leaves]
             nodes = [array.node for array in inputs]
-            new_args, new_kwargs = chosen.replaced(args, kwargs, structure.unflatten(inputs))
-            value = fun(*new_args, **new_kwargs)
+            lending = Lending(arguments, structure, leaves, inputs, around=3)
+            with lending.running():
+                new_args, new_kwargs = chosen.replaced(args, kwargs, lending.arguments)
+                value = fun(*new_args, **new_kwargs)
+                lending.take_back()
             loss = _loss_of(value, name, fun)
             cotangents = pull_back([loss], [p.ones_like(loss)], nodes)
         gradients = [_filled(cotangent, leaf) for cotangent, leaf in zip(cotangents, leaves, strict=True)]
@@ -139,8 +144,8 @@ class _Chosen:
         if len(set(self._numbers)) != len(self._numbers) or len(set(self._names)) != len(self._names):
             raise ValueError(f"[{name}] argnums and argnames must not repeat: {argnums!r}, {argnames!r}.")
 
-    def leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], tree.Structure]:
-        """The leaves of the chosen arguments, and the structure of ``(positional, by name)``."""
+    def arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The chosen arguments, as ``(positional, by name)``."""
         for number in self._numbers:
             if not 0 <= number < len(args):
                 raise ValueError(
@@ -155,7 +160,7 @@ class _Chosen:
                     "function was called "
                     f"with the keyword arguments {sorted(kwargs)}."
                 )
-        return tree.flatten(([args[number] for number in self._numbers], {key: kwargs[key] for key in self._names}))
+        return [args[number] for number in self._numbers], {key: kwargs[key] for key in self._names}
 
     def replaced(self, args: Sequence[Any], kwargs: dict[str, Any], chosen: Any) -> tuple[list[Any], dict[str, Any]]:
         positional, named = chosen
@@ -245,7 +250,8 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
         tangents: one array per primal, of its shape.
 
     Returns:
-        The outputs, and one array per output, of its shape and dtype.
+        The outputs, and one array per output, of its shape and dtype. Comparisons have zeros in the dtype of what they
+        compare.
 
     >>> mx.jvp(mx.sin, [mx.array(0.0)], [mx.array(2.0)])
     ([array(0, dtype=float32)], [array(2, dtype=float32)])
@@ -263,4 +269,16 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
             for tangent, array in zip(given, arrays, strict=True)
         ]
         results = push_forward(nodes, moving, outputs)
-    return outputs, [_filled(result, output) for result, output in zip(results, outputs, strict=True)]
+        tangents = [_tangent_of(result, output) for result, output in zip(results, outputs, strict=True)]
+    return outputs, tangents
+
+
+def _tangent_of(tangent: Tangent, output: Array) -> Array:
+    """The tangent of an output; zeros if it is None."""
+    if tangent is not None:
+        return tangent
+    node: Node | None = output.node
+    while node is not None:
+        dtype = node.dtype
+        node = None if node.primitive is None else node.primitive.tangent_like(node)
+    return p.zeros(output.node.shape, dtype)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
+from weft.errors import AxisError
 from weft.graph.extents import decide_equal
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
 from weft.graph.tracing import assignments_undone, name_of, trace
@@ -16,6 +18,7 @@ from weft.ops.arguments import integer_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.runtime.devices import current_stream, set_current_stream
+from weft.transforms.lending import Lending
 
 __all__ = ["vmap"]
 
@@ -33,7 +36,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
 
     Raises:
         ValueError: no argument is mapped, mapped axes differ in extent, or the nesting does not fit.
-        IndexError: an axis is out of range.
+        AxisError: an axis is out of range.
 
     >>> mx.vmap(lambda x, y: x + y, in_axes=(0, None))(mx.array([1, 2]), mx.array(10))
     array([11, 12], dtype=int32)
@@ -52,31 +55,60 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             _checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)
         ]
         size = _common_size(leaves, axes)
-        with trace("vmap", fun) as record, assignments_undone():
-            inputs = [
-                leaf if axis is None else _placeholder(record, leaf, axis)
-                for leaf, axis in zip(leaves, axes, strict=True)
-            ]
-            known = {
-                x.node: (leaf, axis) for x, leaf, axis in zip(inputs, leaves, axes, strict=True) if axis is not None
-            }
-            value = fun(*structure.unflatten(inputs))
-            results, result_structure = tree.flatten(value)
-            nodes = _result_nodes(results, fun)
-        targets = tree.broadcast_prefix(out_axes, result_structure, "[vmap] out_axes")
-        arrays = _batched(nodes, known)
-        outputs = [_with_axis_at(array, target, size) for array, target in zip(arrays, targets, strict=True)]
+        with ExitStack() as lent:
+            with trace("vmap", fun) as record, assignments_undone():
+                inputs = [
+                    leaf if axis is None else _placeholder(record, leaf, axis)
+                    for leaf, axis in zip(leaves, axes, strict=True)
+                ]
+                known = {
+                    x.node: (leaf, axis) for x, leaf, axis in zip(inputs, leaves, axes, strict=True) if axis is not None
+                }
+                lending = Lending(args, structure, leaves, inputs, around=1)
+                lent.enter_context(lending.running())
+                value = fun(*lending.arguments)
+                results, result_structure = tree.flatten(value)
+                nodes = _result_nodes(results, fun)
+                assigned = {id(array): array.node for array in lending.assigned()}
+            arrays = _batched([*nodes, *assigned.values()], known)
+            at = {id(x): axis for x, axis in zip(inputs, axes, strict=True) if axis is not None}
+            changed = dict(zip(assigned, arrays[len(nodes) :], strict=True))
+            lending.take_back(lambda array, before: _assigned(array, changed, at.get(id(before), 0)))
+        if isinstance(value, Handle) and isinstance(out_axes, (list, tuple)) and len(out_axes) == 1:
+            targets = list(out_axes)
+        else:
+            targets = tree.broadcast_prefix(out_axes, result_structure, "[vmap] out_axes")
+        outputs = [_with_axis_at(array, target, size) for array, target in zip(arrays, targets, strict=False)]
         return result_structure.unflatten(outputs)
 
     return mapped
 
 
+def _assigned(array: Handle, changed: dict[int, Mapped], target: int) -> Handle:
+    """What a container of the caller's gets for an array that the function assigned: with its mapped axis where that of
+    the former entry is, if it has one."""
+    result, axis = changed.get(id(array), (array, None))
+    if axis is None:
+        return array if array.node is result.node else result
+    moved: Handle = p.move_axis(result, axis, min(target, result.node.ndim - 1))
+    return moved
+
+
 def _axes_of(in_axes: Any, args: Sequence[Any], structure: tree.Structure) -> list[Any]:
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
+    if len(args) == 1 and _is_for_one(in_axes, args[0]):
+        in_axes = (in_axes,)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(f"[vmap] in_axes has {len(in_axes)} entries for {len(args)} arguments: {in_axes!r}.")
     return tree.broadcast_prefix(in_axes, structure, "[vmap] in_axes")
+
+
+def _is_for_one(axes: Any, value: Any) -> bool:
+    """Whether axes are nested like the only argument, and not like a tuple of arguments."""
+    if isinstance(axes, tuple):
+        return len(axes) != 1 and isinstance(value, (list, tuple)) and len(value) == len(axes)
+    return isinstance(axes, dict)
 
 
 def _checked_axis(leaf: Any, axis: Any) -> int | None:
@@ -93,7 +125,7 @@ def _checked_axis(leaf: Any, axis: Any) -> int | None:
     axis = _axis_number("in_axes", axis)
     shape = leaf.node.shape
     if not -len(shape) <= axis < len(shape):
-        raise IndexError(f"[vmap] Axis {axis} is out of range for an array of shape {tuple(shape)}.")
+        raise AxisError(f"[vmap] Axis {axis} is out of range for an array of shape {tuple(shape)}.")
     return axis % len(shape)
 
 
@@ -207,5 +239,5 @@ def _with_axis_at(result: Mapped, target: Any, size: int) -> Array:
     target = _axis_number("out_axes", target)
     rank = array.node.ndim + (axis is None)
     if not -rank <= target < rank:
-        raise IndexError(f"[vmap] out_axes {target} is out of range for a result of {rank} dimensions.")
+        raise AxisError(f"[vmap] out_axes {target} is out of range for a result of {rank} dimensions.")
     return p.with_batch(array, axis, target % rank, size)

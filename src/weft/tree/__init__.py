@@ -8,8 +8,10 @@ from weft.tree.paths import dotted as dotted
 from weft.tree.paths import join_path as join_path
 from weft.tree.structure import CONTAINERS as CONTAINERS
 from weft.tree.structure import MISSING as MISSING
+from weft.tree.structure import Container as Container
 from weft.tree.structure import Structure as Structure
 from weft.tree.structure import broadcast_prefix as broadcast_prefix
+from weft.tree.structure import build as build
 from weft.tree.structure import refilling as refilling
 from weft.tree.walks import EndlessTree as EndlessTree
 from weft.tree.walks import Filling as Filling

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
-__all__ = ["CONTAINERS", "MISSING", "Structure", "broadcast_prefix", "refilling"]
+__all__ = ["CONTAINERS", "MISSING", "Container", "Structure", "broadcast_prefix", "build", "refilling"]
 
 CONTAINERS: Final = (tuple, list, dict)
 """What is no leaf."""
@@ -107,7 +107,7 @@ class Structure:
         leaves = self._checked(leaves)
         tokens = self._tokens
         if len(tokens) == len(leaves) + 1 and tokens[-1] is not None:
-            return _build(tokens[-1], leaves)
+            return build(tokens[-1], leaves)
         remaining = iter(leaves)
         built: list[Any] = []
         for token in tokens:
@@ -115,7 +115,7 @@ class Structure:
                 built.append(next(remaining))
             else:
                 first = len(built) - token.arity
-                built[first:] = [_build(token, built[first:])]
+                built[first:] = [build(token, built[first:])]
         return built[0]
 
     def unflatten_into(self, tree: Any, leaves: Iterable[Any]) -> Any:
@@ -141,16 +141,21 @@ class Structure:
     def contents_into(self, tree: Any, leaves: Iterable[Any]) -> tuple[Any, list[tuple[Any, Any]]]:
         """Return what `unflatten_into` returns, and the containers of ``tree`` with what it puts into them, without
         doing so."""
+        contents: list[tuple[Any, Any]] = []
+        return self.rebuilt(tree, leaves, lambda token, old, new: _rebuild(token, old, new, contents)), contents
+
+    def rebuilt(self, tree: Any, leaves: Iterable[Any], make: Callable[[Container, Any, list[Any]], Any]) -> Any:
+        """Return a tree of this structure whose containers are ``make(token, old, children)``: ``old`` is what ``tree``
+        has in the place, or `MISSING`. What is in a container is made before it."""
         remaining = iter(self._checked(leaves))
         built: list[Any] = []
-        contents: list[tuple[Any, Any]] = []
         for token, old in zip(self._tokens, self._beside(tree), strict=True):
             if token is None:
                 built.append(next(remaining))
             else:
                 first = len(built) - token.arity
-                built[first:] = [_rebuild(token, old, built[first:], contents)]
-        return built[0], contents
+                built[first:] = [make(token, old, built[first:])]
+        return built[0]
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """Return what ``tree`` has where this structure has leaves; these may be containers.
@@ -307,7 +312,8 @@ def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") ->
     return values
 
 
-def _build(token: Container, children: list[Any]) -> Any:
+def build(token: Container, children: list[Any]) -> Any:
+    """A container with these children; dict subclasses become plain dicts."""
     kind = token.kind
     if token.keys is not None:
         return dict(zip(token.keys, children, strict=True))
@@ -327,8 +333,8 @@ def _rebuild(token: Container, old: Any, children: list[Any], contents: list[tup
         return old
     if isinstance(old, tuple) and type(old) is token.kind and len(old) == len(children):
         unchanged = all(mine is new for mine, new in zip(old, children, strict=True))
-        return old if unchanged else _build(token, children)
-    return _build(token, children)
+        return old if unchanged else build(token, children)
+    return build(token, children)
 
 
 def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
