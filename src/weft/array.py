@@ -24,8 +24,20 @@ from weft.ops.array_at import ArrayAt
 from weft.ops.array_iterator import ArrayIterator
 from weft.ops.construction import construct
 from weft.ops.convert import ArrayLike
+from weft.ops.numpy_calls import called_by_numpy
 from weft.ops.subscripts import getitem, update
-from weft.runtime.interchange import from_numpy, in_host_memory, is_on_host, scalar, to_numpy, whole_buffer
+from weft.runtime.interchange import (
+    DLPACK_CPU,
+    READ_ONLY,
+    from_numpy,
+    in_host_memory,
+    is_on_host,
+    may_be_written,
+    scalar,
+    to_dlpack,
+    to_numpy,
+    whole_buffer,
+)
 from weft.runtime.memory import View
 
 __all__ = ["ArrayAt", "ArrayIterator", "ArrayLike", "array"]
@@ -270,10 +282,10 @@ class array(Handle):
     # Functions as methods
 
     abs = ops.abs
-    all = ops.all
-    any = ops.any
-    argmax = ops.argmax
-    argmin = ops.argmin
+    all = called_by_numpy(ops.all)
+    any = called_by_numpy(ops.any)
+    argmax = called_by_numpy(ops.argmax)
+    argmin = called_by_numpy(ops.argmin)
     astype = ops.astype
     conj = ops.conj
     cos = ops.cos
@@ -291,23 +303,23 @@ class array(Handle):
     log2 = ops.log2
     logcumsumexp = ops.logcumsumexp
     logsumexp = ops.logsumexp
-    max = ops.max
-    mean = ops.mean
-    min = ops.min
+    max = called_by_numpy(ops.max)
+    mean = called_by_numpy(ops.mean)
+    min = called_by_numpy(ops.min)
     moveaxis = ops.moveaxis
-    prod = ops.prod
+    prod = called_by_numpy(ops.prod)
     reciprocal = ops.reciprocal
-    round = ops.round
+    round = called_by_numpy(ops.round)
     rsqrt = ops.rsqrt
     sin = ops.sin
     split = ops.split
     sqrt = ops.sqrt
     square = ops.square
     squeeze = ops.squeeze
-    std = ops.std
-    sum = ops.sum
+    std = called_by_numpy(ops.std)
+    sum = called_by_numpy(ops.sum)
     swapaxes = ops.swapaxes
-    var = ops.var
+    var = called_by_numpy(ops.var)
     view = ops.view
 
     def reshape(self, *shape: Any, stream: Any = None) -> array:
@@ -316,7 +328,7 @@ class array(Handle):
 
     def transpose(self, *axes: Any, stream: Any = None) -> array:
         """The axes in another order; see `mx.transpose`. The order may be one sequence or several ints."""
-        return ops.transpose(self, _unpacked(axes) if axes else None, stream=stream)
+        return ops.transpose(self, _unpacked(axes) if axes and axes != (None,) else None, stream=stream)
 
     # Values
 
@@ -343,9 +355,14 @@ class array(Handle):
         return view
 
     def _numpy(self, action: str) -> np.ndarray[Any, Any]:
-        """The values as a read-only NumPy array that shares their memory, or a copy of it if it is not the host's."""
+        """The values as a NumPy array that shares their memory, or a copy of it if it is not the host's.
+
+        It can be written if no other array would change with it.
+        """
         node = self.node
-        return to_numpy(in_host_memory(self._value(action), node.shape, node.dtype), node.shape, node.dtype)
+        view = self._value(action)
+        seen = in_host_memory(view, node.shape, node.dtype)
+        return to_numpy(seen, node.shape, node.dtype, seen is view and may_be_written(view, node.shape))
 
     def item(self) -> Any:
         """The only element, as a Python number.
@@ -404,9 +421,14 @@ class array(Handle):
         return f"array(<{what} traced by {trace}, without a value>, dtype={node.dtype.name})"
 
     def __format__(self, specification: str) -> str:
-        if self.node.shape:
-            return format(str(self), specification)
-        return format(self._scalar("format"), specification)
+        if not self.node.shape:
+            return format(self._scalar("format"), specification)
+        if specification:
+            raise TypeError(
+                f"An array of shape {self.shape} cannot be formatted as {specification!r}: it is no scalar. Format its "
+                "elements, for example of a.tolist()."
+            )
+        return str(self)
 
     def __bytes__(self) -> bytes:
         return self._numpy("take the bytes of").tobytes()
@@ -415,7 +437,7 @@ class array(Handle):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """The memory for NumPy, read-only.
+        """The memory for NumPy, which can write it if no other array would change with it.
 
         It is given as an object that owns it, not as an address: the handle may name another node before NumPy's array
         is gone.
@@ -428,7 +450,7 @@ class array(Handle):
             "version": 3,
             "shape": self.shape,
             "typestr": dtype.numpy.str,
-            "data": whole_buffer(view),
+            "data": whole_buffer(view, may_be_written(view, self.node.shape)),
             "offset": view.offset,
             "strides": tuple([stride * dtype.size for stride in view.strides]),
         }
@@ -448,10 +470,11 @@ class array(Handle):
     def __buffer__(self, flags: int) -> memoryview:
         if self.node.dtype is bfloat16:
             raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
-        if flags & _WRITABLE:
-            raise BufferError("The memory of an array is read-only; make a copy, for example with np.array(a).")
         self._visible("take the buffer of", BufferError)
-        return memoryview(self._numpy("take the buffer of"))  # type: ignore[arg-type]  # NumPy arrays are buffers
+        values = self._numpy("take the buffer of")
+        if flags & _WRITABLE and not values.flags.writeable:
+            raise BufferError(READ_ONLY)
+        return memoryview(values)  # type: ignore[arg-type]  # NumPy arrays are buffers
 
     def __dlpack__(
         self,
@@ -461,20 +484,12 @@ class array(Handle):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if self.node.dtype is bfloat16:
-            raise BufferError("DLPack through NumPy has no bfloat16; convert with a.astype(mx.float32).")
         if copy is False:
             self._visible("exchange", BufferError)
-        values = self._numpy("exchange")
-        if max_version is None or max_version < (1, 0):
-            # Before version 1 DLPack could not say that memory is read-only.
-            if copy is False:
-                raise BufferError("Memory that is read-only needs DLPack 1.0 or a copy.")
-            return values.copy().__dlpack__()
-        return values.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        return to_dlpack(self._numpy("exchange"), stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return DLPACK_CPU
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         # By name: the namespace is above this layer.

@@ -246,3 +246,71 @@ def test_copies_are_independent(duplicate: Any) -> None:
     assert_same_bits(other, original)
     other[0] = 9
     assert original.tolist() == [1.0, 2.0]
+
+
+NUMPY_FUNCTIONS: dict[str, Any] = {
+    "all": lambda a: np.all(a > 0),
+    "any": lambda a: np.any(a, axis=0),
+    "sum": lambda a: np.sum(a, axis=1, keepdims=True),
+    "sum in another dtype": lambda a: np.sum(a, dtype=np.float64),
+    "prod": np.prod,
+    "mean": lambda a: np.mean(a, axis=0),
+    "std": lambda a: np.std(a, ddof=1),
+    "var": lambda a: np.var(a, axis=(0, 1)),
+    "max": np.max,
+    "min": lambda a: np.min(a, axis=-1),
+    "argmax": np.argmax,
+    "argmin": lambda a: np.argmin(a, axis=0),
+    "round": lambda a: np.round(a / 3, 1),
+    "transpose": np.transpose,
+    "squeeze": np.squeeze,
+}
+
+
+@pytest.mark.parametrize("name", NUMPY_FUNCTIONS)
+def test_functions_of_numpy_give_weft_arrays(name: str) -> None:
+    numbers = np.array([[3.0, -1.0, 2.0], [5.0, 4.0, 0.5]], np.float32)
+    got, want = NUMPY_FUNCTIONS[name](mx.array(numbers)), NUMPY_FUNCTIONS[name](numbers)
+    assert isinstance(got, mx.array)
+    assert (got.dtype == mx.float64) == (want.dtype == np.float64)
+    np.testing.assert_allclose(np.array(got), want, rtol=1e-6)
+
+
+def test_functions_of_numpy_that_compare() -> None:
+    numbers = np.array([1.0, 2.0], np.float32)
+    array = mx.array(numbers)
+    assert np.all(numbers == array)
+    assert np.allclose(array, numbers)
+    assert np.allclose(numbers, array)
+    assert np.array_equal(array, numbers)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"out": np.zeros(())}, {"where": np.array([True, False])}, {"initial": 3.0}],
+    ids=lambda one: next(iter(one)),
+)
+def test_what_methods_do_not_take_from_numpy(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=rf"\[sum\] {next(iter(arguments))}= is not supported"):
+        np.sum(mx.array([1.0, 2.0]), **arguments)
+
+
+def test_comparisons_with_what_is_no_number() -> None:
+    array = mx.array([1.0, 2.0])
+    assert (array == "text") is False
+    assert (array == None) is False  # noqa: E711  # what `in` and libraries do
+    assert (array != None) is True  # noqa: E711
+    assert array not in [None, "text"]
+
+
+def test_astype_takes_a_stream_by_position() -> None:
+    assert mx.array([1.5]).astype(mx.int32, mx.cpu).tolist() == [1]
+    assert mx.array([1.5]).astype(dtype=mx.int32).dtype == mx.int32
+
+
+def test_format() -> None:
+    assert f"{mx.array(1.256):.2f} {mx.array(7):03d} {mx.array(0.5)}" == "1.26 007 0.5"
+    assert f"{mx.array([1.5])}" == "array([1.5], dtype=float32)"
+    for array in (mx.array([1.5]), mx.zeros((2, 2))):
+        with pytest.raises(TypeError, match=r"'\.2f'.*no scalar"):
+            f"{array:.2f}"

@@ -28,14 +28,14 @@ def takes_stream(value: Any) -> bool:
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """By name; a function with several names is there once."""
-    found: dict[Any, str] = {}
+    """By name; a function with several names is there once, and so is one with a method that wraps it."""
+    found: dict[Any, tuple[str, Any]] = {}
     for prefix, namespace in (("", mx), ("fft.", mx.fft), ("random.", mx.random), ("array.", mx.array)):
         for name in dir(namespace):
             value = inspect.getattr_static(namespace, name)
             if not name.startswith("_") and takes_stream(value) and name not in NO_OPERATIONS:
-                found.setdefault(value, prefix + value.__name__)
-    return {name: value for value, name in found.items()}
+                found.setdefault(inspect.unwrap(value), (prefix + value.__name__, value))
+    return dict(found.values())
 
 
 X = mx.array([[1.0, 2.0], [3.0, 4.5]])

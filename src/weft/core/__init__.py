@@ -5,6 +5,7 @@ Each module names in its ``__all__`` what is public; nothing is listed again her
 
 import typing as _typing
 
+from weft import __version__ as __version__
 from weft.array import *
 from weft.core import cuda as cuda
 from weft.core import distributed as distributed

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+import weft.primitives as p
+from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
 from weft.ops.nested import from_nested
+from weft.runtime import interchange
 
 __all__ = ["asarray", "construct", "from_dlpack"]
 
@@ -33,14 +36,23 @@ def _foreign(value: Any) -> Any:
     """NumPy data, in the byte order of the machine, of what offers it in its own way."""
     if isinstance(value, np.ndarray):
         return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
-    if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__") or hasattr(value, "__array__"):
+    if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__"):
         return value
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+    if _offers_dlpack(value):
+        return interchange.from_dlpack(value)
+    if hasattr(value, "__array__"):
+        return value
     try:
         return np.asarray(memoryview(value))
     except TypeError:
         return value
+
+
+def _offers_dlpack(value: Any) -> bool:
+    """Whether DLPack is the way to the elements. ``__array__`` knows no bfloat16, but may copy from another device."""
+    if not hasattr(value, "__dlpack__"):
+        return False
+    return not hasattr(value, "__array__") or value.__dlpack_device__()[0] == 1
 
 
 def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> Array:
@@ -49,7 +61,8 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
     Args:
         a: a number, nested lists, an array, or NumPy data; see `mx.array`.
         dtype: of the elements; that of ``a`` if None.
-        copy: False refuses whatever would have to be copied, which is everything but an array of that dtype.
+        copy: False refuses whatever would have to be copied, which is everything but an array of that dtype; True
+            copies an array too.
 
     Raises:
         ValueError: a copy is needed and ``copy`` is False.
@@ -57,9 +70,12 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
     >>> mx.asarray([1, 2])
     array([1, 2], dtype=int32)
     """
+    if not (copy is None or isinstance(copy, bool)):
+        raise wrong_type("asarray", "copy", "True, False or None", copy)
     if copy is False and not (isinstance(a, Handle) and (dtype is None or dtype is a.node.dtype)):
         raise ValueError("[asarray] This cannot be made an array of that dtype without a copy; leave copy=False out.")
-    return construct(a, dtype, "asarray", "a")
+    array = construct(a, dtype, "asarray", "a")
+    return p.copy(array) if copy and isinstance(a, Handle) else array
 
 
 def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
@@ -72,6 +88,7 @@ def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
     Raises:
         TypeError: ``x`` offers no DLPack.
         ValueError: ``copy`` is False.
+        BufferError: ``x`` is not on the CPU.
 
     >>> import numpy as np
     >>> mx.from_dlpack(np.arange(3, dtype=np.int32))
@@ -83,4 +100,4 @@ def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
         raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
     if copy is False:
         raise ValueError("[from_dlpack] Memory of another library is always copied; leave copy=False out.")
-    return construct(np.from_dlpack(x), None, "from_dlpack", "x")
+    return construct(interchange.from_dlpack(x), None, "from_dlpack", "x")

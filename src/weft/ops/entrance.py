@@ -14,7 +14,7 @@ from weft.runtime.devices import StreamOrDevice, as_stream, with_stream
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["call_on", "on_stream"]
+__all__ = ["call_on", "in_the_name_of", "on_stream"]
 
 
 def call_on(stream: StreamOrDevice, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,7 +40,7 @@ def on_stream(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         return elsewhere(stream, function, *args, **kwargs)
 
-    return functools.wraps(function)(_in_the_name_of(function, entrance))
+    return functools.wraps(function)(in_the_name_of(function, entrance))
 
 
 def _position_of_stream(function: Callable[..., Any]) -> int:
@@ -51,7 +51,7 @@ def _position_of_stream(function: Callable[..., Any]) -> int:
     return sys.maxsize
 
 
-def _in_the_name_of(function: Callable[..., Any], entrance: Callable[P, R]) -> Callable[P, R]:
+def in_the_name_of(function: Callable[..., Any], entrance: Callable[P, R]) -> Callable[P, R]:
     """``entrance`` as a function of the module of ``function``, where tools look for it, and with its name in frames,
     where messages about ``stream`` take it from (`weft.checks.called`)."""
     assert isinstance(entrance, FunctionType)

@@ -142,9 +142,13 @@ class Allocator:
 
 @final
 class Buffer:
-    """A block of an engine's memory, which goes back to its allocator when nobody holds the buffer any more."""
+    """A block of an engine's memory, which goes back to its allocator when nobody holds the buffer any more.
 
-    __slots__ = ("__weakref__", "address", "engine", "size")
+    ``export`` is a weak reference to what holds it for NumPy and others, once there was one.
+    """
+
+    __slots__ = ("__weakref__", "address", "engine", "export", "size")
+    export: weakref.ref[Any]
 
     def __init__(self, engine: Engine, size: int, block: int = 0) -> None:
         """``block`` is the size class, if it is known already."""
