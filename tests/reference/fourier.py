@@ -13,8 +13,8 @@ from tests.reference.lanes import ArrayLanes, array_of, fused
 from tests.reference.memory import ReferenceMemory
 from tests.reference.products import elements_of, offsets_of
 from weft import dtypes
-from weft.compiler.cpu import fourier_tables as tables
-from weft.compiler.cpu.fourier_butterflies import butterfly
+from weft.compiler.cpu.fourier import tables
+from weft.compiler.cpu.fourier.butterflies import butterfly
 from weft.primitives.fourier_lengths import FINE, convolution_length, radices_of, scale_of, split_of
 from weft.primitives.routine import RoutineCall, RoutineStep
 

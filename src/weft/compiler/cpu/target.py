@@ -32,5 +32,5 @@ implemented_in(
     "weft.compiler.cpu.sorting.steps",
     "weft.compiler.cpu.sorting.searching",
     "weft.compiler.cpu.lapack",
-    "weft.compiler.cpu.fourier",
+    "weft.compiler.cpu.fourier.steps",
 )

@@ -9,8 +9,8 @@ pass leaves all in order. (P. N. Swarztrauber, FFT algorithms for vector compute
 from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
-from weft.compiler.cpu.fourier_butterflies import Pair, butterfly, times
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, times
 
 
 def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool, width: int) -> str:

@@ -12,7 +12,7 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.fourier_butterflies import Pair
+from weft.compiler.cpu.fourier.butterflies import Pair
 
 FIELDS = (
     *("function", "from", "to", "in_real", "in_imag", "out_real", "out_imag", "table", "fine", "scale"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
-from weft.compiler.cpu.fourier_butterflies import Pair, times
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier.butterflies import Pair, times
 from weft.compiler.cpu.memory import transposed
 from weft.primitives.fourier_lengths import FINE
 

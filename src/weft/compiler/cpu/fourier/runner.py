@@ -8,8 +8,8 @@ from math import prod
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
-from weft.compiler.cpu.fourier_access import FIELD, FIELDS
-from weft.compiler.cpu.fourier_stages import Stages
+from weft.compiler.cpu.fourier.access import FIELD, FIELDS
+from weft.compiler.cpu.fourier.stages import Stages
 from weft.primitives.fourier import LARGE_UNITS, STACK
 from weft.primitives.fourier_lengths import Floats
 from weft.primitives.routine import RoutineStep

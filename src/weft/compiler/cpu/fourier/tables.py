@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from weft.compiler.cpu.fourier_butterflies import Pair, butterfly, times
+from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, times
 from weft.primitives.fourier_lengths import FINE, Doubles, Floats, radices_of, roots
 from weft.runtime.locks import fork_safe_lock
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from math import prod
 
 import weft.primitives as p
-from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, Access
-from weft.compiler.cpu.fourier_runner import Axis, Walk
-from weft.compiler.cpu.fourier_stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
+from weft.compiler.cpu.fourier.runner import Axis, Walk
+from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
 from weft.primitives.fourier import between_bytes
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep

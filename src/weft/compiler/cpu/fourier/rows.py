@@ -7,9 +7,9 @@ of them; both numbers divide the lanes of a vector. Between the passes the rows 
 from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier_access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
-from weft.compiler.cpu.fourier_butterflies import butterfly, times
-from weft.compiler.cpu.fourier_passes import in_order
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier.butterflies import butterfly, times
+from weft.compiler.cpu.fourier.passes import in_order
 
 
 def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> str:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from weft.compiler.codegen import host, loading
-from weft.compiler.cpu import fourier_ends as ends
-from weft.compiler.cpu import fourier_passes as passes
-from weft.compiler.cpu import fourier_rows as rows
-from weft.compiler.cpu import fourier_tables as tables
-from weft.compiler.cpu.fourier_access import COMPLEX, FIELDS, FLOAT, PLANES, Access
+from weft.compiler.cpu.fourier import ends, passes, rows, tables
+from weft.compiler.cpu.fourier.access import COMPLEX, FIELDS, FLOAT, PLANES, Access
 from weft.primitives.fourier import PADDING
 from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
 
@@ -185,7 +182,7 @@ class Stages:
         self.add(second, PLANES, sink.access, out_next=sink.stride)
 
     def load_blocks(self, split: tuple[int, int]) -> None:
-        """See `fourier_ends.load_blocks`."""
+        """See `ends.load_blocks`."""
         first, second = split
         function = _function("fourier_load_blocks", self.width, ends.load_blocks)
         coarse = tables.shared(tables.coarse_roots, first, second)
@@ -205,14 +202,14 @@ class Stages:
         )
 
     def halves_to_real(self, count: int, sink: End) -> None:
-        """See `fourier_ends.halves_to_real`."""
+        """See `ends.halves_to_real`."""
         name = f"fourier_halves_to_real_{'row' if self.single else 'lanes'}_{sink.access.text}"
         function = _function(name, self.width, ends.halves_to_real, self.single, sink.access)
         table = tables.shared(tables.half_roots, count, True)
         self.add(function, PLANES, sink.access, table, inner=count, in_next=self.step, out_next=sink.stride)
 
     def real_to_halves(self, count: int, source: End) -> None:
-        """See `fourier_ends.real_to_halves`; for the inverse transform, real and imaginary parts are exchanged."""
+        """See `ends.real_to_halves`; for the inverse transform, real and imaginary parts are exchanged."""
         name = f"fourier_real_to_halves_{'row' if self.single else 'lanes'}_{source.access.text}"
         function = _function(name, self.width, ends.real_to_halves, self.single, source.access)
         table = tables.shared(tables.half_roots, count, False)
