@@ -263,8 +263,9 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
         whole = extents[chunks.axis]
         nest.cut(chunks)
         rows.append(chunks.number)
-    elif lane in parallel and rows and not sweeps and _is_narrow(nest.extents[lane], nest.extents[rows[-1]]):
-        rows[-1], lane = lane, rows[-1]
+    elif lane is not None and mode == "parallel" and rows and not sweeps:
+        if _is_narrow(nest.extents[lane], nest.extents[rows[-1]]):
+            rows[-1], lane = lane, rows[-1]
     nest.fill_in(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions, ragged=chunks is not None)
     lane_extent = 1 if lane is None else nest.extents[lane]

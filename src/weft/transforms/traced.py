@@ -89,7 +89,7 @@ class Traced:
         self.captures = any(node.serial < start for node in reachable(self._recorded.others))
         is_own = self._shapeless or not self._recorded.is_open
         needs_history = is_followed(captured) or (self.captures and is_tracing())
-        self.cacheable = is_own and not needs_history and not _captures_traced(captured)
+        self.cacheable = not _captures_traced(captured) and not needs_history and is_own
         if self.cacheable:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recorded.has_streams
