@@ -151,7 +151,8 @@ def test_dlpack_there_and_back(dtype: str) -> None:
 def test_bfloat16_is_seen_as_bfloat16_by_others() -> None:
     exported = mx.array([1.5, -2.0], mx.bfloat16)
     for keywords in ({}, {"max_version": (1, 0)}):
-        with pytest.raises(RuntimeError):  # NumPy has no bfloat16, and finds no other type in the capsule either
+        # NumPy has no bfloat16, and finds no other type in the capsule either.
+        with pytest.raises((RuntimeError, BufferError)):
             np.from_dlpack(Keeping(exported, keywords))
     assert np.asarray(exported).dtype == ml_dtypes.bfloat16
 
@@ -170,7 +171,7 @@ def test_dlpack_elsewhere() -> None:
     for version in (None, (1, 0)):
         with pytest.raises(BufferError):
             a.__dlpack__(max_version=version, dl_device=(2, 0))
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match="stream must be None"):
             a.__dlpack__(max_version=version, stream=3)
     with pytest.raises(BufferError, match="device 2"):
         mx.from_dlpack(Foreign(np.arange(3), (2, 0)))
@@ -180,6 +181,8 @@ def test_dlpack_elsewhere() -> None:
 def test_arrays_of_other_libraries(module: str) -> None:
     library = pytest.importorskip(module)
     theirs = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    if theirs.__dlpack_device__() != (1, 0):
+        pytest.skip(f"arrays of {module} are on another device than the CPU here")
     for ours in (mx.array(theirs), mx.from_dlpack(theirs), mx.asarray(theirs)):
         assert ours.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert library.from_dlpack(mx.arange(3.0)).tolist() == [0, 1, 2]

@@ -263,20 +263,13 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
         whole = extents[chunks.axis]
         nest.cut(chunks)
         rows.append(chunks.number)
-    elif lane is not None and mode == "parallel" and rows and not sweeps:
-        if _is_narrow(nest.extents[lane], nest.extents[rows[-1]]):
-            rows[-1], lane = lane, rows[-1]
+    elif lane is not None and mode == "parallel" and rows and not sweeps and nest.is_narrow(lane, rows[-1]):
+        rows[-1], lane = lane, rows[-1]
     nest.fill_in(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions, ragged=chunks is not None)
     lane_extent = 1 if lane is None else nest.extents[lane]
     row_extents, sweep_extents = ([nest.extents[axis] for axis in axes] for axes in (rows, sweeps))
     return Launch(kernel, tuple(row_extents), tuple(sweep_extents), lane_extent, whole)
-
-
-def _is_narrow(lane: int, row: int) -> bool:
-    """Whether the lanes of the last axis would leave most of a vector empty, and those of the axis before it not. Pairs
-    and coordinates are such axes."""
-    return lane <= NARROW_LANES and row >= VIRTUAL_LANES
 
 
 def _writes_along(draft: Draft, reduced: set[int]) -> bool:
@@ -294,6 +287,11 @@ class _Nest:
         self._draft = draft
         self.extents = dict(extents)
         self._strides = [dict(term.axes) if term is not None else None for term in draft.terms]
+
+    def is_narrow(self, lane: int, row: int) -> bool:
+        """Whether the lanes of the last axis would leave most of a vector empty, and those of the axis before it not.
+        Pairs and coordinates are such axes."""
+        return self.extents[lane] <= NARROW_LANES and self.extents[row] >= VIRTUAL_LANES
 
     def merge_rows(self, rows: list[int], lane: int | None) -> list[int]:
         """Merge neighbours that every access walks over as over one axis."""

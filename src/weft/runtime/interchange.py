@@ -162,15 +162,20 @@ def to_dlpack(
 
     Raises:
         BufferError: on another device, or without a copy where one is needed.
+        ValueError: there is a stream; memory of the CPU has none.
     """
+    if stream is not None:
+        raise ValueError(
+            f"An array is exported on the CPU, where DLPack has no streams: stream must be None, not {stream!r}."
+        )
     if max_version is not None and max_version >= (1, 0):
-        return _capsule(values, stream=stream, max_version=max_version, dl_device=device, copy=copy)
+        return _capsule(values, max_version=max_version, dl_device=device, copy=copy)
     # Before version 1 DLPack could not say that memory is read-only.
     if not values.flags.writeable and copy is False:
         raise BufferError(READ_ONLY)
     if device not in (None, DLPACK_CPU):
         raise BufferError(f"An array is exported on the CPU, which DLPack calls {DLPACK_CPU}; asked for was {device}.")
-    return _capsule(values if values.flags.writeable and not copy else values.copy(), stream=stream)
+    return _capsule(values if values.flags.writeable and not copy else values.copy())
 
 
 def _capsule(values: np.ndarray[Any, Any], **keywords: Any) -> Any:
