@@ -84,6 +84,11 @@ class _LocksHeld(threading.local):
 _locks_held = _LocksHeld()
 
 
+def _forget(shared: dict[int, Any], key: int, reference: object) -> None:
+    """Drop the cache of a function that has ended. As the process ends, names of this module may be gone."""
+    shared.pop(key, None)
+
+
 def _cache_of(fun: Callable[..., Any]) -> _Cache:
     """The cache of a function, which lives as long as the function."""
     if isinstance(fun, types.MethodType):
@@ -97,7 +102,7 @@ def _cache_of(fun: Callable[..., Any]) -> _Cache:
             return found[1]
         cache = _Cache()
         try:
-            _shared[key] = (weakref.ref(fun, lambda _: _shared.pop(key, None)), cache)
+            _shared[key] = (weakref.ref(fun, functools.partial(_forget, _shared, key)), cache)
         except TypeError:
             return cache
         return cache
