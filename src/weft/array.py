@@ -22,10 +22,12 @@ from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, note_assignment, trace_of, traced_placeholder, watching
 from weft.ops.array_at import ArrayAt
 from weft.ops.array_iterator import ArrayIterator
+from weft.ops.array_standard import API_VERSIONS, on_device
 from weft.ops.construction import construct
 from weft.ops.convert import ArrayLike
 from weft.ops.numpy_calls import called_by_numpy
 from weft.ops.subscripts import getitem, update
+from weft.runtime.devices import Device, DeviceType, as_device, default_device
 from weft.runtime.interchange import (
     DLPACK_CPU,
     READ_ONLY,
@@ -127,6 +129,12 @@ class array(Handle):
         """Bytes of all elements."""
         size: int = shown_extent(self.node.size) * self.node.dtype.size
         return size
+
+    @property
+    def device(self) -> Device:
+        """The device that has the elements, or will compute them."""
+        stream = self.node.stream
+        return default_device() if stream is None else stream.device
 
     @property
     def T(self) -> array:
@@ -330,6 +338,18 @@ class array(Handle):
         """The axes in another order; see `mx.transpose`. The order may be one sequence or several ints."""
         return ops.transpose(self, _unpacked(axes) if axes and axes != (None,) else None, stream=stream)
 
+    def to_device(self, device: Device | DeviceType, /, *, stream: Any = None) -> array:
+        """The same elements in the memory of a device.
+
+        Args:
+            device: such as ``a.device`` of another array.
+            stream: the stream of that device that copies them, by default its default stream.
+
+        Raises:
+            ValueError: there is no such device.
+        """
+        return on_device(self, as_device(device), stream)
+
     # Values
 
     def _value(self, action: str) -> View:
@@ -491,7 +511,15 @@ class array(Handle):
     def __dlpack_device__(self) -> tuple[int, int]:
         return DLPACK_CPU
 
-    def __array_namespace__(self, api_version: str | None = None) -> Any:
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """`weft.core`, which follows the Python array API standard.
+
+        Raises:
+            ValueError: another version of the standard is asked for.
+        """
+        if api_version is not None and api_version not in API_VERSIONS:
+            versions = ", ".join(API_VERSIONS)
+            raise ValueError(f"There is no version {api_version!r} of the array API here, but {versions}.")
         # By name: the namespace is above this layer.
         return importlib.import_module("weft.core")
 

@@ -12,6 +12,7 @@ from tests.ops import (
     scan_rows,
     shape_rows,
     sorting_rows,
+    standard_rows,
 )
 from tests.ops.row import Row
 
@@ -25,6 +26,7 @@ FAMILIES = [
     scan_rows,
     fast_rows,
     fft_rows,
+    standard_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 
@@ -42,6 +44,11 @@ SAME_FUNCTION = {
     "conj": "conjugate",
     "cumulative_prod": "cumprod",
     "cumulative_sum": "cumsum",
+    "linalg.matmul": "matmul",
+    "linalg.matrix_transpose": "matrix_transpose",
+    "linalg.outer": "outer",
+    "linalg.tensordot": "tensordot",
+    "linalg.vecdot": "vecdot",
     "matrix_norm": "linalg.norm",
     "permute_dims": "transpose",
     "pow": "power",
@@ -54,6 +61,10 @@ NO_ROW = {
     "broadcast_shapes": "is about shapes, not arrays: see test_arguments.py",
     "einsum_path": "gives no array: see test_einsum.py",
     "can_cast": "is about dtypes, not arrays: see test_arguments.py",
+    **dict.fromkeys(
+        ("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"),
+        "shapes of results depend on values: see test_array_standard.py",
+    ),
     "result_type": "is about dtypes, not arrays: see test_arguments.py",
 }
 

@@ -5,6 +5,8 @@ Each module names in its ``__all__`` what is public; nothing is listed again her
 
 import typing as _typing
 
+import weft.dtypes as _dtypes
+import weft.ops.array_standard as _array_standard
 from weft import __version__ as __version__
 from weft.array import *
 from weft.core import cuda as cuda
@@ -27,5 +29,12 @@ from weft.runtime.devices import *
 from weft.runtime.memory_use import *
 from weft.transforms import *
 
+__array_api_version__ = _array_standard.API_VERSION
+__array_namespace_info__ = _array_standard.namespace_info
+
+# A name of the standard.
+bool = _dtypes.bool_
+
 if not _typing.TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
-    __all__ = [name for name in dir() if not name.startswith("_")]
+    # What * imports leaves Python's own `bool` alone, which is no function as `sum` is.
+    __all__ = [name for name in dir() if not name.startswith("_") and name != "bool"]

@@ -20,6 +20,7 @@ from weft.ops.fourier import (
     rfftfreq,
     rfftn,
 )
+from weft.ops.hermitian import hfft, ihfft
 from weft.ops.short_time import istft, stft
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "fftfreq",
     "fftn",
     "fftshift",
+    "hfft",
     "ifft",
     "ifft2",
     "ifftn",
     "ifftshift",
+    "ihfft",
     "irfft",
     "irfft2",
     "irfftn",

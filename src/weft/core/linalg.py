@@ -21,13 +21,17 @@ from weft.ops.linalg import (
     svd,
     tri_inv,
 )
+from weft.ops.matrices import diagonal, matrix_norm, matrix_power, matrix_rank, svdvals, trace, vector_norm
 from weft.ops.norms import cross, norm
+from weft.ops.products import matmul, outer, tensordot, vecdot
+from weft.ops.shaping import matrix_transpose
 
 __all__ = [
     "cholesky",
     "cholesky_inv",
     "cross",
     "det",
+    "diagonal",
     "eig",
     "eigh",
     "eigvals",
@@ -35,12 +39,23 @@ __all__ = [
     "inv",
     "lu",
     "lu_factor",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
     "norm",
+    "outer",
     "pinv",
     "qr",
     "slogdet",
     "solve",
     "solve_triangular",
     "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
     "tri_inv",
+    "vecdot",
+    "vector_norm",
 ]

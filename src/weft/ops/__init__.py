@@ -22,6 +22,7 @@ from weft.ops import (
     products,
     reductions,
     scans,
+    sets,
     shaping,
     sorting,
     views,
@@ -45,6 +46,7 @@ from weft.ops.padding import *
 from weft.ops.products import *
 from weft.ops.reductions import *
 from weft.ops.scans import *
+from weft.ops.sets import *
 from weft.ops.shaping import *
 from weft.ops.sorting import *
 from weft.ops.views import *
@@ -70,6 +72,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *products.__all__,
         *reductions.__all__,
         *scans.__all__,
+        *sets.__all__,
         *shaping.__all__,
         *views.__all__,
         *sorting.__all__,

@@ -16,6 +16,7 @@ from weft.graph.node import Handle
 from weft.graph.shown import Extent
 from weft.ops.arguments import (
     Array,
+    array_argument,
     binary,
     broadcast_all,
     general_binary,
@@ -39,18 +40,22 @@ __all__ = [
     "bitwise_right_shift",
     "bitwise_xor",
     "clip",
+    "copysign",
     "divide",
     "divmod",
     "floor_divide",
+    "hypot",
     "left_shift",
     "logaddexp",
     "maximum",
     "minimum",
     "multiply",
+    "nextafter",
     "pow",
     "power",
     "remainder",
     "right_shift",
+    "signbit",
     "subtract",
 ]
 
@@ -207,11 +212,75 @@ def arctan2(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 atan2 = arctan2
 
 
+def hypot(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """sqrt(a^2 + b^2) without overflow; infinite if one of them is.
+
+    Raises:
+        TypeError: complex numbers.
+
+    >>> mx.hypot(mx.array([3.0, 5.0]), mx.array([4.0, 12.0]))
+    array([5, 13], dtype=float32)
+    """
+    return general_binary(p.hypot, a, b, stream, inexact)
+
+
+def copysign(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """The magnitude of a with the sign of b, also where b is a zero or NaN.
+
+    Raises:
+        TypeError: complex numbers.
+
+    >>> mx.copysign(mx.array([1.0, -2.0]), mx.array([-0.0, 3.0]))
+    array([-1, 2], dtype=float32)
+    """
+    return general_binary(p.copysign, a, b, stream, inexact)
+
+
+def nextafter(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
+    """The number of the dtype that is next to a in the direction of b; b where both are equal.
+
+    Raises:
+        TypeError: complex numbers.
+
+    >>> mx.nextafter(mx.array(1.0), mx.array(2.0)) - 1 == mx.finfo(mx.float32).eps
+    array(True, dtype=bool)
+    """
+    return general_binary(p.nextafter, a, b, stream, inexact)
+
+
 @on_stream
-def clip(a: Array, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) -> Array:
+def signbit(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """Whether the sign of each element is minus, also of zeros and NaN.
+
+    Raises:
+        TypeError: complex numbers.
+
+    >>> mx.signbit(mx.array([-1.0, -0.0, 0.0]))
+    array([True, True, False], dtype=bool)
+    """
+    x = array_argument("signbit", a)
+    if x.node.dtype.is_floating:
+        x = p.copysign(p.ones_like(x), x)
+    if x.node.dtype.is_complex:
+        raise TypeError("[signbit] A complex number has no sign; take that of mx.real(a) or mx.imag(a).")
+    return p.less(x, p.zeros_like(x))
+
+
+@on_stream
+def clip(
+    a: Array,
+    /,
+    a_min: Any = None,
+    a_max: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """Each element moved into the range from a_min to a_max; NaN stays.
 
-    The limits are broadcast and promoted with ``a``; None leaves that side open.
+    The limits are broadcast and promoted with ``a``; None leaves that side open. ``min`` and ``max`` are the standard's
+    names for them.
 
     Raises:
         ValueError: both limits are None.
@@ -219,6 +288,7 @@ def clip(a: Array, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) 
     >>> mx.clip(mx.array([-1, 5, 9]), 0, 6)
     array([0, 5, 6], dtype=int32)
     """
+    a_min, a_max = min if a_min is None else a_min, max if a_max is None else a_max
     if a_min is None and a_max is None:
         raise ValueError("[clip] a_min and a_max are both None: give at least one limit.")
     operands = [a, *[limit for limit in (a_min, a_max) if limit is not None]]

@@ -12,8 +12,10 @@ from weft.dtypes import Dtype, as_dtype
 from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
+from weft.ops.entrance import call_on
 from weft.ops.nested import from_nested
 from weft.runtime import interchange
+from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["asarray", "construct", "from_dlpack"]
 
@@ -55,12 +57,13 @@ def _offers_dlpack(value: Any) -> bool:
     return not hasattr(value, "__array__") or value.__dlpack_device__()[0] == 1
 
 
-def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> Array:
+def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
     """An array of ``a``, which may be one already.
 
     Args:
         a: a number, nested lists, an array, or NumPy data; see `mx.array`.
         dtype: of the elements; that of ``a`` if None.
+        device: where the elements shall be; None leaves an array where it is.
         copy: False refuses whatever would have to be copied, which is everything but an array of that dtype; True
             copies an array too.
 
@@ -74,7 +77,9 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
         raise wrong_type("asarray", "copy", "True, False or None", copy)
     if copy is False and not (isinstance(a, Handle) and (dtype is None or dtype is a.node.dtype)):
         raise ValueError("[asarray] This cannot be made an array of that dtype without a copy; leave copy=False out.")
-    array = construct(a, dtype, "asarray", "a")
+    array = (
+        construct(a, dtype, "asarray", "a") if device is None else call_on(device, construct, a, dtype, "asarray", "a")
+    )
     return p.copy(array) if copy and isinstance(a, Handle) else array
 
 

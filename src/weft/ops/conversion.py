@@ -17,11 +17,14 @@ __all__ = ["astype", "can_cast", "contiguous", "depends", "result_type", "stop_g
 
 
 @on_stream
-def astype(a: Array, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
+def astype(
+    a: Array, dtype: Dtype, stream: StreamOrDevice = None, *, copy: bool = True, device: StreamOrDevice = None
+) -> Array:
     """The elements converted to ``dtype``.
 
     Floating numbers lose their fraction on the way to integers; a complex number on the way to a real one loses its
-    imaginary part; everything but zero is True.
+    imaginary part; everything but zero is True. Arrays never share what is assigned to one of them, so ``copy`` changes
+    nothing.
 
     >>> mx.astype(mx.array([1.7, -1.7]), mx.int32)
     array([1, -1], dtype=int32)

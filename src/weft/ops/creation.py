@@ -55,7 +55,13 @@ def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None) -> Array
 
 
 @on_stream
-def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+def zeros(
+    shape: Any,
+    dtype: Dtype | None = dtypes.float32,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """An array of zeros.
 
     Args:
@@ -69,7 +75,13 @@ def zeros(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrD
 
 
 @on_stream
-def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+def ones(
+    shape: Any,
+    dtype: Dtype | None = dtypes.float32,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """An array of ones.
 
     Args:
@@ -82,7 +94,13 @@ def ones(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
 
 
 @on_stream
-def empty(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
+def empty(
+    shape: Any,
+    dtype: Dtype | None = dtypes.float32,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """An array whose values are not to be relied on; here they are zeros.
 
     >>> mx.empty((2, 3)).shape
@@ -92,12 +110,20 @@ def empty(shape: Any, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrD
 
 
 @on_stream
-def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+def full(
+    shape: Any,
+    vals: Any = None,
+    dtype: Dtype | None = None,
+    *,
+    fill_value: Any = None,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """An array of one value, or of an array that is broadcast to ``shape``.
 
     Args:
         shape: an int or a sequence of ints.
-        vals: a number or an array.
+        vals: a number or an array; ``fill_value`` is the standard's name for it.
         dtype: that of ``vals`` by default.
 
     Raises:
@@ -107,7 +133,8 @@ def full(shape: Any, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrD
     array([[0.5, 0.5],
            [0.5, 0.5]], dtype=float32)
     """
-    return _full("full", checked_extents("full", shape_of("full", shape)), vals, dtype)
+    value = fill_value if vals is None else vals
+    return _full("full", checked_extents("full", shape_of("full", shape)), value, dtype)
 
 
 def _full(name: str, shape: Shape, vals: Any, dtype: Dtype | None) -> Array:
@@ -133,7 +160,14 @@ def _like(name: str, a: Any, value: complex, dtype: Dtype | None) -> Array:
 
 
 @on_stream
-def zeros_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+def zeros_like(
+    a: Array,
+    /,
+    dtype: Dtype | None = None,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """Zeros in the shape of ``a``, and in its dtype if no other is given.
 
     >>> mx.zeros_like(mx.array([1, 2]))
@@ -143,7 +177,14 @@ def zeros_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevic
 
 
 @on_stream
-def ones_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+def ones_like(
+    a: Array,
+    /,
+    dtype: Dtype | None = None,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """Ones in the shape of ``a``, and in its dtype if no other is given.
 
     >>> mx.ones_like(mx.array([1, 2]), mx.float16)
@@ -153,7 +194,14 @@ def ones_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice
 
 
 @on_stream
-def empty_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+def empty_like(
+    a: Array,
+    /,
+    dtype: Dtype | None = None,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """An array in the shape of ``a`` whose values are not to be relied on; here they are zeros.
 
     >>> mx.empty_like(mx.array([1, 2])).dtype
@@ -163,14 +211,23 @@ def empty_like(a: Array, /, dtype: Dtype | None = None, *, stream: StreamOrDevic
 
 
 @on_stream
-def full_like(a: Array, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> Array:
+def full_like(
+    a: Array,
+    vals: Any = None,
+    dtype: Dtype | None = None,
+    *,
+    fill_value: Any = None,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """One value in the shape of ``a``, and in its dtype if no other is given.
 
     >>> mx.full_like(mx.array([1, 2]), 7)
     array([7, 7], dtype=int32)
     """
     x = array_argument("full_like", a)
-    return _full("full_like", x.node.shape, vals, x.node.dtype if dtype is None else dtype)
+    value = fill_value if vals is None else vals
+    return _full("full_like", x.node.shape, value, x.node.dtype if dtype is None else dtype)
 
 
 @on_stream
@@ -180,6 +237,7 @@ def arange(
     step: float | None = None,
     dtype: Dtype | None = None,
     *,
+    device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
     """Numbers from ``start`` in steps of ``step`` as long as they are before ``stop``; one number alone is the stop.
@@ -260,6 +318,8 @@ def linspace(
     endpoint: bool = True,
     dtype: Dtype | None = dtypes.float32,
     stream: StreamOrDevice = None,
+    *,
+    device: StreamOrDevice = None,
 ) -> Array:
     """``num`` numbers at equal distances from ``start`` to ``stop``.
 

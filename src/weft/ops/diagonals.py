@@ -44,7 +44,13 @@ def _matrix_shape(name: str, n: Any, m: Any) -> tuple[int, int]:
 
 @on_stream
 def eye(
-    n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None
+    n: int,
+    m: int | None = None,
+    k: int = 0,
+    dtype: Dtype | None = dtypes.float32,
+    *,
+    device: StreamOrDevice = None,
+    stream: StreamOrDevice = None,
 ) -> Array:
     """A matrix with ones on a diagonal and zeros elsewhere.
 

@@ -25,7 +25,8 @@ def call_on(stream: StreamOrDevice, function: Callable[P, R], /, *args: P.args, 
 def on_stream(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, whose parameter ``stream`` says which stream is the current one while it runs.
 
-    The body of ``function`` does not mention its parameter.
+    So does ``device``, if it has this parameter of the Python array API standard. The body of ``function`` mentions
+    neither.
     """
     position = _position_of_stream(function)
     # Local names, because `entrance` gets the globals of another module. A call without keywords is cheaper.
@@ -36,6 +37,8 @@ def on_stream(function: Callable[P, R]) -> Callable[P, R]:
         if not kwargs and len(args) <= position:
             return plain(*args)
         stream: Any = args[position] if len(args) > position else kwargs.get("stream")
+        if stream is None:
+            stream = kwargs.get("device")
         if stream is None:
             return function(*args, **kwargs)
         return elsewhere(stream, function, *args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
-from weft.dtypes import Dtype
+from weft.dtypes import Dtype, as_dtype
 from weft.graph.extents import derived, identical, smallest, value_of
 from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, real_number, sequence_of, to_dtype
 from weft.ops.entrance import on_stream
@@ -281,15 +281,23 @@ def irfftn(
 
 
 @on_stream
-def fftfreq(n: int, d: float = 1.0, stream: StreamOrDevice = None) -> Array:
+def fftfreq(
+    n: int,
+    d: float = 1.0,
+    stream: StreamOrDevice = None,
+    *,
+    dtype: Dtype | None = None,
+    device: StreamOrDevice = None,
+) -> Array:
     """The frequencies of the numbers that `fft` gives, in cycles per unit of ``d``.
 
     Args:
         n: the length of the transform.
         d: the distance between samples.
+        dtype: of the result, float32 by default.
 
     Returns:
-        A float32 array of ``n`` numbers: 0, 1, ... and then ..., -2, -1, all divided by ``n * d``.
+        An array of ``n`` numbers: 0, 1, ... and then ..., -2, -1, all divided by ``n * d``.
 
     Raises:
         ValueError: ``n`` is not positive, or ``d`` is zero.
@@ -301,24 +309,31 @@ def fftfreq(n: int, d: float = 1.0, stream: StreamOrDevice = None) -> Array:
     middle = _number(derived(_half, length), dtypes.int64)
     index = p.iota(shape=(length,), axis=0, dtype=dtypes.int64)
     shifted = p.remainder(p.add(index, middle), _number(length, dtypes.int64))
-    return _frequencies("fftfreq", p.subtract(shifted, middle), length, d)
+    return _frequencies("fftfreq", p.subtract(shifted, middle), length, d, dtype)
 
 
 @on_stream
-def rfftfreq(n: int, d: float = 1.0, stream: StreamOrDevice = None) -> Array:
+def rfftfreq(
+    n: int,
+    d: float = 1.0,
+    stream: StreamOrDevice = None,
+    *,
+    dtype: Dtype | None = None,
+    device: StreamOrDevice = None,
+) -> Array:
     """The frequencies of the numbers that `rfft` gives, in cycles per unit of ``d``.
 
     Args and errors are those of `fftfreq`.
 
     Returns:
-        A float32 array of ``n // 2 + 1`` numbers: 0, 1, ..., divided by ``n * d``.
+        An array of ``n // 2 + 1`` numbers: 0, 1, ..., divided by ``n * d``.
 
     >>> mx.fft.rfftfreq(5, d=0.1)
     array([0, 2, 4], dtype=float32)
     """
     length = _samples("rfftfreq", n)
     index = p.iota(shape=(length // 2 + 1,), axis=0, dtype=dtypes.int64)
-    return _frequencies("rfftfreq", index, length, d)
+    return _frequencies("rfftfreq", index, length, d, dtype)
 
 
 @on_stream
@@ -363,13 +378,15 @@ def _samples(name: str, n: Any) -> int:
     return length
 
 
-def _frequencies(name: str, index: Array, length: int, d: Any) -> Array:
+def _frequencies(name: str, index: Array, length: int, d: Any, dtype: Dtype | None) -> Array:
     distance = real_number(name, "d", d)
     if value_of(distance) == 0:
         raise ValueError(f"[{name}] d cannot be zero.")
     span = p.multiply(_number(length, dtypes.float64), _number(distance, dtypes.float64))
     precise = to_dtype(index, dtypes.float64)
-    return to_dtype(p.divide(precise, p.fill(span, index.node.shape)), dtypes.float32)
+    return to_dtype(
+        p.divide(precise, p.fill(span, index.node.shape)), dtypes.float32 if dtype is None else as_dtype(dtype)
+    )
 
 
 def _shifted(name: str, a: Any, axes: Any, start_of: Any) -> Array:

@@ -304,14 +304,28 @@ def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Stream
 
 
 @on_stream
-def diff(a: Array, /, n: int = 1, axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
+def diff(
+    a: Array,
+    /,
+    n: int = 1,
+    axis: int = -1,
+    *,
+    prepend: Array | None = None,
+    append: Array | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """The differences of neighbours along an axis, taken ``n`` times; of booleans, whether they differ.
+
+    ``prepend`` and ``append`` are put in front and behind along the axis first.
 
     >>> mx.diff(mx.array([1, 4, 9]))
     array([3, 5], dtype=int32)
     """
     x = array_argument("diff", a)
     along = axis_of("diff", axis, x.node.ndim)
+    parts = [one for one in (prepend, x, append) if one is not None]
+    if len(parts) > 1:
+        x = concatenate(parts, along)
     subtract = p.not_equal if x.node.dtype.is_bool else p.subtract
     for _ in range(count_of("diff", "n", n)):
         extent = x.node.shape[along]

@@ -11,8 +11,9 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.dtypes import Dtype, finfo
-from weft.graph.extents import agree, decide_equal, derived, product, smallest
+from weft.checks import one_of
+from weft.dtypes import Dtype
+from weft.graph.extents import agree, decide, decide_equal, product, smallest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -22,7 +23,9 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
+from weft.ops.decompositions import EighResult, EigResult, QRResult, SlogdetResult, SVDResult, limit_of
 from weft.ops.entrance import on_stream
+from weft.ops.joining import part
 from weft.primitives.products import matrix_transpose
 from weft.runtime.devices import StreamOrDevice
 
@@ -284,14 +287,16 @@ def solve_triangular(a: Array, b: Array, *, upper: bool = False, stream: StreamO
 
 
 @on_stream
-def qr(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
+def qr(a: Array, *, mode: str = "reduced", stream: StreamOrDevice = None) -> QRResult:
     """QR decompositions: A = Q R, where the columns of Q are orthonormal and R is upper triangular.
 
     Args:
         a: ``(..., M, N)``, float32, float64 or complex64.
 
+        mode: "reduced", or "complete" for all M columns of Q.
+
     Returns:
-        Q ``(..., M, K)`` and R ``(..., K, N)``, where K is min(M, N).
+        Q ``(..., M, K)`` and R ``(..., K, N)``, where K is min(M, N), or M if ``mode`` is "complete".
 
     Raises:
         ValueError: another dtype, or less than two dimensions.
@@ -300,17 +305,33 @@ def qr(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
     >>> mx.allclose(q @ r, mx.array([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
     array(True, dtype=bool)
     """
-    q, r = p.qr(_matrices("qr", a, square=False))
-    return q, r
+    x = _matrices("qr", a, square=False)
+    if one_of("linalg.qr", "mode", mode, ("reduced", "complete")) == "reduced":
+        return QRResult(*p.qr(x))
+    return _complete_qr(x)
+
+
+def _complete_qr(x: Array) -> QRResult:
+    """Columns of the unit matrix beside a tall one: the decomposition of both has the whole Q."""
+    *batch, rows, columns = x.node.shape
+    if decide(operator.le, rows, columns):
+        return QRResult(*p.qr(x))
+    axis = x.node.ndim - 1
+    unit = to_dtype(
+        p.equal(*[p.iota(shape=(rows, rows - columns), axis=k, dtype=dtypes.int32) for k in (0, 1)]), x.node.dtype
+    )
+    q, r = p.qr(p.concatenate(x, broadcast(unit, (*batch, rows, rows - columns)), axis=axis))
+    return QRResult(q, part(r, axis, 0, columns))
 
 
 @on_stream
-def svd(a: Array, compute_uv: bool = True, *, stream: StreamOrDevice = None) -> Any:
+def svd(a: Array, compute_uv: bool = True, *, full_matrices: bool = True, stream: StreamOrDevice = None) -> Any:
     """Singular value decompositions: A = U diag(S) V^H, with singular values S in descending order.
 
     Args:
         a: ``(..., M, N)``, float32, float64 or complex64.
         compute_uv: give the singular vectors too.
+        full_matrices: give all of them, not only the first min(M, N).
 
     Returns:
         U ``(..., M, M)``, S ``(..., min(M, N))`` and V^H ``(..., N, N)``; S alone, if not ``compute_uv``. NaN for
@@ -327,17 +348,18 @@ def svd(a: Array, compute_uv: bool = True, *, stream: StreamOrDevice = None) -> 
     x = _matrices("svd", a, square=False)
     if not compute_uv:
         return p.svd(x, vectors=False, full=False)[0]
-    return tuple(p.svd(x, vectors=True, full=True))
+    return SVDResult(*p.svd(x, vectors=True, full=bool(full_matrices)))
 
 
 @on_stream
-def pinv(a: Array, *, stream: StreamOrDevice = None) -> Array:
+def pinv(a: Array, *, rtol: Any = None, stream: StreamOrDevice = None) -> Array:
     """The pseudo-inverses of matrices (Moore and Penrose).
 
-    Singular values up to ``10 * max(M, N) * eps`` times the largest one count as zero.
+    Singular values up to ``rtol`` times the largest one count as zero.
 
     Args:
         a: ``(..., M, N)``, float32, float64 or complex64.
+        rtol: a number, or an array ``(...)``; ``10 * max(M, N) * eps`` by default.
 
     Returns:
         ``(..., N, M)``. Derivatives hold where the rank does not change.
@@ -356,9 +378,7 @@ def pinv(a: Array, *, stream: StreamOrDevice = None) -> Array:
     u, s, vh = p.svd(p.stop_gradient(x), vectors=True, full=False)
     last = s.node.ndim - 1
     largest = p.slice_(s, starts=(0,) * s.node.ndim, sizes=(*batch, 1), steps=(1,) * s.node.ndim)
-    tolerance = 10 * float(finfo(s.node.dtype).eps)
-    limit = largest * derived(operator.mul, derived(max, rows, columns), tolerance)
-    dropped = p.less_equal(s, p.broadcast(limit, shape=s.node.shape))
+    dropped = p.less_equal(s, p.broadcast(limit_of(largest, rows, columns, 10, rtol), shape=s.node.shape))
     factors = p.select(dropped, p.zeros_like(s), 1 / s)
     scaled = p.adjoint_of(vh) * p.expand(factors, axes=(last,))
     return p.pseudoinverse_of(p.matmul(scaled, p.adjoint_of(u)), x)
@@ -420,7 +440,7 @@ def det(a: Array, *, stream: StreamOrDevice = None) -> Array:
 
 
 @on_stream
-def slogdet(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
+def slogdet(a: Array, *, stream: StreamOrDevice = None) -> SlogdetResult:
     """The signs of determinants, and the logarithms of their absolute values.
 
     Args:
@@ -437,7 +457,7 @@ def slogdet(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
     (array(-1, dtype=float32), array(0, dtype=float32))
     """
     sign, logarithm = _of_halves(_slogdet, _square("slogdet", a))
-    return sign, logarithm
+    return SlogdetResult(sign, logarithm)
 
 
 def _reads_upper(name: str, triangle: Any) -> bool:
@@ -449,7 +469,7 @@ def _reads_upper(name: str, triangle: Any) -> bool:
 
 
 @on_stream
-def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
+def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> EighResult:
     """Eigenvalues and eigenvectors of symmetric or hermitian matrices.
 
     Args:
@@ -469,7 +489,7 @@ def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> tuple[A
     array([1, 2], dtype=float32)
     """
     values, adjoint = p.eigh(_matrices("eigh", a), upper=_reads_upper("eigh", UPLO), vectors=True)
-    return values, p.adjoint_of(adjoint)
+    return EighResult(values, p.adjoint_of(adjoint))
 
 
 @on_stream
@@ -488,7 +508,7 @@ def _single(x: Array) -> Array:
 
 
 @on_stream
-def eig(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
+def eig(a: Array, *, stream: StreamOrDevice = None) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices.
 
     Args:
@@ -507,7 +527,7 @@ def eig(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
     array([0+1j, 0-1j], dtype=complex64)
     """
     values, rows = p.eig(matrix_transpose(_single(_matrices("eig", a))), vectors=True)
-    return values, matrix_transpose(rows)
+    return EigResult(values, matrix_transpose(rows))
 
 
 @on_stream

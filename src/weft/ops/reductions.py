@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.dtypes import Dtype
+from weft.dtypes import Dtype, as_dtype
 from weft.graph.extents import agree, decide_equal, largest, product
 from weft.ops.arguments import (
     Array,
@@ -60,12 +60,21 @@ def _reduced(primitive: Reduction, x: Array, axes: tuple[int, ...], keepdims: bo
 
 
 @on_stream
-def sum(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+def sum(
+    a: Array,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dtype: Dtype | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """The sum over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
 
     Args:
         axis: an axis, several, or None for all.
         keepdims: keep the axes, with extent 1.
+        dtype: what the elements are converted to before they are added.
 
     Raises:
         AxisError: there is no such axis; it is a ValueError and an IndexError.
@@ -73,23 +82,31 @@ def sum(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     >>> mx.sum(mx.array([[1, 2], [3, 4]]), axis=0)
     array([4, 6], dtype=int32)
     """
-    return _total("sum", p.sum, a, axis, keepdims)
+    return _total("sum", p.sum, a, axis, keepdims, dtype)
 
 
 @on_stream
-def prod(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
+def prod(
+    a: Array,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dtype: Dtype | None = None,
+    stream: StreamOrDevice = None,
+) -> Array:
     """The product over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
 
     >>> mx.prod(mx.array([[1, 2], [3, 4]]), axis=1)
     array([2, 12], dtype=int32)
     """
-    return _total("prod", p.prod, a, axis, keepdims)
+    return _total("prod", p.prod, a, axis, keepdims, dtype)
 
 
-def _total(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) -> Array:
+def _total(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool, dtype: Dtype | None) -> Array:
     x = array_argument(name, a)
     axes = axes_of(name, axis, x.node.ndim)
-    x = to_dtype(x, whole_sum_dtype(x.node.dtype))
+    x = to_dtype(x, whole_sum_dtype(x.node.dtype) if dtype is None else as_dtype(dtype))
     return _reduced(primitive, x, axes, keepdims)
 
 

@@ -24,6 +24,7 @@ def cumsum(
     reverse: bool = False,
     inclusive: bool = True,
     dtype: Dtype | None = None,
+    include_initial: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
     """For every element the sum of all elements up to it along an axis; of booleans in int32.
@@ -35,6 +36,7 @@ def cumsum(
         reverse: sum from the end.
         inclusive: an element belongs to its own sum; otherwise the first sum is 0.
         dtype: what the elements are converted to before they are added.
+        include_initial: begin with 0, so that there is one result more.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -51,7 +53,7 @@ def cumsum(
     x = _converted("cumsum", a, dtype)
     if x.node.dtype.is_bool:
         x = p.cast(x, dtype=dtypes.int32)
-    return _scanned("cumsum", p.cumsum, x, axis, reverse, inclusive)
+    return _from_initial(_scanned("cumsum", p.cumsum, x, axis, reverse, inclusive), 0, axis, include_initial, reverse)
 
 
 @on_stream
@@ -63,6 +65,7 @@ def cumprod(
     reverse: bool = False,
     inclusive: bool = True,
     dtype: Dtype | None = None,
+    include_initial: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
     """For every element the product of all elements up to it along an axis.
@@ -74,6 +77,7 @@ def cumprod(
         reverse: multiply from the end.
         inclusive: an element belongs to its own product; otherwise the first product is 1.
         dtype: what the elements are converted to before they are multiplied.
+        include_initial: begin with 1, so that there is one result more.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -84,7 +88,8 @@ def cumprod(
     >>> mx.cumprod(mx.array([1, 2, 3, 4]))
     array([1, 2, 6, 24], dtype=int32)
     """
-    return _scanned("cumprod", p.cumprod, _converted("cumprod", a, dtype), axis, reverse, inclusive)
+    x = _scanned("cumprod", p.cumprod, _converted("cumprod", a, dtype), axis, reverse, inclusive)
+    return _from_initial(x, 1, axis, include_initial, reverse)
 
 
 @on_stream
@@ -197,3 +202,13 @@ def _scanned(name: str, scan: Scan, x: Array, axis: Any, reverse: Any, inclusive
     if axis is None:
         x, axis = p.reshape(x, shape=(x.node.size,)), 0
     return scan(x, axis=axis_of(name, axis, x.node.ndim), reverse=bool(reverse), inclusive=bool(inclusive))
+
+
+def _from_initial(x: Array, value: int, axis: Any, wanted: bool, reverse: Any) -> Array:
+    """The results of a scan with ``value`` where it begins, if that is wanted."""
+    if not wanted:
+        return x
+    along = axis_of("scan", 0 if axis is None else axis, x.node.ndim)
+    shape = (*x.node.shape[:along], 1, *x.node.shape[along + 1 :])
+    initial = p.full(shape, value, x.node.dtype)
+    return p.concatenate(*((x, initial) if reverse else (initial, x)), axis=along)

@@ -46,11 +46,14 @@ __all__ = [
 
 
 @on_stream
-def reshape(a: Array, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
+def reshape(
+    a: Array, /, shape: int | Sequence[int], *, copy: bool | None = None, stream: StreamOrDevice = None
+) -> Array:
     """The same elements, row by row, in another shape.
 
     Args:
         shape: an int or a sequence of ints; one of them may be -1: what is left over.
+        copy: changes nothing, since arrays never share what is assigned to one of them.
 
     Raises:
         ValueError: the number of elements does not fit.

@@ -51,13 +51,23 @@ def _whole(primitive: Any, x: Array, axis: int) -> Array:
 
 
 @on_stream
-def sort(a: Array, /, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+def sort(
+    a: Array,
+    /,
+    axis: int | None = -1,
+    *,
+    descending: bool = False,
+    stable: bool = True,
+    stream: StreamOrDevice = None,
+) -> Array:
     """The elements along an axis in ascending order; equal ones stay in their order.
 
     Args:
         a: an array of any dtype. NaN is behind all numbers, complex numbers are ordered by real, then by imaginary
             part.
         axis: the axis; None sorts the flattened array.
+        descending: the largest comes first, and NaN before it.
+        stable: changes nothing, since equal elements always stay in their order.
 
     Returns:
         An array of the shape (flat, if ``axis`` is None) and dtype of ``a``.
@@ -69,16 +79,28 @@ def sort(a: Array, /, axis: int | None = -1, *, stream: StreamOrDevice = None) -
     array([[1, 2, 3],
            [4, 5, 6]], dtype=int32)
     """
-    return _whole(p.sort, *_rows("sort", a, axis))
+    x, along = _rows("sort", a, axis)
+    found = p.sort(x, start=0, count=x.node.shape[-1])
+    return _moved_back(p.reversed_rows(found) if descending else found, along)
 
 
 @on_stream
-def argsort(a: Array, /, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
+def argsort(
+    a: Array,
+    /,
+    axis: int | None = -1,
+    *,
+    descending: bool = False,
+    stable: bool = True,
+    stream: StreamOrDevice = None,
+) -> Array:
     """The indices that put the elements along an axis in ascending order; equal ones stay in their order.
 
     Args:
         a: an array of any dtype, ordered as by `sort`.
         axis: the axis; None sorts the flattened array.
+        descending: the largest comes first, and NaN before it.
+        stable: changes nothing, since equal elements always stay in their order.
 
     Returns:
         uint32 indices along the axis: ``mx.take_along_axis(a, mx.argsort(a), -1)`` is ``mx.sort(a)``.
@@ -89,7 +111,13 @@ def argsort(a: Array, /, axis: int | None = -1, *, stream: StreamOrDevice = None
     >>> mx.argsort(mx.array([3.0, mx.nan, 1.0, 1.0]))
     array([2, 3, 0, 1], dtype=uint32)
     """
-    return _whole(p.argsort, *_rows("argsort", a, axis))
+    x, along = _rows("argsort", a, axis)
+    extent = x.node.shape[-1]
+    if not descending or agree(extent, 0):
+        return _moved_back(p.argsort(x, start=0, count=extent), along)
+    found = p.reversed_rows(p.argsort(p.reversed_rows(x), start=0, count=extent))  # equal elements are turned twice
+    last = p.fill(extent_constant(extent - 1, dtypes.uint32), found.node.shape)
+    return _moved_back(p.subtract(last, found), along)
 
 
 def _check_kth(name: str, kth: Any, x: Array) -> int:
@@ -226,13 +254,20 @@ def _median_of_rows(x: Array) -> Array:
 
 @on_stream
 def searchsorted(
-    sorted_sequence: Array, values: Array, /, side: str = "left", *, stream: StreamOrDevice = None
+    sorted_sequence: Array,
+    values: Array,
+    /,
+    side: str = "left",
+    *,
+    sorter: Array | None = None,
+    stream: StreamOrDevice = None,
 ) -> Array:
     """Where values can be inserted so that a sorted sequence stays sorted.
 
     Args:
         sorted_sequence: a vector in ascending order, as `sort` gives it.
         values: numbers of any shape; both are compared in their common dtype.
+        sorter: indices that put the sequence in ascending order, if it is not.
         side: "left" counts the elements that are smaller than a value, "right" also those that are equal to it.
 
     Returns:
@@ -247,6 +282,8 @@ def searchsorted(
     rows = array_argument("searchsorted", sorted_sequence, "sorted_sequence")
     if rows.node.ndim != 1:
         raise ValueError(f"[searchsorted] The sorted sequence must be a vector, not of shape {rows.node.shape}.")
+    if sorter is not None:
+        rows = p.take_from_rows(rows, array_argument("searchsorted", sorter, "sorter"))
     if not isinstance(side, str):
         raise wrong_type("searchsorted", "side", 'a string, "left" or "right"', side)
     if side not in ("left", "right"):
@@ -312,12 +349,17 @@ def unique(
     return tuple(results) if len(results) > 1 else results[0]
 
 
-def _ranks(ordered: Array) -> tuple[Array, Array]:
-    """For sorted elements, whether each differs from the one before, and how many different ones come before it."""
+def is_first(ordered: Array) -> Array:
+    """For sorted elements, whether each differs from the one before."""
     number = p.iota(shape=ordered.node.shape, axis=0, dtype=dtypes.int32)
     zero = p.zeros_like(number)
     previous = p.take_from_rows(ordered, p.maximum(number - 1, zero))
-    first = p.logical_or(p.equal(number, zero), p.not_equal(ordered, previous))
+    return p.logical_or(p.equal(number, zero), p.not_equal(ordered, previous))
+
+
+def _ranks(ordered: Array) -> tuple[Array, Array]:
+    """For sorted elements, whether each differs from the one before, and how many different ones come before it."""
+    first = is_first(ordered)
     return first, p.cumsum(p.cast(first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
 
 

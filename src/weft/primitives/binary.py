@@ -17,11 +17,13 @@ __all__ = [
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "copysign",
     "divide",
     "equal",
     "floor_divide",
     "greater",
     "greater_equal",
+    "hypot",
     "left_shift",
     "less",
     "less_equal",
@@ -31,6 +33,7 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
+    "nextafter",
     "not_equal",
     "power",
     "remainder",
@@ -99,6 +102,33 @@ arctan2: Elementwise = Elementwise(
     (lambda t, out, y, x: t * x / (x * x + y * y), lambda t, out, y, x: -(t * y / (x * x + y * y))),
     accepts=is_real_floating,
     cheap=False,
+)
+
+
+copysign: Elementwise = Elementwise(
+    "copysign",
+    lambda L, x, y: L.copysign(x, y),
+    (lambda t, out, x, y: t * p.sign(x) * p.copysign(p.ones_like(y), y), None),
+    accepts=is_real_floating,
+    exact=True,
+)
+
+
+def _hypot_share(t: Array, out: Array, side: Array) -> Array:
+    """t side / out, and zero where both sides are."""
+    zero = p.equal(out, 0)
+    return p.select(zero, p.zeros_like(t), t * (side / p.select(zero, p.ones_like(out), out)))
+
+
+hypot: Elementwise = Elementwise(
+    "hypot",
+    lambda L, x, y: L.hypot(x, y),
+    (lambda t, out, x, y: _hypot_share(t, out, x), lambda t, out, x, y: _hypot_share(t, out, y)),
+    accepts=is_real_floating,
+    cheap=False,
+)
+nextafter: Elementwise = Elementwise(
+    "nextafter", lambda L, x, y: L.nextafter(x, y), (1, None), accepts=is_real_floating, cheap=False
 )
 
 

@@ -17,6 +17,7 @@ from weft.compiler.codegen.math import (
     integer,
     inverse_trigonometric,
     logarithm,
+    neighbours,
     power,
     trigonometric,
 )
@@ -123,6 +124,12 @@ class MathLanes(Lanes):
 
     def arctan2(self, y: Value, x: Value) -> Value:
         return inverse_trigonometric.arctan2(self, working(y), working(x))
+
+    def hypot(self, x: Value, y: Value) -> Value:
+        return power.hypot(self, x, y)
+
+    def nextafter(self, x: Value, y: Value) -> Value:
+        return neighbours.nextafter(self, x, y)
 
     def logaddexp(self, x: Any, y: Any) -> Any:
         if isinstance(x, Complex):

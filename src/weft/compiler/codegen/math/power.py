@@ -10,6 +10,7 @@ where everything but P is computed in pairs. The coefficients are a minimax fit 
 
 from __future__ import annotations
 
+from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import exponential, logarithm
 from weft.compiler.codegen.math.parts import (
@@ -55,6 +56,20 @@ P: Table = {
 
 def rsqrt(L: Lanes, x: Value) -> Value:
     return 1.0 / L.sqrt(x)
+
+
+def hypot(L: Lanes, x: Value, y: Value) -> Value:
+    """``sqrt(x^2 + y^2)``, infinite where one is: in float64 for smaller dtypes, else by the quotient of both."""
+    if x.dtype.size < 8:
+        wide, other = L.convert(x, dtypes.float64), L.convert(y, dtypes.float64)
+        root = L.convert(L.sqrt(L.fma(wide, wide, other * other)), x.dtype)
+    else:
+        x, y = L.absolute(x), L.absolute(y)
+        high, low = L.maximum(x, y), L.minimum(x, y)
+        quotient = low / L.select(L.equal(high, 0), 1.0, high)
+        root = high * L.sqrt(L.fma(quotient, quotient, 1.0))
+    infinite = L.equal(L.absolute(x), INFINITY) | L.equal(L.absolute(y), INFINITY)
+    return L.select(infinite, INFINITY, root)
 
 
 def log2_pair(L: Lanes, x: Value) -> Pair:

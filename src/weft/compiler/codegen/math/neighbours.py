@@ -1,0 +1,32 @@
+"""The floating number that is next to another one."""
+
+from __future__ import annotations
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.values import Value
+from weft.dtypes import Dtype
+
+_BITS = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+
+
+def nextafter(L: Lanes, x: Value, y: Value) -> Value:
+    """The neighbour of ``x`` towards ``y``: the bits, read as an integer, are one more away from zero and one less
+    towards it."""
+    dtype = x.dtype
+    bits = _to_bits(L, x)
+    away = L.compare("lt", x, y) ^ L.compare("lt", x, 0)
+    moved = L.select(away, bits + 1, bits - 1)
+    neighbour = L.select(
+        L.equal(x, 0), L.copysign(_from_bits(L, L.constant(1, bits.dtype), dtype), y), _from_bits(L, moved, dtype)
+    )
+    kept = L.select(L.equal(x, y), y, neighbour)
+    return L.select(L.is_nan(x), x, L.select(L.is_nan(y), y, kept))
+
+
+def _to_bits(L: Lanes, x: Value) -> Value:
+    return L.half_to_bits(x) if x.dtype in HALVES else L.bitcast(x, _BITS[x.dtype.size])
+
+
+def _from_bits(L: Lanes, bits: Value, dtype: Dtype) -> Value:
+    return L.half_from_bits(bits, dtype) if dtype in HALVES else L.bitcast(bits, dtype)

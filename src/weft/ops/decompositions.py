@@ -1,0 +1,62 @@
+"""What decompositions of matrices give, and from which singular value on a matrix counts as singular."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft.dtypes import finfo
+from weft.graph.extents import derived
+from weft.ops.arguments import Array, array_of, to_dtype
+
+__all__ = ["EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "limit_of"]
+
+
+class EigResult(NamedTuple):
+    """What `mx.linalg.eig` gives."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EighResult(NamedTuple):
+    """What `mx.linalg.eigh` gives."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """What `mx.linalg.qr` gives."""
+
+    Q: Array
+    R: Array
+
+
+class SVDResult(NamedTuple):
+    """What `mx.linalg.svd` gives."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+class SlogdetResult(NamedTuple):
+    """What `mx.linalg.slogdet` gives."""
+
+    sign: Array
+    logabsdet: Array
+
+
+def limit_of(largest: Array, rows: int, columns: int, factor: float, rtol: Any) -> Array:
+    """Up to where singular values count as zero: ``rtol``, by default ``factor * max(rows, columns) * eps``, times the
+    largest one, which ``largest`` has in its last axis."""
+    dtype = largest.node.dtype
+    if rtol is None:
+        tolerance = factor * float(finfo(dtype).eps)
+        return largest * derived(operator.mul, derived(max, rows, columns), tolerance)
+    share = to_dtype(array_of("linalg", "rtol", rtol), dtype)
+    if not share.node.shape:
+        return largest * p.fill(share, largest.node.shape)
+    return largest * p.broadcast(p.expand(share, axes=(share.node.ndim,)), shape=largest.node.shape)

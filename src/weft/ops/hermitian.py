@@ -1,0 +1,59 @@
+"""Discrete Fourier transforms whose result is real in frequency: ``mx.fft.hfft`` and its inverse."""
+
+from __future__ import annotations
+
+import weft.primitives as p
+from weft.checks import one_of
+from weft.dtypes import complex64
+from weft.ops.arguments import Array, array_argument, to_dtype
+from weft.ops.entrance import on_stream
+from weft.ops.fourier import irfft, rfft
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = ["hfft", "ihfft"]
+
+_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+@on_stream
+def hfft(
+    a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", *, stream: StreamOrDevice = None
+) -> Array:
+    """The real transform of a signal that equals its reversed conjugate, of which ``a`` is the first half.
+
+    Args:
+        a: any shape and dtype; computed in complex64.
+        n: how many numbers there are in the result, by default ``2 * (a.shape[axis] - 1)``.
+        axis: along which axis.
+        norm: where to divide; see `mx.fft.fft`.
+
+    Raises:
+        ValueError: ``n`` is not positive, or ``norm`` is another word.
+
+    >>> mx.fft.hfft(mx.array([1.0, 2.0, 1.0]))
+    array([6, 0, -2, 0], dtype=float32)
+    """
+    x = p.conjugate(to_dtype(array_argument("fft.hfft", a), complex64))
+    return irfft(x, n, axis, _OPPOSITE[one_of("fft.hfft", "norm", norm, _OPPOSITE)])
+
+
+@on_stream
+def ihfft(
+    a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", *, stream: StreamOrDevice = None
+) -> Array:
+    """The inverse of `hfft`: the first half of a signal whose transform is the real array ``a``.
+
+    Args:
+        a: any shape and real dtype; computed in float32.
+        n: the length of the transform, by default that of the axis.
+        axis: along which axis.
+        norm: where to divide; see `mx.fft.fft`.
+
+    Raises:
+        ValueError: ``n`` is not positive, or ``norm`` is another word.
+
+    >>> mx.fft.ihfft(mx.array([6.0, 0.0, -2.0, 0.0]))
+    array([1+0j, 2+0j, 1+0j], dtype=complex64)
+    """
+    x = array_argument("fft.ihfft", a)
+    return p.conjugate(rfft(x, n, axis, _OPPOSITE[one_of("fft.ihfft", "norm", norm, _OPPOSITE)]))

@@ -1,0 +1,192 @@
+"""Functions of matrices that the Python array API standard has in ``linalg`` and MLX elsewhere or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype, as_dtype
+from weft.graph.extents import decide_equal, product
+from weft.ops.arguments import Array, array_argument, axes_of, integer_of, to_dtype
+from weft.ops.decompositions import limit_of
+from weft.ops.diagonals import diagonal as diagonal_between
+from weft.ops.entrance import on_stream
+from weft.ops.joining import part
+from weft.ops.linalg import inv, require_matrices, svd
+from weft.ops.norms import norm
+from weft.ops.products import matmul
+from weft.ops.reductions import sum as total
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = ["diagonal", "matrix_norm", "matrix_power", "matrix_rank", "svdvals", "trace", "vector_norm"]
+
+
+@on_stream
+def diagonal(a: Array, /, *, offset: int = 0, stream: StreamOrDevice = None) -> Array:
+    """Diagonals of the matrices in the last two axes.
+
+    Args:
+        a: ``(..., M, N)``, any dtype.
+        offset: which one: positive ones are above the main diagonal.
+
+    Raises:
+        ValueError: less than two dimensions.
+
+    >>> mx.linalg.diagonal(mx.array([[1, 2], [3, 4]]))
+    array([1, 4], dtype=int32)
+    """
+    x = array_argument("linalg.diagonal", a)
+    require_matrices("diagonal", x, square=False)
+    return diagonal_between(x, offset, -2, -1)
+
+
+@on_stream
+def trace(a: Array, /, *, offset: int = 0, dtype: Dtype | None = None, stream: StreamOrDevice = None) -> Array:
+    """The sums of diagonals of the matrices in the last two axes.
+
+    Args:
+        a: ``(..., M, N)``, any dtype.
+        offset: which diagonal: positive ones are above the main one.
+        dtype: what the elements are converted to before they are added.
+
+    Raises:
+        ValueError: less than two dimensions.
+
+    >>> mx.linalg.trace(mx.array([[1, 2], [3, 4]]))
+    array(5, dtype=int32)
+    """
+    return total(diagonal(a, offset=offset), -1, dtype=None if dtype is None else as_dtype(dtype))
+
+
+@on_stream
+def matrix_norm(a: Array, /, *, keepdims: bool = False, ord: Any = "fro", stream: StreamOrDevice = None) -> Array:
+    """Norms of the matrices in the last two axes; see `mx.linalg.norm` for ``ord``.
+
+    Args:
+        a: ``(..., M, N)``.
+        keepdims: keep the axes, with extent 1.
+        ord: which norm.
+
+    Raises:
+        ValueError: there is no such norm, or less than two dimensions.
+
+    >>> mx.linalg.matrix_norm(mx.array([[3.0, 0.0], [0.0, 4.0]]))
+    array(5, dtype=float32)
+    """
+    x = array_argument("linalg.matrix_norm", a)
+    require_matrices("matrix_norm", x, square=False)
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+@on_stream
+def vector_norm(
+    a: Array,
+    /,
+    *,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    ord: float = 2,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Norms of vectors, which lie along one axis or several; see `mx.linalg.norm` for ``ord``.
+
+    Args:
+        a: any shape.
+        axis: an axis, several, or None for all.
+        keepdims: keep the axes, with extent 1.
+        ord: a number.
+
+    Raises:
+        IndexError: there is no such axis.
+
+    >>> mx.linalg.vector_norm(mx.array([[3.0, 0.0], [0.0, 4.0]]))
+    array(5, dtype=float32)
+    """
+    x = array_argument("linalg.vector_norm", a)
+    ndim, shape = x.node.ndim, x.node.shape
+    axes = axes_of("linalg.vector_norm", axis, ndim)
+    others = [one for one in range(ndim) if one not in axes]
+    moved = p.transpose(x, axes=(*others, *axes)) if ndim else x
+    size = product([shape[one] for one in axes])
+    found = norm(p.reshape(moved, shape=(*[shape[one] for one in others], size)), ord, -1)
+    return p.expand(found, axes=axes) if keepdims and axes else found
+
+
+@on_stream
+def matrix_power(a: Array, n: int, /, *, stream: StreamOrDevice = None) -> Array:
+    """Square matrices multiplied by themselves; for negative ``n`` their inverses.
+
+    Args:
+        a: ``(..., N, N)``, floating or complex.
+        n: how often; 0 gives unit matrices.
+
+    Raises:
+        ValueError: matrices that are not square.
+
+    >>> mx.linalg.matrix_power(mx.array([[1.0, 1.0], [0.0, 1.0]]), 3)
+    array([[1, 3],
+           [0, 1]], dtype=float32)
+    """
+    x = array_argument("linalg.matrix_power", a)
+    require_matrices("matrix_power", x)
+    exponent = integer_of("linalg.matrix_power", "n", n)
+    if exponent == 0:
+        return _units(x)
+    square = inv(x) if exponent < 0 else x
+    exponent, result = abs(exponent), None
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else matmul(result, square)
+        exponent >>= 1
+        square = matmul(square, square) if exponent else square
+    return result
+
+
+def _units(x: Array) -> Array:
+    """Unit matrices in the shape and dtype of ``x``."""
+    row, column = [p.iota(shape=x.node.shape, axis=x.node.ndim - k, dtype=dtypes.int32) for k in (2, 1)]
+    return to_dtype(p.equal(row, column), x.node.dtype)
+
+
+@on_stream
+def svdvals(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """Singular values in descending order: `mx.linalg.svd` without vectors.
+
+    Args:
+        a: ``(..., M, N)``, float32, float64 or complex64.
+
+    Returns:
+        ``(..., min(M, N))``.
+
+    >>> mx.linalg.svdvals(mx.array([[0.0, 2.0], [3.0, 0.0]]))
+    array([3, 2], dtype=float32)
+    """
+    return svd(a, False)
+
+
+@on_stream
+def matrix_rank(a: Array, /, *, rtol: Any = None, stream: StreamOrDevice = None) -> Array:
+    """How many singular values of matrices are larger than ``rtol`` times the largest one.
+
+    Args:
+        a: ``(..., M, N)``, float32, float64 or complex64.
+        rtol: a number, or an array ``(...)``; ``max(M, N) * eps`` by default.
+
+    Returns:
+        int32 ranks ``(...)``.
+
+    >>> mx.linalg.matrix_rank(mx.array([[1.0, 2.0], [2.0, 4.0]]))
+    array(1, dtype=int32)
+    """
+    x = array_argument("linalg.matrix_rank", a)
+    require_matrices("matrix_rank", x, square=False)
+    *batch, rows, columns = x.node.shape
+    if decide_equal(rows, 0) or decide_equal(columns, 0):
+        return p.zeros(tuple(batch), dtypes.int32)
+    values = svdvals(p.stop_gradient(x))
+    last = values.node.ndim - 1
+    limit = limit_of(part(values, last, 0, 1), rows, columns, 1, rtol)
+    above = p.greater(values, p.broadcast(limit, shape=values.node.shape))
+    return p.sum(to_dtype(above, dtypes.int32), axes=(last,))

@@ -1,0 +1,159 @@
+"""Functions that take arrays for sets of their elements, and that say where elements are.
+
+The shapes of most results depend on values, so these functions evaluate their argument: they cannot be called on the
+arguments of a function that is being transformed or compiled. `mx.unique`, whose result has a given size, can.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft import dtypes
+from weft.graph.extents import agree
+from weft.ops.arguments import Array, array_argument, promoted
+from weft.ops.entrance import on_stream
+from weft.ops.sorting import is_first, unique
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = ["isin", "nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
+
+
+class UniqueAllResult(NamedTuple):
+    """What `mx.unique_all` gives."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCountsResult(NamedTuple):
+    """What `mx.unique_counts` gives."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverseResult(NamedTuple):
+    """What `mx.unique_inverse` gives."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def _different(name: str, a: Any) -> tuple[Array, int]:
+    """An array, and how many different elements it has."""
+    x = array_argument(name, a)
+    flat = p.reshape(x, shape=(x.node.size,))
+    ordered = p.sort(flat, start=0, count=x.node.size)
+    return x, p.sum(p.cast(is_first(ordered), dtype=dtypes.int32), axes=(0,)).item()
+
+
+@on_stream
+def unique_all(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueAllResult:
+    """The different elements in ascending order, where each is first, where each element is among them, and how often.
+
+    Args:
+        x: an array of any dtype. It is evaluated, because shapes depend on its values. NaN differs from every element.
+
+    Returns:
+        values; indices, in the flattened array; inverse_indices, in the shape of ``x``; counts. Indices are uint32,
+        counts int32.
+
+    >>> mx.unique_all(mx.array([3, 1, 3])).counts
+    array([1, 2], dtype=int32)
+    """
+    array, size = _different("unique_all", x)
+    return UniqueAllResult(*_found(unique(array, size, True, True, True, 0)))
+
+
+@on_stream
+def unique_counts(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueCountsResult:
+    """The different elements in ascending order, and how often each occurs; see `unique_all`.
+
+    >>> mx.unique_counts(mx.array([3, 1, 3])).counts
+    array([1, 2], dtype=int32)
+    """
+    array, size = _different("unique_counts", x)
+    return UniqueCountsResult(*_found(unique(array, size, return_counts=True, fill_value=0)))
+
+
+@on_stream
+def unique_inverse(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueInverseResult:
+    """The different elements in ascending order, and where each element is among them; see `unique_all`.
+
+    >>> mx.unique_inverse(mx.array([3, 1, 3])).inverse_indices
+    array([1, 0, 1], dtype=uint32)
+    """
+    array, size = _different("unique_inverse", x)
+    return UniqueInverseResult(*_found(unique(array, size, return_inverse=True, fill_value=0)))
+
+
+@on_stream
+def unique_values(x: Array, /, *, stream: StreamOrDevice = None) -> Array:
+    """The different elements in ascending order; see `unique_all`.
+
+    >>> mx.unique_values(mx.array([3, 1, 3]))
+    array([1, 3], dtype=int32)
+    """
+    array, size = _different("unique_values", x)
+    return unique(array, size, fill_value=0)
+
+
+def _found(results: Any) -> tuple[Array, ...]:
+    return tuple(results)
+
+
+@on_stream
+def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
+    """Where the elements are that are not zero: for each axis a uint32 array of their indices, row by row.
+
+    Args:
+        x: an array of any dtype with at least one axis. It is evaluated, because shapes depend on its values.
+
+    Raises:
+        ValueError: there are no axes.
+
+    >>> mx.nonzero(mx.array([[0, 7], [8, 0]]))
+    (array([0, 1], dtype=uint32), array([1, 0], dtype=uint32))
+    """
+    array = array_argument("nonzero", x)
+    shape = array.node.shape
+    if not shape:
+        raise ValueError("[nonzero] A 0-d array has no axes; use mx.atleast_1d first.")
+    zero = p.equal(p.reshape(array, shape=(array.node.size,)), p.zeros((array.node.size,), array.node.dtype))
+    count = p.sum(p.cast(p.logical_not(zero), dtype=dtypes.int32), axes=(0,)).item()
+    rest = p.argsort(zero, start=0, count=count) if count else p.zeros((0,), dtypes.uint32)
+    indices = []
+    for extent in reversed(shape):
+        size = p.full(rest.node.shape, extent, dtypes.uint32)
+        indices.append(p.remainder(rest, size))
+        rest = p.floor_divide(rest, size)
+    return tuple(reversed(indices))
+
+
+@on_stream
+def isin(x1: Any, x2: Any, /, *, invert: bool = False, stream: StreamOrDevice = None) -> Array:
+    """For each element of ``x1`` whether it is among those of ``x2``; NaN is in no array.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number; both are compared in their common dtype.
+        invert: say where it is not.
+
+    Returns:
+        A boolean array of the shape of ``x1``.
+
+    >>> mx.isin(mx.array([1, 2, 3]), mx.array([3, 1]))
+    array([True, False, True], dtype=bool)
+    """
+    x, among = promoted("isin", (x1, x2), words=("x1", "x2"))
+    size = among.node.size
+    if agree(size, 0):
+        return p.full(x.node.shape, bool(invert), dtypes.bool_)
+    ordered = p.sort(p.reshape(among, shape=(size,)), start=0, count=size)
+    before = p.searchsorted(ordered, x, right=False)
+    behind = p.searchsorted(ordered, x, right=True)
+    differs = p.logical_or(p.equal(before, behind), p.not_equal(x, x))
+    return differs if invert else p.logical_not(differs)
