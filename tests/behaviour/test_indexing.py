@@ -263,8 +263,35 @@ def test_iterating_gives_the_rows() -> None:
     assert (first.item(), second.item()) == (1, 2)
 
 
-def test_a_mask_cannot_be_read() -> None:
+MASKS = [
+    lambda x, m: x[m],
+    lambda x, m: x[m[:, 0]],
+    lambda x, m: x[1, m[0]],
+    lambda x, m: x[..., m[0, 1]],
+    lambda x, m: x[None, :, m[0]],
+    lambda x, m: x[m[:, :, 0]],
+    lambda x, m: x[:, m[0, :, 0], ::2],
+    lambda x, m: x[m[0, 0, 0]],
+    lambda x, m: x[0, 0, 0][m[1, 0, 0]],
+    lambda x, m: x[m & ~m],
+]
+
+
+@pytest.mark.parametrize("read", MASKS)
+def test_masks_select_as_those_of_numpy(read: Any, rng: np.random.Generator) -> None:
+    numbers, mask = rng.standard_normal((2, 3, 4)).astype(np.float32), rng.random((2, 3, 4)) < 0.5
+    try:
+        want = read(numbers, mask)
+    except IndexError:
+        with pytest.raises(IndexError, match="mask"):
+            read(mx.array(numbers), mx.array(mask))
+        return
+    got = read(mx.array(numbers), mx.array(mask))
+    np.testing.assert_array_equal(np.array(got), want)
+
+
+@pytest.mark.parametrize("transform", [mx.compile, mx.vmap])
+def test_a_traced_mask_cannot_be_read(transform: Any) -> None:
     """The shape of the result would depend on values."""
-    x = mx.array([1, 2, 3])
     with pytest.raises((ValueError, TypeError, IndexError), match=r"(?i)bool"):
-        x[x > 1]
+        transform(lambda x: x[x > 1])(mx.array([[1, 2, 3]]))

@@ -26,7 +26,13 @@ ELEMENTWISE_ROWS = [
         Domain(3, 4),
         without={**NOT_MLX, "special": "the oracle takes steps in float64: see test_array_standard.py"},
     ),
-    unary("signbit", lambda x: x < 0, NONZERO, REAL, without={**NOT_MLX, "special": "the signs of zeros and NaN: see test_array_standard.py"}),
+    unary(
+        "signbit",
+        lambda x: x < 0,
+        NONZERO,
+        REAL,
+        without={**NOT_MLX, "special": "the signs of zeros and NaN: see test_array_standard.py"},
+    ),
     Row(
         "clip",
         lambda mx, x, low: mx.clip(x, min=low, max=1),

@@ -28,12 +28,12 @@ class NamespaceInfo:
     __module__ = "weft.core"
 
     def capabilities(self) -> dict[str, Any]:
-        """What is optional in the standard. Boolean masks select no elements, because a shape would depend on values.
+        """What is optional in the standard. Where shapes depend on values, masks are evaluated.
 
         >>> mx.__array_namespace_info__().capabilities()["data-dependent shapes"]
         True
         """
-        return {"boolean indexing": False, "data-dependent shapes": True, "max dimensions": None}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> Device:
         """The device of arrays for which none is given."""

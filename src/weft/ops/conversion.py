@@ -10,6 +10,7 @@ from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_argument, fresh
+from weft.ops.convert import python_scalar, scalar_dtype
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
@@ -77,13 +78,26 @@ def depends(inputs: Array | Sequence[Array], dependencies: Array | Sequence[Arra
     return after[0] if alone else after
 
 
-def result_type(*arrays_and_dtypes: Array | Dtype) -> Dtype:
+def result_type(*arrays_and_dtypes: Array | Dtype | complex) -> Dtype:
     """The dtype of the result when arrays of these dtypes, or these arrays, meet.
+
+    A Python number gives way to arrays and dtypes: it only asks for a higher kind.
 
     >>> mx.result_type(mx.array([1]), mx.float16)
     weft.core.float16
     """
-    return dtypes.result_type(*[one.node.dtype if isinstance(one, Handle) else one for one in arrays_and_dtypes])
+    numbers = [number for number in map(python_scalar, arrays_and_dtypes) if number is not None]
+    others: list[Any] = [one for one in arrays_and_dtypes if python_scalar(one) is None]
+    found = [one.node.dtype if isinstance(one, Handle) else one for one in others]
+    result = dtypes.result_type(*found) if others or not numbers else None
+    for number in numbers:
+        try:
+            alone = scalar_dtype(number, result)
+        except ValueError as error:
+            raise ValueError(f"[result_type] {error}.") from None
+        result = alone if result is None else dtypes.promote(result, alone)
+    assert result is not None
+    return result
 
 
 def can_cast(from_: Array | Dtype, to: Dtype) -> bool:

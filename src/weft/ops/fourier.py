@@ -94,8 +94,8 @@ def rfft(
     >>> mx.fft.rfft(mx.array([1.0, 2.0, 3.0, 4.0]))
     array([10+0j, -2+2j, -2+0j], dtype=complex64)
     """
-    x, axis = _operand("rfft", a, axis)
-    return real_forward("rfft", x, [(axis, _length("rfft", n))], norm)
+    x, axis = operand("rfft", a, axis)
+    return real_forward("rfft", x, [(axis, length_of("rfft", n))], norm)
 
 
 @on_stream
@@ -121,8 +121,8 @@ def irfft(
     >>> mx.fft.irfft(mx.array([10, -2 + 2j, -2]))
     array([1, 2, 3, 4], dtype=float32)
     """
-    x, axis = _operand("irfft", a, axis)
-    return real_inverse("irfft", x, [(axis, _length("irfft", n))], norm)
+    x, axis = operand("irfft", a, axis)
+    return real_inverse("irfft", x, [(axis, length_of("irfft", n))], norm)
 
 
 @on_stream
@@ -400,12 +400,12 @@ def _shifted(name: str, a: Any, axes: Any, start_of: Any) -> Array:
     return fresh(x)
 
 
-def _operand(name: str, a: Any, axis: Any) -> tuple[Array, int]:
+def operand(name: str, a: Any, axis: Any) -> tuple[Array, int]:
     x = array_argument(name, a)
     return x, axis_of(name, axis, x.node.ndim)
 
 
-def _length(name: str, n: Any) -> int | None:
+def length_of(name: str, n: Any) -> int | None:
     if n is None:
         return None
     length = integer_of(name, "n", n)
@@ -431,7 +431,7 @@ def _lengths(name: str, x: Array, s: Any, axes: Any) -> Lengths:
         raise ValueError(f"[{name}] An axis is named twice in {tuple(named)} (of {ndim} dimensions).")
     if s is None:
         return [(axis, None) for axis in numbers]
-    lengths = [_length(name, n) for n in sequence_of(name, "s", s)]
+    lengths = [length_of(name, n) for n in sequence_of(name, "s", s)]
     if len(lengths) != len(numbers):
         raise ValueError(f"[{name}] {len(lengths)} lengths are given for {len(numbers)} axes.")
     return list(zip(numbers, lengths, strict=True))
@@ -443,8 +443,8 @@ def roots_of(name: str, norm: Any, inverse: bool) -> int:
 
 
 def _complex(name: str, a: Any, n: Any, axis: Any, norm: Any, inverse: bool) -> Array:
-    x, axis = _operand(name, a, axis)
-    return complex_along(name, x, [(axis, _length(name, n))], roots_of(name, norm, inverse), inverse)
+    x, axis = operand(name, a, axis)
+    return complex_along(name, x, [(axis, length_of(name, n))], roots_of(name, norm, inverse), inverse)
 
 
 def _complex_axes(name: str, a: Any, s: Any, axes: Any, norm: Any, inverse: bool) -> Array:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weft.primitives as p
 from weft.checks import one_of
 from weft.dtypes import complex64
-from weft.ops.arguments import Array, array_argument, to_dtype
+from weft.ops.arguments import Array, to_dtype
 from weft.ops.entrance import on_stream
-from weft.ops.fourier import irfft, rfft
+from weft.ops.fourier import length_of, operand, real_forward, real_inverse
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["hfft", "ihfft"]
@@ -33,8 +33,9 @@ def hfft(
     >>> mx.fft.hfft(mx.array([1.0, 2.0, 1.0]))
     array([6, 0, -2, 0], dtype=float32)
     """
-    x = p.conjugate(to_dtype(array_argument("fft.hfft", a), complex64))
-    return irfft(x, n, axis, _OPPOSITE[one_of("fft.hfft", "norm", norm, _OPPOSITE)])
+    x, along = operand("hfft", a, axis)
+    opposite = _OPPOSITE[one_of("hfft", "norm", norm, _OPPOSITE)]
+    return real_inverse("hfft", p.conjugate(to_dtype(x, complex64)), [(along, length_of("hfft", n))], opposite)
 
 
 @on_stream
@@ -55,5 +56,6 @@ def ihfft(
     >>> mx.fft.ihfft(mx.array([6.0, 0.0, -2.0, 0.0]))
     array([1+0j, 2+0j, 1+0j], dtype=complex64)
     """
-    x = array_argument("fft.ihfft", a)
-    return p.conjugate(rfft(x, n, axis, _OPPOSITE[one_of("fft.ihfft", "norm", norm, _OPPOSITE)]))
+    x, along = operand("ihfft", a, axis)
+    opposite = _OPPOSITE[one_of("ihfft", "norm", norm, _OPPOSITE)]
+    return p.conjugate(real_forward("ihfft", x, [(along, length_of("ihfft", n))], opposite))

@@ -19,6 +19,7 @@ from weft.ops.arguments import (
     count_of,
     fresh,
     integer_of,
+    promoted,
     shape_text,
     to_dtype,
 )
@@ -75,17 +76,17 @@ def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: Stream
     joined = axis_of("concatenate", axis, operands[0].node.ndim)
     if len(operands) == 1:
         return fresh(operands[0])
-    _check_shapes([x.node.shape for x in operands], joined)
+    _check_shapes("concatenate", [x.node.shape for x in operands], joined)
     return p.concatenate(*operands, axis=joined)
 
 
-def _check_shapes(shapes: Sequence[Shape], axis: int) -> None:
+def _check_shapes(name: str, shapes: Sequence[Shape], axis: int) -> None:
     first = shapes[0]
     for shape in shapes[1:]:
         others, wanted = [(*one[:axis], *one[axis + 1 :]) for one in (shape, first)]
         if len(shape) != len(first) or not agree(others, wanted):
             raise ValueError(
-                f"[concatenate] Shapes must be equal but for axis {axis}; "
+                f"[{name}] Shapes must be equal but for axis {axis}; "
                 f"got {', '.join(shape_text(one) for one in shapes)}."
             )
 
@@ -323,9 +324,11 @@ def diff(
     """
     x = array_argument("diff", a)
     along = axis_of("diff", axis, x.node.ndim)
-    parts = [one for one in (prepend, x, append) if one is not None]
-    if len(parts) > 1:
-        x = concatenate(parts, along)
+    words = (("prepend", prepend), ("a", x), ("append", append))
+    given = [(word, one) for word, one in words if one is not None]
+    parts = promoted("diff", [one for _, one in given], words=[word for word, _ in given])
+    _check_shapes("diff", [part.node.shape for part in parts], along)
+    x = p.concatenate(*parts, axis=along) if len(parts) > 1 else x
     subtract = p.not_equal if x.node.dtype.is_bool else p.subtract
     for _ in range(count_of("diff", "n", n)):
         extent = x.node.shape[along]

@@ -206,17 +206,34 @@ def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = No
 
 
 @on_stream
-def moveaxis(a: Array, /, source: int, destination: int, *, stream: StreamOrDevice = None) -> Array:
-    """One axis at another position; the others stay in order.
+def moveaxis(
+    a: Array,
+    /,
+    source: int | Sequence[int],
+    destination: int | Sequence[int],
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """One axis at another position, or several; the others stay in order.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: an axis is named twice, or there are not as many positions as axes.
 
     >>> mx.moveaxis(mx.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
     x = array_argument("moveaxis", a)
     ndim = x.node.ndim
-    start, end = axis_of("moveaxis", source, ndim), axis_of("moveaxis", destination, ndim)
-    order = [axis for axis in range(ndim) if axis != start]
-    order.insert(end, start)
+    starts, ends = [
+        [axis_of("moveaxis", one, ndim) for one in (axes if isinstance(axes, (list, tuple)) else (axes,))]
+        for axes in (source, destination)
+    ]
+    if len(set(starts)) != len(starts) or len(set(ends)) != len(ends) or len(starts) != len(ends):
+        raise ValueError(f"[moveaxis] Axes {starts} cannot move to {ends}: name as many, and none twice.")
+    order = [axis for axis in range(ndim) if axis not in starts]
+    for end, start in sorted(zip(ends, starts, strict=True)):
+        order.insert(end, start)
     return _permuted(x, tuple(order))
 
 

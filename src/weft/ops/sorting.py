@@ -252,6 +252,17 @@ def _median_of_rows(x: Array) -> Array:
     return p.select(nan, p.full(result.node.shape, float("nan"), dtype), result)
 
 
+def _order_of(rows: Array, sorter: Any) -> Array:
+    """Indices that put a vector in order, checked."""
+    order = array_argument("searchsorted", sorter, "sorter")
+    if not order.node.dtype.is_integer or not agree(order.node.shape, rows.node.shape):
+        raise ValueError(
+            f"[searchsorted] sorter has integers and the shape {shape_text(rows.node.shape)} of the sequence; got "
+            f"{order.node.dtype.name} of shape {shape_text(order.node.shape)}."
+        )
+    return order
+
+
 @on_stream
 def searchsorted(
     sorted_sequence: Array,
@@ -283,7 +294,7 @@ def searchsorted(
     if rows.node.ndim != 1:
         raise ValueError(f"[searchsorted] The sorted sequence must be a vector, not of shape {rows.node.shape}.")
     if sorter is not None:
-        rows = p.take_from_rows(rows, array_argument("searchsorted", sorter, "sorter"))
+        rows = p.take_from_rows(rows, _order_of(rows, sorter))
     if not isinstance(side, str):
         raise wrong_type("searchsorted", "side", 'a string, "left" or "right"', side)
     if side not in ("left", "right"):

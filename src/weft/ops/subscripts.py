@@ -24,12 +24,17 @@ from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.convert import as_array, python_scalar
+from weft.ops.sets import nonzero
 from weft.runtime.devices import current_stream
 from weft.runtime.interchange import scalar
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
+_NO_SHAPE = (
+    "Booleans as an index select a number of elements that depends on their values, so the result has no shape before "
+    "it is computed. Use mx.where(mask, a, other). Assignment works: a[mask] = value, with the mask as the only index."
+)
 _NAMED = -1
 """Stands for an axis that an int or an array names."""
 _APART = -2
@@ -37,16 +42,65 @@ _APART = -2
 
 
 def getitem(x: Array, index: Any) -> Array:
-    """``x[index]``, by the rules of NumPy. Booleans are refused: the shape of the result would depend on their values.
+    """``x[index]``, by the rules of NumPy.
+
+    The shape of what a mask selects depends on its values, so masks are evaluated, and refused where they are traced.
 
     Raises:
-        IndexError: an int is out of range, or there are more of them than axes.
-        ValueError: the index is of another type.
+        IndexError: an int is out of range, there are more of them than axes, or a mask has another shape.
+        ValueError: the index is of another type, or a mask is traced.
     """
     node = x.node
     if type(index) is int and node.shape:
         return _row(node, index)
+    if _has_mask(index):
+        if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
+            return getitem(p.expand(x, axes=(0,)), as_array(index)[None])
+        index = _without_masks(index, node.shape)
     return Subscript(node.shape, index).read(x)
+
+
+def _is_mask(item: Any) -> builtins.bool:
+    if isinstance(item, Handle):
+        return item.node.dtype.is_bool
+    return isinstance(item, np.ndarray) and item.dtype == np.bool_
+
+
+def _has_mask(index: Any) -> builtins.bool:
+    return builtins.any(map(_is_mask, index)) if isinstance(index, tuple) else _is_mask(index)
+
+
+def _without_masks(index: Any, shape: Shape) -> Any:
+    """An index in which the places where a mask is true stand instead of the mask."""
+    entries: list[Any] = []
+    axis = 0
+    items = index if isinstance(index, tuple) else (index,)
+    for position, item in enumerate(items):
+        if not _is_mask(item):
+            entries.append(item)
+            axis += item is not None and item is not Ellipsis
+            if item is Ellipsis:
+                axis = len(shape) - builtins.sum([_axes_of(one) for one in items[position + 1 :]])
+            continue
+        mask = as_array(item)
+        ndim = mask.node.ndim
+        if not ndim or trace_of(mask.node) is not None:
+            raise ValueError(_NO_SHAPE)
+        if len(shape) < axis + ndim or not all(map(agree, mask.node.shape, shape[axis : axis + ndim])):
+            raise IndexError(
+                f"A mask of shape {shape_text(mask.node.shape)} does not fit axes {axis} to {axis + ndim - 1} of an "
+                f"array of shape {shape_text(shape)}."
+            )
+        entries += nonzero(mask)
+        axis += ndim
+    return tuple(entries)
+
+
+def _axes_of(item: Any) -> int:
+    """How many axes an entry of an index stands for."""
+    if _is_mask(item):
+        return int(item.ndim)
+    return int(item is not None)
 
 
 def _row(node: Node, index: int) -> Array:
@@ -282,11 +336,7 @@ def _index_array(item: Any) -> Array:
     array = as_array(item, dtypes.int32) if isinstance(item, list) and not item else as_array(item)
     dtype = array.node.dtype
     if dtype.is_bool:
-        raise ValueError(
-            "Booleans as an index select a number of elements that depends on their values, so the result has no "
-            "shape before it is computed. Use mx.where(mask, a, other). Assignment works: a[mask] = value, with the "
-            "mask as the only index."
-        )
+        raise ValueError(_NO_SHAPE)
     if not dtype.is_integer:
         raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
     return array
