@@ -130,9 +130,9 @@ class Dtype:
         "is_inexact",
         "is_integer",
         "is_signed",
-        "kind",
         "lowest",
         "name",
+        "rank",
         "size",
     )
 
@@ -140,7 +140,8 @@ class Dtype:
     """The name that printing shows, such as ``'float32'``; that of ``bool_`` is ``'bool'``."""
     size: int
     """Bytes per element."""
-    kind: Kind
+    rank: Kind
+    """Not named ``kind``: programs take a dtype with that attribute for NumPy's."""
     category: DtypeCategory
     is_bool: bool
     is_integer: bool
@@ -161,7 +162,7 @@ class Dtype:
     def __init__(self, name: str, size: int, kind: Kind) -> None:
         self.name = name
         self.size = size
-        self.kind = kind
+        self.rank = kind
         self.category = _CATEGORY[kind]
         self.is_bool = kind is Kind.BOOL
         self.is_integer = kind in (Kind.UNSIGNED, Kind.SIGNED)
@@ -287,16 +288,16 @@ def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
 
 
 def _promote_rule(a: Dtype, b: Dtype) -> Dtype:
-    low, high = sorted((a, b), key=lambda dtype: (dtype.kind, dtype.size))
-    if low.kind is high.kind:
+    low, high = sorted((a, b), key=lambda dtype: (dtype.rank, dtype.size))
+    if low.rank is high.rank:
         # Two formats of one size, float16 and bfloat16: neither holds the other's values.
         return float32 if low is not high and low.size == high.size else high
-    if (low.kind, high.kind) != (Kind.UNSIGNED, Kind.SIGNED):
+    if (low.rank, high.rank) != (Kind.UNSIGNED, Kind.SIGNED):
         return high
     if low is uint64:
         return float32
     holds_both = max(2 * low.size, high.size)
-    return next(dtype for dtype in ALL_DTYPES if dtype.kind is Kind.SIGNED and dtype.size == holds_both)
+    return next(dtype for dtype in ALL_DTYPES if dtype.rank is Kind.SIGNED and dtype.size == holds_both)
 
 
 _PROMOTED = {(a, b): _promote_rule(a, b) for a in ALL_DTYPES for b in ALL_DTYPES}
@@ -421,7 +422,7 @@ def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
             raise ValueError(
                 f"[isdtype] unknown kind {kind!r}; known kinds are {', '.join(map(repr, _KINDS_BY_NAME))}."
             )
-        return dtype.kind in _KINDS_BY_NAME[kind]
+        return dtype.rank in _KINDS_BY_NAME[kind]
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     raise wrong_type("isdtype", "kind", "a dtype, a string or a tuple of them", kind)

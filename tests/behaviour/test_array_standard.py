@@ -121,7 +121,7 @@ def test_special_values(name: str, dtype: str) -> None:
         arguments = (numbers,) if name == "signbit" else tuple(np.meshgrid(numbers, numbers))
         want = getattr(np, name)(*arguments)
     got = np.array(getattr(mx, name)(*[mx.array(x, dtype=getattr(mx, dtype)) for x in arguments]))
-    np.testing.assert_allclose(got, want, rtol=2 * np.finfo(dtype).eps if name == "hypot" else 0)
+    np.testing.assert_allclose(got, want, rtol=2 * float(np.finfo(dtype).eps) if name == "hypot" else 0)
     if name != "signbit":
         # Of two zeros that are equal, NumPy's `nextafter` gives the first one in float16 and C's always the second one.
         compared = ~np.isnan(want) & ~((arguments[0] == arguments[1]) & (name == "nextafter"))

@@ -53,8 +53,8 @@ def ihfft(
     Raises:
         ValueError: ``n`` is not positive, or ``norm`` is another word.
 
-    >>> mx.fft.ihfft(mx.array([6.0, 0.0, -2.0, 0.0]))
-    array([1+0j, 2+0j, 1+0j], dtype=complex64)
+    >>> mx.real(mx.fft.ihfft(mx.array([6.0, 0.0, -2.0, 0.0])))
+    array([1, 2, 1], dtype=float32)
     """
     x, along = operand("ihfft", a, axis)
     opposite = _OPPOSITE[one_of("ihfft", "norm", norm, _OPPOSITE)]
