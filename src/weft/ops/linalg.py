@@ -453,7 +453,7 @@ def slogdet(a: Array, *, stream: StreamOrDevice = None) -> SlogdetResult:
     Raises:
         ValueError: matrices that are not square.
 
-    >>> mx.linalg.slogdet(mx.array([[1.0, 2.0], [3.0, 5.0]]))
+    >>> tuple(mx.linalg.slogdet(mx.array([[1.0, 2.0], [3.0, 5.0]])))
     (array(-1, dtype=float32), array(0, dtype=float32))
     """
     sign, logarithm = _of_halves(_slogdet, _square("slogdet", a))
