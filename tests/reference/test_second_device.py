@@ -25,6 +25,7 @@ from weft.errors import EvaluationError
 from weft.runtime import recording
 from weft.runtime.memory import View
 from weft.runtime.streams import worker_of
+from weft.runtime.transfers import copy_on
 
 
 def numbers(*shape: int) -> mx.array:
@@ -266,6 +267,31 @@ def test_copies_of_views_end_with_the_views(engine: ReferenceEngine) -> None:
     del part
     gc.collect()
     assert engine.memory.active == before
+
+
+def test_a_copy_that_a_run_reads_stays_while_others_make_it_too(
+    engine: ReferenceEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads find no copy. Each reads one that lives as long as the view."""
+    x = numbers(50)
+    mx.eval(x)
+    both = threading.Barrier(2)
+    across = engine.copy_across
+
+    def together(*arguments: Any) -> None:
+        across(*arguments)
+        both.wait(timeout=60)
+
+    monkeypatch.setattr(engine, "copy_across", together)
+    view, found = view_of(x), []
+    span = (0, 200)
+    threads = [threading.Thread(target=lambda: found.append(copy_on(engine, view, span).address)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (copy,) = view.copies.values()
+    assert found == [copy.address] * 2
 
 
 def test_what_is_read_back_is_copied_once() -> None:

@@ -182,7 +182,7 @@ class Run:
         afterwards: who reads one then runs it again."""
         with sections:
             self._stream = stream  # keeps the stream alive until the work is done
-            self._event = event = self._plan.engine.submit(stream, self._queued, self._cancel)
+            self._event = event = self._plan.engine.submit(stream, self._queued, self._stop)
             for view in self.results():
                 view.event = event
         return event
@@ -199,7 +199,7 @@ class Run:
                 self.promised()
             raise
 
-    def _cancel(self) -> None:
+    def _stop(self) -> None:
         """Stop before the next step, and ask what the inputs wait for to end early as well."""
         assert self._memory is not None
         self._memory.table.cancel()

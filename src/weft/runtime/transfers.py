@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from weft.errors import CancelledError
 from weft.runtime import recording
-from weft.runtime.atomic import refuse_reentry
+from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Device, Stream
 from weft.runtime.engine import Engine
 from weft.runtime.host import host
@@ -54,8 +54,7 @@ def copy_on(engine: Engine, view: View, span: Span) -> View:
     key = engine, *span
     buffer = view.copies.get(key) if view.copies else None
     if buffer is None:
-        buffer = Buffer(engine, span[1] - span[0])
-        _fill(buffer, view, span)
+        buffer = _filled(Buffer(engine, span[1] - span[0]), view, span)
     return View(buffer, -span[0], view.strides)
 
 
@@ -91,7 +90,7 @@ class Sending:
                         raise CancelledError
                     if self._view.event is not None:
                         self._view.event.wait()
-                    _fill(self._buffer, self._view, self._span)
+                    _filled(self._buffer, self._view, self._span)
                     self.done = True
             finally:
                 under_way.pop(self, None)
@@ -121,10 +120,15 @@ def send(view: View, span: Span, engine: Engine, stream: Stream) -> View:
     return result
 
 
-def _fill(buffer: Buffer, view: View, span: Span) -> None:
-    """Copy the elements of a view into a buffer of another engine, where they are found from then on."""
+def _filled(buffer: Buffer, view: View, span: Span) -> Buffer:
+    """Copy the elements of a view into a buffer of another engine. Returns the buffer where they are found from then
+    on, as long as the view lives: this one, or that of a thread that was faster."""
     engine, source = buffer.engine, view.buffer
     low, high = span
     with recording.span(recording.TRANSFER, f"{source.engine.device} to {engine.device}", high - low):
         engine.copy_across(source, view.offset + low, buffer, high - low)
-    view.copies = {**(view.copies or {}), (engine, low, high): buffer}
+    with sections:
+        if view.copies is None:
+            view.copies = {}
+        found: Buffer = view.copies.setdefault((engine, low, high), buffer)
+    return found
