@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from weft.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
 from weft.ops.linalg import (
     cholesky,
     cholesky_inv,
     det,
-    eig,
-    eigh,
-    eigvals,
-    eigvalsh,
     inv,
     lu,
     lu_factor,

@@ -1,4 +1,5 @@
-"""Linear algebra: ``mx.linalg``. Norms and cross products are in `weft.ops.norms`.
+"""Linear algebra: ``mx.linalg``. Norms and cross products are in `weft.ops.norms`, eigenvalues
+in `weft.ops.eigenvalues`.
 
 Matrices are the last two axes; those in front are of a stack. Results for a matrix for which there is none (it is
 singular, not positive definite, or an iteration does not converge) are NaN.
@@ -23,7 +24,7 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.decompositions import EighResult, EigResult, QRResult, SlogdetResult, SVDResult, limit_of
+from weft.ops.decompositions import QRResult, SlogdetResult, SVDResult, limit_of
 from weft.ops.entrance import on_stream
 from weft.ops.joining import part
 from weft.primitives.products import matrix_transpose
@@ -33,10 +34,6 @@ __all__ = [
     "cholesky",
     "cholesky_inv",
     "det",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
     "inv",
     "lu",
     "lu_factor",
@@ -70,7 +67,7 @@ def require_matrices(name: str, x: Array, argument: str = "a", square: bool = Tr
         raise ValueError(f"[linalg.{name}] {argument} must be a square matrix; got shape {shape_text(shape)}.")
 
 
-def _matrices(name: str, a: Any, square: bool = True) -> Array:
+def matrices(name: str, a: Any, square: bool = True) -> Array:
     x = array_argument(f"linalg.{name}", a)
     require_matrices(name, x, square=square)
     require_dtype(name, x.node.dtype)
@@ -91,7 +88,7 @@ def inv(a: Array, *, stream: StreamOrDevice = None) -> Array:
     array([[1, -1],
            [-1, 2]], dtype=float32)
     """
-    return p.inverse_matrix(_matrices("inv", a))
+    return p.inverse_matrix(matrices("inv", a))
 
 
 @on_stream
@@ -109,7 +106,7 @@ def tri_inv(a: Array, upper: bool = False, *, stream: StreamOrDevice = None) -> 
     array([[0.5, 0],
            [-1, 1]], dtype=float32)
     """
-    return p.triangular_inverse(_matrices("tri_inv", a), upper=bool(upper))
+    return p.triangular_inverse(matrices("tri_inv", a), upper=bool(upper))
 
 
 @on_stream
@@ -131,7 +128,7 @@ def cholesky(a: Array, upper: bool = False, *, stream: StreamOrDevice = None) ->
     array([[2, 0],
            [1, 3]], dtype=float32)
     """
-    return p.cholesky(_matrices("cholesky", a), upper=bool(upper))
+    return p.cholesky(matrices("cholesky", a), upper=bool(upper))
 
 
 @on_stream
@@ -149,7 +146,7 @@ def cholesky_inv(a: Array, upper: bool = False, *, stream: StreamOrDevice = None
     array([[0.25, 0],
            [0, 1]], dtype=float32)
     """
-    inverse = p.triangular_inverse(_matrices("cholesky_inv", a), upper=bool(upper))
+    inverse = p.triangular_inverse(matrices("cholesky_inv", a), upper=bool(upper))
     adjoint = p.adjoint_of(inverse)
     return p.matmul(inverse, adjoint) if upper else p.matmul(adjoint, inverse)
 
@@ -173,7 +170,7 @@ def lu_factor(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]
     (array([[4, 4],
            [0.25, 1]], dtype=float32), array([1, 1], dtype=uint32))
     """
-    factors, pivots, _ = p.lu_factors(matrix_transpose(_matrices("lu_factor", a, square=False)))
+    factors, pivots, _ = p.lu_factors(matrix_transpose(matrices("lu_factor", a, square=False)))
     return matrix_transpose(factors), pivots
 
 
@@ -196,7 +193,7 @@ def lu(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array, Array]
            [0.25, 1]], dtype=float32), array([[4, 4],
            [0, 1]], dtype=float32))
     """
-    transposed, _, order = p.lu_factors(matrix_transpose(_matrices("lu", a, square=False)))
+    transposed, _, order = p.lu_factors(matrix_transpose(matrices("lu", a, square=False)))
     factors = matrix_transpose(transposed)
     *batch, rows, columns = factors.node.shape
     inner = smallest(rows, columns)
@@ -305,7 +302,7 @@ def qr(a: Array, *, mode: str = "reduced", stream: StreamOrDevice = None) -> QRR
     >>> mx.allclose(q @ r, mx.array([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
     array(True, dtype=bool)
     """
-    x = _matrices("qr", a, square=False)
+    x = matrices("qr", a, square=False)
     if one_of("linalg.qr", "mode", mode, ("reduced", "complete")) == "reduced":
         return QRResult(*p.qr(x))
     return _complete_qr(x)
@@ -345,7 +342,7 @@ def svd(a: Array, compute_uv: bool = True, *, full_matrices: bool = True, stream
     >>> s
     array([3, 2], dtype=float32)
     """
-    x = _matrices("svd", a, square=False)
+    x = matrices("svd", a, square=False)
     if not compute_uv:
         return p.svd(x, vectors=False, full=False)[0]
     return SVDResult(*p.svd(x, vectors=True, full=bool(full_matrices)))
@@ -371,7 +368,7 @@ def pinv(a: Array, *, rtol: Any = None, stream: StreamOrDevice = None) -> Array:
     array([[0.5, 0],
            [0, 0]], dtype=float32)
     """
-    x = _matrices("pinv", a, square=False)
+    x = matrices("pinv", a, square=False)
     *batch, rows, columns = x.node.shape
     if decide_equal(rows, 0) or decide_equal(columns, 0):
         return p.zeros((*batch, columns, rows), x.node.dtype)
@@ -458,83 +455,3 @@ def slogdet(a: Array, *, stream: StreamOrDevice = None) -> SlogdetResult:
     """
     sign, logarithm = _of_halves(_slogdet, _square("slogdet", a))
     return SlogdetResult(sign, logarithm)
-
-
-def _reads_upper(name: str, triangle: Any) -> bool:
-    if triangle in ("L", "l"):
-        return False
-    if triangle in ("U", "u"):
-        return True
-    raise ValueError(f"[linalg.{name}] UPLO must be 'L' or 'U', the triangle to read; got {triangle!r}.")
-
-
-@on_stream
-def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> EighResult:
-    """Eigenvalues and eigenvectors of symmetric or hermitian matrices.
-
-    Args:
-        a: ``(..., N, N)``, float32, float64 or complex64. One triangle is read.
-        UPLO: which one, the lower ("L") or the upper ("U").
-
-    Returns:
-        The eigenvalues ``(..., N)`` in ascending order, real, and a matrix ``(..., N, N)`` whose columns are the
-        eigenvectors. NaN for matrices with infinite or NaN elements. Derivatives take A for symmetric or hermitian, and
-        are that too; those of eigenvectors do not exist where eigenvalues are equal.
-
-    Raises:
-        ValueError: another dtype, or matrices that are not square.
-
-    >>> w, v = mx.linalg.eigh(mx.array([[2.0, 0.0], [0.0, 1.0]]))
-    >>> w
-    array([1, 2], dtype=float32)
-    """
-    values, adjoint = p.eigh(_matrices("eigh", a), upper=_reads_upper("eigh", UPLO), vectors=True)
-    return EighResult(values, p.adjoint_of(adjoint))
-
-
-@on_stream
-def eigvalsh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> Array:
-    """The eigenvalues of symmetric or hermitian matrices, in ascending order; see `eigh`.
-
-    >>> mx.linalg.eigvalsh(mx.array([[2.0, 0.0], [0.0, 1.0]]))
-    array([1, 2], dtype=float32)
-    """
-    return p.eigh(_matrices("eigvalsh", a), upper=_reads_upper("eigvalsh", UPLO), vectors=False)[0]
-
-
-def _single(x: Array) -> Array:
-    """There is no complex dtype of double precision."""
-    return to_dtype(x, dtypes.float32) if x.node.dtype is dtypes.float64 else x
-
-
-@on_stream
-def eig(a: Array, *, stream: StreamOrDevice = None) -> EigResult:
-    """Eigenvalues and eigenvectors of square matrices.
-
-    Args:
-        a: ``(..., N, N)``, float32, float64 (computed in float32) or complex64.
-
-    Returns:
-        The eigenvalues ``(..., N)`` in no particular order, and a matrix ``(..., N, N)`` whose columns are the
-        eigenvectors, of length 1; both complex64. NaN for matrices with infinite or NaN elements. Derivatives do not
-        exist where eigenvalues are equal.
-
-    Raises:
-        ValueError: another dtype, or matrices that are not square.
-
-    >>> w, v = mx.linalg.eig(mx.array([[0.0, 1.0], [-1.0, 0.0]]))
-    >>> w
-    array([0+1j, 0-1j], dtype=complex64)
-    """
-    values, rows = p.eig(matrix_transpose(_single(_matrices("eig", a))), vectors=True)
-    return EigResult(values, matrix_transpose(rows))
-
-
-@on_stream
-def eigvals(a: Array, *, stream: StreamOrDevice = None) -> Array:
-    """The eigenvalues of square matrices, in no particular order; see `eig`.
-
-    >>> mx.linalg.eigvals(mx.array([[0.0, 1.0], [-1.0, 0.0]]))
-    array([0+1j, 0-1j], dtype=complex64)
-    """
-    return p.eig(matrix_transpose(_single(_matrices("eigvals", a))), vectors=False)[0]

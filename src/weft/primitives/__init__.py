@@ -25,5 +25,6 @@ from weft.primitives.sorting import *
 from weft.primitives.state_recurrence import *
 from weft.primitives.structure import *
 from weft.primitives.unary import *
+from weft.primitives.updates import *
 
 sum = sum_

@@ -11,8 +11,8 @@ from weft.graph.extents import values_of
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Linear
 from weft.primitives.batching import move_axis
-from weft.primitives.indexing import scatter
 from weft.primitives.untrusted import LARGEST, check_number, check_numbers, require
+from weft.primitives.updates import scatter
 
 __all__ = ["as_strided", "reinterpret"]
 
