@@ -37,6 +37,16 @@ def update(target: mx.array, index: Any, value: Any) -> None:
     target[index] = value
 
 
+@mx.custom_function
+def a_custom_function(x: mx.array, n: int) -> mx.array:
+    return x * n
+
+
+@a_custom_function.vjp
+def _zero(primals: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
+    return mx.zeros_like(primals)
+
+
 Case = tuple[Callable[[], Any], type[Exception] | tuple[type[Exception], ...], tuple[str, ...]]
 
 SHAPES: dict[str, Case] = {
@@ -139,8 +149,22 @@ TRANSFORMATIONS: dict[str, Case] = {
     "repeated argnums": (lambda: mx.grad(lambda x: x.sum(), argnums=(0, 0))(ones(1)), ValueError, ("0",)),
     "no argnums": (lambda: mx.grad(lambda x: x.sum(), argnums=())(ones(1)), ValueError, ()),
     "unknown argnames": (lambda: mx.grad(lambda x: x.sum(), argnames="zebra")(ones(1)), ValueError, ("zebra",)),
-    "grad in a float": (lambda: mx.grad(lambda x: x * 2)(1.0), (ValueError, TypeError), ("float",)),
-    "grad in text": (lambda: mx.grad(lambda p: p["a"].sum())({"a": ones(1), "b": "x"}), ValueError, ("str",)),
+    "grad in a float": (lambda: mx.grad(lambda x: x * 2)(1.0), ValueError, ("Argument0is", "float", "mx.array")),
+    "grad in text": (
+        lambda: mx.grad(lambda n, p: p["a"].sum(), argnums=1)(2, {"a": ones(1), "b": "x"}),
+        ValueError,
+        ("Argument1['b']is", "str"),
+    ),
+    "grad in a number with a name": (
+        lambda: mx.grad(lambda x, y: x * y[0], argnames="y")(ones(), y=[2]),
+        ValueError,
+        ("Argumenty[0]is", "int"),
+    ),
+    "custom function of a number": (
+        lambda: a_custom_function(ones(2), 2),
+        ValueError,
+        ("Argument1is", "int", "byname"),
+    ),
     "jvp with too many tangents": (lambda: mx.jvp(mx.sin, [ones(2)], [ones(2), ones(2)]), ValueError, ("1", "2")),
     "jvp with another shape": (lambda: mx.jvp(mx.sin, [ones(2)], [ones(3)]), ValueError, ("(2,)|(2)", "(3,)|(3)")),
     "vjp with another shape": (lambda: mx.vjp(mx.sin, [ones(2)], [ones(3)]), ValueError, ("(2,)|(2)", "(3,)|(3)")),

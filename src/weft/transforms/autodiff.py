@@ -153,10 +153,18 @@ def _push_through(node: Node, known: dict[Node, Any], results: Results) -> Any:
     return primitive.jvp(tangents, [wrap(x) for x in node.inputs], results.of(node), **node.keywords)
 
 
-def require_arrays(name: str, leaves: Sequence[Any], paths: Callable[[], Sequence[str]]) -> None:
-    """Raise unless every leaf of an argument is an array."""
+def require_arrays(
+    name: str, leaves: Sequence[Any], paths: Callable[[], Sequence[tuple[Any, ...]]], otherwise: str
+) -> None:
+    """Raise unless every leaf of the arguments is an array.
+
+    ``paths`` gives for each leaf the number or name of its argument, and the keys that lead to it there; ``otherwise``
+    says how to pass something else.
+    """
     for position, leaf in enumerate(leaves):
         if not isinstance(leaf, Handle):
-            where = paths()[position]
-            at = f" at {where}" if where else ""
-            raise ValueError(f"[{name}] The argument{at} is a {type(leaf).__name__}; it should contain only arrays.")
+            argument, *keys = paths()[position]
+            raise ValueError(
+                f"[{name}] Argument {argument}{''.join([f'[{key!r}]' for key in keys])} is of type "
+                f"{type(leaf).__name__}, not an array. Make a number an array with mx.array; {otherwise}"
+            )

@@ -30,7 +30,7 @@ def _call_marked(
 ) -> Any:
     """Call ``fun`` on its arguments, and mark the call in the graph with rules."""
     leaves, structure = tree.flatten(args)
-    require_arrays(name, leaves, structure.paths)
+    require_arrays(name, leaves, structure.key_paths, "give what is no array by name, or bind it to the function.")
     lending = Lending(args, structure, leaves, [fresh(leaf) for leaf in leaves], around=1)
     with lending.running():
         value = fun(*lending.arguments)

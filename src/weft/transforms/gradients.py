@@ -81,7 +81,9 @@ def _differentiated(
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = chosen.arguments(args, kwargs)
         leaves, structure = tree.flatten(arguments)
-        require_arrays(name, leaves, structure.paths)
+        require_arrays(
+            name, leaves, lambda: chosen.paths(structure), "give what is no array in an argument of its own."
+        )
         with trace(name, fun):
             inputs = [fresh(leaf) for leaf in leaves]
             nodes = [array.node for array in inputs]
@@ -161,6 +163,10 @@ class _Chosen:
                     f"with the keyword arguments {sorted(kwargs)}."
                 )
         return [args[number] for number in self._numbers], {key: kwargs[key] for key in self._names}
+
+    def paths(self, structure: tree.Structure) -> list[tuple[Any, ...]]:
+        """For each leaf of the chosen arguments, the number or name of its argument and the keys that lead to it."""
+        return [(key if by_name else self._numbers[key], *rest) for by_name, key, *rest in structure.key_paths()]
 
     def replaced(self, args: Sequence[Any], kwargs: dict[str, Any], chosen: Any) -> tuple[list[Any], dict[str, Any]]:
         positional, named = chosen
