@@ -11,7 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import without_spaces
-from weft.errors import AxisError
+from weft.errors import AxisError, TraceError
 from weft.utils import tree_map
 
 
@@ -197,6 +197,16 @@ TRANSFORMATIONS: dict[str, Case] = {
         lambda: mx.vmap(lambda x: (x, x), out_axes=(0, 0, 0))(ones(2)),
         ValueError,
         ("out_axes", "3", "2"),
+    ),
+    "vmap of different values": (
+        lambda: mx.vmap(mx.unique_values)(ones(2, 2)),
+        TraceError,
+        ("unique_values", "mx.unique(a,size)"),
+    ),
+    "compile of what is not zero": (
+        lambda: mx.compile(mx.nonzero)(ones(2)),
+        TraceError,
+        ("nonzero", "shapeoftheresult"),
     ),
     "vmap of a float": (lambda: mx.vmap(mx.multiply)(ones(2), 2.0), (ValueError, TypeError), ("float",)),
     "vmap with keywords": (lambda: mx.vmap(lambda x, y: x)(ones(2), y=ones(2)), TypeError, ("[Kk]eyword",)),

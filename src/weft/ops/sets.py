@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
+from weft.errors import TraceError
 from weft.graph.extents import agree
+from weft.graph.location import user_location
+from weft.graph.tracing import trace_of
 from weft.ops.arguments import Array, array_argument, promoted
 from weft.ops.entrance import on_stream
 from weft.ops.sorting import is_first, unique
@@ -42,12 +45,22 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Array
 
 
+def _number_of(flags: Array, name: str, remedy: str) -> int:
+    """How many of them are set, which is the extent of a result."""
+    if trace_of(flags.node) is not None:
+        raise TraceError(
+            f"{user_location()}: [{name}] The shape of the result depends on the values of the array, and arrays have "
+            f"none while a function is traced. {remedy}"
+        )
+    return p.sum(p.cast(flags, dtype=dtypes.int32), axes=(0,)).item()
+
+
 def _different(name: str, a: Any) -> tuple[Array, int]:
     """An array, and how many different elements it has."""
     x = array_argument(name, a)
     flat = p.reshape(x, shape=(x.node.size,))
     ordered = p.sort(flat, start=0, count=x.node.size)
-    return x, p.sum(p.cast(is_first(ordered), dtype=dtypes.int32), axes=(0,)).item()
+    return x, _number_of(is_first(ordered), name, "Use mx.unique(a, size), whose result has the size that you give.")
 
 
 @on_stream
@@ -123,7 +136,7 @@ def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     if not shape:
         raise ValueError("[nonzero] A 0-d array has no axes; use mx.atleast_1d first.")
     zero = p.equal(p.reshape(array, shape=(array.node.size,)), p.zeros((array.node.size,), array.node.dtype))
-    count = p.sum(p.cast(p.logical_not(zero), dtype=dtypes.int32), axes=(0,)).item()
+    count = _number_of(p.logical_not(zero), "nonzero", "Use mx.where(condition, a, other), which keeps the shape.")
     rest = p.argsort(zero, start=0, count=count) if count else p.zeros((0,), dtypes.uint32)
     indices = []
     for extent in reversed(shape):
