@@ -274,6 +274,9 @@ MASKS = [
     lambda x, m: x[m[0, 0, 0]],
     lambda x, m: x[0, 0, 0][m[1, 0, 0]],
     lambda x, m: x[m & ~m],
+    lambda x, m: x[m[:, 0].tolist()],
+    lambda x, m: x[1, m[0].tolist()],
+    lambda x, m: x[m.tolist()],
 ]
 
 

@@ -54,6 +54,7 @@ def getitem(x: Array, index: Any) -> Array:
     if type(index) is int and node.shape:
         return _row(node, index)
     if _has_mask(index):
+        index = _with_lists_as_masks(index)
         if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
             return getitem(p.expand(x, axes=(0,)), as_array(index)[None])
         index = _without_masks(index, node.shape)
@@ -63,7 +64,16 @@ def getitem(x: Array, index: Any) -> Array:
 def _is_mask(item: Any) -> builtins.bool:
     if isinstance(item, Handle):
         return item.node.dtype.is_bool
+    if isinstance(item, list):
+        return isinstance(_first(item), (builtins.bool, np.bool_))
     return isinstance(item, np.ndarray) and item.dtype == np.bool_
+
+
+def _with_lists_as_masks(index: Any) -> Any:
+    """The index with arrays in the place of lists that begin with a boolean."""
+    if isinstance(index, tuple):
+        return tuple([_with_lists_as_masks(item) for item in index])
+    return as_array(index) if isinstance(index, list) and _is_mask(index) else index
 
 
 def _has_mask(index: Any) -> builtins.bool:
