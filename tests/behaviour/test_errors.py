@@ -271,6 +271,23 @@ def test_the_error_comes_from_the_line_not_from_the_evaluation() -> None:
     assert good.tolist() == [[2.0] * 3] * 2
 
 
+@pytest.mark.parametrize(("transformation", "offered"), [(mx.compile, True), (mx.vmap, False)])
+def test_remedies_are_those_of_the_transformation(transformation: Callable[..., Any], offered: bool) -> None:
+    """That compiled functions can run line by line is of no use in a `vmap`, which has no `outputs=` either."""
+    leaked: list[mx.array] = []
+
+    def f(x: mx.array) -> Any:
+        leaked.append(x)
+        return x.tolist()
+
+    with pytest.raises(TraceError, match=r"mx\.where") as inside:
+        transformation(f)(ones(2))
+    with pytest.raises(TraceError, match="Return it") as after:
+        leaked[0].tolist()
+    assert ("disable_compile" in str(inside.value)) is offered
+    assert ("outputs=" in str(after.value)) is offered
+
+
 def test_mismatched_trees() -> None:
     with pytest.raises((ValueError, KeyError), match="bias"):
         tree_map(lambda a, b: a + b, {"weight": ones(2), "bias": ones(2)}, {"weight": ones(2)})

@@ -20,13 +20,18 @@ class Trace:
     While any trace is open on a thread, nodes evaluated there keep their inputs: the transformation still has to
     walk over them. They let go of them when the outermost trace ends. Nodes that other threads evaluate do so as well
     if they depend on what is differentiated; see `follow`.
+
+    ``if_open`` and ``if_ended`` are what this transformation offers, besides what all do, to whoever asks an array for
+    its value in the function or after it.
     """
 
-    __slots__ = ("active", "function", "transformation")
+    __slots__ = ("active", "function", "if_ended", "if_open", "transformation")
 
-    def __init__(self, transformation: str, function: object) -> None:
+    def __init__(self, transformation: str, function: object, if_open: str = "", if_ended: str = "") -> None:
         self.transformation = transformation
         self.function = name_of(function)
+        self.if_open = if_open
+        self.if_ended = if_ended
         self.active = True
 
     def __str__(self) -> str:
@@ -49,9 +54,9 @@ def name_of(function: object) -> str:
 
 
 @contextmanager
-def trace(transformation: str, function: object) -> Iterator[Trace]:
+def trace(transformation: str, function: object, if_open: str = "", if_ended: str = "") -> Iterator[Trace]:
     """Mark this thread as tracing ``function``."""
-    record = Trace(transformation, function)
+    record = Trace(transformation, function, if_open, if_ended)
     depth = len(_local.open)
     try:
         _local.open.append(record)
@@ -194,13 +199,11 @@ def no_value(node: Node, trace_: Trace, action: str) -> TraceError:
     if trace_.active:
         return TraceError(
             f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all "
-            "the values "
-            "that the function may be called with and has none of its own.\n"
-            "Use mx.where instead of a Python branch, return the array and look at it outside, or call "
-            "mx.disable_compile() to run compiled functions line by line."
+            "the values that the function may be called with and has none of its own.\n"
+            f"Use mx.where instead of a Python branch, or return the array and look at it outside.{trace_.if_open}"
         )
     return TraceError(
         f"{user_location()}: cannot {action} this array ({what}): it was made inside {trace_} while the function was "
         "traced, and left it by another way than the return value. It never had a value.\n"
-        "Return it from the function, or name the container that holds it in mx.compile(..., outputs=container)."
+        f"Return it from the function.{trace_.if_ended}"
     )

@@ -35,6 +35,9 @@ from weft.transforms.tracelog import History, Message, emit
 
 __all__ = ["compile", "disable_compile", "enable_compile"]
 
+LINE_BY_LINE = " mx.disable_compile() lets compiled functions run line by line."
+AS_OUTPUT = " Or name the container that holds it in mx.compile(..., outputs=container)."
+
 _disabled = os.environ.get("WEFT_DISABLE_COMPILE", "") not in ("", "0")
 
 
@@ -303,7 +306,8 @@ class _Compiled:
         start = next_serial()
         timed = recording.span("trace", name_of(self._fun))
         restoring = restored(inputs, outputs, args, kwargs)
-        with timed, trace("compile", self._fun) as record, assignments_undone(), restoring:
+        tracing = trace("compile", self._fun, LINE_BY_LINE, AS_OUTPUT)
+        with timed, tracing as record, assignments_undone(), restoring:
             decisions = Decisions(record)
             placeholders: list[Placeholder] = []
             stand_ins: dict[int, Handle] = {}
