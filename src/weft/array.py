@@ -331,11 +331,19 @@ class array(Handle):
     view = ops.view
 
     def reshape(self, *shape: Any, stream: Any = None) -> array:
-        """The same elements in another shape; see `mx.reshape`. The shape may be one sequence or several ints."""
+        """The same elements in another shape; see `mx.reshape`. The shape may be one sequence or several ints.
+
+        >>> mx.arange(6).reshape(2, -1).shape
+        (2, 3)
+        """
         return ops.reshape(self, _unpacked(shape), stream=stream)
 
     def transpose(self, *axes: Any, stream: Any = None) -> array:
-        """The axes in another order; see `mx.transpose`. The order may be one sequence or several ints."""
+        """The axes in another order; see `mx.transpose`. The order may be one sequence or several ints.
+
+        >>> mx.zeros((2, 3, 4)).transpose(2, 0, 1).shape
+        (4, 2, 3)
+        """
         return ops.transpose(self, _unpacked(axes) if axes and axes != (None,) else None, stream=stream)
 
     def to_device(self, device: Device | DeviceType, /, *, stream: Any = None) -> array:
@@ -347,6 +355,9 @@ class array(Handle):
 
         Raises:
             ValueError: there is no such device.
+
+        >>> mx.array([1, 2]).to_device(mx.cpu)
+        array([1, 2], dtype=int32)
         """
         return on_device(self, as_device(device), stream)
 

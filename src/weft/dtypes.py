@@ -271,7 +271,7 @@ def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
     """Return the dtype of an array made from NumPy data when no dtype is asked for.
 
     It is the one with the same bits, except that ``float64`` becomes ``float32`` and
-    ``complex128`` becomes ``complex64``; :func:`same_as_numpy` does not narrow.
+    ``complex128`` becomes ``complex64``; `same_as_numpy` does not narrow.
 
     >>> import numpy as np
     >>> from_numpy(np.dtype("int16")), from_numpy(np.dtype("float64"))

@@ -1,7 +1,7 @@
 """How arrays are printed.
 
 Floating-point numbers are shown with six significant digits, or with a fixed number of decimals once
-:func:`set_printoptions` has asked for it. An axis of more than six elements shows three at either end.
+`set_printoptions` has asked for it. An axis of more than six elements shows three at either end.
 Columns are not aligned.
 """
 
@@ -30,7 +30,11 @@ _MOST_DECIMALS = 1074
 
 @dataclass(slots=True)
 class PrintOptions:
-    """How numbers are printed: ``precision`` decimals, or six significant digits if it is -1."""
+    """How numbers are printed: ``precision`` decimals, or six significant digits if it is -1.
+
+    >>> mx.PrintOptions()
+    PrintOptions(precision=-1)
+    """
 
     precision: int = -1
 
@@ -43,6 +47,11 @@ def set_printoptions(precision: int = -1) -> None:
 
     Raises:
         ValueError: ``precision`` is below -1.
+
+    >>> mx.set_printoptions(precision=2)
+    >>> mx.array(1 / 3)
+    array(0.33, dtype=float32)
+    >>> mx.set_printoptions()
     """
     global _options
     _options = PrintOptions(_checked_precision(precision))
@@ -58,7 +67,7 @@ def get_printoptions() -> PrintOptions:
 
 
 class printoptions:
-    """Use ``precision`` as in :func:`set_printoptions` inside a ``with`` block.
+    """Use ``precision`` as in `set_printoptions` inside a ``with`` block.
 
     >>> with printoptions(precision=3):
     ...     get_printoptions()
@@ -94,7 +103,7 @@ def format_array(data: np.ndarray[Any, Any], dtype: Dtype, precision: int | None
     """Return what ``repr`` of an array prints.
 
     ``data`` holds the values and ``dtype`` is the one to show; ``precision`` None takes the one set by
-    :func:`set_printoptions`.
+    `set_printoptions`.
 
     >>> import numpy as np
     >>> from weft.dtypes import float32

@@ -43,7 +43,7 @@ def tree_map_with_path(
     is_leaf: Callable[[Any], bool] | None = None,
     path: Any = None,
 ) -> Any:
-    """Return a tree like ``tree`` whose leaves are ``fn(path, leaf, ...)``, otherwise like :func:`tree_map`.
+    """Return a tree like ``tree`` whose leaves are ``fn(path, leaf, ...)``, otherwise like `tree_map`.
 
     The path of a leaf starts with the argument ``path`` if there is one; a tree that is a leaf
     itself has the path ``path``.
@@ -125,7 +125,7 @@ def tree_flatten(
 
 
 def tree_unflatten(tree: list[tuple[str, Any]] | dict[str, Any]) -> Any:
-    """Return the tree that :func:`tree_flatten` took apart, from pairs or a dict of positions and leaves.
+    """Return the tree that `tree_flatten` took apart, from pairs or a dict of positions and leaves.
 
     Where all keys are different numbers a list is made, with an empty dict for each missing number; tuples do
     not come back.

@@ -72,7 +72,7 @@ def export_function(
         return
     _check_file("export_function", file_or_callback)
     with FunctionExporter("export_function", file_or_callback, fun, bool(shapeless), metadata) as writer:
-        writer.add(arguments)
+        writer._add(arguments)
 
 
 def exporter(
@@ -117,7 +117,12 @@ def _check_file(name: str, file: Any) -> None:
 
 
 class FunctionExporter:
-    """Writes traces of a function to a file; see `exporter`."""
+    """Writes traces of a function to a file; see `exporter`.
+
+    >>> import io
+    >>> with mx.exporter(io.BytesIO(), mx.exp) as export:
+    ...     export(mx.zeros((2,)))
+    """
 
     __module__ = "weft.core"
 
@@ -134,9 +139,9 @@ class FunctionExporter:
         Raises:
             RuntimeError: the exporter was closed, or the file has a trace for such arguments already.
         """
-        self.add(arguments_of(self._name, args, kwargs))
+        self._add(arguments_of(self._name, args, kwargs))
 
-    def add(self, arguments: Arguments) -> None:
+    def _add(self, arguments: Arguments) -> None:
         if self._closed:
             raise RuntimeError(f"[{self._name}] The file was written already; make another exporter.")
         signature = arguments.signature(self._shapeless)
@@ -146,7 +151,16 @@ class FunctionExporter:
         self._traces[signature] = self._encoder.trace(trace)
 
     def close(self) -> None:
-        """Write the file."""
+        """Write the file.
+
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> export = mx.exporter(file, mx.exp)
+        >>> export(mx.zeros((2,)))
+        >>> export.close()
+        >>> len(file.getvalue()) > 0
+        True
+        """
         if not self._closed:
             self._closed = True
             header = {

@@ -40,7 +40,7 @@ __all__ = [
 
 
 def relu(x: mx.array) -> mx.array:
-    """The rectified linear unit, `max(x, 0)`.
+    """The rectified linear unit, ``max(x, 0)``.
 
     >>> nn.relu(mx.array([-1.0, 2.0]))
     array([0, 2], dtype=float32)
@@ -49,7 +49,7 @@ def relu(x: mx.array) -> mx.array:
 
 
 def leaky_relu(x: mx.array, negative_slope: float = 0.01) -> mx.array:
-    """`x` where it is positive, else `negative_slope * x`.
+    """``x`` where it is positive, else ``negative_slope * x``.
 
     >>> nn.leaky_relu(mx.array([-1.0, 2.0]), 0.5)
     array([-0.5, 2], dtype=float32)
@@ -60,7 +60,7 @@ def leaky_relu(x: mx.array, negative_slope: float = 0.01) -> mx.array:
 
 
 def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
-    """The exponential linear unit: `x` where it is positive, else `alpha * (exp(x) - 1)`.
+    """The exponential linear unit: ``x`` where it is positive, else ``alpha * (exp(x) - 1)``.
 
     Clevert, Unterthiner, Hochreiter, arXiv:1511.07289.
 
@@ -74,7 +74,7 @@ def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
 
 
 def gelu(x: mx.array) -> mx.array:
-    """The Gaussian error linear unit, `x * (1 + erf(x / sqrt(2))) / 2`.
+    """The Gaussian error linear unit, ``x * (1 + erf(x / sqrt(2))) / 2``.
 
     Hendrycks, Gimpel, arXiv:1606.08415.
 
@@ -86,7 +86,7 @@ def gelu(x: mx.array) -> mx.array:
 
 
 def gelu_approx(x: mx.array) -> mx.array:
-    """`gelu` by way of tanh: `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`.
+    """`gelu` by way of tanh: ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2``.
 
     Hendrycks, Gimpel, arXiv:1606.08415.
 
@@ -98,7 +98,7 @@ def gelu_approx(x: mx.array) -> mx.array:
 
 
 def gelu_fast_approx(x: mx.array) -> mx.array:
-    """`gelu` by way of the sigmoid: `x * sigmoid(1.702 * x)`.
+    """`gelu` by way of the sigmoid: ``x * sigmoid(1.702 * x)``.
 
     Hendrycks, Gimpel, arXiv:1606.08415.
 
@@ -110,7 +110,7 @@ def gelu_fast_approx(x: mx.array) -> mx.array:
 
 
 def silu(x: mx.array) -> mx.array:
-    """The sigmoid linear unit (swish), `x * sigmoid(x)`.
+    """The sigmoid linear unit (swish), ``x * sigmoid(x)``.
 
     >>> nn.silu(mx.array([-1.0, 2.0]))
     array([-0.268941, 1.76159], dtype=float32)
@@ -120,7 +120,7 @@ def silu(x: mx.array) -> mx.array:
 
 
 def sigmoid(x: mx.array) -> mx.array:
-    """The logistic function, `1 / (1 + exp(-x))`.
+    """The logistic function, ``1 / (1 + exp(-x))``.
 
     >>> nn.sigmoid(mx.array([0.0, 2.0]))
     array([0.5, 0.880797], dtype=float32)
@@ -138,7 +138,7 @@ def tanh(x: mx.array) -> mx.array:
 
 
 def softplus(x: mx.array) -> mx.array:
-    """A smooth `relu`, `log(1 + exp(x))`.
+    """A smooth `relu`, ``log(1 + exp(x))``.
 
     >>> nn.softplus(mx.array([0.0, 100.0]))
     array([0.693147, 100], dtype=float32)
@@ -147,7 +147,7 @@ def softplus(x: mx.array) -> mx.array:
 
 
 def softmax(x: mx.array, axis: int = -1) -> mx.array:
-    """`exp(x)`, scaled so that it sums to one along an axis.
+    """``exp(x)``, scaled so that it sums to one along an axis.
 
     >>> nn.softmax(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
@@ -156,7 +156,7 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
 
 
 def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
-    """The logarithm of `softmax` along an axis, `x - logsumexp(x)`, accurate for large `x` as well.
+    """The logarithm of `softmax` along an axis, ``x - logsumexp(x)``, accurate for large ``x`` as well.
 
     >>> nn.log_softmax(mx.array([1e8, 1e8]))
     array([-0.693147, -0.693147], dtype=float32)
@@ -224,8 +224,9 @@ _GELU_FUNCTIONS = {"none": gelu, "precise": gelu_approx, "tanh": gelu_approx, "f
 class GELU(Module):
     """The layer of `gelu` and its approximations.
 
-    approx: "none" for `gelu`, "precise" or "tanh" for `gelu_approx`, "fast" for `gelu_fast_approx`; something
-        else raises `ValueError`.
+    Args:
+        approx: "none" for `gelu`, "precise" or "tanh" for `gelu_approx`, "fast" for `gelu_fast_approx`; something else
+            raises ``ValueError``.
 
     >>> nn.GELU(approx="fast")(mx.array([-1.0, 2.0]))
     array([-0.154204, 1.93566], dtype=float32)

@@ -14,7 +14,8 @@ __all__ = ["Identity", "Sequential"]
 class Sequential(Module):
     """Calls its modules (or plain functions) one after the other, each with the result of the one before.
 
-    modules: stored as the list `layers`; what cannot be called raises `TypeError`.
+    Args:
+        modules: stored as the list ``layers``; what cannot be called raises ``TypeError``.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), mx.tanh, nn.Linear(3, 1))
     >>> model(mx.zeros((5, 2))).shape

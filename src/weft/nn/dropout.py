@@ -10,13 +10,14 @@ __all__ = ["Dropout"]
 
 
 class Dropout(Module):
-    """While training, sets elements to zero at random and scales the others by `1 / (1 - p)`.
+    """While training, sets elements to zero at random and scales the others by ``1 / (1 - p)``.
 
     Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014). Evaluation
-    mode (`model.eval()`) switches it off. The random numbers come from the global state: a compiled function
+    mode (``model.eval()``) switches it off. The random numbers come from the global state: a compiled function
     has to name `mx.random.state` among its inputs and outputs.
 
-    p: the probability of zero, at least 0 and below 1; else `ValueError`.
+    Args:
+        p: the probability of zero, at least 0 and below 1; else ``ValueError``.
 
     >>> dropped = nn.Dropout(p=0.5)(mx.ones((100,)))
     >>> sorted(set(dropped.tolist()))

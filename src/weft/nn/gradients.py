@@ -14,13 +14,17 @@ __all__ = ["value_and_grad"]
 
 
 def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """A function that returns the result of `fn` and its gradient in the trainable parameters of a model.
+    """A function that returns the result of ``fn`` and its gradient in the trainable parameters of a model.
 
-    model: a module that `fn` uses, whether as an argument or from outside.
-    fn: returns a scalar, or a tuple or list that begins with one; the gradient is that of the scalar.
+    Args:
+        model: a module that ``fn`` uses, whether as an argument or from outside.
+        fn: returns a scalar, or a tuple or list that begins with one; the gradient is that of the scalar.
 
-    The result takes the arguments of `fn`. It returns its value and a tree of gradients like
-    `model.trainable_parameters()`. Raises `TypeError` where `model` is no module.
+    The result takes the arguments of ``fn``. It returns its value and a tree of gradients like
+    ``model.trainable_parameters()``.
+
+    Raises:
+        TypeError: ``model`` is no module.
 
     >>> model = nn.LayerNorm(2)
     >>> def loss(x):

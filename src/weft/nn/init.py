@@ -69,7 +69,7 @@ def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) ->
 
 
 def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
-    """An initialiser of values uniform in `[low, high)`.
+    """An initialiser of values uniform in ``[low, high)``.
 
     >>> nn.init.uniform(-1, 1)(mx.zeros((2, 3))).shape
     (2, 3)
@@ -82,7 +82,7 @@ def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -
 
 
 def identity(dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
-    """An initialiser of square matrices with ones on the diagonal; other shapes raise `ValueError`.
+    """An initialiser of square matrices with ones on the diagonal; other shapes raise ``ValueError``.
 
     >>> nn.init.identity()(mx.zeros((2, 2)))
     array([[1, 0],
@@ -99,10 +99,10 @@ def identity(dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
 
 
 def glorot_normal(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
-    """An initialiser of normal values with standard deviation `gain * sqrt(2 / (fan_in + fan_out))`.
+    """An initialiser of normal values with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``.
 
     Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
-    The array has axes (out, ..., in), at least two; else `ValueError`.
+    The array has axes (out, ..., in), at least two; else ``ValueError``.
 
     >>> nn.init.glorot_normal()(mx.zeros((2, 3)), gain=2.0).shape
     (2, 3)
@@ -117,10 +117,10 @@ def glorot_normal(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
 
 
 def glorot_uniform(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
-    """An initialiser of uniform values within `gain * sqrt(6 / (fan_in + fan_out))` around zero.
+    """An initialiser of uniform values within ``gain * sqrt(6 / (fan_in + fan_out))`` around zero.
 
     Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
-    The array has axes (out, ..., in), at least two; else `ValueError`.
+    The array has axes (out, ..., in), at least two; else ``ValueError``.
 
     >>> nn.init.glorot_uniform()(mx.zeros((2, 3))).shape
     (2, 3)
@@ -134,10 +134,10 @@ def glorot_uniform(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
 
 
 def he_normal(dtype: mx.Dtype = mx.float32) -> HeInitializer:
-    """An initialiser of normal values with standard deviation `gain / sqrt(fan)`.
+    """An initialiser of normal values with standard deviation ``gain / sqrt(fan)``.
 
-    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; `mode` says which
-    fan is meant, "fan_in" or "fan_out". Else `ValueError`.
+    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; ``mode`` says which
+    fan is meant, "fan_in" or "fan_out". Else ``ValueError``.
 
     >>> nn.init.he_normal()(mx.zeros((2, 3)), mode="fan_out").shape
     (2, 3)
@@ -150,10 +150,10 @@ def he_normal(dtype: mx.Dtype = mx.float32) -> HeInitializer:
 
 
 def he_uniform(dtype: mx.Dtype = mx.float32) -> HeInitializer:
-    """An initialiser of uniform values within `gain * sqrt(3 / fan)` around zero.
+    """An initialiser of uniform values within ``gain * sqrt(3 / fan)`` around zero.
 
-    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; `mode` says which
-    fan is meant, "fan_in" or "fan_out". Else `ValueError`.
+    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; ``mode`` says which
+    fan is meant, "fan_in" or "fan_out". Else ``ValueError``.
 
     >>> nn.init.he_uniform()(mx.zeros((2, 3))).shape
     (2, 3)

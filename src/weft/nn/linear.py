@@ -12,16 +12,19 @@ __all__ = ["Embedding", "Linear"]
 
 
 class Linear(Module):
-    """The affine map `x @ weight.T + bias` of the last axis.
+    """The affine map ``x @ weight.T + bias`` of the last axis.
 
-    Weight and bias start uniform between plus and minus `1 / sqrt(input_dims)`.
+    Weight and bias start uniform between plus and minus ``1 / sqrt(input_dims)``.
 
-    input_dims: number of features in, at least 1.
-    output_dims: number of features out.
-    bias: whether there is a bias.
+    Args:
+        input_dims: number of features in, at least 1.
+        output_dims: number of features out.
+        bias: whether there is a bias.
 
-    The result has the shape of the input, with `output_dims` as its last size. An input whose last size is not
-    `input_dims` raises `ValueError`.
+    The result has the shape of the input, with ``output_dims`` as its last size.
+
+    Raises:
+        ValueError: when called: the last size of the input is not ``input_dims``.
 
     >>> layer = nn.Linear(2, 3)
     >>> layer.weight.shape, layer.bias.shape, layer(mx.zeros((5, 4, 2))).shape
@@ -54,12 +57,13 @@ class Linear(Module):
 class Embedding(Module):
     """A table with one row per number, as for the tokens of a text.
 
-    The rows start normally distributed with standard deviation `1 / sqrt(dims)`.
+    The rows start normally distributed with standard deviation ``1 / sqrt(dims)``.
 
-    num_embeddings: number of rows.
-    dims: size of a row.
+    Args:
+        num_embeddings: number of rows.
+        dims: size of a row.
 
-    Called with an integer array, it returns the rows: a new last axis of size `dims`.
+    Called with an integer array, it returns the rows: a new last axis of size ``dims``.
 
     >>> table = nn.Embedding(10, 4)
     >>> table(mx.array([[1, 2, 3]])).shape
@@ -81,9 +85,10 @@ class Embedding(Module):
         return rows
 
     def as_linear(self, x: mx.array) -> mx.array:
-        """The product with each row of the table, `x @ weight.T`, as for the output of a language model.
+        """The product with each row of the table, ``x @ weight.T``, as for the output of a language model.
 
-        x: last size `dims`.
+        Args:
+            x: last size ``dims``.
 
         >>> nn.Embedding(10, 4).as_linear(mx.zeros((3, 4))).shape
         (3, 10)

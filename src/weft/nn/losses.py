@@ -29,22 +29,26 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: Reduction = "none",
 ) -> mx.array:
-    """The cross entropy of `softmax(logits)` with respect to classes or probabilities.
+    """The cross entropy of ``softmax(logits)`` with respect to classes or probabilities.
 
-    logits: unnormalised log-probabilities, with the classes along `axis`.
-    targets: integers, the class of each example (the shape of `logits` without `axis`), or probabilities (the
-        shape of `logits`).
-    weights: factors of the single losses, of their shape.
-    axis: the axis of the classes.
-    label_smoothing: the share of the target, at least 0 and below 1, that is spread evenly over all classes.
-    reduction: "none", "mean" or "sum".
+    Args:
+        logits: unnormalised log-probabilities, with the classes along ``axis``.
+        targets: integers, the class of each example (the shape of ``logits`` without ``axis``), or probabilities (the
+            shape of ``logits``).
+        weights: factors of the single losses, of their shape.
+        axis: the axis of the classes.
+        label_smoothing: the share of the target, at least 0 and below 1, that is spread evenly over all classes.
+        reduction: "none", "mean" or "sum".
 
     Classes count as indices do, negative ones from the end. One that does not exist (the number of classes or more,
     or below minus that number) gives nan, in the loss and in the gradient, for it cannot raise while the targets are
     not computed. To leave examples out, give them any class that exists and the weight 0.
 
-    Returns the losses (the shape of `logits` without `axis`), or their mean or sum. Raises `ValueError` where
-    shapes do not fit or an argument is out of range.
+    Returns:
+        The losses (the shape of ``logits`` without ``axis``), or their mean or sum.
+
+    Raises:
+        ValueError: shapes do not fit or an argument is out of range.
 
     >>> logits = mx.array([[0.0, 0.0], [-50.0, 50.0]])
     >>> nn.losses.cross_entropy(logits, mx.array([0, 0]))
@@ -82,15 +86,20 @@ def binary_cross_entropy(
 ) -> mx.array:
     """The binary cross entropy between predictions and targets of the same shape.
 
-    With p the predicted probability and t the target, `-(t * log(p) + (1 - t) * log(1 - p))`.
+    With p the predicted probability and t the target, ``-(t * log(p) + (1 - t) * log(1 - p))``.
 
-    inputs: logits, or probabilities with `with_logits=False`; the logarithms of these are clipped at -100.
-    targets: probabilities, or 0 and 1.
-    weights: factors of the single losses, of their shape.
-    with_logits: whether `inputs` are logits, p = sigmoid(inputs).
-    reduction: "none", "mean" or "sum".
+    Args:
+        inputs: logits, or probabilities with ``with_logits=False``; the logarithms of these are clipped at -100.
+        targets: probabilities, or 0 and 1.
+        weights: factors of the single losses, of their shape.
+        with_logits: whether ``inputs`` are logits, p = sigmoid(inputs).
+        reduction: "none", "mean" or "sum".
 
-    Returns the losses, or their mean or sum. Raises `ValueError` where shapes differ.
+    Returns:
+        The losses, or their mean or sum.
+
+    Raises:
+        ValueError: shapes differ.
 
     >>> logits = mx.array([0.1, 0.5, -2.0])
     >>> nn.losses.binary_cross_entropy(logits, mx.array([0, 1, 1]))
@@ -109,13 +118,18 @@ def binary_cross_entropy(
 def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Reduction = "none") -> mx.array:
     """The negative log-likelihood: minus the input at the class of each example.
 
-    inputs: log-probabilities, with the classes along `axis`.
-    targets: integers, the class of each example: the shape of `inputs` without `axis`.
-    axis: the axis of the classes.
-    reduction: "none", "mean" or "sum".
+    Args:
+        inputs: log-probabilities, with the classes along ``axis``.
+        targets: integers, the class of each example: the shape of ``inputs`` without ``axis``.
+        axis: the axis of the classes.
+        reduction: "none", "mean" or "sum".
 
-    Returns the losses (the shape of `targets`), or their mean or sum; nan for a class that does not exist, as with
-    `cross_entropy`. Raises `ValueError` where shapes do not fit.
+    Returns:
+        The losses (the shape of ``targets``), or their mean or sum; nan for a class that does not exist, as with
+        `cross_entropy`.
+
+    Raises:
+        ValueError: shapes do not fit.
 
     >>> nn.losses.nll_loss(mx.array([[-0.5, -1.0], [-2.0, -0.25]]), mx.array([0, 1]))
     array([0.5, 0.25], dtype=float32)
@@ -129,9 +143,14 @@ def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Red
 def mse_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "mean") -> mx.array:
     """The squared differences between predictions and targets of the same shape.
 
-    reduction: "none", "mean" or "sum".
+    Args:
+        reduction: "none", "mean" or "sum".
 
-    Returns the losses, or their mean or sum. Raises `ValueError` where shapes differ.
+    Returns:
+        The losses, or their mean or sum.
+
+    Raises:
+        ValueError: shapes differ.
 
     >>> nn.losses.mse_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     array(2, dtype=float32)
@@ -145,9 +164,14 @@ def mse_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "m
 def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "mean") -> mx.array:
     """The absolute differences between predictions and targets of the same shape.
 
-    reduction: "none", "mean" or "sum".
+    Args:
+        reduction: "none", "mean" or "sum".
 
-    Returns the losses, or their mean or sum. Raises `ValueError` where shapes differ.
+    Returns:
+        The losses, or their mean or sum.
+
+    Raises:
+        ValueError: shapes differ.
 
     >>> nn.losses.l1_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]), reduction="none")
     array([0, 2], dtype=float32)

@@ -118,7 +118,7 @@ class Module(dict[str, Any]):
 
     @staticmethod
     def is_module(value: Any) -> bool:
-        """Whether `value` is a `Module`.
+        """Whether ``value`` is a `Module`.
 
         >>> nn.Module.is_module(nn.ReLU()), nn.Module.is_module(nn.relu)
         (True, False)
@@ -127,24 +127,36 @@ class Module(dict[str, Any]):
 
     @staticmethod
     def valid_child_filter(module: Module, key: str, value: Any) -> bool:
-        """Whether an entry may hold sub-modules: it is a dict (such as a module) or a list."""
+        """Whether an entry may hold sub-modules: it is a dict (such as a module) or a list.
+
+        >>> list(nn.Sequential(nn.ReLU()).filter_and_map(nn.Module.valid_child_filter))
+        ['layers']
+        """
         return isinstance(value, (dict, list))
 
     @staticmethod
     def valid_parameter_filter(module: Module, key: str, value: Any) -> bool:
-        """Whether an entry is or may hold parameters: its name does not start with an underscore."""
+        """Whether an entry is or may hold parameters: its name does not start with an underscore.
+
+        >>> list(nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter))
+        ['weight', 'bias']
+        """
         return isinstance(value, (dict, list, mx.array)) and not key.startswith("_")
 
     @staticmethod
     def trainable_parameter_filter(module: Module, key: str, value: Any) -> bool:
-        """Whether an entry is or may hold parameters that are not frozen."""
+        """Whether an entry is or may hold parameters that are not frozen.
+
+        >>> list(nn.Linear(2, 3).freeze(keys="weight").filter_and_map(nn.Module.trainable_parameter_filter))
+        ['bias']
+        """
         return Module.valid_parameter_filter(module, key, value) and key not in module._no_grad
 
     # Reading the tree.
 
     @property
     def state(self) -> Self:
-        """The module itself, a dict of all its arrays, as `mx.compile` takes it for `inputs` and `outputs`.
+        """The module itself, a dict of all its arrays, as `mx.compile` takes it for ``inputs`` and ``outputs``.
 
         Unlike `parameters` it is not a copy, and it includes arrays whose name starts with an underscore.
 
@@ -162,14 +174,16 @@ class Module(dict[str, Any]):
     ) -> dict[str, Any]:
         """A tree of dicts and lists with the entries of the module that pass a filter.
 
-        filter_fn: called with the module, the path of the entry inside this module (`layers.0`) and its value;
-            an entry that does not pass is left out (inside lists and dicts: `{}` stands in its place).
-        map_fn: applied to the leaves; left out, they stay as they are.
-        is_leaf_fn: called like `filter_fn`; whether a value is a leaf. Left out, everything is but modules,
-            dicts and lists.
+        Args:
+            filter_fn: called with the module, the path of the entry inside this module (``layers.0``) and its value; an
+                entry that does not pass is left out (inside lists and dicts: ``{}`` stands in its place).
+            map_fn: applied to the leaves; left out, they stay as they are.
+            is_leaf_fn: called like ``filter_fn``; whether a value is a leaf. Left out, everything is but modules, dicts
+                and lists.
 
-        Raises `RuntimeError` where `is_leaf_fn` says that something is not a leaf that cannot be entered, and
-        `ValueError` if a module is inside of itself.
+        Raises:
+            RuntimeError: ``is_leaf_fn`` says that something is not a leaf that cannot be entered.
+            ValueError: a module is inside of itself.
 
         >>> nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter, lambda p: p.shape)
         {'weight': (3, 2), 'bias': (3,)}
@@ -290,10 +304,12 @@ class Module(dict[str, Any]):
     def update(self, parameters: dict[str, Any], strict: bool = True) -> Self:  # type: ignore[override]  # MLX's name
         """Replace parameters by those of a tree, which may hold any part of them.
 
-        parameters: a tree as `parameters` returns it; an empty dict or list replaces nothing.
-        strict: whether entries that the module does not have raise `ValueError`, or are skipped.
+        Args:
+            parameters: a tree as ``parameters`` returns it; an empty dict or list replaces nothing.
+            strict: whether entries that the module does not have raise ``ValueError``, or are skipped.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.LayerNorm(2).update({"bias": mx.array([5.0, 6.0])}).bias
         array([5, 6], dtype=float32)
@@ -306,10 +322,12 @@ class Module(dict[str, Any]):
     def update_modules(self, modules: dict[str, Any], strict: bool = True) -> Self:
         """Replace sub-modules by those of a tree, which may hold any part of them.
 
-        modules: a tree as `children` or `leaf_modules` returns it; an empty dict or list replaces nothing.
-        strict: whether entries that the module does not have raise `ValueError`, or are skipped.
+        Args:
+            modules: a tree as `children` or `leaf_modules` returns it; an empty dict or list replaces nothing.
+            strict: whether entries that the module does not have raise ``ValueError``, or are skipped.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.Sequential(nn.ReLU(), nn.Tanh()).update_modules({"layers": [nn.GELU()]}).layers
         [GELU(), Tanh()]
@@ -322,10 +340,12 @@ class Module(dict[str, Any]):
     def apply(self, map_fn: Callable[[mx.array], mx.array], filter_fn: EntryFilter | None = None) -> Self:
         """Replace each parameter by what a function makes of it.
 
-        map_fn: called with each array.
-        filter_fn: which entries take part, as in `filter_and_map`; left out, all parameters.
+        Args:
+            map_fn: called with each array.
+            filter_fn: which entries take part, as in `filter_and_map`; left out, all parameters.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.LayerNorm(2).apply(lambda p: p + 1).weight
         array([2, 2], dtype=float32)
@@ -333,9 +353,10 @@ class Module(dict[str, Any]):
         return self.update(self.filter_and_map(filter_fn or self.valid_parameter_filter, map_fn))
 
     def apply_to_modules(self, apply_fn: Callable[[str, Module], Any]) -> Self:
-        """Call a function with the path of each module and the module, this one (path `""`) included.
+        """Call a function with the path of each module and the module, this one (path ``""``) included.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> model = nn.Sequential(nn.ReLU()).apply_to_modules(lambda path, module: print(repr(path)))
         ''
@@ -348,9 +369,10 @@ class Module(dict[str, Any]):
     def set_dtype(self, dtype: mx.Dtype, predicate: Callable[[mx.Dtype], bool] | None = _is_floating) -> None:
         """Convert the parameters to another dtype.
 
-        dtype: the new dtype.
-        predicate: called with the dtype of each parameter; whether to convert it. Left out, real floating-point
-            parameters are; with None, all.
+        Args:
+            dtype: the new dtype.
+            predicate: called with the dtype of each parameter; whether to convert it. Left out, real floating-point
+                parameters are; with None, all.
 
         >>> model = nn.LayerNorm(2)
         >>> model.set_dtype(mx.float16)
@@ -371,9 +393,10 @@ class Module(dict[str, Any]):
         raise AttributeError(f"[{type(self).__name__}] `training` cannot be assigned: use `train()` or `eval()`.")
 
     def train(self, mode: bool = True) -> Self:
-        """Put this module and all below it into training mode (or, with `mode=False`, out of it).
+        """Put this module and all below it into training mode (or, with ``mode=False``, out of it).
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.Dropout().train(False).training
         False
@@ -385,9 +408,10 @@ class Module(dict[str, Any]):
         return self.apply_to_modules(set_mode)
 
     def eval(self) -> Self:
-        """Put this module and all below it into evaluation mode, as `train(False)` does.
+        """Put this module and all below it into evaluation mode, as ``train(False)`` does.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.Dropout(0.5).eval()(mx.array([1.0, 2.0]))
         array([1, 2], dtype=float32)
@@ -397,11 +421,13 @@ class Module(dict[str, Any]):
     def freeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
         """Take parameters out of `trainable_parameters`, and so out of the gradients of `nn.value_and_grad`.
 
-        recurse: whether to do the same in all modules below.
-        keys: names of the entries to freeze; left out, all parameters.
-        strict: whether a key that no module has raises `KeyError`.
+        Args:
+            recurse: whether to do the same in all modules below.
+            keys: names of the entries to freeze; left out, all parameters.
+            strict: whether a key that no module has raises ``KeyError``.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.Linear(2, 3).freeze().trainable_parameters()
         {}
@@ -414,7 +440,8 @@ class Module(dict[str, Any]):
     def unfreeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
         """Take back a `freeze`; the arguments mean the same.
 
-        Returns the module.
+        Returns:
+            The module.
 
         >>> nn.LayerNorm(2).freeze().unfreeze(keys="bias").trainable_parameters()
         {'bias': array([0, 0], dtype=float32)}
@@ -456,7 +483,9 @@ class Module(dict[str, Any]):
     def save_weights(self, file: str | os.PathLike[str]) -> None:
         """Write all parameters to a file, each under its path.
 
-        file: a name that ends in `.npz` or `.safetensors`, which decides the format; another raises `ValueError`.
+        Args:
+            file: a name that ends in ``.npz`` or ``.safetensors``, which decides the format; another raises
+                ``ValueError``.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -472,11 +501,16 @@ class Module(dict[str, Any]):
     ) -> Self:
         """Replace parameters by those of a file or of a list.
 
-        file_or_weights: a file of `save_weights`, or pairs of a path and an array.
-        strict: whether paths and shapes have to be exactly those of the module. Otherwise, missing parameters
-            stay, unknown ones are skipped, and shapes may change.
+        Args:
+            file_or_weights: a file of `save_weights`, or pairs of a path and an array.
+            strict: whether paths and shapes have to be exactly those of the module. Otherwise, missing parameters stay,
+                unknown ones are skipped, and shapes may change.
 
-        Returns the module. Raises `ValueError` where strict is not met or something is no array.
+        Returns:
+            The module.
+
+        Raises:
+            ValueError: strict is not met or something is no array.
 
         >>> nn.LayerNorm(2).load_weights([("bias", mx.array([1.0, 2.0]))], strict=False).bias
         array([1, 2], dtype=float32)

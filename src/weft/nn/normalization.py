@@ -10,14 +10,15 @@ __all__ = ["LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):
-    """Gives the last axis mean zero and variance one: `(x - mean) / sqrt(variance + eps) * weight + bias`.
+    """Gives the last axis mean zero and variance one: ``(x - mean) / sqrt(variance + eps) * weight + bias``.
 
     Ba, Kiros, Hinton, arXiv:1607.06450. Statistics of half-precision inputs are computed in float32.
 
-    dims: size of the last axis.
-    eps: added to the variance.
-    affine: whether there is a weight (and a bias).
-    bias: whether there is a bias.
+    Args:
+        dims: size of the last axis.
+        eps: added to the variance.
+        affine: whether there is a weight (and a bias).
+        bias: whether there is a bias.
 
     >>> nn.LayerNorm(3, eps=0)(mx.array([1.0, 2.0, 3.0]))
     array([-1.22474, 0, 1.22474], dtype=float32)
@@ -45,12 +46,13 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Scales the last axis to mean square one: `x / sqrt(mean(x**2) + eps) * weight`.
+    """Scales the last axis to mean square one: ``x / sqrt(mean(x**2) + eps) * weight``.
 
     Zhang, Sennrich, arXiv:1910.07467. The mean square of half-precision inputs is computed in float32.
 
-    dims: size of the last axis.
-    eps: added to the mean square.
+    Args:
+        dims: size of the last axis.
+        eps: added to the mean square.
 
     >>> nn.RMSNorm(2, eps=0)(mx.array([1.0, 7.0]))
     array([0.2, 1.4], dtype=float32)

@@ -13,7 +13,11 @@ __all__ = ["ArrayAt"]
 
 @final
 class ArrayAt:
-    """Elements of an array, selected by an index, that updates combine with values: ``a.at[index].add(value)``."""
+    """Elements of an array, selected by an index, that updates combine with values: ``a.at[index].add(value)``.
+
+    >>> mx.array([1, 2, 3]).at[mx.array([0, 0])].add(10)
+    array([21, 2, 3], dtype=int32)
+    """
 
     __slots__ = ("_array", "_index", "_is_indexed")
     __module__ = "weft.core"

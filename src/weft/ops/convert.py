@@ -30,7 +30,14 @@ _SCALARS = (bool, int, float, complex, SymbolicExtent)
 
 @runtime_checkable
 class ArrayLike(Protocol):
-    """What gives an array when it is asked for one, and may stand for it as an argument."""
+    """What gives an array when it is asked for one, and may stand for it as an argument.
+
+    >>> class Pair:
+    ...     def __mlx_array__(self):
+    ...         return mx.array([1, 2])
+    >>> mx.sum(Pair())
+    array(3, dtype=int32)
+    """
 
     def __mlx_array__(self) -> Any:
         """The array."""

@@ -44,21 +44,21 @@ def norm(
 ) -> Array:
     """Norms of vectors or matrices.
 
-    ====== ============================ ==================================
+    ====== ============================ ===================================
     ord    of matrices                  of vectors
-    ====== ============================ ==================================
-    None   square root of the sum of squares of absolute values, over all axes that are named
-    'fro'  the same                     no such norm
+    ====== ============================ ===================================
+    None   as for 'fro'                 as for 2
+    'fro'  root of the sum of squares   no such norm
     'nuc'  sum of the singular values   no such norm
     inf    largest sum of a row         largest absolute value
     -inf   smallest sum of a row        smallest absolute value
     0      no such norm                 number of elements that are not 0
     1      largest sum of a column      sum of absolute values
     -1     smallest sum of a column     as for others
-    2      largest singular value       as for None
+    2      largest singular value       root of the sum of squares
     -2     smallest singular value      as for others
     others no such norm                 ``sum(abs(a) ** ord) ** (1 / ord)``
-    ====== ============================ ==================================
+    ====== ============================ ===================================
 
     Args:
         a: integers count as float32.

@@ -13,14 +13,15 @@ from weft.optimizers.settings import check_learning_rate, check_number
 class Adam(Optimizer):
     """Steps scaled by running means of the gradient and of its square.
 
-    With g the gradient, `m = beta1 * m + (1 - beta1) * g`, `v = beta2 * v + (1 - beta2) * g**2`, and the
-    parameter becomes `w - learning_rate * m / (sqrt(v) + eps)`. Kingma, Ba, arXiv:1412.6980, there always with
+    With g the gradient, ``m = beta1 * m + (1 - beta1) * g``, ``v = beta2 * v + (1 - beta2) * g**2``, and the
+    parameter becomes ``w - learning_rate * m / (sqrt(v) + eps)``. Kingma, Ba, arXiv:1412.6980, there always with
     the correction of the bias of m and v towards their start at zero, here if asked for.
 
-    learning_rate: a number, at least 0, or a function of the step.
-    betas: (beta1, beta2), each at least 0 and below 1; else `ValueError`.
-    eps: added to the denominator, at least 0; else `ValueError`.
-    bias_correction: whether to divide m and v by `1 - beta**step`.
+    Args:
+        learning_rate: a number, at least 0, or a function of the step.
+        betas: (beta1, beta2), each at least 0 and below 1; else ``ValueError``.
+        eps: added to the denominator, at least 0; else ``ValueError``.
+        bias_correction: whether to divide m and v by ``1 - beta**step``.
 
     >>> optimizer = optim.Adam(learning_rate=0.5, betas=(0.0, 0.0))
     >>> optimizer.apply_gradients({"w": mx.array([3.0, -4.0])}, {"w": mx.array([1.0, 1.0])})
@@ -48,7 +49,7 @@ class Adam(Optimizer):
         self.bias_correction = bias_correction
 
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
-        """Start the running means `m` and `v` with zeros."""
+        """Start the running means ``m`` and ``v`` with zeros."""
         state["m"] = mx.zeros_like(parameter)
         state["v"] = mx.zeros_like(parameter)
 
@@ -70,10 +71,11 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with a decay of the parameters that does not pass through the running means.
 
-    Before the step of `Adam`, the parameter is scaled by `1 - learning_rate * weight_decay`.
+    Before the step of `Adam`, the parameter is scaled by ``1 - learning_rate * weight_decay``.
     Loshchilov, Hutter, arXiv:1711.05101. The arguments are those of `Adam`, and
 
-    weight_decay: the strength of the decay.
+    Args:
+        weight_decay: the strength of the decay.
 
     >>> optimizer = optim.AdamW(learning_rate=0.5, weight_decay=0.5)
     >>> optimizer.apply_gradients({"w": mx.array([0.0])}, {"w": mx.array([4.0])})

@@ -10,14 +10,16 @@ from weft.utils import tree_map, tree_reduce
 
 
 def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
-    """Scale gradients down so that their norm, over the whole tree, is at most `max_norm`.
+    """Scale gradients down so that their norm, over the whole tree, is at most ``max_norm``.
 
     Pascanu, Mikolov, Bengio, arXiv:1211.5063.
 
-    grads: a tree of arrays.
-    max_norm: the largest L2 norm that is left as it is, at least 0; else `ValueError`.
+    Args:
+        grads: a tree of arrays.
+        max_norm: the largest L2 norm that is left as it is, at least 0; else ``ValueError``.
 
-    Returns the scaled tree, and the norm before (computed in float32 for half precision).
+    Returns:
+        The scaled tree, and the norm before (computed in float32 for half precision).
 
     >>> gradients, norm = optim.clip_grad_norm({"w": mx.array([3.0, 4.0])}, max_norm=10.0)
     >>> gradients["w"], norm

@@ -38,9 +38,10 @@ class Optimizer:
     A subclass writes `init_single` and `apply_single`, which deal with one parameter. All that changes is
     in `state`, a dict that keeps its identity: `step` (a count), `learning_rate`, what schedules give, and for
     each parameter a dict, in a tree like that of the parameters. So an optimizer works inside
-    `mx.compile(step, inputs=state, outputs=state)` with `state = [model.state, optimizer.state]`.
+    ``mx.compile(step, inputs=state, outputs=state)`` with ``state = [model.state, optimizer.state]``.
 
-    schedulers: functions of the step, by the names of the entries of `state` that they set.
+    Args:
+        schedulers: functions of the step, by the names of the entries of `state` that they set.
 
     >>> class SignDescent(optim.Optimizer):
     ...     def init_single(self, parameter, state):
@@ -63,11 +64,11 @@ class Optimizer:
     # For subclasses.
 
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
-        """Put into `state`, an empty dict, what the method keeps about one parameter."""
+        """Put into ``state``, an empty dict, what the method keeps about one parameter."""
         raise NotImplementedError(f"{_name(self)} has to define init_single(parameter, state).")
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
-        """The new value of one parameter; `state` is what `init_single` filled, and may be changed."""
+        """The new value of one parameter; ``state`` is what `init_single` filled, and may be changed."""
         raise NotImplementedError(f"{_name(self)} has to define apply_single(gradient, parameter, state).")
 
     def _maybe_schedule(self, name: str, param: float | mx.array | Schedule) -> None:
@@ -85,8 +86,9 @@ class Optimizer:
         An update does the same for parameters that it meets for the first time. But call it before a compiled
         training step that has the state among its inputs: the step is traced again when the state has grown.
 
-        parameters: a dict of arrays (and containers of them), such as `model.trainable_parameters()`. An entry with
-            the name of something that the optimizer keeps, such as `step`, raises `ValueError`.
+        Args:
+            parameters: a dict of arrays (and containers of them), such as ``model.trainable_parameters()``. An entry
+                with the name of something that the optimizer keeps, such as `step`, raises ``ValueError``.
 
         >>> optimizer = optim.SGD(learning_rate=0.5, momentum=0.9)
         >>> optimizer.init({"w": mx.array([1.0, 2.0])})
@@ -100,10 +102,12 @@ class Optimizer:
     def update(self, model: Module, gradients: dict[str, Any]) -> None:
         """Apply gradients to the parameters of a model, in place.
 
-        model: the model whose parameters change.
-        gradients: a tree like that of its parameters, or a part of it, as `nn.value_and_grad` returns it.
+        Args:
+            model: the model whose parameters change.
+            gradients: a tree like that of its parameters, or a part of it, as `nn.value_and_grad` returns it.
 
-        Raises `ValueError` where the trees or shapes do not fit, and then changes nothing.
+        Raises:
+            ValueError: the trees or shapes do not fit, and then changes nothing.
 
         >>> model = nn.LayerNorm(2)
         >>> optim.SGD(learning_rate=0.5).update(model, {"bias": mx.array([1.0, 2.0])})
@@ -116,12 +120,18 @@ class Optimizer:
     def apply_gradients(self, gradients: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters after one step, and nothing else: they are returned, not replaced.
 
-        gradients: a tree like that of the parameters, or a part of it.
-        parameters: a tree of arrays; a module, too.
+        Args:
+            gradients: a tree like that of the parameters, or a part of it.
+            parameters: a tree of arrays; a module, too.
 
-        Returns a tree like `gradients`. Raises `ValueError` where the trees or shapes do not
-        fit, or the state is that of other parameters, and `TypeError` where something is no array. After any error
-        the state is as it was; it may have grown by what `init` adds for new parameters.
+        Returns:
+            A tree like ``gradients``.
+
+        Raises:
+            ValueError: the trees or shapes do not fit, or the state is that of other parameters.
+            TypeError: something is no array.
+
+        After any error the state is as it was; it may have grown by what `init` adds for new parameters.
 
         >>> optim.SGD(learning_rate=0.5).apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
         {'w': array([0], dtype=float32)}
@@ -149,7 +159,7 @@ class Optimizer:
         """All arrays that change from step to step: give it to `mx.compile`, save it, restore it.
 
         Assigning a dict (one that was the state of such an optimizer) makes it the state. One that lacks `step` or a
-        setting such as `learning_rate` raises `ValueError`: to start again, make a new optimizer.
+        setting such as `learning_rate` raises ``ValueError``: to start again, make a new optimizer.
 
         >>> optim.SGD(learning_rate=0.5).state
         {'step': array(0, dtype=uint64), 'learning_rate': array(0.5, dtype=float32)}

@@ -14,10 +14,11 @@ Schedule = Callable[[StepNumber], mx.array]
 
 
 def exponential_decay(init: float, decay_rate: float) -> Schedule:
-    """`init * decay_rate**step`.
+    """``init * decay_rate**step``.
 
-    init: the value at the start.
-    decay_rate: the factor of each step.
+    Args:
+        init: the value at the start.
+        decay_rate: the factor of each step.
 
     >>> optim.exponential_decay(0.5, 0.5)(mx.array(2))
     array(0.125, dtype=float32)
@@ -32,11 +33,12 @@ def exponential_decay(init: float, decay_rate: float) -> Schedule:
 
 
 def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
-    """`init * decay_rate**(step // step_size)`.
+    """``init * decay_rate**(step // step_size)``.
 
-    init: the value at the start.
-    decay_rate: the factor of each stage.
-    step_size: the number of steps of a stage, at least 1; else `ValueError`.
+    Args:
+        init: the value at the start.
+        decay_rate: the factor of each stage.
+        step_size: the number of steps of a stage, at least 1; else ``ValueError``.
 
     >>> optim.step_decay(0.5, 0.5, step_size=10)(mx.array(25))
     array(0.125, dtype=float32)
@@ -52,13 +54,14 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
 
 
 def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
-    """From `init` to `end` along half a period of the cosine, and then `end`.
+    """From ``init`` to ``end`` along half a period of the cosine, and then ``end``.
 
     Loshchilov, Hutter, arXiv:1608.03983.
 
-    init: the value at the start.
-    decay_steps: the number of steps until `end` is reached, at least 1; else `ValueError`.
-    end: the value at the end.
+    Args:
+        init: the value at the start.
+        decay_steps: the number of steps until ``end`` is reached, at least 1; else ``ValueError``.
+        end: the value at the end.
 
     >>> optim.cosine_decay(0.5, decay_steps=10)(mx.array(5))
     array(0.25, dtype=float32)
@@ -74,11 +77,12 @@ def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
 
 
 def linear_schedule(init: float, end: float, steps: int) -> Schedule:
-    """From `init` to `end` in a straight line, and then `end`.
+    """From ``init`` to ``end`` in a straight line, and then ``end``.
 
-    init: the value at the start.
-    end: the value at the end.
-    steps: the number of steps until `end` is reached, at least 1; else `ValueError`.
+    Args:
+        init: the value at the start.
+        end: the value at the end.
+        steps: the number of steps until ``end`` is reached, at least 1; else ``ValueError``.
 
     >>> optim.linear_schedule(0.0, 0.5, steps=4)(mx.array(2))
     array(0.25, dtype=float32)
@@ -95,9 +99,10 @@ def linear_schedule(init: float, end: float, steps: int) -> Schedule:
 def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Sequence[int]) -> Schedule:
     """One schedule after the other; each counts its own steps from zero.
 
-    schedules: at least one; else `ValueError`.
-    boundaries: the steps at which the second, third, ... schedule begins: one fewer than schedules; else
-        `ValueError`.
+    Args:
+        schedules: at least one; else ``ValueError``.
+        boundaries: the steps at which the second, third, ... schedule begins: one fewer than schedules; else
+            ``ValueError``.
 
     >>> warmup, decay = optim.linear_schedule(0.0, 0.5, steps=4), optim.cosine_decay(0.5, 10)
     >>> schedule = optim.join_schedules([warmup, decay], [4])

@@ -13,15 +13,16 @@ from weft.optimizers.settings import check_learning_rate, check_number
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum if asked for.
 
-    With g the gradient plus `weight_decay` times the parameter w, the step is
-    `v = momentum * v + (1 - dampening) * g` and `w = w - learning_rate * v`; with Nesterov's momentum
-    `g + momentum * v` stands for v in the second formula.
+    With g the gradient plus ``weight_decay`` times the parameter w, the step is
+    ``v = momentum * v + (1 - dampening) * g`` and ``w = w - learning_rate * v``; with Nesterov's momentum
+    ``g + momentum * v`` stands for v in the second formula.
 
-    learning_rate: a number, at least 0, or a function of the step.
-    momentum: the share of the last direction that is added to the next; 0 for none.
-    weight_decay: the strength of the L2 penalty.
-    dampening: lessens what the gradient adds to the momentum.
-    nesterov: whether to use Nesterov's momentum, which needs a momentum and no dampening; else `ValueError`.
+    Args:
+        learning_rate: a number, at least 0, or a function of the step.
+        momentum: the share of the last direction that is added to the next; 0 for none.
+        weight_decay: the strength of the L2 penalty.
+        dampening: lessens what the gradient adds to the momentum.
+        nesterov: whether to use Nesterov's momentum, which needs a momentum and no dampening; else ``ValueError``.
 
     >>> optimizer = optim.SGD(learning_rate=0.5, momentum=0.5)
     >>> parameters = {"w": mx.array([1.0])}
@@ -58,7 +59,7 @@ class SGD(Optimizer):
         self.nesterov = nesterov
 
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
-        """Start the momentum `v` with zeros."""
+        """Start the momentum ``v`` with zeros."""
         state["v"] = mx.zeros_like(parameter)
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:

@@ -37,7 +37,11 @@ R = TypeVar("R")
 
 
 class DeviceType(enum.Enum):
-    """The kinds of devices."""
+    """The kinds of devices.
+
+    >>> mx.cpu
+    DeviceType.cpu
+    """
 
     cpu = 0
     gpu = 1
@@ -135,7 +139,7 @@ class Stream:
         """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
         self.device = as_device(device)
         self.engine: Any = engine_at(self.device)
-        """What runs its work; see `weft.runtime.engine`."""
+        """What runs its work; see ``weft.runtime.engine``."""
         self.index = next(_stream_indices)
         self.work_at_once = work_at_once
         self.worker: Any = None
@@ -173,7 +177,11 @@ class _Own(threading.local):
 
 @final
 class ThreadLocalStream:
-    """A stream of its own on every thread that uses it; see `new_thread_local_stream`."""
+    """A stream of its own on every thread that uses it; see `new_thread_local_stream`.
+
+    >>> mx.new_thread_local_stream(mx.cpu)
+    ThreadLocalStream(Device(cpu, 0))
+    """
 
     __slots__ = ("_own", "device")
 
@@ -347,7 +355,12 @@ def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
 
 @final
 class StreamContext:
-    """``with mx.stream(s):`` makes a stream (or the default stream of a device) the current one for a block."""
+    """``with mx.stream(s):`` makes a stream (or the default stream of a device) the current one for a block.
+
+    >>> with mx.stream(mx.cpu):
+    ...     mx.zeros((2,))
+    array([0, 0], dtype=float32)
+    """
 
     __slots__ = ("_before", "_stream")
 
@@ -377,7 +390,11 @@ def stream(s: Stream | ThreadLocalStream | Device | DeviceType) -> StreamContext
 
 
 def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
-    """Facts about a device: its name, architecture and memory in bytes."""
+    """Facts about a device: its name, architecture and memory in bytes.
+
+    >>> mx.device_info(mx.cpu)["memory_size"] > 0
+    True
+    """
     device = default_device() if d is None else as_device(d)
     _require(device)
     found: dict[str, str | int] = _engines[device].info()

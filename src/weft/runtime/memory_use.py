@@ -25,32 +25,59 @@ def _memory() -> Allocator:
 
 
 def get_active_memory() -> int:
-    """Bytes in use by arrays."""
+    """Bytes in use by arrays.
+
+    >>> a = mx.zeros((1024,))
+    >>> mx.eval(a)
+    >>> mx.get_active_memory() >= a.nbytes
+    True
+    """
     return _memory().active
 
 
 def get_peak_memory() -> int:
-    """The most bytes that were in use by arrays since the start or the last `reset_peak_memory`."""
+    """The most bytes that were in use by arrays since the start or the last `reset_peak_memory`.
+
+    >>> mx.get_peak_memory() >= mx.get_active_memory()
+    True
+    """
     return _memory().peak
 
 
 def reset_peak_memory() -> None:
-    """Start measuring the peak again."""
+    """Start measuring the peak again.
+
+    >>> mx.reset_peak_memory()
+    >>> mx.get_peak_memory() == mx.get_active_memory()
+    True
+    """
     _memory().peak = _memory().active
 
 
 def get_cache_memory() -> int:
-    """Bytes kept for reuse."""
+    """Bytes kept for reuse.
+
+    >>> mx.clear_cache()
+    >>> mx.get_cache_memory()
+    0
+    """
     return _memory().cached
 
 
 def clear_cache() -> None:
-    """Return memory kept for reuse to the system."""
+    """Return memory kept for reuse to the system.
+
+    >>> mx.clear_cache()
+    """
     _memory().clear()
 
 
 def get_memory_limit() -> int:
-    """The limit in bytes above which kept memory is returned before more is taken."""
+    """The limit in bytes above which kept memory is returned before more is taken.
+
+    >>> mx.get_memory_limit() > 0
+    True
+    """
     return _memory().memory_limit
 
 

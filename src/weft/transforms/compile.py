@@ -45,13 +45,23 @@ def disable_compile() -> None:
     """Make all compiled functions call the original function each time, so that printing inside works.
 
     The environment variable ``WEFT_DISABLE_COMPILE`` does the same from the start.
+
+    >>> mx.disable_compile()
+    >>> double = mx.compile(lambda x: print(x) or 2 * x)
+    >>> double(mx.array(3))
+    array(3, dtype=int32)
+    array(6, dtype=int32)
+    >>> mx.enable_compile()
     """
     global _disabled
     _disabled = True
 
 
 def enable_compile() -> None:
-    """Undo `disable_compile`."""
+    """Undo `disable_compile`.
+
+    >>> mx.enable_compile()
+    """
     global _disabled
     _disabled = False
 

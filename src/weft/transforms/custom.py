@@ -69,17 +69,47 @@ class custom_function:  # users know it as a decorator
         self._vmap: Callable[..., Any] | None = None
 
     def vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule for reverse mode."""
+        """Set the rule for reverse mode.
+
+        >>> @mx.custom_function
+        ... def f(x):
+        ...     return x * 3
+        >>> @f.vjp
+        ... def f_vjp(x, cotangent, output):
+        ...     return cotangent * 5
+        >>> mx.grad(f)(mx.array(1.0))
+        array(5, dtype=float32)
+        """
         self._vjp = rule
         return rule
 
     def jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule for forward mode."""
+        """Set the rule for forward mode.
+
+        >>> @mx.custom_function
+        ... def f(x):
+        ...     return x * 3
+        >>> @f.jvp
+        ... def f_jvp(x, tangent):
+        ...     return tangent * 5
+        >>> mx.jvp(f, [mx.array(1.0)], [mx.array(1.0)])[1]
+        [array(5, dtype=float32)]
+        """
         self._jvp = rule
         return rule
 
     def vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule for batching."""
+        """Set the rule for batching.
+
+        >>> @mx.custom_function
+        ... def f(x):
+        ...     return x * 3
+        >>> @f.vmap
+        ... def f_vmap(x, axis):
+        ...     return x * 3 + 1, axis
+        >>> mx.vmap(f)(mx.array([1.0, 2.0]))
+        array([4, 7], dtype=float32)
+        """
         self._vmap = rule
         return rule
 

@@ -65,7 +65,10 @@ def synchronize(stream: StreamOrDevice = None) -> None:
 
 
 def clear_streams() -> None:
-    """Wait for all streams and end their threads. They start again when they are used."""
+    """Wait for all streams and end their threads. They start again when they are used.
+
+    >>> mx.clear_streams()
+    """
     streams.clear_streams()
 
 
