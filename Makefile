@@ -12,10 +12,11 @@ WORKERS ?= auto
 
 # Two environments must not be filled by two pips at once.
 .NOTPARALLEL:
-.PHONY: help demo test test-slow lint format bench bench-peers clean
+.PHONY: help demo docs test test-slow lint format bench bench-peers clean
 
 help:
 	@echo 'make demo         train a classifier on handwritten digits, compare eager with compiled'
+	@echo 'make docs         the documentation as a site, in build/docs/html; every example on it is run'
 	@echo 'make test         the whole gate: formatting, lint, types, layers, tests'
 	@echo 'make test-slow    the tests that take long'
 	@echo 'make lint         formatting, lint, types, layers, without the tests'
@@ -26,6 +27,9 @@ help:
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m weft demo $(ARGS)
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.site
 
 test: lint
 	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses=8 --dist worksteal $(ARGS)
@@ -53,7 +57,7 @@ bench: $(VENV)/.demo
 bench-peers: $(BENCH)/mlx/.ready $(BENCH)/jax/.ready $(BENCH)/torch/.ready
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build/docs
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer: make PYTHON=/path/to/python")'
@@ -61,6 +65,10 @@ $(BIN)/python:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) -e '.[docs]'
 	@touch $@
 
 # MLX, the oracle of some tests, has wheels for few platforms: without it those tests are skipped.

@@ -10,15 +10,15 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from docs.site.blocks import FENCE, read_blocks
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "weft"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 REGISTER = re.compile(r"%(?:v|slot|i|next|head|body|done|then)\d+")
 
 # Reads pairs of line and code, writes what each printed and, once there is one, the name `text`: the LLVM IR.
@@ -33,33 +33,7 @@ for line, code in json.load(sys.stdin):
 json.dump(results, sys.stdout)
 """
 
-
-@dataclass(frozen=True)
-class Block:
-    """A Python block, the line before it, and the blocks that say what it prints and what LLVM IR it makes."""
-
-    line: int
-    code: str
-    output: str
-    ir: str
-
-
-def read_blocks() -> list[Block]:
-    """All Python blocks; a text or llvm block belongs to the Python block right before it."""
-    fences = list(FENCE.finditer(PAGE))
-    blocks = []
-    for fence, following in zip(fences, [*fences[1:], None], strict=True):
-        if fence["language"] != "python":
-            continue
-        shown = {"text": "", "llvm": ""}
-        if following is not None and not PAGE[fence.end() : following.start()].strip():
-            shown[following["language"]] = following["text"]
-        line = PAGE.count("\n", 0, fence.start("text"))
-        blocks.append(Block(line, fence["text"], shown["text"], shown["llvm"]))
-    return blocks
-
-
-BLOCKS = read_blocks()
+BLOCKS = read_blocks(PAGE)
 
 
 @pytest.fixture(scope="module")

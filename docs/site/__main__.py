@@ -1,0 +1,95 @@
+"""Builds the site in build/docs: runs every example, prepares the pages, lets Sphinx make HTML of them.
+
+Nothing is taken from the network, and the result asks for nothing from there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from sphinx.cmd.build import main as build
+
+from docs.site import reference
+from docs.site.contents import DOCS, GROUPS, INSIDE, guide_pages
+
+ROOT = DOCS.parent
+PLACE = ROOT / "build" / "docs"
+SOURCE, HTML = PLACE / "source", PLACE / "html"
+
+# What a browser fetches by itself, as opposed to links that readers follow.
+FETCHED = re.compile(r"<(?:link|script|img|iframe|source)\b[^>]*?(?:href|src|srcset)=[\"']?(?:https?:)?//[^>]*>")
+IMPORTED = re.compile(r"(?:@import\s*|url\(\s*)[\"']?(?:https?:)?//[^)\"';]*")
+
+
+def main() -> int:
+    """Say what was built, or what is wrong; 1 if something is."""
+    if not run_examples():
+        return 1
+    shutil.rmtree(PLACE, ignore_errors=True)
+    write_pages()
+    options = ["--fail-on-warning", "--keep-going", "--quiet", "--nitpicky", "--jobs", "auto"]
+    failed = build([*options, "-c", str(DOCS / "site"), "-d", str(PLACE / "doctrees"), str(SOURCE), str(HTML)])
+    fetched = list(fetches())
+    for text in fetched:
+        print(f"asks for something from the network: {text}", file=sys.stderr)
+    if failed or fetched:
+        return 1
+    print(f"The documentation is in {(HTML / 'index.html').relative_to(ROOT)}.")
+    return 0
+
+
+def run_examples() -> bool:
+    """Whether the examples of all docstrings, and those of each page in a process of its own, print what they say."""
+    pages = [[], *[[str(DOCS / f"{name}.md")] for name in (*guide_pages(), *INSIDE)]]
+    runs = [
+        subprocess.run([sys.executable, "-W", "error", "-m", "docs.site.blocks", *page], cwd=ROOT) for page in pages
+    ]
+    return not any(run.returncode for run in runs)
+
+
+def write_pages() -> None:
+    """The pages as Sphinx reads them: those written by hand, and those of the reference."""
+    for name in (*guide_pages(), *INSIDE):
+        target = SOURCE / f"{name}.md"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(DOCS / f"{name}.md", target)
+    folder = SOURCE / "reference"
+    folder.mkdir()
+    (folder / "index.rst").write_text(reference.first_page())
+    for group in GROUPS:
+        (folder / f"{group.page}.rst").write_text(reference.page(group))
+    (SOURCE / "index.md").write_text(front_page())
+
+
+def front_page() -> str:
+    """The text of front.md, and the lists of all pages; that of the reference has a page of its own."""
+    reference_pages = ["reference/index", *[f"reference/{group.page}" for group in GROUPS]]
+    lists = [
+        _tree("Guide", guide_pages()),
+        _tree("The inside", INSIDE),
+        _tree("Reference", reference_pages, ":hidden:\n"),
+    ]
+    return "\n".join(["# Weft", "", (DOCS / "site" / "front.md").read_text(), *lists])
+
+
+def _tree(title: str, pages: Sequence[str], options: str = "") -> str:
+    lines = "\n".join(pages)
+    return f"```{{toctree}}\n:caption: {title}\n:maxdepth: 1\n{options}\n{lines}\n```\n" if pages else ""
+
+
+def fetches() -> list[str]:
+    """What the pages and styles would make a browser fetch from elsewhere."""
+    found = []
+    for file in HTML.rglob("*"):
+        pattern = {".html": FETCHED, ".css": IMPORTED}.get(file.suffix)
+        if pattern is not None:
+            found += [f"{file.relative_to(HTML)}: {text}" for text in pattern.findall(file.read_text())]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
