@@ -95,7 +95,13 @@ GROUPS = (
         "weft.core",
         ("weft.ops.products", "weft.ops.einsum", "weft.ops.convolution", "weft.ops.hadamard", "weft.ops.norms"),
     ),
-    Group("linalg", "Linear algebra", "weft.core.linalg"),
+    Group(
+        "linalg",
+        "Linear algebra",
+        "weft.core.linalg",
+        text="Matrices are the last two axes of an array; axes in front of them are those of a stack. Matrices for "
+        "which there is no result give NaN: singular ones, or those for which an iteration does not converge.",
+    ),
     Group("fft", "Fourier transforms", "weft.core.fft"),
     Group(
         "random",

@@ -46,7 +46,7 @@ def tree_map_with_path(
     """Return a tree like ``tree`` whose leaves are ``fn(path, leaf, ...)``, otherwise like `tree_map`.
 
     The path of a leaf starts with the argument ``path`` if there is one; a tree that is a leaf
-    itself has the path ``path``.
+    itself has the path ``path``. ``rest`` and ``is_leaf`` mean what they mean there.
 
     >>> tree_map_with_path(lambda path, x: f"{path}={x}", {"a": [1, 2]})
     {'a': ['a.0=1', 'a.1=2']}
@@ -99,7 +99,7 @@ def tree_flatten(
     """Return the leaves of ``tree`` with their positions, as a list of pairs or in ``destination``.
 
     ``prefix`` stands before every position; it begins with a dot, which is dropped. ``destination`` is a
-    list that is appended to or a dict that is filled.
+    list that is appended to or a dict that is filled. ``is_leaf`` is that of `tree_map`.
 
     >>> tree_flatten({"layers": [{"weight": 1}, {"weight": 2}]})
     [('layers.0.weight', 1), ('layers.1.weight', 2)]
@@ -189,7 +189,8 @@ def tree_reduce(
 ) -> Any:
     """Return ``fn(... fn(fn(initializer, leaf), leaf) ..., leaf)`` over the leaves from left to right.
 
-    Without an initializer the first leaf takes its place; a tree without leaves gives the initializer.
+    Without an initializer the first leaf takes its place; if ``tree`` has no leaves, the result is the
+    initializer. ``is_leaf`` is that of `tree_map`.
 
     >>> tree_reduce(lambda total, x: total + x, {"a": [1, 2], "b": 3})
     6

@@ -125,6 +125,28 @@ def test_an_example_that_doctest_leaves_out(full: str) -> None:
     assert example_difference(full, OBJECTS[full]) == ""
 
 
+def undescribed(full: str) -> list[str]:
+    """Parameters of which the docstring says nothing: neither below `Args:` nor as code in the text.
+
+    It need not speak of the stream, nor of the array or the only argument that the function is about. It may say that
+    the arguments are those of another function.
+    """
+    text = docstring(full).partition(">>>")[0]
+    names = [name for name in inspect.signature(OBJECTS[full]).parameters if name not in ("self", "stream", "device")]
+    names = names[1:] if len(names) == 1 or names[:1] in (["a"], ["x"], ["array"], ["arrays"]) else names
+    listed = [name for line in re.findall(r"^ +((?:\w+, )*\w+): ", text, re.MULTILINE) for name in line.split(", ")]
+    code = " ".join(re.findall(r"``([^`]+)``", text))
+    if re.search(r"[Aa]rguments (and errors )?(are|mean) (those of|the same)|same arguments", text):
+        return []
+    return [name for name in names if name not in listed and not re.search(rf"\b{name}\b", code)]
+
+
+def test_every_parameter_is_described() -> None:
+    functions = [full for full, value in OBJECTS.items() if inspect.isroutine(value)]
+    missing = {full: undescribed(full) for full in functions if full not in WITHOUT_EXAMPLE}
+    assert {full: names for full, names in missing.items() if names} == {}
+
+
 def test_names_in_docstrings_exist() -> None:
     """A name in single backquotes is a link to something public; code stands in double ones."""
     unknown = []

@@ -44,7 +44,7 @@ def savez(file: File, *args: array, **kwargs: array) -> None:
 
 
 def savez_compressed(file: File, *args: array, **kwargs: array) -> None:
-    """Save several arrays to a compressed ``.npz`` file; see `savez`.
+    """Save several arrays to a compressed ``.npz`` file; the arguments are those of `savez`.
 
     >>> import io
     >>> file = io.BytesIO()

@@ -149,6 +149,10 @@ def softplus(x: mx.array) -> mx.array:
 def softmax(x: mx.array, axis: int = -1) -> mx.array:
     """``exp(x)``, scaled so that it sums to one along an axis.
 
+    Args:
+        x: an array.
+        axis: which axis.
+
     >>> nn.softmax(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
     """
@@ -157,6 +161,10 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
 
 def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
     """The logarithm of `softmax` along an axis, ``x - logsumexp(x)``, accurate for large ``x`` as well.
+
+    Args:
+        x: an array.
+        axis: which axis.
 
     >>> nn.log_softmax(mx.array([1e8, 1e8]))
     array([-0.693147, -0.693147], dtype=float32)

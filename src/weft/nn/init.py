@@ -43,6 +43,10 @@ class HeInitializer(Protocol):
 def constant(value: float, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
     """An initialiser that fills with one value.
 
+    Args:
+        value: the number.
+        dtype: of the result.
+
     >>> nn.init.constant(0.5)(mx.zeros((2,)))
     array([0.5, 0.5], dtype=float32)
     """
@@ -58,6 +62,11 @@ def constant(value: float, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array],
 def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
     """An initialiser of normally distributed values.
 
+    Args:
+        mean: the centre.
+        std: the standard deviation.
+        dtype: of the result.
+
     >>> nn.init.normal(std=0.1)(mx.zeros((2, 3))).shape
     (2, 3)
     """
@@ -70,6 +79,11 @@ def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) ->
 
 def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
     """An initialiser of values uniform in ``[low, high)``.
+
+    Args:
+        low: the smallest value.
+        high: the value that all others are below.
+        dtype: of the result.
 
     >>> nn.init.uniform(-1, 1)(mx.zeros((2, 3))).shape
     (2, 3)

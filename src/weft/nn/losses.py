@@ -144,6 +144,7 @@ def mse_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "m
     """The squared differences between predictions and targets of the same shape.
 
     Args:
+        predictions, targets: arrays of the same shape.
         reduction: "none", "mean" or "sum".
 
     Returns:
@@ -165,6 +166,7 @@ def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "me
     """The absolute differences between predictions and targets of the same shape.
 
     Args:
+        predictions, targets: arrays of the same shape.
         reduction: "none", "mean" or "sum".
 
     Returns:

@@ -129,6 +129,11 @@ class Module(dict[str, Any]):
     def valid_child_filter(module: Module, key: str, value: Any) -> bool:
         """Whether an entry may hold sub-modules: it is a dict (such as a module) or a list.
 
+        Args:
+            module: where the entry is; `filter_and_map` passes these arguments.
+            key: its path there.
+            value: what it is.
+
         >>> list(nn.Sequential(nn.ReLU()).filter_and_map(nn.Module.valid_child_filter))
         ['layers']
         """
@@ -138,6 +143,11 @@ class Module(dict[str, Any]):
     def valid_parameter_filter(module: Module, key: str, value: Any) -> bool:
         """Whether an entry is or may hold parameters: its name does not start with an underscore.
 
+        Args:
+            module: where the entry is; `filter_and_map` passes these arguments.
+            key: its path there.
+            value: what it is.
+
         >>> list(nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter))
         ['weight', 'bias']
         """
@@ -146,6 +156,11 @@ class Module(dict[str, Any]):
     @staticmethod
     def trainable_parameter_filter(module: Module, key: str, value: Any) -> bool:
         """Whether an entry is or may hold parameters that are not frozen.
+
+        Args:
+            module: where the entry is; `filter_and_map` passes these arguments.
+            key: its path there.
+            value: what it is.
 
         >>> list(nn.Linear(2, 3).freeze(keys="weight").filter_and_map(nn.Module.trainable_parameter_filter))
         ['bias']

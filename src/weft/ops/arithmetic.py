@@ -63,6 +63,9 @@ __all__ = [
 def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """a + b; booleans are joined by "or".
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     Raises:
         ValueError: the shapes cannot be broadcast.
 
@@ -75,6 +78,9 @@ def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def subtract(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """a - b; of booleans, whether they differ.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.subtract(mx.array([1, 2]), mx.array([3, 1]))
     array([-2, 1], dtype=int32)
     """
@@ -86,6 +92,9 @@ def subtract(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def multiply(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """a * b; booleans are joined by "and".
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.multiply(mx.array([1.5, 2.0]), 2)
     array([3, 4], dtype=float32)
     """
@@ -95,6 +104,9 @@ def multiply(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """a / b; integers are divided in float32.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.divide(mx.array([1, 2]), 4)
     array([0.25, 0.5], dtype=float32)
     """
@@ -103,6 +115,9 @@ def divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """The largest whole number not above a / b, in the dtype of the operands.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.floor_divide(mx.array([7, -7]), 2)
     array([3, -4], dtype=int32)
@@ -114,6 +129,9 @@ def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """a - b * floor(a / b): what division leaves, with the sign of b.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.remainder(mx.array([7, -7]), 4)
     array([3, 1], dtype=int32)
@@ -127,6 +145,9 @@ def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
     """`floor_divide` and `remainder` in one.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.divmod(mx.array([7, -7]), 4)
     [array([1, -2], dtype=int32), array([3, 1], dtype=int32)]
     """
@@ -138,6 +159,9 @@ def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
 
 def power(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """a to the power of b, in the dtype of the operands: integers stay integers.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.power(mx.array([2.0, 3.0]), mx.array([3.0, 0.5]))
     array([8, 1.73205], dtype=float32)
@@ -176,6 +200,9 @@ def _of_booleans(
 def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """The larger of a and b; NaN if one of them is. Complex numbers are compared by real, then by imaginary part.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.maximum(mx.array([1, 5]), 3)
     array([3, 5], dtype=int32)
     """
@@ -184,6 +211,9 @@ def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 def minimum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """The smaller of a and b; NaN if one of them is. Complex numbers are compared by real, then by imaginary part.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.minimum(mx.array([1, 5]), 3)
     array([1, 3], dtype=int32)
@@ -194,6 +224,9 @@ def minimum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 def logaddexp(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """log(exp(a) + exp(b)) without overflow.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.logaddexp(mx.array([0.0, 1000.0]), mx.array([0.0, 1000.0]))
     array([0.693147, 1000.69], dtype=float32)
     """
@@ -202,6 +235,9 @@ def logaddexp(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 def arctan2(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """The angle from -pi to pi of the point with abscissa b and ordinate a.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.arctan2(mx.array([1.0, -1.0]), mx.array([1.0, -1.0]))
     array([0.785398, -2.35619], dtype=float32)
@@ -215,6 +251,9 @@ atan2 = arctan2
 def hypot(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """sqrt(a^2 + b^2) without overflow; infinite if one of them is.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     Raises:
         TypeError: complex numbers.
 
@@ -227,6 +266,9 @@ def hypot(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 def copysign(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """The magnitude of a with the sign of b, also where b is a zero or NaN.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     Raises:
         TypeError: complex numbers.
 
@@ -238,6 +280,9 @@ def copysign(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 def nextafter(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """The number of the dtype that is next to a in the direction of b; b where both are equal.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     Raises:
         TypeError: complex numbers.
@@ -282,6 +327,10 @@ def clip(
     The limits are broadcast and promoted with ``a``; None leaves that side open. ``min`` and ``max`` are the standard's
     names for them.
 
+    Args:
+        a_min: the smallest value in the result.
+        a_max: the largest value in the result.
+
     Raises:
         ValueError: both limits are None.
 
@@ -301,6 +350,9 @@ def clip(
 def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """The bits that are set in both; of integers and booleans.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.bitwise_and(mx.array([6, 5]), 3)
     array([2, 1], dtype=int32)
     """
@@ -310,6 +362,9 @@ def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """The bits that are set in one or both; of integers and booleans.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.bitwise_or(mx.array([6, 5]), 3)
     array([7, 7], dtype=int32)
     """
@@ -318,6 +373,9 @@ def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """The bits that are set in exactly one; of integers and booleans.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.bitwise_xor(mx.array([6, 5]), 3)
     array([5, 6], dtype=int32)
@@ -343,6 +401,9 @@ def _shifted(dtype: Dtype) -> Dtype:
 def left_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """The bits of a moved b places towards the higher ones; of integers.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.left_shift(mx.array([1, 3]), 2)
     array([4, 12], dtype=int32)
     """
@@ -351,6 +412,9 @@ def left_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def right_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """The bits of a moved b places towards the lower ones, with copies of the sign behind them; of integers.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.right_shift(mx.array([12, -8]), 2)
     array([3, -2], dtype=int32)

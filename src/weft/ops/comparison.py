@@ -82,6 +82,9 @@ def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
     A Python integer that the dtype of the array cannot hold equals nothing, either.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.equal(mx.array([1, 2]), 2)
     array([False, True], dtype=bool)
     >>> mx.equal(mx.array([255, 2], mx.uint8), -1)
@@ -96,6 +99,9 @@ def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Where a differs from b, as booleans; a Python integer outside the dtype of the array differs from all.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.not_equal(mx.array([1, 2]), 2)
     array([True, False], dtype=bool)
     """
@@ -107,6 +113,9 @@ def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Where a < b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.less(mx.array([1, 2]), 2)
     array([True, False], dtype=bool)
@@ -120,6 +129,9 @@ def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Where a <= b, as booleans; a Python integer outside the dtype of the array is compared by its value.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.less_equal(mx.array([1, 2]), 1.5)
     array([True, False], dtype=bool)
     """
@@ -131,6 +143,9 @@ def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Where a > b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.greater(mx.array([1, 2]), 1)
     array([False, True], dtype=bool)
@@ -145,6 +160,9 @@ def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Where a >= b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.greater_equal(mx.array([1, 2]), 2)
     array([False, True], dtype=bool)
@@ -164,6 +182,9 @@ def _logical(primitive: Elementwise, name: str, a: Any, b: Any) -> Array:
 def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where both are not zero.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.logical_and(mx.array([0, 1, 2]), mx.array([True, True, False]))
     array([False, True, False], dtype=bool)
     """
@@ -174,6 +195,9 @@ def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where one or both are not zero.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+
     >>> mx.logical_or(mx.array([0, 1]), False)
     array([False, True], dtype=bool)
     """
@@ -183,6 +207,9 @@ def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 @on_stream
 def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Where exactly one is not zero.
+
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     >>> mx.logical_xor(mx.array([0, 1]), True)
     array([True, False], dtype=bool)
@@ -205,6 +232,10 @@ def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -
     """x where the condition is not zero, else y.
 
     All three are broadcast, x and y promoted. The gradient of the one that was not chosen is zero.
+
+    Args:
+        condition: any dtype.
+        x, y: arrays or numbers; all three shapes have to broadcast, else ``ValueError``.
 
     >>> mx.where(mx.array([True, False]), mx.array([1, 2]), 0.5)
     array([1, 0.5], dtype=float32)
@@ -297,6 +328,12 @@ def isclose(
 ) -> Array:
     """Where abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only with ``equal_nan``.
 
+    Args:
+        a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
+        rtol: the distance that is allowed, in relation to the element of ``b``.
+        atol: the distance that is allowed in any case.
+        equal_nan: whether NaN is close to NaN.
+
     >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.1]))
     array([True, False], dtype=bool)
     """
@@ -333,6 +370,9 @@ def allclose(
 ) -> Array:
     """Whether all elements are close in the sense of `isclose`.
 
+    Args:
+        a, b, rtol, atol, equal_nan: as for `isclose`.
+
     >>> mx.allclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.0]))
     array(True, dtype=bool)
     """
@@ -343,6 +383,10 @@ def allclose(
 @on_stream
 def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice = None) -> Array:
     """Whether two arrays have the same shape and equal elements; dtypes are promoted.
+
+    Args:
+        a, b: arrays or numbers.
+        equal_nan: whether NaN equals NaN.
 
     >>> mx.array_equal(mx.array([1, 2]), mx.array([1.0, 2.0]))
     array(True, dtype=bool)
@@ -366,6 +410,12 @@ def nan_to_num(
     stream: StreamOrDevice = None,
 ) -> Array:
     """NaN and infinities replaced by numbers: by default 0 and the largest numbers of the dtype.
+
+    Args:
+        a: any real dtype.
+        nan: what replaces NaN.
+        posinf: what replaces infinity.
+        neginf: what replaces minus infinity.
 
     Raises:
         TypeError: ``a`` is complex.

@@ -27,6 +27,9 @@ def astype(
     imaginary part; everything but zero is True. Arrays never share what is assigned to one of them, so ``copy`` changes
     nothing.
 
+    Args:
+        dtype: the new one.
+
     >>> mx.astype(mx.array([1.7, -1.7]), mx.int32)
     array([1, -1], dtype=int32)
     """
@@ -48,6 +51,10 @@ def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 @on_stream
 def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The same values. Evaluation decides how they lie in memory, so this does nothing.
+
+    Args:
+        a: an array.
+        allow_col_major: changes nothing.
 
     >>> mx.contiguous(mx.array([[1, 2], [3, 4]]).T)
     array([[1, 3],
@@ -102,6 +109,9 @@ def result_type(*arrays_and_dtypes: Array | Dtype | complex) -> Dtype:
 
 def can_cast(from_: Array | Dtype, to: Dtype) -> bool:
     """Whether an array or dtype promotes to ``to`` without becoming something else.
+
+    Args:
+        from_: what is to be converted.
 
     >>> mx.can_cast(mx.int32, mx.float16), mx.can_cast(mx.float32, mx.int32)
     (True, False)

@@ -66,6 +66,7 @@ def zeros(
 
     Args:
         shape: an int or a sequence of ints.
+        dtype: of the elements.
 
     >>> mx.zeros((2, 3))
     array([[0, 0, 0],
@@ -86,6 +87,7 @@ def ones(
 
     Args:
         shape: an int or a sequence of ints.
+        dtype: of the elements.
 
     >>> mx.ones(3, mx.int32)
     array([1, 1, 1], dtype=int32)
@@ -102,6 +104,10 @@ def empty(
     stream: StreamOrDevice = None,
 ) -> Array:
     """An array whose values are not to be relied on; here they are zeros.
+
+    Args:
+        shape: an int or a sequence of ints.
+        dtype: of the elements.
 
     >>> mx.empty((2, 3)).shape
     (2, 3)
@@ -170,6 +176,9 @@ def zeros_like(
 ) -> Array:
     """Zeros in the shape of ``a``, and in its dtype if no other is given.
 
+    Args:
+        dtype: of the elements; by default that of ``a``.
+
     >>> mx.zeros_like(mx.array([1, 2]))
     array([0, 0], dtype=int32)
     """
@@ -186,6 +195,9 @@ def ones_like(
     stream: StreamOrDevice = None,
 ) -> Array:
     """Ones in the shape of ``a``, and in its dtype if no other is given.
+
+    Args:
+        dtype: of the elements; by default that of ``a``.
 
     >>> mx.ones_like(mx.array([1, 2]), mx.float16)
     array([1, 1], dtype=float16)
@@ -204,6 +216,9 @@ def empty_like(
 ) -> Array:
     """An array in the shape of ``a`` whose values are not to be relied on; here they are zeros.
 
+    Args:
+        dtype: of the elements; by default that of ``a``.
+
     >>> mx.empty_like(mx.array([1, 2])).dtype
     weft.core.int32
     """
@@ -221,6 +236,11 @@ def full_like(
     stream: StreamOrDevice = None,
 ) -> Array:
     """One value in the shape of ``a``, and in its dtype if no other is given.
+
+    Args:
+        vals: the value, or an array that broadcasts to the shape.
+        dtype: of the elements; by default that of ``a``.
+        fill_value: another name of ``vals``.
 
     >>> mx.full_like(mx.array([1, 2]), 7)
     array([7, 7], dtype=int32)
@@ -326,6 +346,7 @@ def linspace(
     Args:
         num: how many.
         endpoint: whether ``stop`` is the last one, or would be the next.
+        dtype: of the elements.
 
     Raises:
         ValueError: ``num`` is negative.

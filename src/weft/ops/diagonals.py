@@ -58,6 +58,7 @@ def eye(
         n: the number of rows.
         m: the number of columns, ``n`` by default.
         k: which diagonal: positive ones are above the main one.
+        dtype: of the elements.
 
     >>> mx.eye(2, 3, 1)
     array([[0, 1, 0],
@@ -74,6 +75,10 @@ def _eye(name: str, n: Any, m: Any, k: Any, dtype: Dtype | None) -> Array:
 @on_stream
 def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
     """The identity matrix of ``n`` rows.
+
+    Args:
+        n: the number of rows and columns.
+        dtype: of the elements.
 
     >>> mx.identity(2)
     array([[1, 0],
@@ -118,6 +123,10 @@ def _triangle(name: str, x: Any, k: int, lower: bool) -> Array:
 def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The matrices in the last two axes with zeros above diagonal ``k``.
 
+    Args:
+        x: at least 2 dimensions.
+        k: which diagonal: positive ones are above the main one.
+
     >>> mx.tril(mx.array([[1, 2], [3, 4]]))
     array([[1, 0],
            [3, 4]], dtype=int32)
@@ -128,6 +137,10 @@ def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
 @on_stream
 def triu(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The matrices in the last two axes with zeros below diagonal ``k``.
+
+    Args:
+        x: at least 2 dimensions.
+        k: which diagonal: positive ones are above the main one.
 
     >>> mx.triu(mx.array([[1, 2], [3, 4]]))
     array([[1, 2],
@@ -190,6 +203,8 @@ def trace(
 
     Args:
         a: at least 2 dimensions.
+        offset: which diagonal: positive ones are above the main one.
+        axis1, axis2: the axes of rows and of columns.
         dtype: of the sum; by default that of `sum`.
 
     >>> mx.trace(mx.array([[1, 2], [3, 4]]))

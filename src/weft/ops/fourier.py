@@ -72,7 +72,7 @@ def ifft(
 ) -> Array:
     """The inverse of `fft`: ``y[j] = sum(a[k] * exp(2 pi i j k / n)) / n``.
 
-    Args and errors are those of `fft`; ``norm="forward"`` does not divide here.
+    Arguments and errors are those of `fft`; ``norm="forward"`` does not divide here.
 
     >>> mx.fft.ifft(mx.array([10, -2 + 2j, -2, -2 - 2j]))
     array([1+0j, 2+0j, 3+0j, 4+0j], dtype=complex64)
@@ -86,7 +86,7 @@ def rfft(
 ) -> Array:
     """The first half of the discrete Fourier transform of real numbers; the other one is its conjugate.
 
-    Args and errors are those of `fft`; ``a`` is real, and computed in float32.
+    Arguments and errors are those of `fft`; ``a`` is real, and computed in float32.
 
     Returns:
         A complex64 array with ``n // 2 + 1`` numbers along ``axis``.
@@ -133,7 +133,7 @@ def fft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`fftn` along the last two axes, or other ones.
+    """`fftn` along the last two axes, or other ones; the arguments are the same.
 
     >>> mx.fft.fft2(mx.ones((2, 2)))
     array([[4+0j, 0+0j],
@@ -150,7 +150,7 @@ def ifft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`ifftn` along the last two axes, or other ones.
+    """`ifftn` along the last two axes, or other ones; the arguments are the same.
 
     >>> mx.fft.ifft2(mx.array([[4, 0], [0, 0]]))
     array([[1+0j, 1+0j],
@@ -214,7 +214,7 @@ def rfft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`rfftn` along the last two axes, or other ones.
+    """`rfftn` along the last two axes, or other ones; the arguments are the same.
 
     >>> mx.fft.rfft2(mx.ones((2, 3)))
     array([[6+0j, 0+0j],
@@ -231,7 +231,7 @@ def irfft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`irfftn` along the last two axes, or other ones.
+    """`irfftn` along the last two axes, or other ones; the arguments are the same.
 
     >>> mx.fft.irfft2(mx.array([[4, 0], [0, 0]]))
     array([[1, 1],
@@ -251,7 +251,7 @@ def rfftn(
     """The transform of real numbers along several axes: `rfft` along the last one of ``axes``, then `fft` along the
     others.
 
-    Args and errors are those of `fftn`; ``a`` is real, and computed in float32.
+    Arguments and errors are those of `fftn`; ``a`` is real, and computed in float32.
 
     >>> mx.fft.rfftn(mx.array([[1.0, 2.0], [3.0, 4.0]]))
     array([[10+0j, -2+0j],
@@ -270,8 +270,8 @@ def irfftn(
 ) -> Array:
     """The inverse of `rfftn`: `ifft` along all but the last one of ``axes``, then `irfft` along that.
 
-    Args and errors are those of `fftn`; the length along the last axis is by default that of `irfft`. The result is
-    float32.
+    Arguments and errors are those of `fftn`; the length along the last axis is by default that of `irfft`. The result
+    is float32.
 
     >>> mx.fft.irfftn(mx.array([[10, -2], [-4, 0]]))
     array([[1, 2],
@@ -323,7 +323,7 @@ def rfftfreq(
 ) -> Array:
     """The frequencies of the numbers that `rfft` gives, in cycles per unit of ``d``.
 
-    Args and errors are those of `fftfreq`.
+    Arguments and errors are those of `fftfreq`.
 
     Returns:
         An array of ``n // 2 + 1`` numbers: 0, 1, ..., divided by ``n * d``.

@@ -65,6 +65,10 @@ def seed(seed: int) -> None:
 def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
     """``num`` independent keys made of one: ``uint32[num, 2]``.
 
+    Args:
+        key: ``uint32[2]``.
+        num: how many.
+
     >>> mx.random.split(mx.random.key(0), 3).shape
     (3, 2)
     """

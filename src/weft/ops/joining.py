@@ -125,6 +125,7 @@ def split(
 
     Args:
         indices_or_sections: how many parts of equal size, or where each part but the first begins.
+        axis: which axis.
 
     Raises:
         ValueError: the axis does not divide into that many equal parts.
@@ -170,6 +171,9 @@ def _bound(index: int, extent: int) -> int:
 @on_stream
 def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     """The arrays that lie along an axis.
+
+    Args:
+        axis: which axis; the results do not have it.
 
     >>> mx.unstack(mx.array([[1, 2], [3, 4]]))
     (array([1, 2], dtype=int32), array([3, 4], dtype=int32))
@@ -318,6 +322,10 @@ def diff(
     """The differences of neighbours along an axis, taken ``n`` times; of booleans, whether they differ.
 
     ``prepend`` and ``append`` are put in front and behind along the axis first.
+
+    Args:
+        n: how often differences are taken.
+        axis: along which axis.
 
     >>> mx.diff(mx.array([1, 4, 9]))
     array([3, 5], dtype=int32)

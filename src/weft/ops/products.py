@@ -116,6 +116,8 @@ def addmm(
         c: broadcast to the shape of the product.
         a: ``(..., M, K)`` or ``(K,)``, floating or complex.
         b: ``(..., K, N)`` or ``(K,)``.
+        alpha: a factor of the product.
+        beta: a factor of ``c``.
 
     >>> mx.addmm(mx.array(1.0), mx.array([[1.0, 2.0]]), mx.array([[3.0], [4.0]]))
     array([[12]], dtype=float32)
@@ -199,6 +201,9 @@ def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[list[int], l
 def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The sum of products over the last axis of both; with a 0-d array, the product.
 
+    Args:
+        a, b: ``(..., K)``; the axes of ``a`` come first in the result.
+
     >>> mx.inner(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
     array(11, dtype=float32)
     """
@@ -229,6 +234,10 @@ def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
 @on_stream
 def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = None) -> Array:
     """The sum of conj(a) * b over an axis; the other axes are broadcast.
+
+    Args:
+        a, b: arrays, promoted to one dtype.
+        axis: which axis is summed.
 
     Raises:
         ValueError: the extents along ``axis`` differ, or the other ones do not broadcast.
@@ -268,6 +277,9 @@ def _extent_from_end(x: Array, axis: int) -> int:
 @on_stream
 def kron(a: Array, b: Array, *, stream: StreamOrDevice = None) -> Array:
     """The Kronecker product: every element of ``a`` replaced by its product with ``b``.
+
+    Args:
+        a, b: arrays; the one with fewer dimensions gets axes of extent 1 in front.
 
     >>> mx.kron(mx.array([1, 2]), mx.array([1, 10]))
     array([1, 10, 2, 20], dtype=int32)

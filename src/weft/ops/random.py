@@ -246,6 +246,11 @@ def gumbel(
 ) -> Array:
     """Numbers of the standard Gumbel distribution: ``-log(-log(u))`` with ``u`` uniform between 0 and 1.
 
+    Args:
+        shape: of the result.
+        dtype: float32, float16, bfloat16 or float64.
+        key: what the numbers are made of; by default the global state.
+
     >>> mx.random.gumbel((3,), key=mx.random.key(42))
     array([0.589014, -0.833346, -1.0376], dtype=float32)
     """

@@ -97,6 +97,11 @@ def prod(
 ) -> Array:
     """The product over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+        dtype: what the elements are converted to before they are multiplied.
+
     >>> mx.prod(mx.array([[1, 2], [3, 4]]), axis=1)
     array([2, 12], dtype=int32)
     """
@@ -119,6 +124,10 @@ def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) 
 def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The largest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+
     Raises:
         ValueError: there are no elements.
 
@@ -131,6 +140,10 @@ def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 @on_stream
 def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The smallest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
+
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
 
     Raises:
         ValueError: there are no elements.
@@ -147,6 +160,10 @@ def minmax(
 ) -> tuple[Array, Array]:
     """`min` and `max`.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+
     >>> mx.minmax(mx.array([3, 1, 2]))
     (array(1, dtype=int32), array(3, dtype=int32))
     """
@@ -161,6 +178,10 @@ def minmax(
 def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Whether no element over axes is zero.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+
     >>> mx.all(mx.array([[1, 0], [1, 1]]), axis=1)
     array([False, True], dtype=bool)
     """
@@ -171,6 +192,10 @@ def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Whether some element over axes is not zero.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+
     >>> mx.any(mx.array([[1, 0], [0, 0]]), axis=1)
     array([True, False], dtype=bool)
     """
@@ -180,6 +205,10 @@ def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 @on_stream
 def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, stream: StreamOrDevice = None) -> Array:
     """How many elements over axes are not zero, as int32.
+
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
 
     >>> mx.count_nonzero(mx.array([0, 2, 0, 3]))
     array(2, dtype=int32)
@@ -196,6 +225,7 @@ def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
 
     Args:
         axis: None looks at the flattened array.
+        keepdims: keep the axes, with extent 1.
 
     Raises:
         ValueError: there are no elements.
@@ -212,6 +242,7 @@ def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
 
     Args:
         axis: None looks at the flattened array.
+        keepdims: keep the axes, with extent 1.
 
     Raises:
         ValueError: there are no elements.
@@ -246,6 +277,10 @@ def _mean_of(x: Array, axes: tuple[int, ...]) -> Array:
 def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The mean over axes; of integers in float32, of halves computed in float32.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+
     >>> mx.mean(mx.array([[1, 2], [3, 5]]), axis=1)
     array([1.5, 4], dtype=float32)
     """
@@ -270,6 +305,8 @@ def var(
     """The variance over axes: the sum of squared distances from the mean, divided by n - ddof.
 
     Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
         ddof: 0 for the variance of these numbers, 1 for an unbiased estimate from a sample.
         correction: another name of ``ddof``, which it replaces.
 
@@ -291,6 +328,11 @@ def std(
     stream: StreamOrDevice = None,
 ) -> Array:
     """The standard deviation over axes: the square root of `var`.
+
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+        ddof, correction: as for `var`.
 
     >>> mx.std(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.11803, dtype=float32)
@@ -341,6 +383,10 @@ def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
 def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """log(sum(exp(a))) over axes without overflow; integers are computed in float32. Of no elements, it is -inf.
 
+    Args:
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
+        keepdims: keep the axes, with extent 1.
+
     >>> mx.logsumexp(mx.array([1000.0, 1000.0]))
     array(1000.69, dtype=float32)
     """
@@ -366,7 +412,7 @@ def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: St
     """exp(a) / sum(exp(a)) over axes without overflow; integers are computed in float32.
 
     Args:
-        axis: an axis, several, or None for all.
+        axis: an axis, several, or None for all; `AxisError` where one does not exist.
         precise: compute halves in float32.
 
     >>> mx.softmax(mx.array([[0.0, 0.0], [1000.0, 0.0]]), axis=-1)

@@ -194,6 +194,9 @@ def matrix_transpose(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = None) -> Array:
     """Two axes exchanged.
 
+    Args:
+        axis1, axis2: the axes; `AxisError` where one does not exist.
+
     >>> mx.swapaxes(mx.zeros((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
     """
@@ -215,6 +218,10 @@ def moveaxis(
     stream: StreamOrDevice = None,
 ) -> Array:
     """One axis at another position, or several; the others stay in order.
+
+    Args:
+        source: the axis, or several.
+        destination: where each of them is in the result.
 
     Raises:
         IndexError: there is no such axis.
