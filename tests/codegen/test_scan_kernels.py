@@ -66,6 +66,21 @@ def test_the_order_along_another_axis(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(np.array(mx.cumsum(mx.array(x, mx.float64), axis=axis, reverse=True)), flipped)
 
 
+@pytest.mark.parametrize("shape", [(1,), (15,), (16,), (33,), (3, 100), (300_000,), (20, 3)], ids=str)
+def test_a_sequential_scan_joins_one_element_after_the_other(shape: tuple[int, ...]) -> None:
+    """Along any axis, also where other scans go by vectors and chunks."""
+    x = scattered(*shape).astype(np.float32)
+    for axis in range(len(shape)):
+        for manner in MANNERS:
+            turned = np.flip(x, axis) if manner["reverse"] else x
+            expected = np.add.accumulate(turned, axis=axis, dtype=np.float32)
+            if not manner["inclusive"]:
+                expected = np.roll(expected, 1, axis)
+                np.moveaxis(expected, axis, 0)[:1] = 0
+            expected = np.flip(expected, axis) if manner["reverse"] else expected
+            np.testing.assert_array_equal(np.array(p.sequential_cumsum(mx.array(x), axis=axis, **manner)), expected)
+
+
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows of more than 64 elements are cut."""

@@ -181,7 +181,7 @@ class _Run:
 
     def scan(self, instruction: Instruction) -> Any:
         """Elements are joined one after the other along the sweeps; along reduced lanes in vectors of 16, in which each
-        is first joined with those 1, 2, 4 and 8 before it."""
+        is first joined with those 1, 2, 4 and 8 before it, unless the scan is sequential."""
         axis, step = self.walk(instruction)
 
         def turned_back(x: np.ndarray) -> np.ndarray:
@@ -219,7 +219,7 @@ class _Run:
         elements = tuple([repeated(value, shape) for value in elements])
         identity = reducer.identity(instruction.params.get("of", inputs[0].dtype))
         start = tuple([repeated(L.constant(value, dtype), (*shape[:-1], 1)) for dtype, value in identity])
-        width = VIRTUAL_LANES if axis == -1 else 1
+        width = VIRTUAL_LANES if axis == -1 and not reducer.sequential else 1
         return scanned(reducer, elements, start, width, inclusive), tuple(inputs[count:])
 
     def everywhere(self, elements: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
@@ -102,6 +102,9 @@ class ArrayLanes(MathLanes):
 
     def intrinsic(self, name: str, *arguments: Value) -> Value:
         return self.value(_INTRINSICS[name](*[array_of(x) for x in arguments]), arguments[0].dtype)
+
+    def table(self, index: Value, numbers: Sequence[float]) -> Value:
+        return self.value(np.asarray(numbers)[array_of(index)], dtypes.float64)
 
     def bitcast(self, x: Value, dtype: Dtype) -> Value:
         return self.value(x.name, dtype)

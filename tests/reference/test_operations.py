@@ -78,6 +78,7 @@ SCANS: dict[str, Callable[..., mx.array]] = {
     "half": lambda x, **manner: mx.cummax(x.astype(mx.float16), **manner),
     "logcumsumexp": mx.logcumsumexp,
     "recurrence": lambda x, **manner: p.recurrence(mx.sin(x), x, **manner),
+    "sequential": p.sequential_cumsum,
 }
 
 

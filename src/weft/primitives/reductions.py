@@ -45,7 +45,8 @@ class Reducer:
 
     ``identity(dtype)`` gives the dtypes and first values of the accumulators, ``lift(L, x, index)`` makes a tuple of an
     element (``index`` is its index along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
-    dtype)`` gives the result. If it is ``ordered``, ``a`` has to come before ``b``; only scans may be.
+    dtype)`` gives the result. If it is ``ordered``, ``a`` has to come before ``b``; only scans may be. If it is
+    ``sequential``, ``b`` has to be a single element, because results depend on what is joined first; only scans may be.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Reducer:
         finish: Callable[..., Any],
         needs_index: bool = False,
         ordered: bool = False,
+        sequential: bool = False,
     ) -> None:
         self.identity = identity
         self.lift = lift
@@ -63,6 +65,7 @@ class Reducer:
         self.finish = finish
         self.needs_index = needs_index
         self.ordered = ordered
+        self.sequential = sequential
 
 
 class Reduction(Primitive):

@@ -3,7 +3,8 @@
 The order is fixed by the logical shape alone. Along a last axis: vectors of 16 virtual lanes, each scanned by itself in
 four steps, one after the other; along other axes: one element after the other. A scan of many elements in few rows is
 done in chunks, whose totals are scanned first. Sums and products are accumulated in float64, and each result is rounded
-once. A reversed scan is the scan of the reversed row, reversed.
+once. A reversed scan is the scan of the reversed row, reversed. A sequential scan joins one element after the other
+along any axis.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = [
     "logcumsumexp",
     "recurrence",
     "reversed_rows",
+    "sequential_cumsum",
 ]
 
 Rule = Callable[..., Tangent]
@@ -155,7 +157,7 @@ class Scan(Primitive):
             if inclusive:
                 return node.inputs[-1]
             return Node(self.neutral, node.inputs, (), node.shape, node.dtype, None)
-        size = chunk_for(node.shape, axis)
+        size = None if self.reducer.sequential else chunk_for(node.shape, axis)
         if size is None:
             return None
         shape = (*node.shape[:axis], -(-node.shape[axis] // size), *node.shape[axis + 1 :])
@@ -303,6 +305,22 @@ cumsum: Scan = Scan(
     lambda tangents, inputs, out, **manner: cumsum(tangents[0], **manner),
     lambda ct, inputs, out, **manner: [cumsum(ct, **_backwards(manner))],
 )
+
+
+sequential_cumsum: Scan = Scan(
+    "sequential_cumsum",
+    Reducer(
+        lambda dtype: [(dtype, 0)],
+        lambda L, x, index: (x,),
+        lambda L, a, b: (a[0] + b[0],),
+        lambda L, a, dtype: a[0],
+        sequential=True,
+    ),
+    cumsum.tangent,
+    cumsum.cotangents,
+    accepts=lambda dtype: dtype is dtypes.float32,
+)
+"""`cumsum` that rounds the sum after every element, as a plain loop over float32 numbers does."""
 
 
 def _cumprod_jvp(tangents: Sequence[Tangent], inputs: Sequence[Array], out: Array, **manner: Any) -> Tangent:

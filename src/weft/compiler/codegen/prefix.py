@@ -1,8 +1,8 @@
 """The running state of a scan in generated code.
 
 Along reduced lanes, 16 elements are scanned by themselves: each step joins every lane with one that is 1, 2, 4 and 8
-lanes before it. Then the result of all elements before is joined with each of them. Along sweeps an element is joined
-after the other.
+lanes before it. Then the result of all elements before is joined with each of them. Along sweeps, and if the scan is
+sequential, an element is joined after the other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.compiler.codegen.accumulator import Running
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction
 
@@ -38,14 +39,41 @@ class Prefix(Running):
 
     def join(self, here: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Join the current element (of each lane): what there was before, and then."""
-        if self.in_lanes:
-            here = self._within_vector(here)
         before = self.read()
-        merged = self.reducer.merge(self.L, before, here)
-        first = f"i1 {self.g.is_first()}"
-        joined = tuple([self._selected(first, *pair) for pair in zip(here, merged, strict=True)])
+        if self.in_lanes and self.reducer.sequential:
+            joined = self._lane_after_lane(before, here)
+        else:
+            joined = self._from_first(before, self._within_vector(here) if self.in_lanes else here, self.L)
         self.write([self._everywhere(value) for value in joined] if self.in_lanes else joined)
         return before, joined
+
+    def _from_first(self, before: tuple[Value, ...], here: tuple[Value, ...], L: Lanes) -> tuple[Value, ...]:
+        """What came before joined with what is here; in the first step of a row nothing came before."""
+        merged = self.reducer.merge(L, before, here)
+        first = f"i1 {self.g.is_first()}"
+        return tuple([self._selected(first, *pair) for pair in zip(here, merged, strict=True)])
+
+    def _lane_after_lane(self, before: tuple[Value, ...], here: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The lanes joined with what came before, one after the other."""
+        order = list(reversed(range(self.L.width)) if self.backwards else range(self.L.width))
+        joined = tuple([Value(self.L, "poison", value.dtype) for value in here])
+        results = tuple([self._lane(value, order[0]) for value in before])
+        for lane in order:
+            elements = tuple([self._lane(value, lane) for value in here])
+            merge = self._from_first if lane == order[0] else lambda a, b, L: self.reducer.merge(L, a, b)
+            results = merge(results, elements, self.g.scalar)
+            joined = tuple([self._with_lane(*pair, lane) for pair in zip(joined, results, strict=True)])
+        return joined
+
+    def _lane(self, value: Value, lane: int) -> Value:
+        text = f"extractelement {self.L.type_of(value.dtype)} {value.name}, i64 {lane}"
+        return Value(self.g.scalar, self.L.emitter.assign(text), value.dtype)
+
+    def _with_lane(self, value: Value, element: Value, lane: int) -> Value:
+        """A vector with another number in one lane."""
+        vector, scalar = self.L.type_of(value.dtype), self.g.scalar.type_of(value.dtype)
+        text = f"insertelement {vector} {value.name}, {scalar} {element.name}, i64 {lane}"
+        return Value(self.L, self.L.emitter.assign(text), value.dtype)
 
     def _within_vector(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
         """Each lane joined with those before it."""
@@ -88,9 +116,9 @@ class Prefix(Running):
         return Value(L, L.emitter.assign(text), first.dtype)
 
     def _selected(self, condition: str, yes: Value, no: Value) -> Value:
-        type_ = self.L.type_of(yes.dtype)
+        type_ = yes.lanes.type_of(yes.dtype)
         text = f"select {condition}, {type_} {yes.name}, {type_} {no.name}"
-        return Value(self.L, self.L.emitter.assign(text), yes.dtype)
+        return Value(yes.lanes, self.L.emitter.assign(text), yes.dtype)
 
 
 class OrderedFold(Prefix):
@@ -112,9 +140,5 @@ class OrderedFold(Prefix):
         values, L = self.read(), self.L
         if self.in_lanes:
             L = self.g.scalar
-            values = tuple([self._first_lane(value) for value in values])
+            values = tuple([self._lane(value, 0) for value in values])
         return self.finished(L, values, instruction)
-
-    def _first_lane(self, value: Value) -> Value:
-        text = f"extractelement {self.L.type_of(value.dtype)} {value.name}, i64 0"
-        return Value(self.g.scalar, self.L.emitter.assign(text), value.dtype)
