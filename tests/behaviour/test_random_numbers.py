@@ -17,12 +17,19 @@ from weft.dtypes import Dtype
 FLOATING = ("float32", "float16", "bfloat16")
 SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (2,), (3,), (8,), (33,), (5, 7), (2, 0, 3))
 LOGITS = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
+LONG_ROW = 3 * np.random.default_rng(1).normal(size=(20_011,)).astype(np.float32)
 
 Draw = Callable[[Any, Any], Any]
 """A call in a namespace, which is that of MLX or our own, with a key."""
 
 
-def same_bits() -> dict[str, Draw]:
+# What MLX takes from the C library: arguments, and the results of glibc (of its versions before 2.41 for log1p). These
+# are not the closest numbers, which other libraries may give.
+LOG = ([0.267578125, 0.4462890625, 0.475830078125], [-1.3183436393737793, -0.806788444519043, -0.7426944971084595])
+LOG1P = ([-0.02685546875, -0.065673828125, -0.081298828125], [-0.027222666889, -0.067929685115, -0.0847943723201])
+
+
+def from_bits() -> dict[str, Draw]:
     """Draws that are made of additions, multiplications and comparisons only."""
     draws: dict[str, Any] = {
         "split": lambda m, key: m.random.split(key),
@@ -66,41 +73,72 @@ def same_bits() -> dict[str, Draw]:
     return draws
 
 
-def same_indices() -> dict[str, Draw]:
-    """Draws that round logarithms or exponentials, and then take an index: the same but for rare ties."""
+def from_functions() -> dict[str, Draw]:
+    """Draws that take logarithms and other functions of uniform numbers."""
     draws: dict[str, Any] = {
+        "normal, scaled": lambda m, key: m.random.normal((101,), loc=1.5, scale=2.5, key=key),
+        "normal, moved": lambda m, key: m.random.normal((101,), m.bfloat16, loc=1.5, key=key),
+        "normal, arrays": lambda m, key: m.random.normal(
+            (3, 9), loc=m.array([[1.0], [2.0], [3.0]]), scale=m.array([[1.0], [2.0], [0.3]]), key=key
+        ),
+        "normal, complex": lambda m, key: m.random.normal((101,), m.complex64, loc=1 + 2j, scale=3, key=key),
+        "normal, complex arrays": lambda m, key: m.random.normal((9,), m.complex64, m.array(2j), m.array(0.3), key),
+        "normal, many": lambda m, key: m.random.normal((100_003,), key=key),
+        "gumbel, many": lambda m, key: m.random.gumbel((317, 101), key=key),
+        "laplace, scaled": lambda m, key: m.random.laplace((101,), loc=2.0, scale=3.0, key=key),
+        "laplace, many": lambda m, key: m.random.laplace((100_003,), key=key),
+        "truncated normal, many": lambda m, key: m.random.truncated_normal(-0.7, 3.1, (100_003,), key=key),
+        "truncated normal, everywhere": lambda m, key: m.random.truncated_normal(-np.inf, np.inf, (101,), key=key),
+        "truncated normal, far out": lambda m, key: m.random.truncated_normal(3.5, 9.0, (101,), key=key),
+        "truncated normal, crossed": lambda m, key: m.random.truncated_normal(2, 1, (3,), key=key),
+        "truncated normal, no shape": lambda m, key: m.random.truncated_normal(m.array([-1.0, 0.1]), 2, key=key),
+        "categorical, many": lambda m, key: m.random.categorical(
+            m.array(LOGITS).reshape(5, 12), -1, (3000, 5), key=key
+        ),
         "one row": lambda m, key: m.random.categorical(m.array([0.1, 2.0, -1.0]), num_samples=100, key=key),
         "one row, a shape": lambda m, key: m.random.categorical(m.array([[0.1, 2.0, -1.0]]), shape=(9, 1), key=key),
         "one row, once": lambda m, key: m.random.categorical(m.array([0.1, 2.0, -1.0]), key=key),
         "integers": lambda m, key: m.random.categorical(m.array([1, 2, 3]), num_samples=100, key=key),
         "a shape": lambda m, key: m.random.categorical(m.array(LOGITS), 1, shape=(2, 5, 3), key=key),
+        "no covariances": lambda m, key: m.random.multivariate_normal(m.ones(3), m.eye(3), (4, 2), key=key),
     }
     for axis in (-1, 0, 1, 2):
         draws[f"axis {axis}"] = lambda m, key, axis=axis: m.random.categorical(m.array(LOGITS), axis, key=key)
         draws[f"axis {axis}, many"] = lambda m, key, axis=axis: m.random.categorical(
             m.array(LOGITS), axis, num_samples=7, key=key
         )
-    return draws
-
-
-def nearly_same() -> dict[str, Draw]:
-    """Draws that end in a logarithm or the like, with the relative error that roundings of it may make."""
-    draws: dict[str, Any] = {
-        "normal, scaled": lambda m, key: m.random.normal((101,), loc=1.5, scale=2.5, key=key),
-        "normal, arrays": lambda m, key: m.random.normal(
-            (3, 9), loc=m.array([[1.0], [2.0], [3.0]]), scale=m.array([[1.0], [2.0], [0.3]]), key=key
-        ),
-        "normal, complex": lambda m, key: m.random.normal((101,), m.complex64, loc=1 + 2j, scale=3, key=key),
-        "laplace, scaled": lambda m, key: m.random.laplace((101,), loc=2.0, scale=3.0, key=key),
-        "truncated normal": lambda m, key: m.random.truncated_normal(-1, 2, (101,), key=key),
-        "truncated normal, arrays": lambda m, key: m.random.truncated_normal(m.array([0, 1.0]), 2, (30, 2), key=key),
-        "truncated normal, crossed": lambda m, key: m.random.truncated_normal(2, 1, (3,), key=key),
-    }
+    for row in ((-np.inf, 0, -np.inf), (-np.inf, -np.inf), (0, np.inf, 0, np.inf), (0, np.nan, 1), (0, -200, 60)):
+        draws[f"one row of {row}"] = lambda m, key, row=row: m.random.categorical(m.array(row), num_samples=30, key=key)
+    for dtype in FLOATING:
+        draws[f"one long row {dtype}"] = lambda m, key, dtype=dtype: m.random.categorical(
+            m.array(LONG_ROW).astype(getattr(m, dtype)), num_samples=100, key=key
+        )
+        draws[f"truncated normal {dtype}"] = lambda m, key, dtype=dtype: m.random.truncated_normal(
+            m.array([0, 1.0]), 2, (30, 2), getattr(m, dtype), key
+        )
     for shape, dtype, name in itertools.product(SHAPES, FLOATING, ("normal", "gumbel", "laplace")):
         draws[f"{name} {shape} {dtype}"] = lambda m, key, shape=shape, dtype=dtype, name=name: getattr(m.random, name)(
             shape, getattr(m, dtype), key=key
         )
     return draws
+
+
+FROM_BITS = from_bits()
+DRAWS = FROM_BITS | from_functions()
+
+DEVIATIONS: dict[str, tuple[Draw, str]] = {
+    "multivariate_normal": (
+        lambda m, key: m.random.multivariate_normal(
+            m.zeros(2), m.array([[2.0, 0.5], [0.5, 1.0]]), (101,), dtype=m.float32, key=key
+        ),
+        "Unless cov is diagonal, LAPACK decides how its root is rounded, and MLX has another LAPACK.",
+    ),
+    "laplace of float64": (
+        lambda m, key: m.random.laplace((101,), m.float64, 0.3, 1.7, key),
+        "MLX rounds loc and scale to float32 there.",
+    ),
+}
+"""Draws that differ from those of MLX in the last bits, and why. So does what a C library other than ours decides."""
 
 
 def numpy_of(values: Any) -> np.ndarray:
@@ -115,39 +153,46 @@ def both(mlx: Any, draw: Draw, seed: int = 42) -> tuple[np.ndarray, np.ndarray]:
     return numpy_of(ours), numpy_of(theirs)
 
 
-@pytest.mark.parametrize("name", same_bits())
+def has_our_library(mlx: Any, name: str) -> bool:
+    """Whether MLX takes logarithms from the C library whose formulas are ours."""
+    function, (x, y) = (mlx.log1p, LOG1P) if "laplace" in name else (mlx.log, LOG)
+    return name in FROM_BITS or bool((np.array(function(mlx.array(x))) == np.array(y, np.float32)).all())
+
+
+@pytest.mark.parametrize("name", DRAWS)
 def test_the_same_bits_as_mlx(mlx: Any, name: str) -> None:
     for seed in (42, 2**40 + 3):
-        ours, theirs = both(mlx, same_bits()[name], seed)
-        np.testing.assert_array_equal(ours, theirs)
+        ours, theirs = both(mlx, DRAWS[name], seed)
+        if has_our_library(mlx, name):
+            np.testing.assert_array_equal(ours, theirs)
+            assert ours.tobytes() == theirs.tobytes()
+        elif ours.dtype == np.uint32:
+            assert (ours != theirs).mean() <= 0.02
+        else:
+            tolerance = 1e-2 if "bfloat16" in name else 2e-3 if "float16" in name else 4e-6
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", same_indices())
-def test_the_same_indices_as_mlx(mlx: Any, name: str) -> None:
-    ours, theirs = both(mlx, same_indices()[name])
-    assert (ours != theirs).mean() <= 0.02
-
-
-@pytest.mark.parametrize("name", nearly_same())
-def test_nearly_the_same_as_mlx(mlx: Any, name: str) -> None:
-    ours, theirs = both(mlx, nearly_same()[name])
-    tolerance = 1e-2 if "bfloat16" in name else 2e-3 if "float16" in name else 4e-6
-    np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_deviations_from_mlx_are_small(mlx: Any, name: str) -> None:
+    ours, theirs = both(mlx, DEVIATIONS[name][0])
+    np.testing.assert_allclose(ours, theirs, rtol=4e-6, atol=4e-6)
+    assert (ours != theirs).any(), "it need not stand here any longer"
 
 
 def test_the_global_generator_gives_the_same_bits_as_mlx(mlx: Any, cases: Cases) -> None:
     """A seed, and several draws after it."""
-    draws = {name: draw for name, draw in same_bits().items() if not name.startswith("split")}
-    for name in cases.some(15, list(draws)):
+    names = [name for name in DRAWS if not name.startswith("split") and has_our_library(mlx, name)]
+    for name in cases.some(15, names):
         found = []
         for m in (mx, mlx):
             m.random.seed(7)
-            found.append([numpy_of(draws[name](m, None)) for _ in range(2)])
+            found.append([numpy_of(DRAWS[name](m, None)) for _ in range(2)])
         np.testing.assert_array_equal(found[0], found[1], err_msg=name)
 
 
 def test_every_function_is_compared_with_mlx() -> None:
-    """But for `multivariate_normal`, which rounds as the decomposition of a matrix does."""
+    """`multivariate_normal` with diagonal matrices."""
     compared = set()
 
     class Names:
@@ -161,10 +206,10 @@ def test_every_function_is_compared_with_mlx() -> None:
             compared.add(name)
             return getattr(mx.random, name)
 
-    for draw in (*same_bits().values(), *same_indices().values(), *nearly_same().values()):
+    for draw in DRAWS.values():
         draw(Names(), mx.random.key(1))
     functions = {name for name in mx.random.__all__ if callable(getattr(mx.random, name))}
-    assert functions - compared == {"key", "seed"} | ({"multivariate_normal"} & functions)
+    assert functions - compared == {"key", "seed"}
 
 
 def test_the_global_generator_is_that_of_mlx(mlx: Any) -> None:
@@ -214,6 +259,27 @@ def test_double_precision_has_53_bits() -> None:
 
 
 # The global generator
+
+
+def test_derivatives_by_location_scale_and_bounds(seed: int) -> None:
+    """Against central differences; the functions inside of random numbers have derivatives of their own."""
+    arguments = [mx.array(x) for x in (-0.7, 1.2)]
+    key = mx.random.key(seed)
+    for draw in (
+        lambda a, b: mx.random.normal((50,), loc=a, scale=b, key=key),
+        lambda a, b: mx.random.truncated_normal(a, b, (50,), key=key),
+        lambda a, b: mx.random.uniform(a, b, (50,), key=key),
+    ):
+        for argument in (0, 1):
+            tangents = [mx.array(float(argument == n)) for n in (0, 1)]
+            _, (slope,) = mx.jvp(draw, arguments, tangents)
+            above, below = (
+                np.array(draw(*[x + step * t for x, t in zip(arguments, tangents, strict=True)]), np.float64)
+                for step in (0.01, -0.01)
+            )
+            np.testing.assert_allclose(np.array(slope), (above - below) / 0.02, rtol=2e-2, atol=2e-3)
+            total = mx.grad(lambda *x, draw=draw: draw(*x).sum(), argnums=argument)(*arguments)
+            np.testing.assert_allclose(total.item(), np.array(slope).sum(), rtol=1e-5)
 
 
 def test_the_state_is_one_key_in_a_list() -> None:

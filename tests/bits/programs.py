@@ -85,7 +85,7 @@ def ordered(rows: int, columns: int, dtype: str) -> list[mx.array]:
 
 
 def random_numbers() -> list[mx.array]:
-    keys = mx.random.split(mx.random.key(7), 6)
+    keys = mx.random.split(mx.random.key(7), 9)
     return [
         mx.random.uniform(shape=(1000,), key=keys[0]),
         mx.random.normal((33, 31), key=keys[1]),
@@ -93,6 +93,9 @@ def random_numbers() -> list[mx.array]:
         mx.random.truncated_normal(-1.0, 2.0, (500,), key=keys[3]),
         mx.random.gumbel((500,), key=keys[4]),
         mx.random.permutation(100, key=keys[5]),
+        mx.random.laplace((500,), key=keys[6]),
+        mx.random.categorical(mx.arange(700) * 0.01, num_samples=300, key=keys[7]),
+        mx.random.categorical(mx.arange(700).reshape(7, 100) * 0.01, key=keys[8]),
     ]
 
 

@@ -72,6 +72,23 @@ def test_the_order_of_folds(fold: str, shape: tuple[int, ...], rng: np.random.Ge
             assert bits(to_numpy(FOLDS[fold](x, axis))) == bits(to_numpy(wanted)), axis
 
 
+DRAWS: dict[str, Callable[[mx.array], mx.array]] = {
+    "normal": lambda key: mx.random.normal((3, 21), key=key),
+    "truncated normal": lambda key: mx.random.truncated_normal(-1, mx.array([0.5, 3]), (20, 2), mx.float16, key),
+    "gumbel": lambda key: mx.random.gumbel((50,), mx.bfloat16, key),
+    "laplace": lambda key: mx.random.laplace((50,), key=key),
+    "categorical": lambda key: mx.random.categorical(mx.arange(40) * 0.1, num_samples=30, key=key),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_random_numbers(draw: str) -> None:
+    wanted = DRAWS[draw](mx.random.key(5))
+    mx.eval(wanted)
+    with mx.stream(mx.gpu):
+        assert bits(to_numpy(DRAWS[draw](mx.random.key(5)))) == bits(to_numpy(wanted))
+
+
 SCANS: dict[str, Callable[..., mx.array]] = {
     "cumsum": mx.cumsum,
     "of complex numbers": lambda x, **manner: mx.cumprod(mx.exp(x * 1e-4j), **manner),

@@ -70,7 +70,7 @@ def multivariate_normal(
     rows = checked_extents("multivariate_normal", shape_of("multivariate_normal", shape))
     joint = broadcasted_shape("multivariate_normal", [rows, inner[:-1], outer[:-2]])
     uniform = symmetric_interval("multivariate_normal", (*joint, inner[-1]), key)
-    z = p.multiply(to_dtype(p.erfinv(uniform), wide), math.sqrt(2))
+    z = p.multiply(to_dtype(p.random_erfinv(uniform), wide), math.sqrt(2))
     result = p.add(_rows_times(z, _root(matrix)), broadcast(centre, z.node.shape))
     return to_dtype(result, target)
 

@@ -2,7 +2,9 @@
 
 A key is an array ``uint32[2]``. Without one, a function takes the next key of the global generator, whose state is
 itself an array, in the list `state`: a compiled function that draws numbers names it as its input and output.
-For one key the numbers are those of MLX 0.32, whatever the device, the fusion and the number of threads.
+For one key the numbers have the bits of MLX 0.32 on Linux, whatever the device, the fusion and the number of threads.
+But `multivariate_normal` rounds as LAPACK does, and `laplace` has the bits that MLX gives with glibc before 2.41: MLX
+takes ``log1p`` from the C library, of which later versions round one number in 14 otherwise in the last bit.
 """
 
 from __future__ import annotations
@@ -46,7 +48,6 @@ from weft.ops.generator import (
     unit_interval,
 )
 from weft.ops.indexing import take
-from weft.ops.reductions import softmax
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -170,7 +171,7 @@ def normal(
         result, unit = _complex_standard(extents, key), 1.0
     elif dtype.is_floating:
         u = symmetric_interval("normal", extents, key)
-        result, unit = to_dtype(p.erfinv(u), dtype), math.sqrt(2)
+        result, unit = to_dtype(p.random_erfinv(u), dtype), math.sqrt(2)
     else:
         raise ValueError(f"[normal] The dtype must be a floating one or mx.complex64, not {dtype.name}.")
     result = arithmetic.multiply(result, _scaled(unit, scale, dtype))
@@ -190,7 +191,7 @@ def _scaled(unit: float, scale: Any, dtype: Dtype) -> Any:
 
 def _complex_standard(shape: Shape, key: Any) -> Array:
     """Complex numbers whose parts have the variance 1/2."""
-    parts = p.erfinv(symmetric_interval("normal", (*shape, 2), key))
+    parts = p.random_erfinv(symmetric_interval("normal", (*shape, 2), key))
     starts, steps, axis = (0,) * len(shape), (1,) * (len(shape) + 1), len(shape)
     real, imag = (
         p.cast(
@@ -220,7 +221,7 @@ def truncated_normal(
         key: see `key`; the next one of the global generator if None.
 
     >>> mx.random.truncated_normal(-1, 2, (3,), key=mx.random.key(42))
-    array([0.328271, -0.704232, -0.815721], dtype=float32)
+    array([0.328272, -0.704232, -0.815721], dtype=float32)
     """
     dtype = _floating("truncated_normal", dtype)
     low, high = (
@@ -230,9 +231,9 @@ def truncated_normal(
     joint = broadcasted_shape("truncated_normal", [low.node.shape, high.node.shape])
     extents = joint if shape is None else shape_of("truncated_normal", shape)
     root = math.sqrt(2)
-    ends = [p.erf(p.divide(bound, root)) for bound in (low, high)]
+    ends = [p.random_erf(p.divide(bound, root)) for bound in (low, high)]
     u = _uniform("truncated_normal", ends[0], ends[1], extents, dtype, key)
-    result = p.multiply(p.erfinv(u), root)
+    result = p.multiply(p.random_erfinv(u), root)
     result = p.minimum(result, broadcast(high, extents))
     return p.maximum(result, broadcast(low, extents))
 
@@ -260,7 +261,7 @@ def gumbel(
 def _gumbel(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
     x = unit_interval(name, shape, dtype, key)
     for _ in range(2):
-        x = p.negative(p.log(x))
+        x = p.negative(p.random_log(x))
     return x
 
 
@@ -287,7 +288,8 @@ def laplace(
     dtype = _floating("laplace", dtype)
     loc, scale = real_number("laplace", "loc", loc), real_number("laplace", "scale", scale)
     u = symmetric_interval("laplace", shape_of("laplace", shape), key)
-    size = p.log1p(p.negative(p.absolute(u)))
+    u = to_dtype(u, dtypes.promote(dtypes.float32, dtype))
+    size = p.random_log1p(p.negative(p.absolute(u)))
     result = to_dtype(p.multiply(p.sign(u), size), dtype)
     if scale != 1:
         result = p.multiply(result, scale)
@@ -387,8 +389,8 @@ def categorical(
 ) -> Array:
     """Indices along ``axis``, drawn with probabilities proportional to ``exp(logits)``.
 
-    The index is the argmax of the logits plus Gumbel noise; of several draws from a single row, it is where the running
-    sum of the probabilities exceeds a uniform number.
+    The index is the argmax of the logits plus Gumbel noise. If there is a single row, and the result is not 0-d, it is
+    where the running sum of ``exp(logits - max(logits))`` exceeds a uniform number times the whole sum.
 
     Args:
         logits: unnormalised logarithms of probabilities.
@@ -438,13 +440,15 @@ def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
     """Indices drawn from one row: how many running sums of its probabilities a uniform number reaches."""
     count = logits.node.size
     row = to_dtype(p.reshape(logits, shape=(count,)), dtypes.float32)
-    sums = p.cumsum(softmax(row, axis=0), axis=0, reverse=False, inclusive=True)
+    most = broadcast(p.max_(row, axes=(0,)), row.node.shape)
+    weights = p.select(p.equal(row, most), 1.0, p.random_exp(p.subtract(row, most)))
+    sums = p.sequential_cumsum(weights, axis=0, reverse=False, inclusive=True)
     total = p.squeeze(p.slice_(sums, starts=(count - 1,), sizes=(1,), steps=(1,)), axes=(0,))
     unit = unit_interval("categorical", shape, dtypes.float32, key)
     level = p.multiply(unit, broadcast(total, shape))
     grid = (*shape, count)
     levels = p.broadcast(p.expand(level, axes=(len(shape),)), shape=grid)
-    is_reached = p.less_equal(broadcast(sums, grid), levels)
+    is_reached = p.logical_not(p.greater(broadcast(sums, grid), levels))
     index = p.sum(p.cast(is_reached, dtype=dtypes.uint32), axes=(len(shape),))
     return p.minimum(index, count - 1)
 

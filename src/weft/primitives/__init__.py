@@ -14,6 +14,7 @@ from weft.primitives.index import AxisTerm as AxisTerm
 from weft.primitives.indexing import *
 from weft.primitives.linalg import *
 from weft.primitives.products import *
+from weft.primitives.random_functions import *
 from weft.primitives.randomness import *
 from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
