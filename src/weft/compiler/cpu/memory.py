@@ -19,6 +19,9 @@ MEMORY_TYPES = {
     dtypes.complex64: "i64",
 }
 STREAM_ALIGNMENT = 64
+FENCED_DISTANCE = 2
+"""After which step of a transposition LLVM may not look back. With elements of up to four bytes it would try in vain to
+combine the instructions of all steps, which takes it longer than everything else in a kernel."""
 SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
 
 
@@ -174,8 +177,19 @@ def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str]) -> list[str]:
                 pair = result[first], result[first + distance]
                 result[first] = _exchanged(L, type_, pair, distance, upper=False)
                 result[first + distance] = _exchanged(L, type_, pair, distance, upper=True)
+        if distance == FENCED_DISTANCE and dtype.size <= 4:
+            result = [_fenced(L, dtype, type_, vector) for vector in result]
         distance *= 2
     return result
+
+
+def _fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
+    """The same vector, of which LLVM does not know how it was made."""
+    floats = L.width * dtype.size // 4
+    as_floats = L.emitter.assign(f"bitcast {type_} {vector} to <{floats} x float>")
+    function = f"llvm.arithmetic.fence.v{floats}f32"
+    fenced = L.emitter.call(function, f"<{floats} x float>", [(f"<{floats} x float>", as_floats)])
+    return L.emitter.assign(f"bitcast <{floats} x float> {fenced} to {type_}")
 
 
 def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper: bool) -> str:
