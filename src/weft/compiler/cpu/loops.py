@@ -95,8 +95,7 @@ class _Generator(InstructionWriter):
         start = self.e.assign(f"mul i64 {self.e.assign(f'urem i64 {row}, {blocks}')}, {TILE_ROWS}")
         stop = self._smaller(self.e.assign(f"add i64 {start}, {TILE_ROWS}"), extent)
 
-        def rows() -> None:
-            tiles = self._transposed_tiles(start, extent)
+        def rows(tiles: dict[int, str]) -> None:
             with self.e.loop(start, stop) as index, self._scope():
                 for position, tile in tiles.items():
                     row = self.e.assign(f"sub i64 {index}, {start}")
@@ -106,7 +105,18 @@ class _Generator(InstructionWriter):
                 self._emit_row_values()
                 self._body()
 
-        self._lane_block(block, rows)
+        first_lane, last_lane = self._lanes_of(block)
+        with self.e.loop(first_lane, last_lane, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            # LLVM needs long for transposed loads: whole vectors and the rest, which is masked, have them in common.
+            tiles = self._transposed_tiles(start, extent)
+            end = self.e.assign(f"add i64 {index}, {self.width}")
+            with self.e.when(self.e.assign(f"icmp sle i64 {end}, {last_lane}")), self._scope():
+                rows(tiles)
+            with self.e.when(self.e.assign(f"icmp sgt i64 {end}, {last_lane}")), self._scope():
+                self.mask = self._lanes_before(last_lane)
+                rows(tiles)
+        self.mask = None
 
     def _transposed_tiles(self, start: str, rows: str) -> dict[int, str]:
         """Tiles with what transposed loads read for the current lanes and the rows from ``start`` on."""
@@ -172,10 +182,14 @@ class _Generator(InstructionWriter):
                 step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
                 self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
 
-    def _lane_block(self, block: str, body: Any) -> None:
+    def _lanes_of(self, block: str) -> tuple[str, str]:
+        """The first lane of a block, and the one behind its last."""
         size, extent = self.number("block"), self.number("lane")
         start = self.e.assign(f"mul i64 {block}, {size}")
-        stop = self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
+        return start, self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
+
+    def _lane_block(self, block: str, body: Any) -> None:
+        start, stop = self._lanes_of(block)
         if self.sweep_outer:
             self._sweep_outer(start, stop)
         else:
@@ -198,11 +212,14 @@ class _Generator(InstructionWriter):
             body()
         with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
             self.lane_index = full
-            indices = self._lane_indices()
-            last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
-            self.mask = (indices < last).name
+            self.mask = self._lanes_before(stop)
             body()
         self.mask = None
+
+    def _lanes_before(self, stop: str) -> str:
+        """Which of the current lanes are before ``stop``."""
+        last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
+        return str((self._lane_indices() < last).name)
 
     def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
         """The lanes of a row from the last to the first: the rest is at the beginning, in the upper lanes."""
