@@ -8,14 +8,16 @@ failure of the file system reaches the caller; after a first failure to write, t
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import stat
 import struct
 import time
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
-import platformdirs
+from weft.runtime.atomic import without_interrupts
 
 LIMIT = 256 << 20
 _LARGEST = 64 << 20
@@ -216,9 +218,15 @@ def from_environment() -> DiskCache:
         raise Unusable("WEFT_DISK_CACHE is 0", strange=False)
     chosen = os.environ.get("WEFT_CACHE_DIR", "")
     try:
-        return DiskCache(_private_folder(chosen or platformdirs.user_cache_dir("weft", appauthor=False)))
+        return DiskCache(_private_folder(chosen or _user_folder()))
     except (OSError, ValueError) as error:
         raise Unusable(str(error), strange=bool(chosen)) from error
+
+
+def _user_folder() -> str:
+    """Weft's folder among the user's caches. Only who needs it imports what knows where that is."""
+    platformdirs: Any = without_interrupts(lambda: importlib.import_module("platformdirs"))
+    return str(platformdirs.user_cache_dir("weft", appauthor=False))
 
 
 def _private_folder(base: str) -> str:
