@@ -6,6 +6,7 @@ import ctypes
 import platform
 import struct
 
+import llvmlite.binding as llvm
 import pytest
 
 from weft.compiler.codegen import jit
@@ -14,7 +15,8 @@ from weft.runtime import machine_code
 from weft.runtime.machine_code import Image
 
 pytestmark = pytest.mark.skipif(
-    (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="objects are ELF for x86-64 here"
+    platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"),
+    reason="objects are ELF for x86-64 or ARM64 here",
 )
 
 # A table of constants, a function that is called and one whose address is taken, a routine of the C library.
@@ -126,5 +128,23 @@ def test_other_files_are_no_image(object_code):
     assert image_of(b"", ("first",)) is None
     assert image_of(b"\xcf\xfa\xed\xfe" + bytes(100), ("first",)) is None
     other_machine = bytearray(object_code)
-    struct.pack_into("<H", other_machine, 18, 183)
+    struct.pack_into("<H", other_machine, 18, 243)
     assert image_of(bytes(other_machine), ("first",)) is None
+
+
+def test_code_for_arm64_needs_no_linker_either():
+    """LLVM's linker ends the process on ARM64 if the system has put two sections far from each other."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
+    machine = target.create_target_machine(cpu="generic", opt=2, reloc="pic", codemodel="default")
+    packed = image_of(machine.emit_object(llvm.parse_assembly(MODULE)), ("first", "second"))
+    assert packed is not None
+    assert packed.slots.keys() == {"fmod", "given"}
+    # The first call (bl) of `second` goes to the stub of `given`: ldr x16, .+8; br x16.
+    start = packed.functions["second"]
+    words = struct.unpack_from(f"<{(len(packed.code) - start) // 4}I", packed.code, start)
+    at, call = next((at, word) for at, word in enumerate(words) if word >> 26 == 0b100101)
+    stub = start + 4 * (at + call % (1 << 26))
+    assert struct.unpack_from("<II", packed.code, stub) == (0x58000050, 0xD61F0200)
+    assert stub + 8 == packed.slots["given"]

@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _mmap = _libc.mmap
@@ -20,7 +22,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Machine code that runs wherever it is put.
+    """Machine code that runs in whichever pages it is put.
 
     ``functions`` are the offsets of what can be called. ``slots`` are the offsets of 8 bytes each, which want the
     address of a function that the code calls.
@@ -63,7 +65,28 @@ def load(image: Image, provided: Mapping[str, int]) -> dict[str, int]:
     ctypes.memmove(start, bytes(code), len(code))
     if _mprotect(start, size, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         raise _os_error("the system does not let memory become executable")
+    clear_cache = _clear_cache()
+    if clear_cache is not None:
+        clear_cache(start, start + len(code))
     return {name: start + offset for name, offset in image.functions.items()}
+
+
+@cache
+def _clear_cache() -> Any:
+    """The function of GCC's library that shows new instructions to a processor that caches them apart from data.
+
+    None on other processors, and where that library is missing: Linux does the same for pages that become executable
+    for the first time, but does not promise it.
+    """
+    if os.uname().machine != "aarch64":
+        return None
+    try:
+        function = ctypes.CDLL("libgcc_s.so.1").__clear_cache
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    function.restype = None
+    return function
 
 
 def address_in_process(name: str) -> int:

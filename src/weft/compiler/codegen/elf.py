@@ -1,13 +1,14 @@
 """From LLVM's object code to an image that needs no linker.
 
-Only what code for x86-64 consists of when it is position-independent: sections that are never written, addresses
-relative to the place where they are used, calls of functions elsewhere. For everything else the answer is None, and
-LLVM links the object.
+Only what code for x86-64 and ARM64 consists of when it is position-independent: sections that are never written,
+addresses relative to the place where they are used, calls of functions elsewhere. For everything else the answer is
+None, and LLVM links the object.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from weft.runtime.machine_code import Image
@@ -17,19 +18,75 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QIIq")
 _MAGIC = b"\x7fELF\x02\x01"
-_RELOCATABLE, _X86_64 = 1, 62
+_RELOCATABLE = 1
 _PROGRAM, _SYMBOLS, _RELOCATIONS = 1, 2, 4
 _WRITABLE, _IN_MEMORY, _THREAD_LOCAL = 1, 2, 1024
 _UNDEFINED, _RESERVED = 0, 0xFF00
-_PC32, _PLT32, _GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX = 2, 4, 9, 41, 42
-_THROUGH_SLOT = (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX)
-# jmp *(%rip): to the address in the eight bytes that follow, the slot.
-_JUMP = b"\xff\x25\x00\x00\x00\x00"
+_PAGE = 4096
 _STUB = 16
 
 
 class _Unsupported(Exception):
     """Something that only a real linker knows."""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What relocations mean on a processor.
+
+    ``here`` are those that may mean a place in the image; of a function elsewhere, ``calls`` mean its stub and
+    ``loads`` the slot in it. ``jump`` is the code of a stub, which jumps to the address in the slot behind it.
+    ``write`` puts the offset that a relocation means into the code.
+    """
+
+    jump: bytes
+    here: Container[int]
+    calls: Container[int]
+    loads: Container[int]
+    write: Callable[[bytearray, int, int, int], None]
+
+
+def _write_distance(code: bytearray, place: int, kind: int, target: int) -> None:
+    struct.pack_into("<i", code, place, target - place)
+
+
+# The names in the processor's supplement to the standard of ELF begin with R_X86_64_.
+_PC32, _PLT32, _GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX = 2, 4, 9, 41, 42
+_X86_64 = _Machine(
+    jump=b"\xff\x25\x00\x00\x00\x00",  # jmp *(%rip)
+    here=(_PC32, _PLT32),
+    calls=(_PLT32,),
+    loads=(_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX),
+    write=_write_distance,
+)
+
+# The names in the processor's supplement to the standard of ELF begin with R_AARCH64_.
+_ADR_PREL_PG_HI21, _ADD_ABS_LO12_NC, _JUMP26, _CALL26, _ADR_GOT_PAGE, _LD64_GOT_LO12_NC = 275, 277, 282, 283, 311, 312
+_LOW_BITS: Mapping[int, int] = {_ADD_ABS_LO12_NC: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4, _LD64_GOT_LO12_NC: 3}
+"""The last 12 bits of an address, in units of so many bits: for an addition, a load or store of 1 to 16 bytes."""
+
+
+def _write_instruction(code: bytearray, place: int, kind: int, target: int) -> None:
+    """Fill a field of an instruction. An image begins with a page, so its offsets have the low bits of addresses."""
+    (word,) = struct.unpack_from("<I", code, place)
+    if kind in _LOW_BITS:
+        word |= (target % _PAGE >> _LOW_BITS[kind]) << 10
+    elif kind in (_JUMP26, _CALL26):
+        word |= (target - place) >> 2 & 0x3FFFFFF
+    else:
+        pages = target // _PAGE - place // _PAGE
+        word |= (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
+    struct.pack_into("<I", code, place, word)
+
+
+_ARM64 = _Machine(
+    jump=b"\x50\x00\x00\x58\x00\x02\x1f\xd6",  # ldr x16, .+8; br x16
+    here={_ADR_PREL_PG_HI21, _JUMP26, _CALL26, *_LOW_BITS} - {_LD64_GOT_LO12_NC},
+    calls=(_JUMP26, _CALL26),
+    loads=(_ADR_GOT_PAGE, _LD64_GOT_LO12_NC),
+    write=_write_instruction,
+)
+_MACHINES = {62: _X86_64, 183: _ARM64}
 
 
 @dataclass(slots=True)
@@ -61,8 +118,9 @@ def image_of(object_code: bytes, functions: tuple[str, ...]) -> Image | None:
 class _Packer:
     def __init__(self, content: bytes) -> None:
         magic, kind, machine, *_ = _FILE.unpack_from(content) if len(content) >= _FILE.size else (b"", 0, 0)
-        if (magic, kind, machine) != (_MAGIC, _RELOCATABLE, _X86_64):
+        if (magic, kind) != (_MAGIC, _RELOCATABLE) or machine not in _MACHINES:
             raise _Unsupported
+        self.machine = _MACHINES[machine]
         self.sections = _sections(content)
         self.symbols = self._symbols()
         self.code = bytearray()
@@ -89,7 +147,7 @@ class _Packer:
         return [_Symbol(_name(names, at), section, value) for at, _, _, section, value, _ in fields]
 
     def _place(self, number: int, section: _Section) -> None:
-        if section.kind != _PROGRAM or section.flags & (_WRITABLE | _THREAD_LOCAL) or section.alignment > 4096:
+        if section.kind != _PROGRAM or section.flags & (_WRITABLE | _THREAD_LOCAL) or section.alignment > _PAGE:
             raise _Unsupported
         self.code += bytes(-len(self.code) % max(section.alignment, 1))
         self.places[number] = len(self.code)
@@ -99,16 +157,15 @@ class _Packer:
         base = self.places[relocations.info]
         for offset, kind, number, addend in _RELOCATION.iter_unpack(relocations.content):
             target = self._target(self.symbols[number], kind)
-            place = base + offset
-            struct.pack_into("<i", self.code, place, target + addend - place)
+            self.machine.write(self.code, base + offset, kind, target + addend)
 
     def _target(self, symbol: _Symbol, kind: int) -> int:
         """The offset that a relocation means."""
-        if symbol.section in self.places and kind in (_PC32, _PLT32):
+        if symbol.section in self.places and kind in self.machine.here:
             return self.places[symbol.section] + symbol.value
-        if symbol.section == _UNDEFINED and symbol.name and kind == _PLT32:
-            return self._slot(symbol.name) - len(_JUMP)
-        if symbol.section == _UNDEFINED and symbol.name and kind in _THROUGH_SLOT:
+        if symbol.section == _UNDEFINED and symbol.name and kind in self.machine.calls:
+            return self._slot(symbol.name) - len(self.machine.jump)
+        if symbol.section == _UNDEFINED and symbol.name and kind in self.machine.loads:
             return self._slot(symbol.name)
         raise _Unsupported
 
@@ -116,8 +173,8 @@ class _Packer:
         """Where the address of a function elsewhere will stand, behind a jump to it."""
         if name not in self.slots:
             self.code += bytes(-len(self.code) % _STUB)
-            self.slots[name] = len(self.code) + len(_JUMP)
-            self.code += _JUMP.ljust(_STUB, b"\x00")
+            self.slots[name] = len(self.code) + len(self.machine.jump)
+            self.code += self.machine.jump.ljust(_STUB, b"\x00")
         return self.slots[name]
 
 
