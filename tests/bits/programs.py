@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
 from tests.bits.numbers import Numbers
-from tests.ops.row import FLOATS, Row, bits, flat, to_array, to_numpy
+from tests.ops import elementwise_rows, standard_rows
+from tests.ops.row import BOOLEAN, FLOATS, INTEGERS, Row, bits, flat, numpy_dtype, to_array, to_numpy
 from tests.ops.table import ROWS
 from tests.ops.test_table import from_library
 from weft.utils import tree_flatten
@@ -27,6 +29,32 @@ def row_program(row: Row, dtype: str) -> list[mx.array]:
     numbers = Numbers(f"{row.id} {dtype}")
     arguments = [domain.sample(numbers, row.shape, dtype) for domain in row.domains]  # type: ignore[arg-type]
     return flat(row.function(mx, *[to_array(x) for x in arguments]))
+
+
+def edges_of(dtype: str) -> np.ndarray:
+    """Numbers for which instructions of processors differ: what does not fit in integers, divisors of zero, NaN."""
+    target = numpy_dtype(dtype)
+    if target.kind == "b":
+        return np.array([False, True])
+    if target.kind in "iu":
+        limits = np.iinfo(target)
+        return np.array([0, 1, 2, 7, limits.bits, limits.min, limits.max, -1 if limits.min else 3], target)
+    values = [0.0, 0.5, 1.0, 1.5, 2.5, 300.0, 3e9, 1e19, 3e38, 1e300, 1e-7, 1e-40, 5e-324, np.inf, np.nan]
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array([*values, *[-x for x in values]]).astype(target)
+
+
+def edges(row: Row, dtype: str) -> list[mx.array]:
+    """An elementwise operation at all combinations of such numbers."""
+    combinations = list(itertools.product(*[edges_of(domain.dtype or dtype) for domain in row.domains]))
+    columns = [np.array([x[n] for x in combinations]) for n in range(len(row.domains))]
+    return flat(row.function(mx, *[to_array(x) for x in columns]))
+
+
+def converted(dtype: str) -> list[mx.array]:
+    """Such numbers in every dtype."""
+    x = to_array(edges_of(dtype))
+    return [x.astype(getattr(mx, name)) for name in (*FLOATS, *INTEGERS, *BOOLEAN)]
 
 
 def drawn(seed: str, *shape: int, dtype: str = "float32", spread: float = 4.0) -> mx.array:
@@ -143,6 +171,12 @@ def kernels() -> dict[str, Program]:
             found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
     for length, axis in [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 1)]:
         found[f"transforms {length} {axis}"] = partial(transforms, length, axis)
+    for dtype in (*FLOATS, *INTEGERS, *BOOLEAN):
+        found[f"edges converted {dtype}"] = partial(converted, dtype)
+    for row in [*elementwise_rows.ROWS, *standard_rows.ROWS]:
+        if row.elementwise and row.shape == (2, 3, 4) and row.domains:
+            real = [dtype for dtype in row.dtypes if dtype != "complex64"]
+            found |= {f"edges {row.id} {dtype}": partial(edges, row, dtype) for dtype in real}
     return found
 
 
