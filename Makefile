@@ -1,24 +1,29 @@
 # The commands of this project. On a fresh machine, Python 3.11 or newer and make are enough:
-# each command sets up what it needs in .venv (or, for the peers of the benchmarks, in .bench).
+# each command sets up what it needs in .venv (or, for the peers of the benchmarks, in .bench, and for the tests under
+# emulation in .arm64).
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench
+ARM64 := .arm64
 PIP := -m pip install --quiet --disable-pip-version-check
 LINES_WORTH_A_LOOK := 450
 # Tests run in so many processes: one per core, unless it is said how many.
 WORKERS ?= auto
+# Which of the digests `make test-arm` compares: the first of eight parts. 1/1 is all of them.
+PART ?= 1/8
 
 # Two environments must not be filled by two pips at once.
 .NOTPARALLEL:
-.PHONY: help demo docs test test-slow lint format bench bench-peers clean
+.PHONY: help demo docs test test-slow test-arm lint format bench bench-peers clean
 
 help:
 	@echo 'make demo         train a classifier on handwritten digits, compare eager with compiled'
 	@echo 'make docs         the documentation as a site, in build/docs/html; every example on it is run'
 	@echo 'make test         the whole gate: formatting, lint, types, layers, tests'
 	@echo 'make test-slow    the tests that take long'
+	@echo 'make test-arm     digests and a sample of the tests on an emulated ARM64 (Linux on x86-64; needs QEMU)'
 	@echo 'make lint         formatting, lint, types, layers, without the tests'
 	@echo 'make format       rewrite the files as the gate wants them'
 	@echo 'make bench        benchmarks beside the peers that are installed; ARGS="--help" shows options'
@@ -40,6 +45,13 @@ test: lint
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
+# Machine code is kept from run to run: without it the emulated compiler takes most of the time.
+test-arm: export WEFT_CACHE_DIR = $(CURDIR)/$(ARM64)/cache
+test-arm: export WEFT_TESTS_CACHE = $(CURDIR)/$(ARM64)/cache
+test-arm: $(ARM64)/.ready
+	$(ARM64)/bin/python -m tests.bits --part $(PART)
+	$(ARM64)/bin/python -m pytest -q -p tests.emulated $(ARGS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -57,7 +69,8 @@ bench: $(VENV)/.demo
 bench-peers: $(BENCH)/mlx/.ready $(BENCH)/jax/.ready $(BENCH)/torch/.ready
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build/docs
+	rm -rf $(VENV) $(BENCH) $(ARM64) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache \
+	    build/docs
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer: make PYTHON=/path/to/python")'
@@ -76,6 +89,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e '.[demo,dev]'
 	$(BIN)/python $(PIP) -e '.[oracle]' || echo 'MLX is not available here: the tests that compare with it are skipped.'
 	@touch $@ $(VENV)/.demo
+
+$(ARM64)/.ready: pyproject.toml tools/arm64.py | $(BIN)/python
+	rm -rf $(ARM64)
+	$(BIN)/python tools/arm64.py $(ARM64)
+	@touch $@
 
 $(BENCH)/mlx/.ready: PACKAGES = 'mlx[cpu]==0.32.4'
 $(BENCH)/jax/.ready: PACKAGES = 'jax==0.10.2'

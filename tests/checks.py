@@ -14,6 +14,9 @@ import numpy as np
 
 import weft.core as mx
 
+patience = 1
+"""How many times as long a fresh interpreter may take: more where processors are emulated."""
+
 
 def bits(value: mx.array) -> tuple[tuple[int, ...], str, bytes]:
     """Shape, dtype and bytes; every NaN counts as the same, for IEEE 754 leaves sign and payload of a NaN open."""
@@ -97,7 +100,7 @@ def run_python(source: str, *, timeout: float = 60, **environment: str) -> str:
         [sys.executable, "-c", textwrap.dedent(source)],
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=timeout * patience,
         env=child_environment(**environment),
         check=False,
     )

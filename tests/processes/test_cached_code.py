@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests import checks
 
 # Of every kind of generated function: kernels with and without reductions, the pool, calls of BLAS.
 WORK = """
@@ -56,7 +57,7 @@ def start(base: Path, prelude: str = "", **variables: str) -> subprocess.Popen[s
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    printed, complaints = process.communicate(timeout=120)
+    printed, complaints = process.communicate(timeout=120 * checks.patience)
     assert process.returncode == 0, complaints
     return json.loads(printed) | {"complaints": complaints}
 
