@@ -82,7 +82,11 @@ PROVIDED = {"given": ctypes.cast(_given, ctypes.c_void_p).value or 0}
 
 def test_an_image_does_what_its_object_does(object_code, image):
     check(machine_code.load(image, PROVIDED))
-    check(jit.link(object_code, ("first", "second"), PROVIDED))
+    if platform.machine() == "aarch64":
+        with pytest.raises(jit.CodeGenerationError, match="only code that is an image"):
+            jit.link(object_code, ("first", "second"), PROVIDED)
+    else:
+        check(jit.link(object_code, ("first", "second"), PROVIDED))
     assert set(image.slots) == {"fmod", "given"}
 
 
@@ -133,7 +137,6 @@ def test_other_files_are_no_image(object_code):
 
 
 def test_code_for_arm64_needs_no_linker_either():
-    """LLVM's linker ends the process on ARM64 if the system has put two sections far from each other."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")

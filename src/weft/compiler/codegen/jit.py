@@ -61,6 +61,9 @@ class Engine:
 
     def link(self, object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
         """Load object code into the process and return the addresses of ``functions``."""
+        if self.host.triple.startswith("aarch64") and "linux" in self.host.triple:
+            # LLVM's linker ends the process where the system has put two sections too far from each other.
+            raise CodeGenerationError("On ARM64 only code that is an image can be loaded, and this is not.")
         if self._linker is None:
             self._linker = llvm.create_lljit_compiler(self.machine)
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
