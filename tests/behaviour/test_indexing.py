@@ -10,6 +10,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import assert_same_bits
+from weft.errors import TraceError
 
 BASE = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
 
@@ -87,6 +88,20 @@ def test_reading(index: Any) -> None:
     result = mx.array(BASE)[for_weft(index)]
     assert result.shape == expected.shape
     np.testing.assert_array_equal(np.array(result), expected)
+
+
+def test_the_bounds_of_a_slice_may_be_arrays() -> None:
+    start, stop, step = mx.array(2), mx.array(9, dtype=mx.uint8), mx.array(-3, dtype=mx.int64)
+    x = mx.arange(12)
+    assert x[start:stop].tolist() == [2, 3, 4, 5, 6, 7, 8]
+    assert x[stop:start:step].tolist() == [9, 6, 3]
+    x[:start] = 7
+    assert x[: start + 1].tolist() == [7, 7, 2]
+    for bound in (mx.array(1.0), mx.array([1]), mx.array(True)):
+        with pytest.raises(ValueError, match="bounds of a slice"):
+            x[bound:]
+    with pytest.raises(TraceError, match="compile"):
+        mx.compile(lambda x, start: x[start:])(x, start)
 
 
 @pytest.mark.parametrize("index", INDICES, ids=repr)

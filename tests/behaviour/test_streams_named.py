@@ -19,8 +19,17 @@ from tests.checks import leaves
 from tests.examples import Example, example_of
 from weft.graph.node import Node, next_serial, reachable
 
-NO_OPERATIONS = {"load", "set_default_stream", "synchronize", "to_device"}
+NO_OPERATIONS = {"load", "precompiled_cuda_kernel", "set_default_stream", "synchronize", "to_device"}
 """Functions that take a stream and make no nodes."""
+
+NAMESPACES: dict[str, Any] = {
+    "": mx,
+    "fast.": mx.fast,
+    "fft.": mx.fft,
+    "linalg.": mx.linalg,
+    "random.": mx.random,
+    "array.": mx.array,
+}
 
 
 def takes_stream(value: Any) -> bool:
@@ -30,7 +39,7 @@ def takes_stream(value: Any) -> bool:
 def functions() -> dict[str, Callable[..., Any]]:
     """By name; a function with several names is there once, and so is one with a method that wraps it."""
     found: dict[Any, tuple[str, Any]] = {}
-    for prefix, namespace in (("", mx), ("fft.", mx.fft), ("random.", mx.random), ("array.", mx.array)):
+    for prefix, namespace in NAMESPACES.items():
         for name in dir(namespace):
             value = inspect.getattr_static(namespace, name)
             if not name.startswith("_") and takes_stream(value) and name not in NO_OPERATIONS:

@@ -14,6 +14,7 @@ from tests.ops.row import (
     COMPLEX,
     EVERY,
     FLOATS,
+    INTEGERS,
     REAL,
     Domain,
     Row,
@@ -178,6 +179,18 @@ PRODUCT_ROWS = [
     _matmul("stack times matrix", (2, 3, 5), (5, 4)),
     _matmul("broadcast stacks", (2, 1, 3, 5), (6, 5, 4)),
     _matmul("matrix times stack", (3, 5), (2, 5, 4)),
+    *[
+        Row(
+            "matmul",
+            lambda mx, a, b: mx.matmul(a, b),
+            np.matmul,
+            [Domain(-100, 100, shape=shape) for shape in shapes],
+            INTEGERS,
+            variant=f"integers, {variant}",
+            without={"mlx": "MLX refuses integers"},
+        )
+        for variant, shapes in (("matrices", ((2, 1, 3, 5), (6, 5, 4))), ("vector", ((3, 5), (5,))))
+    ],
     product(
         "addmm",
         lambda mx, c, a, b: mx.addmm(c, a, b, alpha=0.5, beta=2.0),

@@ -154,7 +154,7 @@ def _filled_like(name: str, value: int) -> Row:
 def made(name: str, call: Callable[..., Any], oracle: Callable[[], Any], **more: Any) -> Row:
     """A function without array arguments."""
     without = dict.fromkeys(("jvp", "vjp", "second order", "vmap", "shapeless", "layout", "special"), "has no arrays")
-    return Row(name, call, oracle, (), ("float32",), without=without, **more)
+    return Row(name, call, oracle, (), ("float32",), without={**without, **more.pop("without", {})}, **more)
 
 
 CREATION_ROWS = [
@@ -184,6 +184,13 @@ CREATION_ROWS = [
         lambda mx: mx.linspace(-1, 2, 7, endpoint=False),
         lambda: np.linspace(-1, 2, 7, endpoint=False),
         variant="open",
+    ),
+    made(
+        "linspace",
+        lambda mx: mx.linspace(1 + 2j, -3, 6),
+        lambda: np.linspace(1 + 2j, -3, 6),
+        variant="complex",
+        without={"mlx": "MLX refuses complex numbers"},
     ),
     made("eye", lambda mx: mx.eye(3, 4, -1), lambda: np.eye(3, 4, -1)),
     made("identity", lambda mx: mx.identity(3), lambda: np.identity(3)),

@@ -125,7 +125,8 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.pad(I, 1, "wrap"), ValueError, "'wrap'"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.pad(mx.zeros((0,)), 1, "edge"), ValueError, "no elements"),
     (lambda: mx.matmul(A, A), ValueError, r"\(2, 3\) and \(2, 3\) do not fit"),
-    (lambda: mx.matmul(I, I), ValueError, "int32.*astype"),
+    (lambda: mx.matmul(I > 1, I > 1), ValueError, "bool.*astype"),
+    (lambda: mx.addmm(mx.array(1), I, I, beta=0.5), ValueError, "whole number.*int32"),
     (lambda: mx.matmul(mx.array(1.0), A), ValueError, "at least one dimension"),
     (lambda: mx.addmm(mx.zeros((3,)), A, A.T), ValueError, r"\[addmm\]"),
     (lambda: mx.tensordot(A, A, 1), ValueError, "differ in the axes"),
@@ -138,6 +139,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.arange(float("inf")), ValueError, "no finite number"),
     (lambda: mx.arange("x"), TypeError, "must be an int or a float"),  # type: ignore[arg-type]  # on purpose
     (lambda: mx.linspace(0, 1, -1), ValueError, "cannot be negative"),
+    (lambda: mx.linspace(0, 1j, 3, dtype=mx.float64), ValueError, "float64"),
     (lambda: mx.zeros((-1,)), ValueError, "cannot be negative"),
     (lambda: mx.zeros("x"), TypeError, "an int or a sequence of ints"),
     (lambda: mx.full((2,), I), ValueError, r"\(3,\) and \(2,\)"),

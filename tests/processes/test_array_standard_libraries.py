@@ -41,6 +41,7 @@ import warnings
 warnings.simplefilter("ignore")
 import numpy as np, sklearn
 from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -54,6 +55,8 @@ for make in (MinMaxScaler, StandardScaler, lambda: PCA(2, svd_solver="full")):
 with sklearn.config_context(array_api_dispatch=True):
     fitted = Ridge(solver="svd").fit(mx.array(x), mx.array(x[:, 0]))
     assert r2_score(mx.array(x[:, 0]), fitted.predict(mx.array(x))) > 0.9
+    signs = mx.array((x[:, 0] > 0).astype("i4"))
+    assert np.mean(np.array(LinearDiscriminantAnalysis().fit(mx.array(x), signs).predict(mx.array(x)) == signs)) > 0.8
 print("done")
 """
 

@@ -332,8 +332,8 @@ def _progression(count: int, begin: float, by: float, dtype: Dtype) -> Array:
 
 @on_stream
 def linspace(
-    start: float,
-    stop: float,
+    start: complex,
+    stop: complex,
     num: int = 50,
     endpoint: bool = True,
     dtype: Dtype | None = dtypes.float32,
@@ -344,24 +344,40 @@ def linspace(
     """``num`` numbers at equal distances from ``start`` to ``stop``.
 
     Args:
+        start, stop: numbers. Where one is complex, the result is complex64.
         num: how many.
         endpoint: whether ``stop`` is the last one, or would be the next.
         dtype: of the elements.
 
     Raises:
-        ValueError: ``num`` is negative.
+        ValueError: ``num`` is negative, or ``start`` or ``stop`` is complex and ``dtype`` neither the default nor
+            complex64.
 
     >>> mx.linspace(0, 1, 5)
     array([0, 0.25, 0.5, 0.75, 1], dtype=float32)
     """
-    begin, end = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
     num = count_of("linspace", "num", num)
+    target = dtypes.float32 if dtype is None else as_dtype(dtype)
+    bounds = [python_scalar(value) for value in (start, stop)]
+    if not any(isinstance(bound, complex) for bound in bounds):
+        begin, end = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
+        return to_dtype(_equidistant(begin, end, num, endpoint), target)
+    if target not in (dtypes.float32, dtypes.complex64):
+        raise ValueError(
+            f"[linspace] There are no complex numbers in {target.name}; leave dtype out, or say complex64."
+        )
+    begin, end = [complex(bound) for bound in bounds]
+    parts = [_equidistant(*ends, num, endpoint) for ends in ((begin.real, end.real), (begin.imag, end.imag))]
+    real, imag = [to_dtype(part, dtypes.complex64) for part in parts]
+    return p.add(real, p.multiply(imag, 1j))
+
+
+def _equidistant(begin: Any, end: Any, num: int, endpoint: bool) -> Array:
+    """`linspace` of real numbers, in float64."""
     steps = max(num - 1 if endpoint else num, 1)
     index = p.iota(shape=(num,), axis=0, dtype=dtypes.float64)
     x = p.add(p.multiply(index, _ratio(_distance(begin, end), steps)), begin)
-    if endpoint and num > 1:
-        x = p.select(p.equal(index, num - 1), end, x)
-    return to_dtype(x, dtypes.float32 if dtype is None else as_dtype(dtype))
+    return p.select(p.equal(index, num - 1), end, x) if endpoint and num > 1 else x
 
 
 @on_stream

@@ -12,7 +12,6 @@ from weft.graph.extents import decide_equal, fixed, joint_extent
 from weft.ops.arguments import Array, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
 from weft.ops.entrance import on_stream
-from weft.ops.products import inexact_only
 from weft.ops.reductions import whole_sum_dtype
 from weft.primitives.contraction_order import Labels, Path, best_path
 from weft.runtime.devices import StreamOrDevice
@@ -43,19 +42,16 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
     array([[11, 17]], dtype=float32)
     """
     arrays, terms, result = _described("einsum", subscripts, operands)
-    arrays = _summable("einsum", arrays, terms, result)
+    arrays = _summable(arrays, terms, result)
     if len(arrays) > 2 and arrays[0].node.dtype.is_inexact:
         return p.contract(*arrays, terms=terms, result=result)
     return p.contracted(list(zip(arrays, terms, strict=True)), result, [range(len(arrays))])
 
 
-def _summable(name: str, arrays: list[Array], terms: Terms, result: Labels) -> list[Array]:
+def _summable(arrays: list[Array], terms: Terms, result: Labels) -> list[Array]:
     """The operands in a dtype in which their products can be summed."""
-    every = [label for labels in terms for label in labels]
-    summed = set(every) - set(result)
-    if any(every.count(label) > 1 for label in summed):
-        inexact_only(name, arrays[0].node.dtype)
-    return [to_dtype(x, whole_sum_dtype(x.node.dtype)) for x in arrays] if summed else arrays
+    every = {label for labels in terms for label in labels}
+    return [to_dtype(x, whole_sum_dtype(x.node.dtype)) for x in arrays] if every - set(result) else arrays
 
 
 def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]], str]:

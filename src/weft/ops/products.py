@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft import dtypes
 from weft.checks import wrong_type
-from weft.dtypes import Dtype
 from weft.graph.extents import agree, decide_equal, derived, identical, product
 from weft.ops.arguments import (
     Array,
@@ -27,18 +27,14 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["addmm", "inner", "kron", "matmul", "outer", "tensordot", "vecdot"]
 
 
-def inexact_only(name: str, dtype: Dtype) -> None:
-    """Refuse integers and booleans."""
-    if not dtype.is_inexact:
-        raise ValueError(
-            f"[{name}] Matrix products are of floating or complex numbers; the operands are {dtype.name}. "
-            "Convert one of them first, for example with astype(mx.float32)."
-        )
-
-
-def _inexact_operands(name: str, a: Any, b: Any) -> list[Array]:
+def _operands(name: str, a: Any, b: Any) -> list[Array]:
+    """Two arrays of numbers, of one dtype."""
     operands = promoted(name, (a, b))
-    inexact_only(name, operands[0].node.dtype)
+    if operands[0].node.dtype is dtypes.bool_:
+        raise ValueError(
+            f"[{name}] Matrix products are of numbers; the operands are bool. "
+            "Convert one of them first, for example with astype(mx.int32)."
+        )
     return operands
 
 
@@ -49,19 +45,19 @@ def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     A vector counts as a row on the left and as a column on the right, and its axis is not in the result.
 
     Args:
-        a: ``(..., M, K)`` or ``(K,)``, floating or complex.
+        a: ``(..., M, K)`` or ``(K,)``. Sums of integers wrap around in their dtype.
         b: ``(..., K, N)`` or ``(K,)``.
 
     Returns:
         ``(..., M, N)``.
 
     Raises:
-        ValueError: integers, no dimensions, or shapes that do not fit.
+        ValueError: booleans, no dimensions, or shapes that do not fit.
 
     >>> mx.matmul(mx.array([[1.0, 2.0], [3.0, 4.0]]), mx.array([1.0, 1.0]))
     array([3, 7], dtype=float32)
     """
-    x, y = _inexact_operands("matmul", a, b)
+    x, y = _operands("matmul", a, b)
     return _matmul("matmul", x, y)
 
 
@@ -114,16 +110,19 @@ def addmm(
 
     Args:
         c: broadcast to the shape of the product.
-        a: ``(..., M, K)`` or ``(K,)``, floating or complex.
+        a: ``(..., M, K)`` or ``(K,)``.
         b: ``(..., K, N)`` or ``(K,)``.
-        alpha: a factor of the product.
-        beta: a factor of ``c``.
+        alpha: a factor of the product; whole for integers.
+        beta: a factor of ``c``; whole for integers.
+
+    Raises:
+        ValueError: booleans, shapes that do not fit, or factors that are not whole for integers.
 
     >>> mx.addmm(mx.array(1.0), mx.array([[1.0, 2.0]]), mx.array([[3.0], [4.0]]))
     array([[12]], dtype=float32)
     """
     x, y, z = promoted("addmm", (a, b, c), words=("a", "b", "c"))
-    x, y = _inexact_operands("addmm", x, y)
+    x, y = _operands("addmm", x, y)
     result = _matmul("addmm", x, y)
     shape = result.node.shape
     if not agree(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
@@ -133,8 +132,13 @@ def addmm(
 
 
 def _scaled(word: str, factor: Any, x: Array) -> Array:
-    is_complex = isinstance(factor, complex) and x.node.dtype.is_complex
+    dtype = x.node.dtype
+    is_complex = isinstance(factor, complex) and dtype.is_complex
     number = factor if is_complex else real_number("addmm", word, factor)
+    if isinstance(number, float) and not dtype.is_inexact:
+        if not number.is_integer():
+            raise ValueError(f"[addmm] {word} must be a whole number for arrays of {dtype.name}, not {number}.")
+        number = int(number)
     return x if identical(number, 1) else p.multiply(x, number)
 
 
@@ -166,12 +170,12 @@ def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: S
         axes: how many of the last axes of ``a`` and the first of ``b``, or the axes of each as two lists.
 
     Raises:
-        ValueError: integers, or axes of different extents.
+        ValueError: booleans, or axes of different extents.
 
     >>> mx.tensordot(mx.ones((2, 3)), mx.ones((3, 4)), 1).shape
     (2, 4)
     """
-    x, y = _inexact_operands("tensordot", a, b)
+    x, y = _operands("tensordot", a, b)
     left, right = x.node.ndim, y.node.ndim
     if isinstance(axes, (list, tuple)):
         axes_a, axes_b = _two_lists(axes, left, right)
@@ -210,7 +214,7 @@ def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     x, y = promoted("inner", (a, b))
     if x.node.ndim == 0 or y.node.ndim == 0:
         return p.multiply(*broadcast_all("inner", (x, y)))
-    x, y = _inexact_operands("inner", x, y)
+    x, y = _operands("inner", x, y)
     return _contracted("inner", x, y, [x.node.ndim - 1], [y.node.ndim - 1])
 
 

@@ -410,8 +410,9 @@ def _bound(bound: Any) -> Any:
         return bound
     if isinstance(bound, Extent):
         return bound.symbolic
-    if isinstance(bound, Handle) or not hasattr(bound, "__index__"):
-        raise ValueError(f"The bounds of a slice are ints or None, not {shown(bound)}.")
+    is_array = isinstance(bound, Handle)
+    if not hasattr(bound, "__index__") or (is_array and (bound.node.shape or not bound.node.dtype.is_integer)):
+        raise ValueError(f"The bounds of a slice are ints, 0-d arrays of ints or None, not {shown(bound)}.")
     return operator.index(bound)
 
 

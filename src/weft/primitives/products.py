@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree
-from weft.graph.node import Node, Shape, describe
+from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, require
@@ -69,6 +69,25 @@ def matrix_transpose(x: Array) -> Array:
     return p.transpose(x, axes=(*range(last - 2), last - 1, last - 2))
 
 
+def _whole_product(a: Node, b: Node) -> Node:
+    """The product of matrices of integers, which wrap around. The terms are summed over the axis that makes neighbours
+    in memory neighbouring lanes."""
+    *batch, rows, inner = a.shape
+    columns, last = b.shape[-1], a.ndim
+    left, right = wrap(a), wrap(b)
+    if columns == 1:
+        right = p.broadcast(matrix_transpose(right), shape=a.shape)
+        return _sum_of(p.expand(p.multiply(left, right), axes=(last - 1,)), last)
+    shape = (*batch, rows, inner, columns)
+    terms = [p.broadcast(p.expand(x, axes=(axis,)), shape=shape) for x, axis in ((left, last), (right, last - 2))]
+    return _sum_of(p.multiply(*terms), last - 1)
+
+
+def _sum_of(x: Array, axis: int) -> Node:
+    total: Node = p.sum(x, axes=(axis,)).node
+    return p.sum.lowered(total) or total
+
+
 class Matmul(Bilinear):
     """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``."""
 
@@ -86,7 +105,7 @@ class Matmul(Bilinear):
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 2)
-        require(inputs[0].dtype.is_inexact, f"it does not multiply {inputs[0].dtype.name}")
+        require(inputs[0].dtype is not dtypes.bool_, "it does not multiply booleans")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         a, b = inputs
@@ -98,8 +117,10 @@ class Matmul(Bilinear):
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
     def lowered(self, node: Node) -> Node | None:
-        """Half precision is multiplied in float32 and rounded once."""
+        """Half precision is multiplied in float32 and rounded once; products of integers are summed in a kernel."""
         shape, dtype = node.shape, node.dtype
+        if not dtype.is_inexact:
+            return _whole_product(*node.inputs)
         if dtype not in (dtypes.float16, dtypes.bfloat16):
             return None
         wide = tuple([Node(p.cast, (x,), (dtypes.float32,), x.shape, dtypes.float32, None) for x in node.inputs])
