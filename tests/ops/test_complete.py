@@ -9,7 +9,8 @@ import pytest
 
 import weft.core as mx
 import weft.primitives as p
-from tests.ops.row import CHECKS, EVERY, KINDS, Row, flat, to_array
+from tests.ops.matrix import TRANSFORMATIONS, holes_of, matrix_of
+from tests.ops.row import ANY, CHECKS, EVERY, KINDS, Row, flat, to_array
 from tests.ops.table import INTERNAL, NO_ROW, ROWS, SAME_FUNCTION
 from weft import ops
 from weft.graph.node import reachable
@@ -93,3 +94,15 @@ def test_reasons_are_sentences() -> None:
             assert check in CHECKS
             assert len(reason.split()) >= 3, f"{row.id}: {check}"
     assert all(len(reason.split()) >= 3 for reason in (*INTERNAL.values(), *NO_ROW.values()))
+
+
+def test_every_hole_in_the_matrix_has_a_reason() -> None:
+    """A transformation of an operation is tested, or makes no sense, or is left out with a sentence."""
+    matrix = matrix_of(ROWS)
+    assert [hole for hole in holes_of(matrix) if len(hole[2].split()) < 3] == []
+    assert all(
+        cell.holding + len(cell.meaningless) > 0 or cell.holes for line in matrix.values() for cell in line.values()
+    )
+    untested = Row("untested", lambda mx, x: mx.abs(x), abs, (ANY,))
+    found = [(transformation, reason) for _, transformation, reason, _ in holes_of(matrix_of([untested]))]
+    assert found == [(transformation, "") for transformation in TRANSFORMATIONS]
