@@ -112,6 +112,17 @@ def ordered(rows: int, columns: int, dtype: str) -> list[mx.array]:
     return [mx.sort(x), mx.argsort(x), largest, mx.median(x, axis=-1), mx.searchsorted(mx.sort(x[0]), x)]
 
 
+def small_matrices(count: int, rows: int, dtype: str) -> list[mx.array]:
+    """Alone or in a stack; some rows are exchanged, and one matrix is singular."""
+    a, b = drawn(f"matrices {rows}", count, rows, rows, dtype=dtype), drawn("right sides", count, rows, 3, dtype=dtype)
+    a = mx.where(mx.arange(count)[:, None, None] == 7, mx.ones_like(a), a)
+    square = a @ mx.swapaxes(a, -1, -2) + 32 * mx.eye(rows, dtype=a.dtype)
+    gradient = mx.grad(lambda b: mx.sum(mx.square(mx.linalg.solve(square, b))))(b)
+    solutions = [mx.linalg.solve(a, b), mx.linalg.solve_triangular(square, b, upper=True), gradient]
+    inverses = [mx.linalg.inv(a), mx.linalg.tri_inv(square)]
+    return [*solutions, *inverses, mx.linalg.cholesky(square), *mx.linalg.lu_factor(a[:, 1:]), mx.linalg.det(a)]
+
+
 def random_numbers() -> list[mx.array]:
     keys = mx.random.split(mx.random.key(7), 9)
     return [
@@ -167,6 +178,9 @@ def kernels() -> dict[str, Program]:
         found[f"normalised {dtype}"] = partial(normalised, 37, 257, dtype)
         found[f"transposed {dtype}"] = partial(transposed, dtype)
         found[f"scattered {dtype}"] = partial(scattered, dtype)
+        if dtype in ("float32", "float64"):
+            for count, rows in [(1, 3), (37, 4), (2, 17), (20, 16), (9, 32)]:
+                found[f"small matrices {count} {rows} {dtype}"] = partial(small_matrices, count, rows, dtype)
         for rows, columns in [(40, 16), (20, 100), (3, 1000), (2, 40_000)]:
             found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
     for length, axis in [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 1)]:

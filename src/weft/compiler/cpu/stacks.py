@@ -18,6 +18,7 @@ from typing import Any
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.cpu.small_matrices import steps as small
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.libraries import pointers
@@ -65,14 +66,22 @@ class Stacked:
 
         def scratch(node: Node) -> int:
             first = node.inputs[0]
+            if self._is_small(first.shape, first.dtype):
+                return 0
             parts = self.scratch([x.shape for x in node.inputs], first.dtype, node.keywords)
             return _units(prod(first.shape[:-2]), parts) * _bytes(parts)
 
         routine.on("cpu", scratch)(self.step)
 
+    def _is_small(self, shape: Shape, dtype: Dtype) -> bool:
+        """Whether this is left to generated code."""
+        return self.name in small.WRITERS and small.is_small(shape, dtype)
+
     def step(self, call: RoutineCall) -> RoutineStep:
         operands = [*call.operands, *call.results]
         first = operands[0]
+        if self._is_small(first.shape, first.dtype):
+            return small.step(self.name, call)
         parts = self.scratch([x.shape for x in call.operands], first.dtype, call.params)
         batch = len(first.shape) - 2
         matrices = prod(first.shape[:batch])
