@@ -7,7 +7,6 @@ Columns are not aligned.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -134,11 +133,8 @@ def _element_format(dtype: Dtype, precision: int) -> Callable[[Any], str]:
     specification = ".6g" if precision == -1 else f".{precision}f"
 
     def real(value: Any) -> str:
-        number = float(value)
-        if math.isnan(number):
-            # The sign of a NaN is shown: x86 sets it on the NaN that an invalid operation makes.
-            return "-nan" if math.copysign(1.0, number) < 0 else "nan"
-        return format(number, specification)
+        # This shows no sign of a NaN: processors make NaNs of different signs.
+        return format(float(value), specification)
 
     def complex_number(value: Any) -> str:
         sign = "" if value.imag < 0 else "+"
