@@ -264,3 +264,24 @@ def test_float64_becomes_half_precision_through_float32(size: int) -> None:
     mx.eval(s, both)
     assert s.dtype == mx.float16
     assert s.item() == float(np.float16(np.float16(0.1) + np.float64(np.float16(-0.2)) + np.float16(0.6)))
+
+
+def test_what_transformations_return_are_arrays_of_their_own() -> None:
+    a, t = mx.array([1.0, 2.0]), mx.array([3.0, 4.0])
+    own = mx.custom_function(lambda x: x * 2)
+    own.vjp(lambda primals, cotangent, output: t)
+    results = [
+        mx.jvp(lambda x: (x, x), [a], [t])[1],
+        mx.vjp(lambda x, y: x + y, [a, a], [t])[1],
+        mx.vjp(own, [a], [mx.ones(2)])[1],
+        mx.grad(lambda x, y: mx.sum(x + y), argnums=(0, 1))(a, a),
+        mx.vmap(lambda x: (x, x))(a),
+    ]
+    for given in results:
+        for result in given:
+            result[0] = 100.0
+        assert all(result.tolist()[0] == 100.0 and result.tolist()[1] < 100.0 for result in given)
+        for result in given[1:]:
+            result[1] = 200.0
+        assert given[0].tolist()[1] < 100.0
+    assert (a.tolist(), t.tolist()) == ([1.0, 2.0], [3.0, 4.0])

@@ -125,7 +125,7 @@ def test_wrong_precision():
 
 @pytest.fixture(scope="module")
 def mlx_text(mlx):
-    """Return what real MLX prints for data of a dtype."""
+    """Return what real MLX prints for data of a dtype, but for the signs of NaNs."""
 
     def text(data: np.ndarray, dtype: Dtype, precision: int) -> str:
         with mlx.stream(mlx.cpu), mlx.printoptions(precision=precision):
@@ -135,7 +135,7 @@ def mlx_text(mlx):
                 array = mlx.array(data.view(np.uint64).reshape(data.shape)).view(mlx.float64)
             else:
                 array = mlx.array(data)
-            return repr(array)
+            return repr(array).replace("-nan", "nan")
 
     return text
 

@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
 from weft.graph.extents import decide_equal
-from weft.graph.node import Handle, Node
+from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import name_of, trace
 from weft.ops.arguments import integer_of
 from weft.primitives.base import Array, Tangent
@@ -101,7 +101,8 @@ def _differentiated(
 
 
 def _filled(cotangent: Tangent, like: Array) -> Array:
-    return p.zeros_like(like) if cotangent is None else cotangent
+    """What the caller gets: an array of its own, since the cotangent may be that of another argument, or the caller's."""
+    return p.zeros_like(like) if cotangent is None else wrap(cotangent.node)
 
 
 def _loss_of(value: Any, name: str, fun: Function) -> Array:
@@ -280,9 +281,9 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
 
 
 def _tangent_of(tangent: Tangent, output: Array) -> Array:
-    """The tangent of an output; zeros if it is None."""
+    """What the caller gets as the tangent of an output; zeros if it is None."""
     if tangent is not None:
-        return tangent
+        return wrap(tangent.node)
     node: Node | None = output.node
     while node is not None:
         dtype = node.dtype

@@ -240,4 +240,6 @@ def _with_axis_at(result: Mapped, target: Any, size: int) -> Array:
     rank = array.node.ndim + (axis is None)
     if not -rank <= target < rank:
         raise AxisError(f"[vmap] out_axes {target} is out of range for a result of {rank} dimensions.")
-    return p.with_batch(array, axis, target % rank, size)
+    moved: Array = p.with_batch(array, axis, target % rank, size)
+    # A function that returns its argument gives an array of its own.
+    return wrap(moved.node)
