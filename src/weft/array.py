@@ -287,6 +287,10 @@ class array(Handle):
     def __iter__(self) -> ArrayIterator:
         return ArrayIterator(self)
 
+    def __contains__(self, value: Any) -> bool:
+        found = self == value
+        return bool(ops.any(found)) if isinstance(found, Handle) else found
+
     # Functions as methods
 
     abs = ops.abs

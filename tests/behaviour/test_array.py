@@ -61,6 +61,12 @@ def test_made_of(value: Any, expected: str) -> None:
         ([2**63], mx.uint64, "array([9223372036854775808], dtype=uint64)"),
         (np.arange(2.0), mx.float64, "array([0, 1], dtype=float64)"),
         ([1, 2], mx.bfloat16, "array([1, 2], dtype=bfloat16)"),
+        (300.0, mx.uint8, "array(255, dtype=uint8)"),
+        (-1e20, mx.int32, "array(-2147483648, dtype=int32)"),
+        ([1e20, -1.5, float("nan")], mx.uint8, "array([255, 0, 0], dtype=uint8)"),
+        (np.array([1e20, -np.inf, np.nan]), mx.int64, f"array([{2**63 - 1}, {-(2**63)}, 0], dtype=int64)"),
+        (np.array([1.5 + 2j]), mx.float32, "array([1.5], dtype=float32)"),
+        (np.array([2j]), mx.bool_, "array([True], dtype=bool)"),
     ],
 )
 def test_made_of_with_a_dtype(value: Any, dtype: Dtype, expected: str) -> None:
@@ -89,6 +95,7 @@ def test_lists_may_hold_arrays() -> None:
         (None, TypeError, ["None"]),
         ({1, 2}, TypeError, ["set"]),
         ([2**63], ValueError, ["9223372036854775808", "int64"]),
+        ([-1, 2**63], ValueError, ["9223372036854775808", "int64"]),
         (2**63, ValueError, ["9223372036854775808", "int64"]),
         ([2**64], ValueError, ["18446744073709551616"]),
         (np.array(["a"]), TypeError, ["<U1"]),
@@ -103,7 +110,8 @@ def test_made_of_nothing_sensible(value: Any, error: type[Exception], parts: lis
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype"), [(300, mx.uint8), ([1, 300], mx.uint8), ([-1], mx.uint32), (-129, mx.int8)]
+    ("value", "dtype"),
+    [(300, mx.uint8), ([1, 300], mx.uint8), ([-1], mx.uint32), (-129, mx.int8), ([2**63, -1], mx.uint64)],
 )
 def test_integers_that_do_not_fit(value: Any, dtype: Dtype) -> None:
     with pytest.raises(ValueError, match=dtype.name):
@@ -326,6 +334,13 @@ def test_floating_items_are_exact(value: float) -> None:
         expected = float(reference(value))
         assert repr(mx.array([value], dtype).item()) == repr(expected)
         assert repr(mx.array(value, dtype).item()) == repr(expected)
+
+
+def test_membership() -> None:
+    a = mx.array([[1, 2], [3, 4]])
+    assert (3 in a, 7 in a, 1.5 in a, "x" in a, mx.array([3, 4]) in a) == (True, False, False, False, True)
+    assert 1 not in mx.zeros((0, 2))
+    assert 1 in mx.array(1)
 
 
 def test_iteration() -> None:

@@ -114,6 +114,11 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
     """
     if dtype is None:
         dtype = dtypes.from_numpy(values.dtype)
+    if dtype.is_integer and values.dtype.kind in "fcV":
+        # NumPy leaves to the processor what becomes of NaN and of numbers that are too large.
+        return p.cast(from_numpy(values, dtypes.float64), dtype=dtype)
+    if values.dtype.kind == "c" and dtype.is_floating:
+        values = values.real
     with np.errstate(over="ignore", invalid="ignore"):
         converted = np.asarray(values, dtype=dtype.numpy)
     return wrap(leaf(interchange.from_numpy(converted), converted.shape, dtype))

@@ -43,6 +43,10 @@ def from_nested(name: str, values: Nested, dtype: Dtype | None = None) -> Array:
         stacked = _stacked(name, values, dtype)
         return stacked if dtype is None else to_dtype(stacked, dtype)
     found = _numbers(name, values)
+    if kinds <= {bool, int} and found.dtype.kind == "f" and found.size and (dtype is None or dtype.is_integer):
+        # NumPy makes floating numbers of integers that int64 and uint64 do not hold together.
+        for element in np.array(values, dtype=object).ravel():
+            array_of(name, "an element", element, dtype or dtypes.int64)  # one of them does not fit
     if dtype is None and kinds <= _PYTHON_NUMBERS and found.dtype.kind in "iu":
         dtype = dtypes.int32 if _fits(found, dtypes.int32) else dtypes.int64
     if dtype is not None and dtype.is_integer and found.dtype.kind in "iu" and not _fits(found, dtype):

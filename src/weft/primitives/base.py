@@ -180,7 +180,10 @@ def bits_of(value: complex, dtype: Dtype) -> int:
         return _half_bits(number, dtype)
     if dtype.is_bool:
         return int(bool(value))
-    return int(value.real) & ((1 << (8 * dtype.size)) - 1)
+    number = value.real
+    if isinstance(number, float):  # as `cast` converts it
+        number = 0 if number != number else min(max(number, dtype.lowest), dtype.highest)
+    return int(number) & ((1 << (8 * dtype.size)) - 1)
 
 
 def _float32(number: float) -> bytes:
