@@ -52,6 +52,7 @@ PRODUCTS: Shapes = [
 
 TABLE = mx.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]])
 KEY = mx.random.key(3)
+ANGLES = {"traditional": False, "base": None, "scale": 1.0, "offset": 0}
 
 MEAN = mx.compile(lambda x: x.mean(axis=0))
 SCALED = mx.compile(lambda x: x / x.shape[0] + x[:2].sum(), shapeless=True)
@@ -409,7 +410,21 @@ READING = [
     Program("a shapeless function of a part", lambda x: SCALED(x[1:]), MATRICES),
 ]
 
+# What these take depends on shapes, and their results do not.
+CHECKED = [
+    Program("det", mx.linalg.det, SQUARES),
+    Program("slogdet", lambda x: list(mx.linalg.slogdet(x)), SQUARES),
+    Program("matrix_power", lambda x: [mx.linalg.matrix_power(x, 0), mx.linalg.matrix_power(x, 1)], SQUARES),
+    Program("rms_norm", lambda x, y: mx.fast.rms_norm(x, y[0], 0.1), PAIRS),
+    Program("layer_norm", lambda x, y: mx.fast.layer_norm(x, None, y[0], 0.1), PAIRS),
+    Program("rope", lambda x: mx.fast.rope(TABLE[None], 4, **ANGLES, freqs=x), alone((2,), (1,), (3,), (2,))),
+    Program("stft", lambda x: mx.fft.stft(mx.ones(20), 4, window=x), VECTORS),
+    Program("convolve, valid", lambda x: mx.convolve(mx.ones(9), x, "valid"), VECTORS),
+    Program("partition", lambda x: [mx.partition(x, 2, axis=0), mx.argpartition(x, -3, axis=0)], MATRICES),
+    Program("frequencies of an extent", lambda x: mx.fft.fftfreq(5, x.shape[0]), alone((2,), (0,), (3,))),
+]
+
 PROGRAMS = [
     *SLICES, *ASSIGNMENTS, *SHAPING, *JOINING, *DIAGONALS, *PADDING, *CREATION, *FOLDS, *LOOKUP, *CONTRACTIONS,
-    *CHOICES, *RANDOM, *GRADIENTS, *READING,
+    *CHOICES, *RANDOM, *GRADIENTS, *READING, *CHECKED,
 ]  # fmt: skip

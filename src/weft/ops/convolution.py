@@ -7,7 +7,7 @@ import operator
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
-from weft.graph.extents import agree, decide
+from weft.graph.extents import decide, decide_equal
 from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
@@ -36,7 +36,7 @@ def convolve(a: Array, v: Array, /, mode: str = "full", *, stream: StreamOrDevic
     one_of("convolve", "mode", mode, ("full", "same", "valid"))
     x, y = promoted("convolve", (a, v), words=("a", "v"))
     for word, one in (("a", x), ("v", y)):
-        if one.node.ndim != 1 or agree(one.node.size, 0):
+        if one.node.ndim != 1 or decide_equal(one.node.size, 0):
             raise ValueError(
                 f"[convolve] {word} must be a vector that is not empty; its shape is {shape_text(one.node.shape)}."
             )

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import agree, fixed, identical, largest
+from weft.graph.extents import agree, decide_equal, fixed, identical, largest
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -276,7 +276,7 @@ def arange(
     begin, end = (0, start) if stop is None else (0 if start is None else start, stop)
     by = 1 if step is None else step
     begin, end, by = [real_number("arange", word, one) for word, one in (("start", begin), ("stop", end), ("step", by))]
-    if agree(by, 0):
+    if decide_equal(by, 0):
         raise ValueError("[arange] The step must not be zero.")
     if dtype is None:
         dtype = _dtype_of_range(begin, end, by)

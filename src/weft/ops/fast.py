@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, identical, value_of
+from weft.graph.extents import agree, decide_equal, identical, value_of
 from weft.graph.node import Handle
 from weft.graph.symbolic import SymbolicExtent
 from weft.ops.arguments import (
@@ -51,7 +51,7 @@ def _normalisation(name: str, x: Any, factors: dict[str, Any]) -> tuple[list[Arr
         raise ValueError(f"[{name}] x must have at least one dimension; it has none.")
     for word, factor in given.items():
         shape = factor.node.shape
-        if len(shape) != 1 or not agree(shape[0], node.shape[-1]):
+        if len(shape) != 1 or not decide_equal(shape[0], node.shape[-1]):
             raise ValueError(
                 f"[{name}] {word} must have the shape ({node.shape[-1]},), which is the last extent of x of shape "
                 f"{shape_text(node.shape)}; it has the shape {shape_text(shape)}."
@@ -283,7 +283,7 @@ def _frequencies(dims: int, base: Any, freqs: Any) -> Array:
         pairs = p.iota(shape=(dims // 2,), axis=0, dtype=dtypes.float64)
         return p.exp(pairs * (-2 * math.log(base) / dims))
     frequencies = array_argument("rope", freqs, "freqs")
-    if frequencies.node.ndim != 1 or not agree(frequencies.node.shape[0], dims // 2):
+    if frequencies.node.ndim != 1 or not decide_equal(frequencies.node.shape[0], dims // 2):
         raise ValueError(
             f"[rope] freqs must have the shape ({dims // 2},); they have the shape "
             f"{shape_text(frequencies.node.shape)}."

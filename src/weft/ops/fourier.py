@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import derived, identical, smallest, value_of
+from weft.graph.extents import decide, decide_equal, derived, identical, smallest
 from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, real_number, sequence_of, to_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.joining import part
@@ -373,14 +374,14 @@ def _number(value: complex, dtype: Dtype) -> Array:
 
 def _samples(name: str, n: Any) -> int:
     length = integer_of(name, "n", n)
-    if value_of(length) <= 0:
+    if decide(operator.le, length, 0):
         raise ValueError(f"[{name}] n must be positive; got {length}.")
     return length
 
 
 def _frequencies(name: str, index: Array, length: int, d: Any, dtype: Dtype | None) -> Array:
     distance = real_number(name, "d", d)
-    if value_of(distance) == 0:
+    if decide_equal(distance, 0):
         raise ValueError(f"[{name}] d cannot be zero.")
     span = p.multiply(_number(length, dtypes.float64), _number(distance, dtypes.float64))
     precise = to_dtype(index, dtypes.float64)
@@ -413,7 +414,7 @@ def length_of(name: str, n: Any) -> int | None:
 
 
 def _positive(name: str, length: int) -> int:
-    if value_of(length) < 1:
+    if decide(operator.lt, length, 1):
         raise ValueError(f"[{name}] The length of a transform must be positive; got {length}.")
     return length
 

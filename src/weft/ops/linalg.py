@@ -63,7 +63,7 @@ def require_matrices(name: str, x: Array, argument: str = "a", square: bool = Tr
     shape = x.node.shape
     if len(shape) < 2:
         raise ValueError(f"[linalg.{name}] {argument} needs at least two dimensions; got shape {shape_text(shape)}.")
-    if square and not agree(shape[-1], shape[-2]):
+    if square and not decide_equal(shape[-1], shape[-2]):
         raise ValueError(f"[linalg.{name}] {argument} must be a square matrix; got shape {shape_text(shape)}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of, wrong_type
-from weft.graph.extents import derived, smallest, value_of
+from weft.graph.extents import decide, decide_equal, derived, smallest
 from weft.ops.arguments import Array, array_argument, integer_of, to_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.fourier import Lengths, complex_along, real_forward, real_inverse, roots_of
@@ -75,7 +76,7 @@ def stft(
     if _flag("stft", "center", center) and size > 1:
         widths = [(0, 0)] * (signal.node.ndim - 1) + [(size // 2, size // 2)]
         signal = pad(signal, widths, pad_mode)  # type: ignore[arg-type]  # checked above
-    if value_of(signal.node.shape[-1]) < size:
+    if decide(operator.lt, signal.node.shape[-1], size):
         raise ValueError(f"[stft] A signal of {signal.node.shape[-1]} samples is shorter than a frame of {size}.")
     frames = p.frames(signal, size=size, hop=hop)
     if factors is not None:
@@ -129,7 +130,7 @@ def istft(
     size, hop = _sizes(
         "istft", (2 * (frequencies - 1) if half else frequencies) if n_fft is None else n_fft, hop_length
     )
-    if value_of(matrix.node.shape[-1]) < 1:
+    if decide_equal(matrix.node.shape[-1], 0):
         raise ValueError("[istft] There are no frames.")
     factors = _window("istft", window, win_length, size)
     transformed = p.matrix_transpose(matrix)
@@ -162,10 +163,10 @@ def _flag(name: str, word: str, value: Any) -> bool:
 def _sizes(name: str, n_fft: Any, hop_length: Any) -> tuple[int, int]:
     """The samples of a frame, and those from one frame to the next."""
     size = integer_of(name, "n_fft", n_fft)
-    if value_of(size) < 1:
+    if decide(operator.lt, size, 1):
         raise ValueError(f"[{name}] n_fft must be positive; got {size}.")
     hop = size // 4 if hop_length is None else integer_of(name, "hop_length", hop_length)
-    if value_of(hop) < 1:
+    if decide(operator.lt, hop, 1):
         raise ValueError(f"[{name}] hop_length must be positive; got {hop}. By default it is n_fft // 4.")
     return size, hop
 
@@ -174,7 +175,7 @@ def _window(name: str, window: Any, win_length: Any, size: int) -> Array | None:
     """The factors of all samples of a frame; None if all are one."""
     if window is None:
         given = size if win_length is None else integer_of(name, "win_length", win_length)
-        if value_of(given) == value_of(size):
+        if decide_equal(given, size):
             return None
         factors = None
     else:
@@ -182,7 +183,7 @@ def _window(name: str, window: Any, win_length: Any, size: int) -> Array | None:
         if factors.node.ndim != 1:
             raise ValueError(f"[{name}] window must have one dimension; got shape {factors.node.shape}.")
         given = factors.node.shape[0]
-    if not 0 <= value_of(given) <= value_of(size):
+    if decide(operator.lt, given, 0) or decide(operator.gt, given, size):
         raise ValueError(f"[{name}] A window of {given} samples does not fit a frame of {size}.")
     if factors is None:
         factors = p.ones((given,), dtypes.float32)

@@ -6,13 +6,14 @@ ordered by real, then by imaginary part.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened, wrong_type
-from weft.graph.extents import agree, product, value_of
+from weft.graph.extents import agree, decide, product, value_of
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -122,7 +123,7 @@ def argsort(
 
 def _check_kth(name: str, kth: Any, x: Array) -> int:
     number, extent = integer_of(name, "kth", kth), x.node.shape[-1]
-    if not -value_of(extent) <= number < value_of(extent):
+    if not (decide(operator.lt, number, extent) if number >= 0 else decide(operator.le, -number, extent)):
         raise ValueError(f"[{name}] kth is {shortened(kth)}, but there are {extent} elements along the axis.")
     return number
 

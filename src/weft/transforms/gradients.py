@@ -101,7 +101,7 @@ def _differentiated(
 
 
 def _filled(cotangent: Tangent, like: Array) -> Array:
-    """What the caller gets: an array of its own, since the cotangent may be that of another argument, or the caller's."""
+    """What the caller gets: an array of its own, since one cotangent may be that of several arguments."""
     return p.zeros_like(like) if cotangent is None else wrap(cotangent.node)
 
 
