@@ -52,7 +52,7 @@ PRODUCTS: Shapes = [
 
 TABLE = mx.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]])
 KEY = mx.random.key(3)
-ANGLES = {"traditional": False, "base": None, "scale": 1.0, "offset": 0}
+ANGLES: dict[str, Any] = {"traditional": False, "base": None, "scale": 1.0, "offset": 0}
 
 MEAN = mx.compile(lambda x: x.mean(axis=0))
 SCALED = mx.compile(lambda x: x / x.shape[0] + x[:2].sum(), shapeless=True)

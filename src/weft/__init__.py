@@ -1,11 +1,9 @@
 """Lazy arrays, function transformations that compose, and machine code made at run time through LLVM."""
 
-from __future__ import annotations
+import sys as _sys
+import typing as _typing
 
-import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from weft.inspection.profile import profile as profile
     from weft.runtime.counters import counters as counters
 
@@ -15,19 +13,19 @@ __version__ = "0.1.0"
 
 def _require_interpreter_lock() -> None:
     """Raise on a build of Python without the global interpreter lock, whose reference counts say less."""
-    is_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
-    if "t" in getattr(sys, "abiflags", "") or not is_enabled():
-        release = f"{sys.version_info.major}.{sys.version_info.minor}"
+    is_enabled = getattr(_sys, "_is_gil_enabled", lambda: True)
+    if "t" in getattr(_sys, "abiflags", "") or not is_enabled():
+        release = f"{_sys.version_info.major}.{_sys.version_info.minor}"
         raise ImportError(
-            f"Weft needs Python's global interpreter lock, and {sys.executable} is a build of Python {release} without "
-            f"it (free-threaded). Use the ordinary build of Python {release}: its name has no t at the end."
+            f"Weft needs Python's global interpreter lock, and {_sys.executable} is a build of Python {release} "
+            f"without it (free-threaded). Use the ordinary build of Python {release}: its name has no t at the end."
         )
 
 
 _require_interpreter_lock()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """Names that need the rest of the package, which `import weft` alone does not load."""
     if name == "profile":
         from weft.inspection.profile import profile

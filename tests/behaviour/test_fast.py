@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import assert_same_bits
 from tests.ops.fast_rows import by_base, gated_delta_update
 from tests.ops.row import assert_near, to_array, to_numpy
 
@@ -77,6 +79,16 @@ def test_rope_is_exact_far_from_the_start(rng: np.random.Generator) -> None:
     got = mx.fast.rope(mx.array(x), 8, traditional=False, base=10000.0, scale=1.0, offset=10_000_000)
     want = by_base(x.astype(np.float64), 10_000_000, 8, False, 10000.0, 1.0)
     np.testing.assert_allclose(np.array(got), want, rtol=1e-6, atol=1e-6)
+
+
+def test_rope_asks_no_library_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logarithm that is off in its last place, as that of another system may be."""
+    x = mx.ones((1, 2, 256), mx.float64)
+    arguments: dict[str, Any] = {"traditional": False, "base": 12345.0, "scale": 1.0, "offset": 10**6}
+    want = mx.fast.rope(x, 256, **arguments)
+    mx.eval(want)
+    monkeypatch.setattr(math, "log", lambda x, log=math.log: math.nextafter(log(x), 0))
+    assert_same_bits(mx.fast.rope(x, 256, **arguments), want)
 
 
 def test_offset_of_rope_stays_open_in_a_shapeless_trace(rng: np.random.Generator) -> None:

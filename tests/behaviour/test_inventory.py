@@ -7,8 +7,12 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
+import pytest
+
+import weft
 import weft.core as mx
 
 MISSING: dict[str, str] = {
@@ -182,3 +186,14 @@ def _serves(got: inspect._ParameterKind, want: inspect._ParameterKind) -> bool:
         got == inspect.Parameter.POSITIONAL_OR_KEYWORD
         and want in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY)
     )
+
+
+@pytest.mark.parametrize(
+    "namespace", [weft, mx, mx.cuda, mx.distributed, mx.fast, mx.fft, mx.linalg, mx.metal, mx.random], ids=repr
+)
+def test_namespaces_show_nothing_else(namespace: ModuleType) -> None:
+    """What `dir` lists is public, or a module of the package."""
+    shown = {name for name in dir(namespace) if not name.startswith("_") and name not in namespace.__all__}
+    modules = {name for name in shown if inspect.ismodule(getattr(namespace, name))}
+    assert shown - modules - {"bool"} == set()
+    assert {name for name in modules if not getattr(namespace, name).__name__.startswith("weft.")} == set()

@@ -1,7 +1,5 @@
 """Operations that are computed by one kernel or few: ``mx.fast``."""
 
-from __future__ import annotations
-
 from weft.ops.fast import cross_entropy, layer_norm, rms_norm, rope
 from weft.ops.foreign_kernels import cuda_kernel, metal_kernel, precompiled_cuda_kernel
 from weft.ops.gated_delta import gated_delta_update

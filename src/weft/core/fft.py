@@ -1,7 +1,5 @@
 """Discrete Fourier transforms: ``mx.fft``."""
 
-from __future__ import annotations
-
 from weft.ops.fourier import (
     fft,
     fft2,

@@ -1,7 +1,5 @@
 """Linear algebra: ``mx.linalg``."""
 
-from __future__ import annotations
-
 from weft.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
 from weft.ops.linalg import (
     cholesky,

@@ -1,8 +1,6 @@
 """Random numbers: ``mx.random``."""
 
-from __future__ import annotations
-
-import time
+import time as _time
 
 from weft.ops.multivariate import multivariate_normal
 from weft.ops.random import (
@@ -39,4 +37,4 @@ __all__ = [
 ]
 
 # Every process starts elsewhere unless it seeds.
-seed(time.time_ns())
+seed(_time.time_ns())

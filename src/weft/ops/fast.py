@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import functools
 import math
 from typing import Any
 
@@ -9,7 +11,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, decide_equal, identical, value_of
+from weft.graph.extents import agree, decide_equal, fixed, identical, value_of
 from weft.graph.node import Handle
 from weft.graph.symbolic import SymbolicExtent
 from weft.ops.arguments import (
@@ -281,7 +283,7 @@ def _frequencies(dims: int, base: Any, freqs: Any) -> Array:
         if not base > 0:
             raise ValueError(f"[rope] base must be positive; got {base}.")
         pairs = p.iota(shape=(dims // 2,), axis=0, dtype=dtypes.float64)
-        return p.exp(pairs * (-2 * math.log(base) / dims))
+        return p.exp(pairs * (-2 * _logarithm(float(fixed(base))) / dims))
     frequencies = array_argument("rope", freqs, "freqs")
     if frequencies.node.ndim != 1 or not decide_equal(frequencies.node.shape[0], dims // 2):
         raise ValueError(
@@ -289,6 +291,12 @@ def _frequencies(dims: int, base: Any, freqs: Any) -> Array:
             f"{shape_text(frequencies.node.shape)}."
         )
     return 1.0 / to_dtype(frequencies, dtypes.float64)
+
+
+@functools.lru_cache(maxsize=64)
+def _logarithm(number: float) -> float:
+    """The natural logarithm, correctly rounded: that of the system may differ from machine to machine."""
+    return float(decimal.Decimal(number).ln(decimal.Context(prec=40)))
 
 
 def _turned(x: Array, angles: Array, neighbours: bool) -> Array:

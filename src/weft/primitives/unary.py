@@ -53,6 +53,10 @@ __all__ = [
     "trunc",
 ]
 
+# Numbers instead of calls: the logarithm of the system may differ from machine to machine.
+_LOG_2 = 0.6931471805599453
+_LOG_10 = 2.302585092994046
+
 
 def is_inexact(dtype: Dtype) -> bool:
     return dtype.is_inexact
@@ -139,10 +143,10 @@ log: Elementwise = Elementwise(
     "log", lambda L, x: L.log(x), (lambda t, out, x: t / x,), accepts=is_inexact, cheap=False
 )
 log2: Elementwise = Elementwise(
-    "log2", lambda L, x: L.log2(x), (lambda t, out, x: t / (x * math.log(2)),), accepts=is_inexact, cheap=False
+    "log2", lambda L, x: L.log2(x), (lambda t, out, x: t / (x * _LOG_2),), accepts=is_inexact, cheap=False
 )
 log10: Elementwise = Elementwise(
-    "log10", lambda L, x: L.log10(x), (lambda t, out, x: t / (x * math.log(10)),), accepts=is_inexact, cheap=False
+    "log10", lambda L, x: L.log10(x), (lambda t, out, x: t / (x * _LOG_10),), accepts=is_inexact, cheap=False
 )
 log1p: Elementwise = Elementwise(
     "log1p", lambda L, x: L.log1p(x), (lambda t, out, x: t / (x + 1),), accepts=is_inexact, cheap=False
