@@ -163,3 +163,26 @@ def test_arrays_are_close_to_numbers() -> None:
     assert mx.isclose(3.0, I, rtol=0.5).tolist() == [False, True, True]
     assert mx.allclose(A, 3.5, atol=2.5).item()
     assert mx.isclose(2.0, 2.0).item()
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "written"),
+    [
+        (mx.zeros, (3, 4), "zeros] shape is one argument: write (3, 4)"),
+        (mx.ones, (2, 3, 4), "ones] shape is one argument: write (2, 3, 4)"),
+        (mx.full, (3, 4, 5), "full] shape is one argument: write (3, 4)"),
+        (mx.random.normal, (3, 4), "normal] shape is one argument: write (3, 4)"),
+        (mx.random.uniform, (0, 1, 3, 4), "uniform] shape is one argument: write (3, 4)"),
+        (mx.random.randint, (0, 9, 3, 4), "randint] shape is one argument: write (3, 4)"),
+        (mx.reshape, (A, 3, 2), "reshape] shape is one argument: write (3, 2)"),
+        (mx.transpose, (A, 1, 0), "transpose] axes is one argument: write (1, 0)"),
+        (mx.tile, (A, 2, 2), "tile] reps is one argument: write (2, 2)"),
+        (mx.concatenate, (A, A), "concatenate] The arrays are one argument: write [a, b]"),
+        (mx.zeros, ((3,), 4), "zeros] dtype must be one of"),
+        (mx.sin, (A, A), "takes 1 positional argument but 2 were given"),
+    ],
+)
+def test_what_is_one_argument(function: Callable[..., Any], arguments: tuple[Any, ...], written: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        function(*arguments)
+    assert written in str(caught.value)

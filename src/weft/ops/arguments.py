@@ -10,7 +10,7 @@ import numpy as np
 import weft.primitives as p
 from weft import checks, dtypes
 from weft.checks import wrong_type
-from weft.dtypes import Dtype
+from weft.dtypes import Dtype, as_dtype
 from weft.errors import AxisError
 from weft.graph.extents import identical, joint_extent, value_of
 from weft.graph.node import Handle, Node, Shape, wrap
@@ -321,6 +321,17 @@ def shape_of(name: str, shape: Any) -> Shape:
             raise wrong_type(name, "A shape", "an int or a sequence of ints", shape)
         extents = (shape,)
     return tuple([integer_of(name, "Each extent of a shape", extent) for extent in extents])
+
+
+def dtype_behind(name: str, shape: Any, dtype: Any) -> Dtype:
+    """``dtype``, the argument that follows ``shape``.
+
+    Raises:
+        TypeError: it is none. The message tells who gave the extents one by one what to write.
+    """
+    if isinstance(dtype, int) and isinstance(shape, int):
+        raise TypeError(f"[{name}] shape is one argument: write ({shape}, {dtype}).")
+    return as_dtype(dtype)
 
 
 def count_of(name: str, word: str, value: Any) -> int:

@@ -20,6 +20,7 @@ from weft.ops.arguments import (
     broadcasted_shape,
     checked_extents,
     count_of,
+    dtype_behind,
     integer_of,
     real_number,
     shape_of,
@@ -51,7 +52,7 @@ __all__ = [
 
 def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None) -> Array:
     extents = checked_extents(name, shape_of(name, shape))
-    return p.full(extents, value, dtypes.float32 if dtype is None else as_dtype(dtype))
+    return p.full(extents, value, dtypes.float32 if dtype is None else dtype_behind(name, shape, dtype))
 
 
 @on_stream
@@ -140,6 +141,9 @@ def full(
            [0.5, 0.5]], dtype=float32)
     """
     value = fill_value if vals is None else vals
+    behind: Any = dtype
+    if isinstance(vals, int) and isinstance(behind, int):
+        dtype_behind("full", shape, vals)  # raises if the shape is an int, too
     return _full("full", checked_extents("full", shape_of("full", shape)), value, dtype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,13 +29,18 @@ def on_stream(function: Callable[P, R]) -> Callable[P, R]:
     neither.
     """
     position = _position_of_stream(function)
+    accepted = _count_of_positions(function)
+    few = min(position, accepted)
+    refuse = too_many
     # Local names, because `entrance` gets the globals of another module. A call without keywords is cheaper.
     plain: Callable[..., R] = function
     elsewhere = call_on
 
     def entrance(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not kwargs and len(args) <= position:
+        if not kwargs and len(args) <= few:
             return plain(*args)
+        if len(args) > accepted:
+            refuse(function, args)
         stream: Any = args[position] if len(args) > position else kwargs.get("stream")
         if stream is None:
             stream = kwargs.get("device")
@@ -52,6 +57,22 @@ def _position_of_stream(function: Callable[..., Any]) -> int:
         if parameter.name == "stream" and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             return position
     return sys.maxsize
+
+
+def _count_of_positions(function: Callable[..., Any]) -> int:
+    """How many arguments a call may give by position."""
+    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return sys.maxsize
+    return len(kinds) - kinds.count(inspect.Parameter.KEYWORD_ONLY)
+
+
+def too_many(function: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Say what to write to who gave the ints of a shape one by one. Of other calls Python itself says what is wrong."""
+    for position, word in enumerate(inspect.signature(function).parameters):
+        given = tuple(args[position:])
+        if word in ("shape", "axes", "reps") and all(isinstance(one, int) for one in given):
+            raise TypeError(f"[{function.__name__}] {word} is one argument: write {given}.")
 
 
 def in_the_name_of(function: Callable[..., Any], entrance: Callable[P, R]) -> Callable[P, R]:

@@ -40,8 +40,10 @@ def part(x: Array, axis: int, start: int, size: int, step: int = 1) -> Array:
     )
 
 
-def _operands(name: str, arrays: Any) -> list[Array]:
+def _operands(name: str, arrays: Any, axis: Any) -> list[Array]:
     """A non-empty list of arrays in one dtype. An array stands for the list of its rows."""
+    if isinstance(arrays, Handle) and isinstance(axis, Handle):
+        raise TypeError(f"[{name}] The arrays are one argument: write [a, b].")
     if isinstance(arrays, Handle) and arrays.node.ndim:
         arrays = unstack(arrays)
     if not isinstance(arrays, (list, tuple)):
@@ -69,7 +71,7 @@ def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: Stream
     >>> mx.concatenate([mx.array([1, 2]), mx.array([3])])
     array([1, 2, 3], dtype=int32)
     """
-    operands = _operands("concatenate", arrays)
+    operands = _operands("concatenate", arrays, axis)
     if axis is None:
         operands = [p.reshape(x, shape=(x.node.size,)) for x in operands]
         axis = 0
@@ -108,7 +110,7 @@ def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevi
     array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    operands = _operands("stack", arrays)
+    operands = _operands("stack", arrays, axis)
     shapes = [x.node.shape for x in operands]
     if any(not agree(shape, shapes[0]) for shape in shapes):
         raise ValueError(f"[stack] Shapes must be equal; got {', '.join(shape_text(shape) for shape in shapes)}.")

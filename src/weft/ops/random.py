@@ -19,7 +19,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened
-from weft.dtypes import Dtype, as_dtype
+from weft.dtypes import Dtype
 from weft.graph.extents import agree, decide_equal, product
 from weft.graph.node import Handle, Shape
 from weft.ops import arithmetic
@@ -30,6 +30,7 @@ from weft.ops.arguments import (
     broadcast,
     broadcasted_shape,
     checked_extents,
+    dtype_behind,
     integer_of,
     real_number,
     shape_of,
@@ -67,8 +68,8 @@ __all__ = [
 ]
 
 
-def _floating(name: str, dtype: Dtype | None) -> Dtype:
-    dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
+def _floating(name: str, shape: Any, dtype: Dtype | None) -> Dtype:
+    dtype = dtypes.float32 if dtype is None else dtype_behind(name, shape, dtype)
     if not dtype.is_floating:
         raise ValueError(f"[{name}] The dtype must be a real floating one such as mx.float32, not {dtype.name}.")
     return dtype
@@ -122,7 +123,7 @@ def uniform(
     >>> mx.random.uniform(shape=(3,), key=mx.random.key(42))
     array([0.574144, 0.100158, 0.0594612], dtype=float32)
     """
-    dtype = _floating("uniform", dtype)
+    dtype = _floating("uniform", shape, dtype)
     return _uniform("uniform", low, high, shape_of("uniform", shape), dtype, key)
 
 
@@ -160,7 +161,7 @@ def normal(
     >>> mx.random.normal((3,), key=mx.random.key(42))
     array([0.186936, -1.28065, -1.55931], dtype=float32)
     """
-    dtype = dtypes.float32 if dtype is None else as_dtype(dtype)
+    dtype = dtypes.float32 if dtype is None else dtype_behind("normal", shape, dtype)
     extents = shape_of("normal", shape)
     loc, scale = [
         None if value is None else _parameter("normal", argument, value, dtype)
@@ -223,7 +224,7 @@ def truncated_normal(
     >>> mx.random.truncated_normal(-1, 2, (3,), key=mx.random.key(42))
     array([0.328272, -0.704232, -0.815721], dtype=float32)
     """
-    dtype = _floating("truncated_normal", dtype)
+    dtype = _floating("truncated_normal", shape, dtype)
     low, high = (
         to_dtype(array_argument("truncated_normal", bound, argument), dtype)
         for bound, argument in ((lower, "lower"), (upper, "upper"))
@@ -255,7 +256,7 @@ def gumbel(
     >>> mx.random.gumbel((3,), key=mx.random.key(42))
     array([0.589014, -0.833346, -1.0376], dtype=float32)
     """
-    return _gumbel("gumbel", shape_of("gumbel", shape), _floating("gumbel", dtype), key)
+    return _gumbel("gumbel", shape_of("gumbel", shape), _floating("gumbel", shape, dtype), key)
 
 
 def _gumbel(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
@@ -285,7 +286,7 @@ def laplace(
     >>> mx.random.laplace((3,), key=mx.random.key(42))
     array([-0.160508, 1.60786, 2.12928], dtype=float32)
     """
-    dtype = _floating("laplace", dtype)
+    dtype = _floating("laplace", shape, dtype)
     loc, scale = real_number("laplace", "loc", loc), real_number("laplace", "scale", scale)
     u = symmetric_interval("laplace", shape_of("laplace", shape), key)
     u = to_dtype(u, dtypes.promote(dtypes.float32, dtype))
@@ -349,7 +350,7 @@ def randint(
     >>> mx.random.randint(0, 10, (5,), key=mx.random.key(42))
     array([7, 8, 1, 2, 1], dtype=int32)
     """
-    dtype = dtypes.int32 if dtype is None else as_dtype(dtype)
+    dtype = dtypes.int32 if dtype is None else dtype_behind("randint", shape, dtype)
     if not (dtype.is_integer or dtype.is_bool):
         raise ValueError(f"[randint] The dtype must be an integer one, not {dtype.name}.")
     extents = shape_of("randint", shape)
