@@ -16,7 +16,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.sorting import partition, rows
 from weft.compiler.cpu.sorting.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
-from weft.compiler.cpu.sorting.partition import Vectors
+from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
 from weft.primitives.sort_cuts import BUCKETS, BUFFERS, MOST_BLOCKS, SAMPLE
 
@@ -41,7 +41,7 @@ def generate(form: Form) -> str:
     writers = [_split, _spread, _place, _finish, _mend]
     steps = [write(_Row(form), name) for write, name in zip(writers, step_names(form), strict=False)]
     functions = [rows.make_words(form), rows.make_results(form), *steps]
-    fast = partition.is_fast(form.size)
+    fast = is_fast(form.size)
     functions.append(_to_buckets_in_vectors(form) if fast else _to_buckets(form))
     if form.mends:
         functions.append(rows.mend(form))
@@ -116,7 +116,7 @@ def _split(row: _Row, name: str) -> Function:
             element = read(code.scalar, form.key, row.source, index)
             write(code.scalar, element, chosen, number)
         e.emit(f"call void @make_words(ptr {chosen}, i64 0, i64 {SAMPLE}, ptr {words}, ptr {odd})")
-        e.emit(f"call void @sort_words(ptr {words}, i64 {SAMPLE}, ptr {other})")
+        e.emit(f"call void @sort_words(ptr {words}, i64 {SAMPLE}, ptr {other}, i64 0, i64 {SAMPLE})")
         with e.loop("0", str(BUCKETS)) as bucket:
             index = code.multiply(bucket, SAMPLE // BUCKETS)
             _store(code, form, _load(code, form, row.words_at(words, index)), row.splitter(bucket))
@@ -132,7 +132,7 @@ def _spread(row: _Row, name: str) -> Function:
             code.keep("0", code.moved(counts, bucket, "i64"))
         source = code.moved(row.source, code.multiply(first, form.key.size))
         words, other = (row.words_at(buffer, first) for buffer in row.buffers[:2])
-        made = words if partition.is_fast(form.size) else other
+        made = words if is_fast(form.size) else other
         e.emit(
             f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, ptr {row.entry(ODD, number)})"
         )
@@ -233,8 +233,11 @@ def _finish(row: _Row, name: str) -> Function:
             low, high = (code.integer(row.entry(BOUNDS, number)) for number in (bucket, code.add(bucket, 1)))
             words, other = (row.words_at(buffer, low) for buffer in row.buffers[1:])
             _collect(row, bucket, words)
-            e.emit(f"call void @sort_words(ptr {words}, i64 {code.subtract(high, low)}, ptr {other})")
             first, stop = code.larger(low, row.start), code.smaller(high, row.stop)
+            e.emit(
+                f"call void @sort_words(ptr {words}, i64 {code.subtract(high, low)}, ptr {other}, "
+                f"i64 {code.subtract(first, low)}, i64 {code.subtract(stop, low)})"
+            )
             target = code.moved(row.target, code.multiply(code.subtract(first, row.start), form.result.size))
             e.emit(
                 f"call void @make_results(ptr {row.words_at(row.buffers[1], first)}, i64 {code.subtract(stop, first)}, "

@@ -48,7 +48,7 @@ def _row(form: Form) -> Function:
     e = code.e
     odd = e.slot("i64")
     e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd})")
-    e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b)")
+    e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop)")
     first = code.moved("%a", code.multiply("%start", form.size))
     width = code.subtract("%stop", "%start")
     e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")

@@ -7,9 +7,10 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.sorting import blocks, chunks, network, partition, squares, words
+from weft.compiler.cpu.sorting import blocks, chunks, network, squares, words
 from weft.compiler.cpu.sorting.code import WIDTH
 from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import BUCKETS, SAMPLE, Cut, word_bytes
 
@@ -49,7 +50,7 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
 
 def _few_vectors(form: Form, cut: Cut) -> bool:
     """Whether a row is sorted faster in some vectors of its own than in a lane."""
-    return form.size == 4 and partition.is_fast(4) and cut.extent > _LANE_EXTENT
+    return form.size == 4 and is_fast(4) and cut.extent > _LANE_EXTENT
 
 
 def _grain(work: int) -> int:

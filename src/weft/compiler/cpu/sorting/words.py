@@ -1,6 +1,7 @@
 """Words, sorted in memory that fits a cache: a function of its own for each size, which all ways to sort rows call.
 
-Either they are parted (`partition`), or it is done digit by digit, from the last one of the key to the first. A digit
+Those from ``%start`` to ``%stop`` of the sorted words are asked for; what becomes of the others is left open. Either
+words are parted (`partition`), or it is done digit by digit, from the last one of the key to the first. A digit
 is a byte. Words are distributed by it in their order, so that equal keys stay in order; a digit that all words share is
 left out.
 """
@@ -14,8 +15,9 @@ from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.sorting import partition
 from weft.compiler.cpu.sorting.code import Code, Function, read
 from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting.vectors import is_fast
 
-DECLARATION = "declare void @sort_words(ptr, i64, ptr)"
+DECLARATION = "declare void @sort_words(ptr, i64, ptr, i64, i64)"
 DIGITS = 256
 
 
@@ -35,16 +37,16 @@ def generate(form: Form, depth: int | None = None) -> str:
 
     Words are parted at most ``depth`` times; None stands for a number that grows with their count.
     """
-    if partition.is_fast(form.size):
+    if is_fast(form.size):
         functions = [by_digits(form, "by_digits"), *partition.functions(form.size, depth)]
     else:
-        functions = [by_digits(form, "sort_words")]
+        functions = [by_digits(form, "sort_words", ", i64 %start, i64 %stop")]
     texts = [text.replace("define internal void @sort_words(", "define void @sort_words(") for _, text in functions]
     return module([emitter for emitter, _ in functions], texts)
 
 
-def by_digits(form: Form, name: str) -> Function:
-    """Sort ``%count`` words at ``%a``, with as much other memory at ``%b``."""
+def by_digits(form: Form, name: str, window: str = "") -> Function:
+    """Sort ``%count`` words at ``%a``, with as much other memory at ``%b``; parameters of ``window`` are not used."""
     code = Code()
     e = code.e
     digits = form.key.size
@@ -69,7 +71,7 @@ def by_digits(form: Form, name: str) -> Function:
             e.store("ptr", source, there)
     with e.when(e.assign(f"icmp ne ptr {e.load('ptr', here)}, %a")):
         code.copied("%b", "%a", code.multiply("%count", form.size))
-    return code.finished(name, "ptr %a, i64 %count, ptr %b")
+    return code.finished(name, f"ptr %a, i64 %count, ptr %b{window}")
 
 
 def key_offset(code: Code, form: Form, index: str) -> str:

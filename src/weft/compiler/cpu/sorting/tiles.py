@@ -1,0 +1,111 @@
+"""Few words, sorted in registers: a tile of vectors, one above the other.
+
+A network of comparators sorts the columns. Then neighbouring columns are merged, two and two, until the tile is in
+order row by row. Two sorted groups of columns become one by comparing each row of the left one with the row of the
+right one that is as far from the end, read backwards. That leaves smaller words in the upper half of the rows and
+larger ones in the lower half. Each half is compared in the same way, and in the end words of a row with each other.
+(K. E. Batcher, Sorting networks and their applications, 1968; the tile is that of J. Wassenberg et al., Vectorized and
+performance-portable Quicksort, 2022.)
+"""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.sorting.code import Code, Function
+from weft.compiler.cpu.sorting.network import comparators
+from weft.compiler.cpu.sorting.vectors import Vectors
+
+TILES = (2, 4, 8, 12, 16)
+"""How many vectors there is a function for."""
+MOST_VECTORS = TILES[-1]
+
+Place = tuple[int, int]
+"""A row of two, and a lane."""
+
+
+def functions(size: int) -> list[Function]:
+    """``few``, and what it calls."""
+    return [*[_tile(size, rows) for rows in TILES], _few(size)]
+
+
+def _few(size: int) -> Function:
+    """Sort at most `MOST_VECTORS` vectors of words."""
+    code = Code()
+    width = Vectors(code, size).width
+    for rows in TILES:
+        with code.e.when(code.compare("ule", "%count", rows * width)):
+            code.e.emit(f"call void @tile_{rows}(ptr %from, i64 %count, ptr %to)")
+            code.e.leave()
+    return code.finished("few", "ptr %from, i64 %count, ptr %to")
+
+
+def _tile(size: int, count: int) -> Function:
+    """Sort up to ``count`` vectors of words; what is missing has the largest words."""
+    code = Code()
+    v = Vectors(code, size)
+    smaller = max([rows for rows in TILES if rows < count], default=0)
+    present = [v.below(code.subtract("%count", row * v.width)) for row in range(smaller, count)]
+    masks: list[str | None] = [None] * smaller + [str(mask.name) for mask in present]
+    rows = [v.load("%from", row * v.width, mask) for row, mask in enumerate(masks)]
+    for row, inside in enumerate(present, smaller):
+        rows[row] = v.L.select(inside, rows[row], v.L.constant(-1, v.dtype))
+    for low, high in comparators(count):
+        rows[low], rows[high] = v.in_order(rows[low], rows[high])
+    group = 2
+    while group <= v.width:
+        _merge_rows(v, rows, group)
+        for row in range(0, count, 2):
+            rows[row : row + 2] = _merge_lanes(v, rows[row], rows[row + 1], group)
+        group *= 2
+    for row, value in enumerate(rows):
+        v.store(value, "%to", row * v.width, masks[row])
+    return code.finished(f"tile_{count}", "ptr %from, i64 %count, ptr %to")
+
+
+def _merge_rows(v: Vectors, rows: list[Value], group: int) -> None:
+    """Compare rows until the words of a row belong there, in groups of ``group`` lanes whose halves were sorted.
+
+    Rows that are missing stand for the largest words, which stay where they are.
+    """
+    backwards = [lane ^ (group - 1) for lane in range(v.width)]
+    span = 1 << (len(rows) - 1).bit_length()
+    while span > 1:
+        for base in range(0, len(rows), span):
+            for low in range(base, base + span // 2):
+                high = 2 * base + span - 1 - low
+                if high < len(rows):
+                    turned = v.shuffled(rows[high], rows[high], backwards)
+                    rows[low], rows[high] = v.in_order(rows[low], turned)
+        span //= 2
+
+
+def _merge_lanes(v: Vectors, first: Value, second: Value, group: int) -> list[Value]:
+    """Sort groups of lanes in two rows, each in itself.
+
+    One comparator for both rows takes half the instructions: before it, the words that are to be the smaller ones of
+    their pairs move to one vector and the others to the other vector.
+    """
+    vectors = [first, second]
+    held: list[list[Place]] = [[(row, lane) for lane in range(v.width)] for row in range(2)]
+    bit, partner = group // 2, group - 1
+    while bit:
+        low = [_without(held, lane, bit) for lane in range(v.width)]
+        high = [(row, lane ^ partner) for row, lane in low]
+        vectors = list(v.in_order(*[_arranged(v, vectors, held, places) for places in (low, high)]))
+        held = [low, high]
+        bit = partner = bit // 2
+    return [_arranged(v, vectors, held, [(row, lane) for lane in range(v.width)]) for row in range(2)]
+
+
+def _without(held: list[list[Place]], lane: int, bit: int) -> Place:
+    """The place without ``bit`` that moves to a lane: one nearby that is held in the first vector for lanes without
+    ``bit``, and in the second one for the others."""
+    vector = held[1] if lane & bit else held[0]
+    row, place = vector[lane & ~bit]
+    return (row, place) if not place & bit else vector[lane | bit]
+
+
+def _arranged(v: Vectors, vectors: list[Value], held: list[list[Place]], places: list[Place]) -> Value:
+    """A vector of what is held for some places."""
+    where = {place: number for number, place in enumerate([*held[0], *held[1]])}
+    return v.shuffled(vectors[0], vectors[1], [where[place] for place in places])
