@@ -42,9 +42,19 @@ def special(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
     return values.astype(dtype)
 
 
+def close(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Numbers that differ in their lowest bits, and some that differ in one of the highest."""
+    if dtype == np.bool_:
+        return drawn(rng, shape, dtype)
+    bits = 8 * dtype.itemsize
+    raw = rng.integers(0, 1 << min(bits - 3, 12), shape, np.uint64) | rng.integers(0, 2, shape, np.uint64) << (bits - 4)
+    return raw.astype(f"u{dtype.itemsize}").view(dtype)
+
+
 KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...], np.dtype], np.ndarray]] = {
     "any bits": drawn,
     "special": special,
+    "close": close,
     "equal": lambda rng, shape, dtype: np.ones(shape, dtype),
     "ascending": lambda rng, shape, dtype: np.sort(drawn(rng, shape, dtype)),
     "descending": lambda rng, shape, dtype: np.sort(drawn(rng, shape, dtype))[..., ::-1],

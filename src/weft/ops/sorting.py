@@ -344,8 +344,9 @@ def unique(
     flat = p.reshape(x, shape=(x.node.size,))
     if size and fill_value is None and agree(x.node.size, 0):
         raise ValueError("[unique] An empty array has no elements to fill up with; give a fill_value.")
-    order = p.argsort(flat, start=0, count=x.node.size)
-    ordered = p.take_from_rows(flat, order)
+    extent = x.node.size
+    order = p.argsort(flat, start=0, count=extent) if return_index or return_inverse else None
+    ordered = p.sort(flat, start=0, count=extent) if order is None else p.take_from_rows(flat, order)
     first, rank = _ranks(ordered)
     slots = p.select(first, rank, p.full(rank.node.shape, size, dtypes.int32))
     results = [_placed(_filling(fill_value, dtype, ordered, size), slots, ordered)]

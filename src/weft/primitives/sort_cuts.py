@@ -23,10 +23,8 @@ BUFFERS = 3
 
 
 def word_bytes(dtype: Dtype, indices: bool) -> int:
-    """Bytes of what is moved: a key, or, where the index is needed, a key and an index."""
-    if indices or dtype.is_complex:
-        return 16 if dtype.size == 8 else 8
-    return dtype.size
+    """Bytes of what is moved: a key, or, where the index is needed, 32 bits of a key and an index."""
+    return 8 if indices or dtype.is_complex else dtype.size
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Few long rows: in steps whose units are blocks of a row, or buckets of its elements.
 
+0. ``differ``: for wide keys alone, in which bits the keys of each block differ.
 1. ``split``: of some elements of a row, sorted, a few become splitters, which cut what there may be into buckets.
 2. ``spread``: each block is brought in order of the buckets, without order in them.
 3. ``place``: where the words of each bucket begin in the sorted row.
@@ -11,9 +12,11 @@ A bucket of which nothing was asked for is left out from step 4 on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.sorting import partition, rows
+from weft.compiler.cpu.sorting import partition, rows, runs
 from weft.compiler.cpu.sorting.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
@@ -29,22 +32,23 @@ COUNTS = 0
 SPLITTERS = COUNTS + MOST_BLOCKS * BUCKETS * 8
 ODD = SPLITTERS + BUCKETS * 16
 BOUNDS = ODD + MOST_BLOCKS * 8
+SHIFT = BOUNDS + (BUCKETS + 1) * 8
 
 
 def step_names(form: Form) -> list[str]:
-    names = ["split", "spread", "place", "finish", *(["mend"] if form.mends else [])]
-    return [f"{name}_{form.name}" for name in names]
+    return [f"{name}_{form.name}" for name in _writers(form)]
 
 
 def generate(form: Form) -> str:
     """The LLVM IR of all steps."""
-    writers = [_split, _spread, _place, _finish, _mend]
-    steps = [write(_Row(form), name) for write, name in zip(writers, step_names(form), strict=False)]
+    steps = [write(_Row(form), f"{name}_{form.name}") for name, write in _writers(form).items()]
     functions = [rows.make_words(form), rows.make_results(form), *steps]
     fast = is_fast(form.size)
     functions.append(_to_buckets_in_vectors(form) if fast else _to_buckets(form))
     if form.mends:
         functions.append(rows.mend(form))
+    if form.is_wide:
+        functions += [runs.differences(form), runs.sort_runs(form)]
     return module([emitter for emitter, _ in functions], [DECLARATION, *[text for _, text in functions]])
 
 
@@ -89,6 +93,10 @@ class _Row:
         """The first word that a bucket may have; the one at 0 is not used."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
 
+    def shift(self) -> str:
+        """How many bits of wide keys are not in words."""
+        return self.code.integer(self.entry(SHIFT, "0")) if self.form.is_wide else "0"
+
     def wanted(self, bucket: str) -> str:
         """Whether something of a bucket was asked for."""
         code = self.code
@@ -97,11 +105,29 @@ class _Row:
 
 
 def _load(code: Code, form: Form, pointer: str) -> str:
-    return code.e.assign(f"load i{8 * form.size}, ptr {pointer}, align {min(form.size, 8)}")
+    return code.e.assign(f"load i{8 * form.size}, ptr {pointer}, align {form.size}")
 
 
 def _store(code: Code, form: Form, word: str, pointer: str) -> None:
-    code.e.emit(f"store i{8 * form.size} {word}, ptr {pointer}, align {min(form.size, 8)}")
+    code.e.emit(f"store i{8 * form.size} {word}, ptr {pointer}, align {form.size}")
+
+
+def _differ(row: _Row, name: str) -> Function:
+    code, e, form = row.code, row.e, row.form
+    with e.loop("%begin", "%end") as unit:
+        number, first, count = row.block(unit)
+        source = code.moved(row.source, code.multiply(first, form.key.size))
+        e.emit(f"call void @differences(ptr {source}, i64 {count}, ptr {row.source}, ptr {row.entry(ODD, number)})")
+    return code.finished(name, STEP, "")
+
+
+def _choose_shift(row: _Row) -> None:
+    code, e = row.code, row.e
+    found = e.slot("i64")
+    code.keep("0", found)
+    with e.loop("0", code.number(BLOCKS)) as block:
+        code.keep(e.assign(f"or i64 {e.load('i64', found)}, {code.integer(row.entry(ODD, block))}"), found)
+    code.keep(runs.shift_of(code, e.load("i64", found)), row.entry(SHIFT, "0"))
 
 
 def _split(row: _Row, name: str) -> Function:
@@ -111,15 +137,20 @@ def _split(row: _Row, name: str) -> Function:
     odd = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
         row.at(unit)
+        if form.is_wide:
+            _choose_shift(row)
         with e.loop("0", str(SAMPLE)) as number:
             index = code.divide(code.multiply(number, row.extent), SAMPLE)
             element = read(code.scalar, form.key, row.source, index)
             write(code.scalar, element, chosen, number)
-        e.emit(f"call void @make_words(ptr {chosen}, i64 0, i64 {SAMPLE}, ptr {words}, ptr {odd})")
+        e.emit(f"call void @make_words(ptr {chosen}, i64 0, i64 {SAMPLE}, ptr {words}, ptr {odd}, i64 {row.shift()})")
         e.emit(f"call void @sort_words(ptr {words}, i64 {SAMPLE}, ptr {other}, i64 0, i64 {SAMPLE})")
         with e.loop("0", str(BUCKETS)) as bucket:
             index = code.multiply(bucket, SAMPLE // BUCKETS)
-            _store(code, form, _load(code, form, row.words_at(words, index)), row.splitter(bucket))
+            word = _load(code, form, row.words_at(words, index))
+            if form.is_wide:  # a bucket has whole runs of words with equal upper halves
+                word = e.assign(f"and i64 {word}, {-1 << 32}")
+            _store(code, form, word, row.splitter(bucket))
     return code.finished(name, STEP, "")
 
 
@@ -134,7 +165,8 @@ def _spread(row: _Row, name: str) -> Function:
         words, other = (row.words_at(buffer, first) for buffer in row.buffers[:2])
         made = words if is_fast(form.size) else other
         e.emit(
-            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, ptr {row.entry(ODD, number)})"
+            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, ptr {row.entry(ODD, number)}, "
+            f"i64 {row.shift()})"
         )
         e.emit(
             f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
@@ -234,10 +266,12 @@ def _finish(row: _Row, name: str) -> Function:
             words, other = (row.words_at(buffer, low) for buffer in row.buffers[1:])
             _collect(row, bucket, words)
             first, stop = code.larger(low, row.start), code.smaller(high, row.stop)
-            e.emit(
-                f"call void @sort_words(ptr {words}, i64 {code.subtract(high, low)}, ptr {other}, "
-                f"i64 {code.subtract(first, low)}, i64 {code.subtract(stop, low)})"
-            )
+            count = code.subtract(high, low)
+            if form.is_wide:
+                runs.sort_all(code, words, count, other, row.source, row.shift())
+            else:
+                window = f"i64 {code.subtract(first, low)}, i64 {code.subtract(stop, low)}"
+                e.emit(f"call void @sort_words(ptr {words}, i64 {count}, ptr {other}, {window})")
             target = code.moved(row.target, code.multiply(code.subtract(first, row.start), form.result.size))
             e.emit(
                 f"call void @make_results(ptr {row.words_at(row.buffers[1], first)}, i64 {code.subtract(stop, first)}, "
@@ -277,3 +311,10 @@ def _mend(row: _Row, name: str) -> Function:
                 f"i64 {row.stop})"
             )
     return code.finished(name, STEP, "")
+
+
+def _writers(form: Form) -> dict[str, Callable[[_Row, str], Function]]:
+    """What writes each step, in their order."""
+    first = {"differ": _differ} if form.is_wide else {}
+    last = {"mend": _mend} if form.mends else {}
+    return {**first, "split": _split, "spread": _spread, "place": _place, "finish": _finish, **last}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.sorting import rows, words
+from weft.compiler.cpu.sorting import rows, runs, words
 from weft.compiler.cpu.sorting.code import STEP, Code, Function
 from weft.compiler.cpu.sorting.keys import Form
 
@@ -17,6 +17,8 @@ def generate(form: Form, name: str) -> str:
     functions = [rows.make_words(form), rows.make_results(form), _row(form), _step(form, name)]
     if form.mends:
         functions.append(rows.mend(form))
+    if form.is_wide:
+        functions += [runs.differences(form), runs.sort_runs(form)]
     return module([emitter for emitter, _ in functions], [words.DECLARATION, *[text for _, text in functions]])
 
 
@@ -47,8 +49,15 @@ def _row(form: Form) -> Function:
     code = Code()
     e = code.e
     odd = e.slot("i64")
-    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd})")
-    e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop)")
+    shift = "0"
+    if form.is_wide:
+        e.emit(f"call void @differences(ptr %from, i64 %count, ptr %from, ptr {odd})")
+        shift = runs.shift_of(code, e.load("i64", odd))
+    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd}, i64 {shift})")
+    if form.is_wide:
+        runs.sort_all(code, "%a", "%count", "%b", "%from", shift)
+    else:
+        e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop)")
     first = code.moved("%a", code.multiply("%start", form.size))
     width = code.subtract("%stop", "%start")
     e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")

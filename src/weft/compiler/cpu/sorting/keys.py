@@ -34,7 +34,8 @@ class Form:
     """What is moved while elements of ``dtype`` are sorted.
 
     That is the key alone, or, where the result is ``indices`` or the element cannot be restored from its key, the key
-    in the upper half of a word and the index in the lower one.
+    in the upper half of a word and the index in the lower one. Of a wide key, which does not fit there, only the upper
+    bits of those in which keys differ are moved; the others are looked at where these are equal (`runs`).
     """
 
     dtype: Dtype
@@ -48,6 +49,11 @@ class Form:
     def carries(self) -> bool:
         """Whether the index is moved with the key."""
         return self.indices or self.dtype.is_complex
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether key and index do not fit a word."""
+        return self.carries and self.key.size == 8
 
     @property
     def gathers(self) -> bool:
@@ -66,7 +72,7 @@ class Form:
     @property
     def size(self) -> int:
         """Bytes of what is moved."""
-        return (16 if self.key.size == 8 else 8) if self.carries else self.key.size
+        return 8 if self.carries else self.key.size
 
     @property
     def first_byte(self) -> int:

@@ -25,7 +25,7 @@ ROWS, EXTENT, START, STOP, LARGEST_STEP, STAGES = 4, 5, 6, 7, 8, 9
 
 def is_unrolled(form: Form, extent: int) -> bool:
     """Whether rows have straight code, for the next power of two; it is long where comparing takes long."""
-    return extent <= (8 if form.size == 16 else 16 if form.size == 8 else 32)
+    return extent <= (8 if form.is_wide else 16 if form.size == 8 else 32)
 
 
 def generate(form: Form, size: int, unrolled: bool, name: str) -> str:
@@ -58,7 +58,7 @@ class _Writer:
         self.form, self.size, self.unrolled = form, size, unrolled
         self.code = Code()
         self.e, self.L = self.code.e, self.code.lanes
-        self.words = [form.key, dtypes.uint64] if form.size == 16 else [dtypes.uint64 if form.carries else form.key]
+        self.words = [form.key, dtypes.uint64] if form.is_wide else [dtypes.uint64 if form.carries else form.key]
         padded = -(-size // WIDTH) * WIDTH
         self.tiles = [self.e.slot(f"[{padded} x {self.L.type_of(dtype)}], align 64") for dtype in self.words]
         self.elements = self.e.slot(f"[{padded * WIDTH * max(form.key.size, form.result.size)} x i8], align 64")

@@ -39,7 +39,7 @@ def element_key(L: Lanes, form: Form, raw: Value) -> Value:
 
 def make_words(form: Form) -> Function:
     """Write the words of ``%count`` elements, of which the first has index ``%first``; note in ``%odd`` whether some of
-    them are out of order."""
+    them are out of order. Of wide keys the ``%shift`` lowest bits are left out."""
     code = Code()
     e = code.e
     odd = e.slot("i1")
@@ -51,47 +51,32 @@ def make_words(form: Form) -> Function:
             found = L.any_lane(keys.out_of_order(L, raw, form.dtype))
             e.store("i1", e.assign(f"or i1 {e.load('i1', odd)}, {found}"), odd)
         words = word(L, form, element_key(L, form, raw), code.counting(L, code.add("%first", start)))
-        if len(words) == 1:
-            write(L, words[0], "%to", start)
-            return
-        key, index = words
-        position = code.add(start, start)
-        write(L, index, "%to", position)
-        write(L, key, "%to", code.add(position, 1))
+        if form.is_wide:
+            key, index = words
+            shift = L.splat(Value(code.scalar, "%shift", dtypes.uint64))
+            words = [((key >> shift) << 32) | index]
+        write(L, words[0], "%to", start)
 
-    if form.size == 16:
-        with e.loop("0", "%count") as start:
-            body(code.scalar, start)
-    else:
-        vectors(code, "%count", body)
+    vectors(code, "%count", body)
     code.keep(e.assign(f"zext i1 {e.load('i1', odd)} to i64"), "%odd")
-    return code.finished("make_words", "ptr %from, i64 %first, i64 %count, ptr %to, ptr %odd")
+    return code.finished("make_words", "ptr %from, i64 %first, i64 %count, ptr %to, ptr %odd, i64 %shift")
 
 
 def make_results(form: Form) -> Function:
     """Turn ``%count`` words into results; ``%row`` is the row of the input that they come from."""
     code = Code()
-    unit = form.key if not form.carries else dtypes.uint64
 
     def body(L: Lanes, start: str) -> None:
-        if form.size == 16:
-            start_word = code.add(start, start)
-            index = read(L, unit, "%from", start_word)
-        elif form.carries:
-            index = read(L, unit, "%from", start) & 0xFFFFFFFF
-        else:
-            write(L, keys.restored(L, read(L, unit, "%from", start), form.dtype), "%to", start)
+        if not form.carries:
+            write(L, keys.restored(L, read(L, form.key, "%from", start), form.dtype), "%to", start)
             return
+        index = read(L, dtypes.uint64, "%from", start) & 0xFFFFFFFF
         if form.indices:
             write(L, L.convert(index, dtypes.uint32), "%to", start)
         else:
             write(L, load(L, form.key, Location("%row", index.name, L.width > 1), None), "%to", start)
 
-    if form.size == 16:
-        with code.e.loop("0", "%count") as start:
-            body(code.scalar, start)
-    else:
-        vectors(code, "%count", body)
+    vectors(code, "%count", body)
     return code.finished("make_results", "ptr %from, i64 %count, ptr %row, ptr %to")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.sorting import partition
@@ -23,7 +24,7 @@ DIGITS = 256
 
 def provided(form: Form) -> dict[str, int]:
     """The address of ``sort_words``."""
-    return {"sort_words": _address(Form(form.key, form.carries))}
+    return {"sort_words": _address(Form(dtypes.uint32 if form.is_wide else form.key, form.carries))}
 
 
 @cache
@@ -113,10 +114,10 @@ def distribute(code: Code, form: Form, source: str, target: str, count: str, pla
     type_ = f"i{8 * form.size}"
     with e.loop("0", count) as index:
         pointer = code.moved(source, index, type_)
-        value = e.assign(f"load {type_}, ptr {pointer}, align {min(form.size, 8)}")
+        value = e.assign(f"load {type_}, ptr {pointer}, align {form.size}")
         digit = code.integer(code.moved(pointer, place), "i8")
         entry = code.moved(counts, digit, "i32")
         position = e.load("i32", entry)
         goal = code.moved(target, e.assign(f"zext i32 {position} to i64"), type_)
-        e.emit(f"store {type_} {value}, ptr {goal}, align {min(form.size, 8)}")
+        e.emit(f"store {type_} {value}, ptr {goal}, align {form.size}")
         e.store("i32", e.assign(f"add i32 {position}, 1"), entry)
