@@ -16,11 +16,11 @@ import weft.primitives as p
 from tests.checks import run_python
 from tests.ops.row import EVERY, numpy_dtype, to_numpy
 from tests.sampling import Cases, examples
-from weft.primitives.sort_cuts import BLOCK, FEW_ROWS, LONG, MANY_ROWS, MIDDLE, SHORT
+from weft.primitives.sort_cuts import FEW_ROWS, LONG, MANY_ROWS, MIDDLE, SHORT, SMALLEST_BLOCK
 
 LENGTHS = [
     1, 2, 3, 15, 16, 17, SHORT - 1, SHORT, SHORT + 1, 100, MIDDLE - 1, MIDDLE, MIDDLE + 1, 1000, LONG - 1, LONG,
-    LONG + BLOCK + 5,
+    LONG + SMALLEST_BLOCK + 5,
 ]  # fmt: skip
 ROWS = [1, MANY_ROWS - 1, MANY_ROWS, FEW_ROWS + 1]
 

@@ -12,12 +12,12 @@ MIDDLE, MANY_ROWS = 256, 8
 """... and so are longer ones of at most `MIDDLE` elements, if there are `MANY_ROWS`."""
 LONG, FEW_ROWS = 1 << 14, 16
 """Rows of at least `LONG` elements are cut into blocks, if there are fewer than `FEW_ROWS`."""
-BLOCK, MOST_BLOCKS = 2048, 64
-"""A block has `BLOCK` elements, or more if there would be more than `MOST_BLOCKS`."""
+SMALLEST_BLOCK, BLOCK_BYTES, FEWEST_BLOCKS = 2048, 1 << 16, 16
+"""A block has `SMALLEST_BLOCK` elements, or more as long as there are `FEWEST_BLOCKS` and it moves `BLOCK_BYTES`."""
 CHUNKS, FEWEST_CHUNKS = 128, 16
 CHUNK_MEMORY = 1 << 26
 ALIGNMENT = 64
-BUCKETS, SAMPLE = 16, 512
+BUCKETS, SAMPLE = 64, 1024
 """Buckets into which the elements of a long row go, and how many elements decide what goes where."""
 BUFFERS = 3
 
@@ -58,7 +58,7 @@ class Cut:
     @property
     def block(self) -> int:
         """Elements of a block."""
-        return max(BLOCK, -(-self.extent // MOST_BLOCKS))
+        return min(max(SMALLEST_BLOCK, self.extent // FEWEST_BLOCKS), BLOCK_BYTES // self.word)
 
     @property
     def blocks(self) -> int:
@@ -67,7 +67,7 @@ class Cut:
     @property
     def row_scratch(self) -> int:
         """Scratch memory of a row that is cut into blocks: buffers, and for each block and bucket some numbers."""
-        return BUFFERS * self.buffer + aligned(8 * (MOST_BLOCKS * BUCKETS + MOST_BLOCKS + 4 * BUCKETS))
+        return BUFFERS * self.buffer + aligned(8 * (2 * (BUCKETS + 1) + self.blocks * (BUCKETS + 2)))
 
     @property
     def scratch(self) -> int:

@@ -21,18 +21,22 @@ from weft.compiler.cpu.sorting.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
-from weft.primitives.sort_cuts import BUCKETS, BUFFERS, MOST_BLOCKS, SAMPLE
+from weft.primitives.sort_cuts import BLOCK_BYTES, BUCKETS, BUFFERS, SAMPLE
 
 # The numbers of all steps: slot and offset of input, result and scratch memory, and these.
 SOURCE, TARGET, SCRATCH = 0, 2, 4
 ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES = 6, 7, 8, 9, 10, 11, 12, 13
 
 # Bytes behind the buffers of a row.
-COUNTS = 0
-SPLITTERS = COUNTS + MOST_BLOCKS * BUCKETS * 8
-ODD = SPLITTERS + BUCKETS * 16
-BOUNDS = ODD + MOST_BLOCKS * 8
+SPLITTERS = 0
+BOUNDS = SPLITTERS + BUCKETS * 8
 SHIFT = BOUNDS + (BUCKETS + 1) * 8
+RECORDS = SHIFT + 8
+# A record of 64-bit numbers for each block: a note about its elements, and where each bucket begins in it and ends.
+NOTE, BEGINS, RECORD = 0, 1, BUCKETS + 2
+
+STACK_BYTES = 1 << 18
+"""Words of a bucket that take at most so much memory are sorted with the help of memory that the cache has already."""
 
 
 def step_names(form: Form) -> list[str]:
@@ -89,6 +93,11 @@ class _Row:
         """A number of 64 bits in the table behind the buffers."""
         return self.code.moved(self.code.moved(self.table, place), index, "i64")
 
+    def record(self, block: str, place: str | int) -> str:
+        """A number in the record of a block."""
+        record = self.code.moved(self.code.moved(self.table, RECORDS), self.code.multiply(block, RECORD), "i64")
+        return self.code.moved(record, place, "i64")
+
     def splitter(self, bucket: str) -> str:
         """The first word that a bucket may have; the one at 0 is not used."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
@@ -117,7 +126,7 @@ def _differ(row: _Row, name: str) -> Function:
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
         source = code.moved(row.source, code.multiply(first, form.key.size))
-        e.emit(f"call void @differences(ptr {source}, i64 {count}, ptr {row.source}, ptr {row.entry(ODD, number)})")
+        e.emit(f"call void @differences(ptr {source}, i64 {count}, ptr {row.source}, ptr {row.record(number, NOTE)})")
     return code.finished(name, STEP, "")
 
 
@@ -126,7 +135,7 @@ def _choose_shift(row: _Row) -> None:
     found = e.slot("i64")
     code.keep("0", found)
     with e.loop("0", code.number(BLOCKS)) as block:
-        code.keep(e.assign(f"or i64 {e.load('i64', found)}, {code.integer(row.entry(ODD, block))}"), found)
+        code.keep(e.assign(f"or i64 {e.load('i64', found)}, {code.integer(row.record(block, NOTE))}"), found)
     code.keep(runs.shift_of(code, e.load("i64", found)), row.entry(SHIFT, "0"))
 
 
@@ -156,22 +165,30 @@ def _split(row: _Row, name: str) -> Function:
 
 def _spread(row: _Row, name: str) -> Function:
     code, e, form = row.code, row.e, row.form
+    other = e.slot(f"[{BLOCK_BYTES} x i8], align 64")
+    total = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
-        counts = row.entry(COUNTS, code.multiply(number, BUCKETS))
+        begins = row.record(number, BEGINS)
+        code.keep("0", begins)
+        counts = code.moved(begins, 1, "i64")
         with e.loop("0", str(BUCKETS)) as bucket:
             code.keep("0", code.moved(counts, bucket, "i64"))
         source = code.moved(row.source, code.multiply(first, form.key.size))
-        words, other = (row.words_at(buffer, first) for buffer in row.buffers[:2])
+        words = row.words_at(row.buffers[0], first)
         made = words if is_fast(form.size) else other
         e.emit(
-            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, ptr {row.entry(ODD, number)}, "
-            f"i64 {row.shift()})"
+            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, "
+            f"ptr {row.record(number, NOTE)}, i64 {row.shift()})"
         )
         e.emit(
             f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
             f"ptr {row.splitter('0')}, ptr {counts})"
         )
+        code.keep("0", total)
+        with e.loop("0", str(BUCKETS)) as bucket:
+            code.keep(code.add(e.load("i64", total), code.integer(code.moved(counts, bucket, "i64"))), total)
+            code.keep(e.load("i64", total), code.moved(counts, bucket, "i64"))
     return code.finished(name, STEP, "")
 
 
@@ -187,7 +204,7 @@ def _to_buckets_in_vectors(form: Form) -> Function:
     with e.when(code.compare("eq", following, "%behind")):
         code.keep("%count", code.moved("%counts", "%first", "i64"))
         with e.when(e.assign("icmp ne ptr %from, %to")):
-            code.copied("%from", "%to", code.multiply("%count", form.size))
+            _copied(code, form, "%from", "%to", "%count")
         e.leave()
     middle = e.assign(f"lshr i64 {code.add('%first', '%behind')}, 1")
     word = Value(code.scalar, _load(code, form, code.moved("%splitters", middle, v.element)), v.dtype)
@@ -250,7 +267,7 @@ def _place(row: _Row, name: str) -> Function:
         with e.loop("0", str(BUCKETS)) as bucket:
             code.keep(e.load("i64", total), row.entry(BOUNDS, bucket))
             with e.loop("0", code.number(BLOCKS)) as block:
-                count = code.integer(row.entry(COUNTS, code.add(code.multiply(block, BUCKETS), bucket)))
+                count, _ = _piece(row, block, bucket)
                 code.keep(code.add(e.load("i64", total), count), total)
         code.keep(row.extent, row.entry(BOUNDS, str(BUCKETS)))
     return code.finished(name, STEP, "")
@@ -258,26 +275,36 @@ def _place(row: _Row, name: str) -> Function:
 
 def _finish(row: _Row, name: str) -> Function:
     code, e, form = row.code, row.e, row.form
+    near = e.slot(f"[{STACK_BYTES} x i8], align 64")
     with e.loop("%begin", "%end") as unit:
         row.at(code.divide(unit, BUCKETS))
         bucket = code.remainder(unit, BUCKETS)
         with e.when(row.wanted(bucket)):
             low, high = (code.integer(row.entry(BOUNDS, number)) for number in (bucket, code.add(bucket, 1)))
-            words, other = (row.words_at(buffer, low) for buffer in row.buffers[1:])
-            _collect(row, bucket, words)
             first, stop = code.larger(low, row.start), code.smaller(high, row.stop)
-            count = code.subtract(high, low)
+            count, width = code.subtract(high, low), code.subtract(stop, first)
+            target = code.moved(row.target, code.multiply(code.subtract(first, row.start), form.result.size))
+            words, far = (row.words_at(buffer, low) for buffer in row.buffers[1:])
+            if not form.carries:  # a whole bucket is sorted where its results are to be
+                words = e.assign(f"select i1 {code.compare('eq', width, count)}, ptr {target}, ptr {words}")
+            fits = code.compare("ule", count, STACK_BYTES // form.size)
+            other = e.assign(f"select i1 {fits}, ptr {near}, ptr {far}")
+            _collect(row, bucket, words)
             if form.is_wide:
                 runs.sort_all(code, words, count, other, row.source, row.shift())
             else:
                 window = f"i64 {code.subtract(first, low)}, i64 {code.subtract(stop, low)}"
                 e.emit(f"call void @sort_words(ptr {words}, i64 {count}, ptr {other}, {window})")
-            target = code.moved(row.target, code.multiply(code.subtract(first, row.start), form.result.size))
-            e.emit(
-                f"call void @make_results(ptr {row.words_at(row.buffers[1], first)}, i64 {code.subtract(stop, first)}, "
-                f"ptr {row.source}, ptr {target})"
-            )
+            results = row.words_at(words, code.subtract(first, low))
+            e.emit(f"call void @make_results(ptr {results}, i64 {width}, ptr {row.source}, ptr {target})")
     return code.finished(name, STEP, "")
+
+
+def _piece(row: _Row, block: str, bucket: str) -> tuple[str, str]:
+    """How many words of a block a bucket has, and where the first of them is."""
+    code = row.code
+    begin, end = (code.integer(row.record(block, code.add(bucket, BEGINS + side))) for side in range(2))
+    return code.subtract(end, begin), code.add(code.multiply(block, code.number(BLOCK)), begin)
 
 
 def _collect(row: _Row, bucket: str, words: str) -> None:
@@ -286,15 +313,21 @@ def _collect(row: _Row, bucket: str, words: str) -> None:
     done = e.slot("i64")
     code.keep("0", done)
     with e.loop("0", code.number(BLOCKS)) as block:
-        counts = row.entry(COUNTS, code.multiply(block, BUCKETS))
-        position = e.slot("i64")
-        code.keep(code.multiply(block, code.number(BLOCK)), position)
-        with e.loop("0", bucket) as other:
-            code.keep(code.add(e.load("i64", position), code.integer(code.moved(counts, other, "i64"))), position)
-        count, before = code.integer(code.moved(counts, bucket, "i64")), e.load("i64", done)
-        source = row.words_at(row.buffers[0], e.load("i64", position))
-        code.copied(source, row.words_at(words, before), code.multiply(count, row.form.size))
+        count, position = _piece(row, block, bucket)
+        before = e.load("i64", done)
+        _copied(code, row.form, row.words_at(row.buffers[0], position), row.words_at(words, before), count)
         code.keep(code.add(before, count), done)
+
+
+def _copied(code: Code, form: Form, source: str, target: str, count: str) -> None:
+    """Copy words."""
+    if not is_fast(form.size):
+        code.copied(source, target, code.multiply(count, form.size), form.size)
+        return
+    v = Vectors(code, form.size)
+    with code.e.loop("0", count, v.width) as start:
+        mask = str(v.below(code.subtract(count, start)).name)
+        v.store(v.load(source, start, mask), target, start, mask)
 
 
 def _mend(row: _Row, name: str) -> Function:
@@ -304,7 +337,7 @@ def _mend(row: _Row, name: str) -> Function:
         row.at(unit)
         code.keep("0", odd)
         with e.loop("0", code.number(BLOCKS)) as block:
-            code.keep(code.add(e.load("i64", odd), code.integer(row.entry(ODD, block))), odd)
+            code.keep(code.add(e.load("i64", odd), code.integer(row.record(block, NOTE))), odd)
         with e.when(code.compare("ne", e.load("i64", odd), 0)):
             e.emit(
                 f"call void @mend(ptr {row.source}, i64 {row.extent}, ptr {row.target}, i64 {row.start}, "

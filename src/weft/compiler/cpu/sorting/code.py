@@ -82,10 +82,10 @@ class Code:
         with self.e.loop("0", str(count), WIDTH) as start:
             self.e.emit(f"store <{WIDTH} x i32> zeroinitializer, ptr {self.moved(pointer, start, 'i32')}, align 4")
 
-    def copied(self, source: str, target: str, size: str) -> None:
-        """Copy bytes."""
+    def copied(self, source: str, target: str, size: str, unit: int = 1) -> None:
+        """Copy bytes, a multiple of ``unit``."""
         whole = self.e.assign(f"and i64 {size}, -64")
-        for start, stop, step, type_ in (("0", whole, 64, "<16 x i32>"), (whole, size, 1, "i8")):
+        for start, stop, step, type_ in (("0", whole, 64, "<16 x i32>"), (whole, size, unit, f"i{8 * unit}")):
             with self.e.loop(start, stop, step) as index:
                 value = self.e.assign(f"load {type_}, ptr {self.moved(source, index)}, align 1")
                 self.e.emit(f"store {type_} {value}, ptr {self.moved(target, index)}, align 1")
@@ -98,6 +98,12 @@ class Code:
         steps = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
         value: Value = L.splat(first) + steps
         return value
+
+    def below(self, L: Lanes, count: str) -> Value:
+        """The first lanes, as many as ``count``, or all."""
+        ones = self.subtract(self.e.assign(f"shl i64 1, {self.smaller(self.larger(count, '0'), L.width)}"), 1)
+        bits = self.e.assign(f"trunc i64 {ones} to i{L.width}")
+        return Value(L, self.e.assign(f"bitcast i{L.width} {bits} to {L.type_of(dtypes.bool_)}"), dtypes.bool_)
 
     def finished(self, name: str, parameters: str, linkage: str = "internal ") -> Function:
         return self.e, self.e.function(name, parameters, linkage)

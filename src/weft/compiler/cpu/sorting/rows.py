@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from weft import dtypes
+from weft.compiler.codegen import host
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import Location, load
@@ -14,13 +15,19 @@ from weft.compiler.cpu.sorting.code import WIDTH, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 
 
-def vectors(code: Code, count: str, body: Callable[[Lanes, str], None]) -> None:
-    """``body(L, start)`` for all elements, in vectors and, at the end, one at a time."""
+def vectors(code: Code, count: str, body: Callable[[Lanes, str, str | None], None]) -> None:
+    """``body(L, start, mask)`` for all elements, in vectors. Those at the end that do not fill one are a vector with a
+    mask, or come one at a time where masks are slow."""
     whole = code.e.assign(f"and i64 {count}, {-WIDTH}")
     with code.e.loop("0", whole, WIDTH) as start:
-        body(code.lanes, start)
-    with code.e.loop(whole, count) as start:
-        body(code.scalar, start)
+        body(code.lanes, start, None)
+    if "+avx512bw" in host.current().features.split(","):
+        rest = code.subtract(count, whole)
+        with code.e.when(code.compare("ne", rest, 0)):
+            body(code.lanes, whole, str(code.below(code.lanes, rest).name))
+    else:
+        with code.e.loop(whole, count) as start:
+            body(code.scalar, start, None)
 
 
 def word(L: Lanes, form: Form, key: Value, index: Value) -> list[Value]:
@@ -45,8 +52,8 @@ def make_words(form: Form) -> Function:
     odd = e.slot("i1")
     e.store("i1", "false", odd)
 
-    def body(L: Lanes, start: str) -> None:
-        raw = read(L, form.key, "%from", start)
+    def body(L: Lanes, start: str, mask: str | None) -> None:
+        raw = read(L, form.key, "%from", start, mask)
         if form.mends:
             found = L.any_lane(keys.out_of_order(L, raw, form.dtype))
             e.store("i1", e.assign(f"or i1 {e.load('i1', odd)}, {found}"), odd)
@@ -55,7 +62,7 @@ def make_words(form: Form) -> Function:
             key, index = words
             shift = L.splat(Value(code.scalar, "%shift", dtypes.uint64))
             words = [((key >> shift) << 32) | index]
-        write(L, words[0], "%to", start)
+        write(L, words[0], "%to", start, mask)
 
     vectors(code, "%count", body)
     code.keep(e.assign(f"zext i1 {e.load('i1', odd)} to i64"), "%odd")
@@ -66,15 +73,15 @@ def make_results(form: Form) -> Function:
     """Turn ``%count`` words into results; ``%row`` is the row of the input that they come from."""
     code = Code()
 
-    def body(L: Lanes, start: str) -> None:
+    def body(L: Lanes, start: str, mask: str | None) -> None:
         if not form.carries:
-            write(L, keys.restored(L, read(L, form.key, "%from", start), form.dtype), "%to", start)
+            write(L, keys.restored(L, read(L, form.key, "%from", start, mask), form.dtype), "%to", start, mask)
             return
-        index = read(L, dtypes.uint64, "%from", start) & 0xFFFFFFFF
+        index = read(L, dtypes.uint64, "%from", start, mask) & 0xFFFFFFFF
         if form.indices:
-            write(L, L.convert(index, dtypes.uint32), "%to", start)
+            write(L, L.convert(index, dtypes.uint32), "%to", start, mask)
         else:
-            write(L, load(L, form.key, Location("%row", index.name, L.width > 1), None), "%to", start)
+            write(L, load(L, form.key, Location("%row", index.name, L.width > 1), mask), "%to", start, mask)
 
     vectors(code, "%count", body)
     return code.finished("make_results", "ptr %from, i64 %count, ptr %row, ptr %to")
@@ -91,8 +98,8 @@ def mend(form: Form) -> Function:
     code.keep("0", zero)
     code.keep("%count", nan)
 
-    def count(L: Lanes, start: str) -> None:
-        raw = read(L, form.key, "%from", start)
+    def count(L: Lanes, start: str, mask: str | None) -> None:
+        raw = read(L, form.key, "%from", start, mask)
         for slot, found, sign in (
             (zero, keys.is_negative(L, raw, dtype), 1),
             (nan, keys.is_nan(raw, dtype), -1),
@@ -102,8 +109,8 @@ def mend(form: Form) -> Function:
 
     vectors(code, "%count", count)
 
-    def place(L: Lanes, start: str) -> None:
-        raw = read(L, form.key, "%from", start)
+    def place(L: Lanes, start: str, mask: str | None) -> None:
+        raw = read(L, form.key, "%from", start, mask)
         with e.when(L.any_lane(keys.is_zero_or_nan(L, raw, dtype))), _each(code, L, start) as index:
             element = read(code.scalar, form.key, "%from", index)
             for slot, test in (
@@ -124,7 +131,7 @@ def mend(form: Form) -> Function:
 
 
 def _each(code: Code, L: Lanes, start: str) -> AbstractContextManager[str]:
-    return code.e.loop(start, code.add(start, L.width))
+    return code.e.loop(start, code.smaller(code.add(start, L.width), "%count"))
 
 
 def lane_count(code: Code, L: Lanes, found: Value) -> str:

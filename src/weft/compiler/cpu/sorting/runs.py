@@ -23,8 +23,10 @@ def differences(form: Form) -> Function:
         slots[L.width] = e.slot(L.type_of(dtypes.uint64))
         e.store(L.type_of(dtypes.uint64), L.constant(0, dtypes.uint64).name, slots[L.width])
 
-    def body(L: Lanes, start: str) -> None:
-        key = rows.element_key(L, form, read(L, form.key, "%from", start))
+    def body(L: Lanes, start: str, mask: str | None) -> None:
+        key = rows.element_key(L, form, read(L, form.key, "%from", start, mask))
+        if mask is not None:
+            key = L.select(Value(L, mask, dtypes.bool_), key, L.splat(first))
         type_, slot = L.type_of(dtypes.uint64), slots[L.width]
         known = Value(L, e.load(type_, slot), dtypes.uint64)
         e.store(type_, (known | (key ^ L.splat(first))).name, slot)

@@ -62,8 +62,15 @@ def generate(dtype: Dtype, right: bool, name: str) -> str:
         wanted = code.moved(values, code.multiply(before, key.size))
         found = code.moved(target, before, "i32")
 
-        def search(L: Lanes, start: str, sequence: str = sequence, wanted: str = wanted, found: str = found) -> None:
-            value = keys.equal(L, read(L, key, wanted, start), dtype)
+        def search(
+            L: Lanes,
+            start: str,
+            mask: str | None,
+            sequence: str = sequence,
+            wanted: str = wanted,
+            found: str = found,
+        ) -> None:
+            value = keys.equal(L, read(L, key, wanted, start, mask), dtype)
             type_ = L.type_of(dtypes.int64)
             low, high = e.slot(type_), e.slot(type_)
             e.store(type_, L.constant(0, dtypes.int64).name, low)
@@ -77,7 +84,7 @@ def generate(dtype: Dtype, right: bool, name: str) -> str:
                 before = (other <= value if right else other < value) & open_
                 e.store(type_, L.select(before, middle + 1, bottom).name, low)
                 e.store(type_, L.select(~before & open_, middle, top).name, high)
-            write(L, L.convert(Value(L, e.load(type_, low), dtypes.int64), dtypes.uint32), found, start)
+            write(L, L.convert(Value(L, e.load(type_, low), dtypes.int64), dtypes.uint32), found, start, mask)
 
         rows.vectors(code, code.smaller(code.subtract(per_row, first), UNIT), search)
     emitter, text = code.finished(name, STEP, "")

@@ -15,9 +15,9 @@ from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import BUCKETS, SAMPLE, Cut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
-_LANE_EXTENT = 96
+_LANE_EXTENT = 48
 _BLOCK_WORD = 4
-"""Smaller words have so few digits that finding their buckets would take longer than sorting them."""
+"""Smaller words have so few digits that sorting by them is faster than finding their buckets without vectors."""
 
 
 def _location(operand: Operand) -> list[int]:
@@ -43,14 +43,14 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     locations = [*_location(x), *_location(out)]
     if cut.by_network and not _few_vectors(form, cut):
         return _by_network(form, cut, window, locations)
-    if cut.by_blocks and form.size >= _BLOCK_WORD:
+    if cut.by_blocks and (form.size >= _BLOCK_WORD or is_fast(form.size)):
         return _by_blocks(form, cut, window, [*locations, *call.scratch])
     return _by_chunks(form, cut, window, [*locations, *call.scratch])
 
 
 def _few_vectors(form: Form, cut: Cut) -> bool:
     """Whether a row is sorted faster in some vectors of its own than in a lane."""
-    return form.size == 4 and is_fast(4) and cut.extent > _LANE_EXTENT
+    return is_fast(form.size) and cut.extent > _LANE_EXTENT
 
 
 def _grain(work: int) -> int:

@@ -46,11 +46,7 @@ class Vectors:
 
     def below(self, count: str) -> Value:
         """The first lanes, as many as ``count``, or all."""
-        present = self.code.smaller(self.code.larger(count, "0"), self.width)
-        ones = self.code.subtract(self.e.assign(f"shl i64 1, {present}"), 1)
-        bits = self.e.assign(f"trunc i64 {ones} to i{self.width}")
-        masks = self.L.type_of(dtypes.bool_)
-        return Value(self.L, self.e.assign(f"bitcast i{self.width} {bits} to {masks}"), dtypes.bool_)
+        return self.code.below(self.L, count)
 
     def shuffled(self, first: Value, second: Value, lanes: Sequence[int]) -> Value:
         """Some lanes of two vectors; those of the second one are numbered from ``width`` on."""
