@@ -106,6 +106,12 @@ class _Row:
         """How many bits of wide keys are not in words."""
         return self.code.integer(self.entry(SHIFT, "0")) if self.form.is_wide else "0"
 
+    def likely(self) -> tuple[str, str]:
+        """The first and, one further, the last of the buckets that may have something that was asked for."""
+        code = self.code
+        low, high = (code.divide(code.multiply(place, BUCKETS), self.extent) for place in (self.start, self.stop))
+        return code.subtract(low, 1), code.add(high, 2)
+
     def wanted(self, bucket: str) -> str:
         """Whether something of a bucket was asked for."""
         code = self.code
@@ -167,6 +173,7 @@ def _spread(row: _Row, name: str) -> Function:
     code, e, form = row.code, row.e, row.form
     other = e.slot(f"[{BLOCK_BYTES} x i8], align 64")
     total = e.slot("i64")
+    low, high = row.likely()
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
         begins = row.record(number, BEGINS)
@@ -183,7 +190,7 @@ def _spread(row: _Row, name: str) -> Function:
         )
         e.emit(
             f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
-            f"ptr {row.splitter('0')}, ptr {counts})"
+            f"i64 {low}, i64 {high}, ptr {row.splitter('0')}, ptr {counts})"
         )
         code.keep("0", total)
         with e.loop("0", str(BUCKETS)) as bucket:
@@ -192,16 +199,23 @@ def _spread(row: _Row, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-_TO_BUCKETS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, ptr %splitters, ptr %counts"
+_TO_BUCKETS = (
+    "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, i64 %low, i64 %high, ptr %splitters, "
+    "ptr %counts"
+)
 
 
 def _to_buckets_in_vectors(form: Form) -> Function:
-    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``."""
+    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``.
+
+    Buckets that are all below ``%low``, or from ``%high`` on, are not told apart: the first of them has all words.
+    """
     code = Code()
     e = code.e
     v = Vectors(code, form.size)
     following = code.add("%first", 1)
-    with e.when(code.compare("eq", following, "%behind")):
+    outside = e.assign(f"or i1 {code.compare('sle', '%behind', '%low')}, {code.compare('sge', '%first', '%high')}")
+    with e.when(e.assign(f"or i1 {outside}, {code.compare('eq', following, '%behind')}")):
         code.keep("%count", code.moved("%counts", "%first", "i64"))
         with e.when(e.assign("icmp ne ptr %from, %to")):
             _copied(code, form, "%from", "%to", "%count")
@@ -217,7 +231,7 @@ def _to_buckets_in_vectors(form: Form) -> Function:
     ):
         e.emit(
             f"call void @to_buckets(ptr {from_}, i64 {count}, ptr {to}, ptr %rest, i64 {first}, i64 {behind}, "
-            "ptr %splitters, ptr %counts)"
+            "i64 %low, i64 %high, ptr %splitters, ptr %counts)"
         )
     return code.finished("to_buckets", _TO_BUCKETS)
 
