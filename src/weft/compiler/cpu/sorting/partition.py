@@ -14,7 +14,7 @@ from weft.compiler.cpu.sorting import tiles
 from weft.compiler.cpu.sorting.code import Code, Function
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.tiles import MOST_VECTORS
-from weft.compiler.cpu.sorting.vectors import VECTOR_BYTES, Vectors
+from weft.compiler.cpu.sorting.vectors import Vectors
 
 Test = Callable[[Value], Value]
 
@@ -88,7 +88,7 @@ def _sort_rest(code: Code, v: Vectors, before: str, depth: str) -> None:
 def _pivot(code: Code, v: Vectors) -> Value:
     """The median of medians of three words, which are from both ends and the middle; in every lane."""
     e = code.e
-    medians = e.slot(f"[2 x {v.type}], align {VECTOR_BYTES}")
+    medians = e.slot(f"[2 x {v.type}], align {v.bytes}")
     last = code.subtract("%count", 2 * v.width)
     middle = e.assign(f"lshr i64 {last}, 1")
     for row in (0, v.width):

@@ -31,9 +31,9 @@ def functions(size: int) -> list[Function]:
 def _few(size: int) -> Function:
     """Sort at most `MOST_VECTORS` vectors of words."""
     code = Code()
-    width = Vectors(code, size).width
+    v = Vectors(code, size)
     for rows in TILES:
-        with code.e.when(code.compare("ule", "%count", rows * width)):
+        with code.e.when(code.compare("ule", "%count", rows * v.width)):
             code.e.emit(f"call void @tile_{rows}(ptr %from, i64 %count, ptr %to)")
             code.e.leave()
     return code.finished("few", "ptr %from, i64 %count, ptr %to")
@@ -49,6 +49,7 @@ def _tile(size: int, count: int) -> Function:
     rows = [v.load("%from", row * v.width, mask) for row, mask in enumerate(masks)]
     for row, inside in enumerate(present, smaller):
         rows[row] = v.L.select(inside, rows[row], v.L.constant(-1, v.dtype))
+    rows = [v.turned(row) for row in rows]
     for low, high in comparators(count):
         rows[low], rows[high] = v.in_order(rows[low], rows[high])
     group = 2
@@ -58,7 +59,7 @@ def _tile(size: int, count: int) -> Function:
             rows[row : row + 2] = _merge_lanes(v, rows[row], rows[row + 1], group)
         group *= 2
     for row, value in enumerate(rows):
-        v.store(value, "%to", row * v.width, masks[row])
+        v.store(v.turned(value), "%to", row * v.width, masks[row])
     return code.finished(f"tile_{count}", "ptr %from, i64 %count, ptr %to")
 
 

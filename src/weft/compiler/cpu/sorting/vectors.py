@@ -1,4 +1,8 @@
-"""Vectors of words that fill a register, for processors that can move chosen lanes together: those with AVX-512."""
+"""Vectors of words that fill a register, for processors that can move chosen lanes of one together.
+
+AVX-512 has an instruction for it. AVX2 can put the lanes of a vector in any order; which one it is for a mask stands in
+a table.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,21 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.sorting.code import Code, read, write
 from weft.dtypes import Dtype
 
-VECTOR_BYTES = 64
-_FEATURES = {2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}
+_COMPRESSING = {2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}
 """What has the instruction, for each size of words."""
 
 
+def vector_bytes(size: int) -> int:
+    """The bytes of a vector of words of ``size`` bytes; 0 if this processor cannot move lanes together."""
+    features = host.current().features.split(",")
+    if size in _COMPRESSING and _COMPRESSING[size] in features:
+        return 64
+    return 32 if size in (4, 8) and "+avx2" in features else 0
+
+
 def is_fast(size: int) -> bool:
-    """Whether this processor has the instruction for words of ``size`` bytes."""
-    return size in _FEATURES and _FEATURES[size] in host.current().features.split(",")
+    """Whether there are vectors of words of ``size`` bytes."""
+    return vector_bytes(size) > 0
 
 
 class Vectors:
@@ -27,7 +38,8 @@ class Vectors:
     def __init__(self, code: Code, size: int) -> None:
         self.code, self.e = code, code.e
         self.dtype: Dtype = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[size]
-        self.L = Lanes(code.e, VECTOR_BYTES // size)
+        self.bytes = vector_bytes(size)
+        self.L = Lanes(code.e, self.bytes // size)
         self.type = self.L.type_of(self.dtype)
         self.element = f"i{8 * size}"
 
@@ -52,14 +64,43 @@ class Vectors:
         """Some lanes of two vectors; those of the second one are numbered from ``width`` on."""
         chosen = ", ".join(f"i32 {lane}" for lane in lanes)
         text = f"shufflevector {self.type} {first.name}, {self.type} {second.name}, <{self.width} x i32> <{chosen}>"
-        return self.value(self.e.assign(text))
+        return Value(self.L, self.e.assign(text), first.dtype)
 
     def together(self, value: Value, mask: Value) -> Value:
         """The lanes of ``mask``, moved to the front."""
+        if self.bytes == 32:
+            return self._together_by_table(value, mask)
         function = f"llvm.experimental.vector.compress.v{self.width}{self.element}"
         masks = self.L.type_of(dtypes.bool_)
         arguments = [(self.type, value.name), (masks, mask.name), (self.type, "poison")]
         return self.value(self.e.call(function, self.type, arguments))
 
+    def _together_by_table(self, value: Value, mask: Value) -> Value:
+        table = f"@together_{self.width}"
+        if table not in self.e.declarations:
+            orders = [_order(bits, self.width) for bits in range(1 << self.width)]
+            rows = ", ".join([f"<8 x i32> <{', '.join([f'i32 {part}' for part in order])}>" for order in orders])
+            self.e.declarations[table] = f"{table} = private constant [{len(orders)} x <8 x i32>] [{rows}]"
+        bits = self.e.assign(f"bitcast {self.L.type_of(dtypes.bool_)} {mask.name} to i{self.width}")
+        entry = self.code.moved(table, self.e.assign(f"zext i{self.width} {bits} to i64"), "<8 x i32>")
+        order = self.e.load("<8 x i32>", entry)
+        parts = self.e.assign(f"bitcast {self.type} {value.name} to <8 x i32>")
+        moved = self.e.call("llvm.x86.avx2.permd", "<8 x i32>", [("<8 x i32>", parts), ("<8 x i32>", order)])
+        return self.value(self.e.assign(f"bitcast <8 x i32> {moved} to {self.type}"))
+
     def in_order(self, left: Value, right: Value) -> tuple[Value, Value]:
-        return self.L.intrinsic("umin", left, right), self.L.intrinsic("umax", left, right)
+        sign = "s" if left.dtype.is_signed else "u"
+        return self.L.intrinsic(f"{sign}min", left, right), self.L.intrinsic(f"{sign}max", left, right)
+
+    def turned(self, value: Value) -> Value:
+        """What `in_order` takes less time for, and the words again: AVX2 compares 64 bits as signed numbers."""
+        if self.bytes != 32 or self.dtype is not dtypes.uint64:
+            return value
+        other = dtypes.uint64 if value.dtype.is_signed else dtypes.int64
+        return Value(self.L, (Value(self.L, value.name, dtypes.uint64) ^ (1 << 63)).name, other)
+
+
+def _order(bits: int, width: int) -> list[int]:
+    """Where each of 8 parts of a vector comes from, so that chosen lanes are at the front."""
+    lanes = sorted(range(width), key=lambda lane: not bits >> lane & 1)
+    return [lane * 8 // width + part for lane in lanes for part in range(8 // width)]
