@@ -221,8 +221,10 @@ def _to_buckets_in_vectors(form: Form) -> Function:
             _copied(code, form, "%from", "%to", "%count")
         e.leave()
     middle = e.assign(f"lshr i64 {code.add('%first', '%behind')}, 1")
-    word = Value(code.scalar, _load(code, form, code.moved("%splitters", middle, v.element)), v.dtype)
-    splitter = v.L.splat(word)
+    word = _load(code, form, code.moved("%splitters", middle, v.element))
+    _leave_out_empty_half(code, form, word, "%first", middle, "%behind")
+    _leave_out_empty_half(code, form, word, "%behind", "%first", middle)
+    splitter = v.L.splat(Value(code.scalar, word, v.dtype))
     below = partition.moved_apart(code, v, "%from", lambda value: value < splitter, keeps=True)
     target, rest = code.moved("%to", below, v.element), code.subtract("%count", below)
     for from_, count, to, first, behind in (
@@ -234,6 +236,21 @@ def _to_buckets_in_vectors(form: Form) -> Function:
             "i64 %low, i64 %high, ptr %splitters, ptr %counts)"
         )
     return code.finished("to_buckets", _TO_BUCKETS)
+
+
+def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first: str, behind: str) -> None:
+    """Where many words are equal, so are splitters: if those in the middle and at a border are, all words belong to the
+    half of the buckets beyond, from ``first`` on up to ``behind``."""
+    e = code.e
+    has_splitter = code.compare("ult", code.subtract(border, 1), BUCKETS - 1)
+    with e.when(has_splitter):
+        other = _load(code, form, code.moved("%splitters", border, f"i{8 * form.size}"))
+        with e.when(e.assign(f"icmp eq i{8 * form.size} {word}, {other}")):
+            e.emit(
+                f"call void @to_buckets(ptr %from, i64 %count, ptr %to, ptr %rest, i64 {first}, i64 {behind}, "
+                "i64 %low, i64 %high, ptr %splitters, ptr %counts)"
+            )
+            e.leave()
 
 
 def _to_buckets(form: Form) -> Function:

@@ -86,7 +86,10 @@ def _sort_rest(code: Code, v: Vectors, before: str, depth: str) -> None:
 
 
 def _pivot(code: Code, v: Vectors) -> Value:
-    """The median of medians of three words, which are from both ends and the middle; in every lane."""
+    """The median of medians of three words, which are from both ends and the middle; in every lane.
+
+    If these are equal, all words may be.
+    """
     e = code.e
     medians = e.slot(f"[2 x {v.type}], align {v.bytes}")
     last = code.subtract("%count", 2 * v.width)
@@ -96,8 +99,28 @@ def _pivot(code: Code, v: Vectors) -> Value:
         low, high = v.in_order(first, second)
         v.store(v.in_order(low, v.in_order(high, third)[0])[1], medians, row)
     e.emit(f"call void @tile_2(ptr {medians}, i64 {2 * v.width}, ptr {medians})")
-    word = e.load(v.element, code.moved(medians, v.width, v.element))
-    return v.L.splat(Value(code.scalar, word, v.dtype))
+    smallest, word, largest = (
+        e.load(v.element, code.moved(medians, lane, v.element)) for lane in (0, v.width, 2 * v.width - 1)
+    )
+    pivot = v.L.splat(Value(code.scalar, word, v.dtype))
+    with e.when(e.assign(f"icmp eq {v.element} {smallest}, {largest}")):
+        _leave_if_equal(code, v, pivot)
+    return pivot
+
+
+def _leave_if_equal(code: Code, v: Vectors, pivot: Value) -> None:
+    """Return if all words equal the pivot."""
+    e = code.e
+    found = e.slot("i64")
+    code.keep("0", found)
+    with e.loop("0", "%count", v.width) as start:
+        inside = v.below(code.subtract("%count", start))
+        equal = v.L.equal(v.load("%from", start, str(inside.name)), pivot) & inside
+        code.keep(code.add(e.load("i64", found), lane_count(code, v.L, equal)), found)
+    with e.when(code.compare("eq", e.load("i64", found), "%count")):
+        with e.when(e.assign("icmp ne ptr %from, %to")):
+            code.copied("%from", "%to", code.multiply("%count", v.dtype.size), v.dtype.size)
+        e.leave()
 
 
 def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:
