@@ -13,7 +13,6 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.sorting import tiles
 from weft.compiler.cpu.sorting.code import Code, Function
 from weft.compiler.cpu.sorting.rows import lane_count
-from weft.compiler.cpu.sorting.tiles import MOST_VECTORS
 from weft.compiler.cpu.sorting.vectors import Vectors
 
 Test = Callable[[Value], Value]
@@ -46,7 +45,7 @@ def _part(size: int) -> Function:
     code = Code()
     e = code.e
     v = Vectors(code, size)
-    with e.when(code.compare("ule", "%count", MOST_VECTORS * v.width)):
+    with e.when(code.compare("ule", "%count", tiles.tiles_of(size)[-1] * v.width)):
         e.emit("call void @few(ptr %from, i64 %count, ptr %to)")
         e.leave()
     with e.when(code.compare("eq", "%depth", 0)):

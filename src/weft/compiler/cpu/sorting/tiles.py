@@ -15,24 +15,25 @@ from weft.compiler.cpu.sorting.code import Code, Function
 from weft.compiler.cpu.sorting.network import comparators
 from weft.compiler.cpu.sorting.vectors import Vectors
 
-TILES = (2, 4, 8, 12, 16)
-"""How many vectors there is a function for."""
-MOST_VECTORS = TILES[-1]
-
 Place = tuple[int, int]
 """A row of two, and a lane."""
 
 
+def tiles_of(size: int) -> tuple[int, ...]:
+    """For how many vectors there is a function; LLVM needs long for those of small words, which have many lanes."""
+    return (2, 4, 8) if size == 2 else (2, 4, 8, 12, 16)
+
+
 def functions(size: int) -> list[Function]:
     """``few``, and what it calls."""
-    return [*[_tile(size, rows) for rows in TILES], _few(size)]
+    return [*[_tile(size, rows) for rows in tiles_of(size)], _few(size)]
 
 
 def _few(size: int) -> Function:
-    """Sort at most `MOST_VECTORS` vectors of words."""
+    """Sort at most as many words as the largest tile has."""
     code = Code()
     v = Vectors(code, size)
-    for rows in TILES:
+    for rows in tiles_of(size):
         with code.e.when(code.compare("ule", "%count", rows * v.width)):
             code.e.emit(f"call void @tile_{rows}(ptr %from, i64 %count, ptr %to)")
             code.e.leave()
@@ -43,7 +44,7 @@ def _tile(size: int, count: int) -> Function:
     """Sort up to ``count`` vectors of words; what is missing has the largest words."""
     code = Code()
     v = Vectors(code, size)
-    smaller = max([rows for rows in TILES if rows < count], default=0)
+    smaller = max([rows for rows in tiles_of(size) if rows < count], default=0)
     present = [v.below(code.subtract("%count", row * v.width)) for row in range(smaller, count)]
     masks: list[str | None] = [None] * smaller + [str(mask.name) for mask in present]
     rows = [v.load("%from", row * v.width, mask) for row, mask in enumerate(masks)]
