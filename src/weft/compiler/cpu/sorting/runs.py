@@ -12,6 +12,9 @@ from weft.compiler.cpu.sorting import rows
 from weft.compiler.cpu.sorting.code import Code, Function, read
 from weft.compiler.cpu.sorting.keys import Form
 
+SHORT = 16
+"""Runs of at most so many words are sorted by insertion: most runs are much shorter."""
+
 
 def differences(form: Form) -> Function:
     """The bits in which the keys of ``%count`` elements differ from that of the element at ``%first``."""
@@ -78,5 +81,18 @@ def _sort_run(code: Code, form: Form, first: str, stop: str) -> None:
         index = e.assign(f"and i64 {code.integer(pointer)}, {0xFFFFFFFF}")
         key = rows.element_key(scalar, form, read(scalar, form.key, "%row", index))
         code.keep(e.assign(f"or i64 {(key << 32).name}, {index}"), pointer)
-    run, count = code.moved("%words", first, "i64"), code.subtract(stop, first)
-    e.emit(f"call void @sort_words(ptr {run}, i64 {count}, ptr %other, i64 0, i64 {count})")
+    count = code.subtract(stop, first)
+    with e.when(code.compare("ugt", count, SHORT)):
+        run = code.moved("%words", first, "i64")
+        e.emit(f"call void @sort_words(ptr {run}, i64 {count}, ptr %other, i64 0, i64 {count})")
+    with e.when(code.compare("ule", count, SHORT)):
+        _insert_each(code, first, stop)
+
+
+def _insert_each(code: Code, first: str, stop: str) -> None:
+    """Sort few words: each in turn is exchanged with those before it that are larger."""
+    with code.e.loop(first, stop) as number, code.e.loop(first, number) as earlier:
+        pointers = [code.moved("%words", place, "i64") for place in (earlier, number)]
+        pair = [("i64", code.integer(pointer)) for pointer in pointers]
+        for pointer, side in zip(pointers, ("umin", "umax"), strict=True):
+            code.keep(code.e.call(f"llvm.{side}.i64", "i64", pair), pointer)
