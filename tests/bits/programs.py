@@ -185,6 +185,12 @@ def kernels() -> dict[str, Program]:
             found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
     for length, axis in [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 1)]:
         found[f"transforms {length} {axis}"] = partial(transforms, length, axis)
+    return found
+
+
+def processors_differ() -> dict[str, Program]:
+    """Conversions and elementwise operations at numbers for which the instructions of processors differ."""
+    found: dict[str, Program] = {}
     for dtype in (*FLOATS, *INTEGERS, *BOOLEAN):
         found[f"edges converted {dtype}"] = partial(converted, dtype)
     for row in [*elementwise_rows.ROWS, *standard_rows.ROWS]:
@@ -194,12 +200,16 @@ def kernels() -> dict[str, Program]:
     return found
 
 
-PROGRAMS: dict[str, Program] = {
-    f"{row.id} {dtype}": partial(row_program, row, dtype)
-    for row in ROWS
-    for dtype in row.dtypes
-    if not from_library(row, dtype)
-} | kernels()
+PROGRAMS: dict[str, Program] = (
+    {
+        f"{row.id} {dtype}": partial(row_program, row, dtype)
+        for row in ROWS
+        for dtype in row.dtypes
+        if not from_library(row, dtype)
+    }
+    | kernels()
+    | processors_differ()
+)
 
 
 def digest_of(name: str) -> str:
