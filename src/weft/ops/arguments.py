@@ -329,7 +329,7 @@ def dtype_behind(name: str, shape: Any, dtype: Any) -> Dtype:
     Raises:
         TypeError: it is none. The message tells who gave the extents one by one what to write.
     """
-    if isinstance(dtype, int) and isinstance(shape, int):
+    if isinstance(dtype, int) and isinstance(shape, int) and max(abs(shape), abs(dtype)) < 2**63:
         raise TypeError(f"[{name}] shape is one argument: write ({shape}, {dtype}).")
     return as_dtype(dtype)
 
