@@ -21,11 +21,15 @@ if "WEFT_TESTS_CACHE" not in os.environ:
     os.environ["WEFT_TESTS_CACHE"] = shared_cache.name
 os.environ["WEFT_CACHE_DIR"] = os.environ["WEFT_TESTS_CACHE"]
 os.environ["WEFT_DISK_CACHE"] = ""
+# Tests start some hundred interpreters: without bytecode on disk each would compile the source of Weft again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
 from tests.sampling import Cases
+
+sys.dont_write_bytecode = False
 
 # Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
 hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)

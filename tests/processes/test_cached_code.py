@@ -173,7 +173,7 @@ def test_a_folder_of_somebody_else_is_not_used(copy, expected):
 @pytest.fixture
 def own_package(tmp_path: Path) -> Path:
     """A copy of the package, whose files a test may change."""
-    shutil.copytree(PACKAGE, tmp_path / "source" / "weft", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, tmp_path / "source" / "weft")
     return tmp_path / "source"
 
 
