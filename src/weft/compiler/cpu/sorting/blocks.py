@@ -35,6 +35,8 @@ RECORDS = SHIFT + 8
 # A record of 64-bit numbers for each block: a note about its elements, and where each bucket begins in it and ends.
 NOTE, BEGINS, RECORD = 0, 1, BUCKETS + 2
 
+USED_WITHOUT_VECTORS = 16
+"""How many of the buckets have words where these are not parted in vectors."""
 STACK_BYTES = 1 << 18
 """Words of a bucket that take at most so much memory are sorted with the help of memory that the cache has already."""
 
@@ -278,9 +280,12 @@ def _to_buckets(form: Form) -> Function:
 
 
 def _bucket_of(code: Code, form: Form, word: str) -> str:
-    """The bucket that a word belongs to, by arithmetic: nobody could foresee a branch."""
+    """The bucket that a word belongs to, by arithmetic: nobody could foresee a branch.
+
+    Only some of the buckets are used: to tell all apart takes longer than it saves when their words are sorted.
+    """
     bucket, distance = "0", BUCKETS // 2
-    while distance:
+    while distance >= BUCKETS // USED_WITHOUT_VECTORS:
         further = code.add(bucket, distance)
         splitter = _load(code, form, code.moved("%splitters", further, f"i{8 * form.size}"))
         reached = code.e.assign(f"icmp uge i{8 * form.size} {word}, {splitter}")
