@@ -119,8 +119,8 @@ def small_matrices(count: int, rows: int, dtype: str) -> list[mx.array]:
     square = a @ mx.swapaxes(a, -1, -2) + 32 * mx.eye(rows, dtype=a.dtype)
     gradient = mx.grad(lambda b: mx.sum(mx.square(mx.linalg.solve(square, b))))(b)
     solutions = [mx.linalg.solve(a, b), mx.linalg.solve_triangular(square, b, upper=True), gradient]
-    inverses = [mx.linalg.inv(a), mx.linalg.tri_inv(square)]
-    return [*solutions, *inverses, mx.linalg.cholesky(square), *mx.linalg.lu_factor(a[:, 1:]), mx.linalg.det(a)]
+    factors = [mx.linalg.cholesky(square), *mx.linalg.lu_factor(a[:, 1:]), *mx.linalg.qr(a)]
+    return [*solutions, *factors, mx.linalg.inv(a), mx.linalg.tri_inv(square), mx.linalg.det(a)]
 
 
 def random_numbers() -> list[mx.array]:

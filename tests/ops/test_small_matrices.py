@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 import weft.core as mx
 from tests.sampling import Cases
@@ -44,6 +43,9 @@ FUNCTIONS: dict[str, Callable[[mx.array], Any]] = {
     "lu_factor": mx.linalg.lu_factor,
     "lu": mx.linalg.lu,
     "det": mx.linalg.det,
+    "qr": mx.linalg.qr,
+    "qr tall": lambda a: mx.linalg.qr(a[..., : -(-a.shape[-1] // 2)]),
+    "qr wide": lambda a: mx.linalg.qr(a[..., : -(-a.shape[-2] // 2), :]),
     "solve": lambda a: mx.linalg.solve(a, a[..., :1] * 2),
     "solve many": lambda a: mx.linalg.solve(a, mx.concatenate([a[..., ::-1], a], axis=-1)),
     "solve transposed": turned_solution,
@@ -104,15 +106,29 @@ def test_residuals_are_those_of_rounding(dtype: str, cases: Cases, rng: np.rando
         assert (abs(factor @ np.swapaxes(factor, -1, -2) - square) <= eps * abs(square).max()).all()
 
 
-def test_pivots_are_those_of_lapack(rng: np.random.Generator) -> None:
-    """Of whole numbers many have the same size: the first one is the pivot."""
+def test_the_first_of_the_largest_elements_is_the_pivot(rng: np.random.Generator) -> None:
+    """Of whole numbers many have the same size."""
     for rows, columns in ((4, 4), (3, 7), (7, 3), (32, 32), (1, 5), (20, 32)):
-        a = rng.integers(-2, 3, (6, rows, columns)).astype(np.float64)
+        a = rng.integers(-2, 3, (20, rows, columns)).astype(np.float64)
         factors, pivots = several(mx.linalg.lu_factor(in_weft(a)))
-        for number, matrix in enumerate(a):
-            with np.errstate(all="ignore"):
-                lu, wanted, report = scipy.linalg.lapack.dgetrf(matrix)
-            assert report == 0 or (factors[number].diagonal() == 0).any()
-            if report == 0:
-                np.testing.assert_array_equal(pivots[number], wanted)
-                np.testing.assert_allclose(factors[number], lu, atol=1e-9)
+        np.testing.assert_array_equal(pivots[:, 0], abs(a[:, :, 0]).argmax(axis=1))
+        order, lower, upper = several(mx.linalg.lu(in_weft(a)))
+        assert (abs(lower) <= 1).all()
+        exchanged = np.take_along_axis(lower, order[..., None].astype(np.int64), axis=1)
+        np.testing.assert_allclose(exchanged @ upper, a, atol=1e-11)
+        np.testing.assert_array_equal(np.triu(factors)[:, : min(rows, columns)], upper)
+
+
+def test_orthonormal_columns(cases: Cases, rng: np.random.Generator) -> None:
+    """Also of columns that are zero, tiny, huge or multiples of others."""
+    for dtype, rows, columns in cases.some(4, list(itertools.product(DTYPES, (1, 3, 16, 32), (1, 2, 17, 32)))):
+        a = rng.normal(size=(20, rows, columns)).astype(dtype)
+        a[3], a[4, :, 0], a[5, :, -1] = 0, 0, a[5, :, 0]
+        a[6] *= np.sqrt(np.finfo(dtype).tiny) * 1e-3
+        a[7] *= np.sqrt(np.finfo(dtype).max) * 1e3
+        size = abs(a).max(axis=(1, 2), keepdims=True).astype(np.float64)
+        q, r = [x.astype(np.float64) for x in several(mx.linalg.qr(in_weft(a)))]
+        eps = 4 * max(rows, columns) * np.finfo(dtype).eps
+        assert (abs(np.swapaxes(q, -1, -2) @ q - np.eye(q.shape[-1])) <= eps).all()
+        assert (abs(q @ r - a) <= eps * size).all()
+        assert (np.tril(r, -1) == 0).all()

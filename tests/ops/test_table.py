@@ -112,8 +112,8 @@ LIBRARY_CALLS = ("matmul", "addmm", "tensordot", "inner", "einsum")
 
 
 GENERATED_LINALG = (
-    *("cholesky", "cholesky_inv", "cross", "det", "inv", "lu", "lu_factor", "slogdet"),
-    *("solve", "solve_triangular", "tri_inv"),
+    *("cholesky", "cholesky_inv", "det", "inv", "lu", "lu_factor", "qr", "slogdet", "solve"),
+    *("solve_triangular", "tri_inv"),
 )
 """Functions of `mx.linalg` that are generated for small real matrices, such as those of the table."""
 

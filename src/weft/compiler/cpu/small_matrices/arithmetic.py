@@ -169,12 +169,65 @@ def cholesky(code: Code, a: Tile, line: Line, n: str, upper: bool) -> Value:
     return failed.value
 
 
-def clear_beside(code: Code, a: Tile, n: str, upper: bool) -> None:
+def reflect(code: Code, a: Tile, scales: Line, line: Line, rows: str, columns: str, steps: str) -> None:
+    """The upper triangle R of ``H1 H2 ... R``, and below it the vectors of the Householder reflections H, whose first
+    elements are 1; ``scales`` are their factors. A column that is zero below the diagonal needs no reflection."""
+    e, L = code.e, code.lanes
+    with e.loop("0", steps) as k:
+        column, after = a.column(k), code.add(k, 1)
+        largest = Kept(code, L.absolute(column.get(k)))
+        with e.loop(after, rows) as i:
+            size = L.absolute(column.get(i))
+            largest.value = L.select(size > largest.value, size, largest.value)
+        unit = L.select(L.equal(largest.value, 0), L.constant(1, a.dtype), largest.value)
+        below = Kept(code, L.constant(0, a.dtype))
+        _divide(code, column, unit, k, rows)
+        with e.loop(after, rows) as i:
+            value = column.get(i)
+            below.value = L.fma(value, value, below.value)
+        first, nothing = column.get(k), L.equal(below.value, 0)
+        length = -L.copysign(L.sqrt(L.fma(first, first, below.value)), first)
+        safe = L.select(nothing, L.constant(1, a.dtype), length)
+        scales.put(k, L.select(nothing, L.constant(0, a.dtype), (length - first) / safe))
+        _divide(code, column, L.select(nothing, L.constant(1, a.dtype), first - length), after, rows)
+        column.put(k, L.select(nothing, first, length) * unit)
+        _apply(code, a, column, scales.get(k), line, k, rows, after, columns)
+
+
+def _apply(
+    code: Code, x: Tile, vector: Line, scale: Value, line: Line, k: str, rows: str, start: str, stop: str
+) -> None:
+    """A reflection of rows from ``k`` on, in some columns. ``line`` is for what they add up to."""
+    e, own = code.e, x.row(k)
+    with e.loop(start, stop) as j:
+        line.put(j, own.get(j))
+    with e.loop(code.add(k, 1), rows) as i:
+        _subtract(code, line, x.row(i), -vector.get(i), start, stop)
+    _subtract(code, own, line, scale, start, stop)
+    with e.loop(code.add(k, 1), rows) as i:
+        _subtract(code, x.row(i), line, vector.get(i) * scale, start, stop)
+
+
+def orthonormal(code: Code, q: Tile, a: Tile, scales: Line, line: Line, rows: str, steps: str) -> None:
+    """The first columns of the product of the reflections that `reflect` made."""
+    zero, one = (code.lanes.constant(number, q.dtype) for number in (0, 1))
+    with code.e.loop("0", rows) as i:
+        row = q.row(i)
+        with code.e.loop("0", steps) as j:
+            row.put(j, zero)
+        with code.e.when(code.compare("slt", i, steps)):
+            row.put(i, one)
+    with counting(code, steps, backwards=True) as k:
+        _apply(code, q, a.column(k), scales.get(k), line, k, rows, k, steps)
+
+
+def clear_beside(code: Code, a: Tile, rows: str, columns: str, upper: bool) -> None:
     """Zeros below the diagonal of an upper triangle, or above that of a lower one."""
     zero = code.lanes.constant(0, a.dtype)
-    with code.e.loop("0", n) as i:
+    with code.e.loop("0", rows) as i:
         row = a.row(i)
-        with code.e.loop("0" if upper else code.add(i, 1), i if upper else n) as j:
+        start, stop = ("0", code.smaller(i, columns)) if upper else (code.add(i, 1), columns)
+        with code.e.loop(start, stop) as j:
             row.put(j, zero)
 
 

@@ -39,10 +39,8 @@ class Matrices:
     def __init__(self, w: Writer, position: int) -> None:
         code = w.code
         self.w = w
-        self.rows, _ = w.extents[position]
-        lines, self.length, distance = (code.number(_LINES + field) for field in range(3))
-        self._lines = lines
-        self._distance = distance
+        self.rows, self.columns = w.extents[position]
+        self._lines, self.length, self._distance = [code.number(_LINES + field) for field in range(3)]
         self._room = w.room(LARGEST * (LARGEST + 1))
         self._move(w.stacks[position].read)
 
@@ -61,6 +59,15 @@ class Matrices:
             count = self.w.code.multiply(self.rows, self._distance)
             arithmetic.spoil(self.w.code, self._room.line(), count, failed)
         self._move(self.w.stacks[position].write)
+
+    def write_rows(self, position: int, rows: str) -> None:
+        """Make the first rows a result."""
+        code, write = self.w.code, self.w.stacks[position].write
+        together = code.compare("ne", self.length, self.columns)
+        with code.e.when(together):
+            write(self._room, "0", code.multiply(rows, self.columns))
+        with code.e.when(code.negated(together)), code.e.loop("0", rows) as line:
+            write(self._room, code.multiply(line, self.length), self.length, code.multiply(line, self._distance))
 
 
 class Columns(NamedTuple):
@@ -159,7 +166,7 @@ def _cholesky(w: Writer) -> None:
     code, (n, _), upper = w.code, w.extents[0], w.params["upper"]
     a = Matrices(w, 0)
     failed = arithmetic.cholesky(code, a.tile, w.room(LARGEST).line(), n, upper)
-    arithmetic.clear_beside(code, a.tile, n, upper)
+    arithmetic.clear_beside(code, a.tile, n, n, upper)
     a.write(1, failed)
 
 
@@ -254,10 +261,23 @@ def _triangular_inverse(w: Writer) -> None:
         w.stacks[1].write(room, code.multiply(first, n), size)
 
 
+def _qr(w: Writer) -> None:
+    code, (rows, columns) = w.code, w.extents[0]
+    steps = code.smaller(rows, columns)
+    a, q = Matrices(w, 0), w.room(LARGEST * LARGEST)
+    scales, line = w.room(LARGEST).line(), w.room(LARGEST).line()
+    arithmetic.reflect(code, a.tile, scales, line, rows, columns, steps)
+    arithmetic.orthonormal(code, q.tile(steps), a.tile, scales, line, rows, steps)
+    w.stacks[1].write(q, "0", code.multiply(rows, steps))
+    arithmetic.clear_beside(code, a.tile, steps, columns, upper=True)
+    a.write_rows(2, steps)
+
+
 WRITERS: dict[str, Callable[[Writer], None]] = {
     "cholesky": _cholesky,
     "inverse": _inverse,
     "lu": _lu,
+    "qr": _qr,
     "solve": _solve,
     "solve_triangular": _solve_triangular,
     "triangular_inverse": _triangular_inverse,
