@@ -90,6 +90,13 @@ def test_reading(index: Any) -> None:
     np.testing.assert_array_equal(np.array(result), expected)
 
 
+@pytest.mark.parametrize("step", [2**70, -(2**70)])
+def test_a_step_of_any_size(step: int) -> None:
+    want = [0] if step > 0 else [2]
+    assert mx.arange(3)[::step].tolist() == want
+    assert mx.compile(lambda x: x[::step], shapeless=True)(mx.arange(3)).tolist() == want
+
+
 def test_the_bounds_of_a_slice_may_be_arrays() -> None:
     start, stop, step = mx.array(2), mx.array(9, dtype=mx.uint8), mx.array(-3, dtype=mx.int64)
     x = mx.arange(12)

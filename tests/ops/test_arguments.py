@@ -179,6 +179,7 @@ def test_arrays_are_close_to_numbers() -> None:
         (mx.tile, (A, 2, 2), "tile] reps is one argument: write (2, 2)"),
         (mx.concatenate, (A, A), "concatenate] The arrays are one argument: write [a, b]"),
         (mx.zeros, ((3,), 4), "zeros] dtype must be one of"),
+        (mx.zeros, (10**5000, 1, 2), "takes from 1 to 2 positional arguments but 3 were given"),
         (mx.sin, (A, A), "takes 1 positional argument but 2 were given"),
     ],
 )

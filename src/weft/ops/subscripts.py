@@ -382,10 +382,14 @@ def inside(index: int, extent: int) -> int | None:
         return found if decide(operator.ge, found, 0) and decide(operator.gt, extent, found) else None
 
 
+_LONGEST_STEP = 2**48
+"""No memory holds two elements that are farther apart. Larger numbers do not fit where strides are counted in bytes."""
+
+
 def _range(part: slice, extent: Any) -> tuple[int, int, int]:
     """Start, number of elements and step of a slice of ``extent`` elements."""
     start, stop, step = (_bound(bound) for bound in (part.start, part.stop, part.step))
-    step = 1 if step is None else fixed(step)
+    step = 1 if step is None else max(-_LONGEST_STEP, min(fixed(step), _LONGEST_STEP))
     if step == 0:
         raise ValueError("A slice cannot have a step of 0.")
     if SymbolicExtent in (type(extent), type(start), type(stop)):
