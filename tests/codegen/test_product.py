@@ -12,7 +12,7 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import jit
-from weft.compiler.cpu import product
+from weft.compiler.cpu import few_rows, product
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64}
 SHAPES = [
@@ -85,6 +85,33 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
         step(block_of_numbers, table, 0, units)
         x, y = mx.array(np.ascontiguousarray(a), dtype=dtype), mx.array(np.ascontiguousarray(b), dtype=dtype)
         np.testing.assert_array_equal(c, np.array(x @ y))
+
+
+@pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
+@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
+    """Products of few rows, with the result by rows and by columns, and blocks of rows of which the last is smaller."""
+    rng = np.random.default_rng(3)
+    kinds = combinations([(1, 2), (3, 1)], combinations([False, True], repeat=3))
+    for (height, vectors), (left, right, apart) in kinds:
+        strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart)
+        name = "_".join(map(str, ("tested", *vars(strip).values())))
+        address = jit.load(few_rows.generate(strip, name), name)[name]
+        step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+        for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * strip.columns + 3), (7, 513, strip.columns + 1), (2, 0, 5)]:
+            a = packed(rng, (rows, inner), left, NUMPY[dtype])
+            b = packed(rng, (inner, columns), right, NUMPY[dtype])
+            c = np.full((columns, rows), np.nan, NUMPY[dtype]).T if apart else np.full((rows, columns), np.nan, a.dtype)
+            strides = [stride // dtype.size for array in (a, b, c) for stride in array.strides]
+            strides[2:4] = (1, inner) if right else (columns, 1)
+            numbers = few_rows.step_numbers([(0, 0), (1, 0), (2, 0)], (rows, columns, inner), strides, strip, [])
+            block_of_numbers = (ctypes.c_int64 * len(numbers))(*numbers)
+            table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
+            step(block_of_numbers, table, 0, -(-columns // strip.columns))
+            whole = np.zeros((few_rows.MOST_ROWS + 1, inner), a.dtype), np.zeros((inner, columns + 40), a.dtype)
+            whole[0][:rows], whole[1][:, :columns] = a, b
+            of_blocks = np.array(mx.array(whole[0], dtype=dtype) @ mx.array(whole[1], dtype=dtype))
+            np.testing.assert_array_equal(c, of_blocks[:rows, :columns])
 
 
 @pytest.mark.parametrize("extents", [(1, 1, 1), (1, 4096, 4096), (4096, 1, 7), (24, 32, 1 << 20), (3000, 3000, 0)])

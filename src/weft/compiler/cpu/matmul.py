@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import gemm, product
+from weft.compiler.cpu import few_rows, gemm, product
 from weft.dtypes import Dtype
 from weft.libraries import pointers
 from weft.primitives.products import leading
@@ -34,12 +34,42 @@ def step(call: RoutineCall) -> RoutineStep:
     for extent in out.shape[:-2]:
         matrices *= extent
     locations = [(operand.slot, operand.offset) for operand in (a, b, out)]
+    work = matrices * extents[0] * extents[1] * extents[2]
+    if out.dtype in product.DTYPES and min(extents[:2]) <= few_rows.MOST_ROWS:
+        return _of_few_rows(out.dtype, locations, extents, (left, right), batch, matrices)
     describe = _generated if out.dtype in product.DTYPES else _from_library
     address, numbers, tile = describe(out.dtype, locations, extents, (left, right), batch)
     units = matrices * -(-extents[0] // tile[0]) * -(-extents[1] // tile[1])
     tile_work = min(tile[0], extents[0]) * min(tile[1], extents[1]) * max(extents[2], 1)
-    work = matrices * extents[0] * extents[1] * extents[2]
     return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work)
+
+
+def _of_few_rows(
+    dtype: Dtype,
+    locations: Sequence[tuple[int, int]],
+    extents: tuple[int, int, int],
+    storage: Sequence[tuple[int, int]],
+    batch: Batch,
+    matrices: int,
+) -> RoutineStep:
+    """The step of a product of few rows, or of few columns, which are the rows of the transposed product."""
+    rows, columns, inner = extents
+    strides = [(1, distance) if by_columns else (distance, 1) for by_columns, distance in storage]
+    (a_row, a_inner), (b_inner, b_column) = strides
+    c_row, c_column = columns, 1
+    a, b, c = locations
+    if columns < rows:
+        rows, columns, (a, b) = columns, rows, (b, a)
+        a_row, a_inner, b_inner, b_column = b_column, b_inner, a_inner, a_row
+        c_row, c_column = c_column, c_row
+        batch = [(extent, right, left, out) for extent, left, right, out in batch]
+    strip = few_rows.strip_of(dtype, rows, b_column != 1, c_column != 1)
+    all_strides = [a_row, a_inner, b_inner, b_column, c_row, c_column]
+    numbers = few_rows.step_numbers([a, b, c], (rows, columns, inner), all_strides, strip, batch)
+    units = matrices * -(-columns // strip.columns)
+    unit_work = rows * strip.columns * max(inner, 1)
+    work = matrices * rows * columns * inner
+    return RoutineStep(few_rows.address(strip), numbers, units, max(1, _WORK_PER_GRAIN // unit_work), work)
 
 
 Tiled = tuple[int, list[int], tuple[int, int]]

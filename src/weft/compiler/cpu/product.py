@@ -21,6 +21,18 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store, transposed
+from weft.compiler.cpu.product_step import (
+    A_INNER,
+    A_ROW,
+    B_COLUMN,
+    B_INNER,
+    COLUMNS,
+    INNER,
+    ROWS,
+    StepWriter,
+    below,
+    moved,
+)
 from weft.dtypes import Dtype
 
 DEPTH = 256
@@ -32,13 +44,9 @@ SQUARE = 4
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
-# The numbers of a step. Strides are in elements, offsets in bytes; a batch axis has an extent and three strides.
-SLOTS = {"a": 0, "b": 2, "c": 4}
-ROWS, COLUMNS, INNER = 6, 7, 8
-A_ROW, A_INNER, B_INNER, B_COLUMN = 9, 10, 11, 12
+# The numbers of a step behind those of every product.
 TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS = 13, 14, 15, 16
 BATCH_AXES = 17
-BATCH_FIELDS = 4
 
 
 @dataclass(frozen=True)
@@ -95,10 +103,10 @@ def _pack_along(block: Block, width: int) -> Function:
     """Pack a panel of an operand in which the elements of a term are neighbours."""
     e = Emitter()
     L = Lanes(e, gcd(width, block.lanes))
-    masks = {start: _below(L, str(start), "%present") for start in range(0, width, L.width)}
+    masks = {start: below(L, str(start), "%present") for start in range(0, width, L.width)}
     with e.loop("0", "%inner") as term:
-        source = _moved(e, block, "%from", e.assign(f"mul i64 {term}, %stride"))
-        target = _moved(e, block, "%to", e.assign(f"mul i64 {term}, {width}"))
+        source = moved(e, block.element, "%from", e.assign(f"mul i64 {term}, %stride"))
+        target = moved(e, block.element, "%to", e.assign(f"mul i64 {term}, {width}"))
         for start, mask in masks.items():
             value = load(L, block.dtype, Location(source, str(start), False), mask)
             store(L, value, block.dtype, Location(target, str(start), False), None)
@@ -119,9 +127,9 @@ def _pack_across(block: Block, width: int) -> Function:
             wanted = e.assign(f"add i64 {place}, {step}")
             less = e.assign(f"icmp slt i64 {wanted}, {last}")
             nearest = e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
-            sources.append(_moved(e, block, "%from", e.assign(f"mul i64 {nearest}, %stride")))
+            sources.append(moved(e, block.element, "%from", e.assign(f"mul i64 {nearest}, %stride")))
         with e.loop("0", "%inner", SQUARE) as term:
-            mask = _below(L, term, "%inner")
+            mask = below(L, term, "%inner")
             vectors = [load(L, dtype, Location(source, term, False), mask).name for source in sources]
             for step, vector in enumerate(transposed(L, dtype, vectors)):
                 row = e.assign(f"mul i64 {e.assign(f'add i64 {term}, {step}')}, {width}")
@@ -129,18 +137,6 @@ def _pack_across(block: Block, width: int) -> Function:
                     L, Value(L, vector, dtype), dtype, Location("%to", e.assign(f"add i64 {row}, {place}"), False), None
                 )
     return e, e.function(f"pack_across_{width}", _PACK_PARAMETERS, "internal ")
-
-
-def _moved(e: Emitter, block: Block, pointer: str, distance: str) -> str:
-    return e.assign(f"getelementptr {block.element}, ptr {pointer}, i64 {distance}")
-
-
-def _below(L: Lanes, start: str, stop: str) -> str:
-    """A mask of the lanes whose number, counted from ``start``, is below ``stop``."""
-    scalar = Lanes(L.emitter, 1)
-    iota = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
-    numbers = L.splat(Value(scalar, start, dtypes.int64)) + iota
-    return str((numbers < L.splat(Value(scalar, stop, dtypes.int64))).name)
 
 
 def _kernel(block: Block, name: str, width: int) -> Function:
@@ -154,8 +150,8 @@ def _kernel(block: Block, name: str, width: int) -> Function:
     for slot in sums.values():
         e.store(type_, L.constant(0.0, dtype).name, slot)
     with e.loop("0", "%inner") as term:
-        a = _moved(e, block, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
-        b = _moved(e, block, "%b", e.assign(f"mul i64 {term}, {width}"))
+        a = moved(e, block.element, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
+        b = moved(e, block.element, "%b", e.assign(f"mul i64 {term}, {width}"))
         right = [load(L, dtype, Location(b, str(vector * block.lanes), False), None) for vector in range(block.vectors)]
         left = [L.splat(load(scalar, dtype, Location(a, str(row), False), None)) for row in range(block.rows)]
         for (row, vector), slot in sums.items():
@@ -175,7 +171,7 @@ def _kernel(block: Block, name: str, width: int) -> Function:
 def _store_whole(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> None:
     e, dtype = L.emitter, block.dtype
     type_ = L.type_of(dtype)
-    starts = [_moved(e, block, "%c", e.assign(f"mul i64 %stride, {row}")) for row in range(block.rows)]
+    starts = [moved(e, block.element, "%c", e.assign(f"mul i64 %stride, {row}")) for row in range(block.rows)]
     targets = {(row, vector): Location(starts[row], str(vector * block.lanes), False) for row, vector in sums}
     with e.when("%again"):
         for place, slot in sums.items():
@@ -195,10 +191,10 @@ def _store_part(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> Non
         store(L, Value(L, e.load(type_, slot), dtype), dtype, place, None)
     again = L.splat(Value(Lanes(e, 1), "%again", dtypes.bool_))
     with e.loop("0", "%rows") as row:
-        source = _moved(e, block, copy, e.assign(f"mul i64 {row}, {block.columns}"))
-        target = _moved(e, block, "%c", e.assign(f"mul i64 {row}, %stride"))
+        source = moved(e, block.element, copy, e.assign(f"mul i64 {row}, {block.columns}"))
+        target = moved(e, block.element, "%c", e.assign(f"mul i64 {row}, %stride"))
         with e.loop("0", "%columns", block.lanes) as column:
-            mask = Value(L, _below(L, column, "%columns"), dtypes.bool_)
+            mask = Value(L, below(L, column, "%columns"), dtypes.bool_)
             before = load(L, dtype, Location(target, column, False), (again & mask).name)
             value = before + load(L, dtype, Location(source, column, False), None)
             store(L, value, dtype, Location(target, column, False), mask.name)
@@ -211,61 +207,15 @@ def _step(block: Block, name: str) -> Function:
     return writer.e, writer.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
 
 
-class _StepWriter:
+class _StepWriter(StepWriter):
     """The loops over a tile: terms of the sums, panels of columns, blocks of rows."""
 
     def __init__(self, block: Block) -> None:
+        super().__init__(block.dtype, BATCH_AXES)
         self.block = block
-        self.e = Emitter()
         width = -(-TILE_COLUMNS // block.columns) * block.columns
         self.packed_a = self.e.slot(f"[{DEPTH * block.rows} x {block.element}], align 64")
         self.packed_b = self.e.slot(f"[{DEPTH * width} x {block.element}], align 64")
-
-    def number(self, place: int | str) -> str:
-        pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}")
-        return self.e.load("i64", pointer)
-
-    def times(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"mul i64 {left}, {right}")
-
-    def plus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"add i64 {left}, {right}")
-
-    def smaller(self, left: str, right: str | int) -> str:
-        less = self.e.assign(f"icmp slt i64 {left}, {right}")
-        return self.e.assign(f"select i1 {less}, i64 {left}, i64 {right}")
-
-    def rest(self, whole: str, done: str, most: str | int) -> str:
-        """What is left of a whole, but not more than ``most``."""
-        return self.smaller(self.e.assign(f"sub i64 {whole}, {done}"), most)
-
-    def moved(self, pointer: str, distance: str) -> str:
-        return _moved(self.e, self.block, pointer, distance)
-
-    def operands(self, batch: str) -> dict[str, str]:
-        """Pointers to the three matrices of one product of the batch."""
-        axes = self.number(BATCH_AXES)
-        offsets = {name: self.e.slot("i64") for name in SLOTS}
-        remaining = self.e.slot("i64")
-        self.e.store("i64", batch, remaining)
-        for slot in offsets.values():
-            self.e.store("i64", "0", slot)
-        with self.e.loop("0", axes) as count:
-            axis = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {axes}, 1')}, {count}")
-            first = self.plus(self.times(axis, BATCH_FIELDS), BATCH_AXES + 1)
-            extent, number = self.number(first), self.e.load("i64", remaining)
-            index = self.e.assign(f"urem i64 {number}, {extent}")
-            self.e.store("i64", self.e.assign(f"udiv i64 {number}, {extent}"), remaining)
-            for field, slot in enumerate(offsets.values()):
-                stride = self.number(self.plus(first, field + 1))
-                self.e.store("i64", self.plus(self.e.load("i64", slot), self.times(index, stride)), slot)
-        pointers = {}
-        for name, place in SLOTS.items():
-            entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
-            base = self.e.load("ptr", entry)
-            start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(place + 1)}")
-            pointers[name] = self.moved(start, self.e.load("i64", offsets[name]))
-        return pointers
 
     def tile(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)

@@ -1,0 +1,280 @@
+"""Products of a few rows with a matrix, in generated code that reads the matrix once, where it lies.
+
+Such products are limited by reading the matrix, so it is not packed. A unit of work is a strip of columns. The sums are
+those of `product`, in the same order, so their bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from weft import dtypes
+from weft.compiler.codegen import host, loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, prefetch, store, transposed
+from weft.compiler.cpu.product import DEPTH
+from weft.compiler.cpu.product_step import (
+    A_INNER,
+    A_ROW,
+    B_COLUMN,
+    B_INNER,
+    COLUMNS,
+    INNER,
+    ROWS,
+    StepWriter,
+    below,
+    moved,
+)
+from weft.dtypes import Dtype
+
+MOST_ROWS = 16
+AHEAD = 16
+"""How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
+
+# The numbers of a step behind those of every product.
+C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
+
+_KERNEL = (
+    "ptr %a, ptr %b, ptr %c, i64 %inner, i64 %rows, i64 %columns, i1 %again, i64 %a_row, i64 %a_inner, i64 %b_step, "
+    "i64 %c_row, i64 %c_column"
+)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What the kernel holds in registers: ``rows`` times ``vectors`` of columns.
+
+    ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
+    are. ``apart``: columns are no neighbours in the result.
+    """
+
+    dtype: Dtype
+    rows: int
+    vectors: int
+    vector_bytes: int
+    across: bool
+    apart: bool
+
+    @property
+    def lanes(self) -> int:
+        return self.vector_bytes // self.dtype.size
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool) -> Strip:
+    """The strip for this processor: rows are shared evenly by as few blocks of them as registers allow."""
+    wide = "+avx512f" in host.current().features
+    vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
+    blocks = -(-rows // most)
+    height = -(-rows // blocks)
+    if across:
+        vectors = max(1, min(4, (registers - vector_bytes // dtype.size) // height))
+    else:
+        vectors = min(8, registers // height)
+    return Strip(dtype, height, vectors, vector_bytes, across, apart)
+
+
+@cache
+def address(strip: Strip) -> int:
+    """The address of the step for products with a kind of strip."""
+    name = f"few_rows_{strip.dtype.name}"
+    return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
+
+
+def generate(strip: Strip, name: str) -> str:
+    """The LLVM IR of the step for products with a kind of strip."""
+    whole, edge, step = _Kernel(strip, False), _Kernel(strip, True), _Step(strip)
+    functions = [whole.function("strip"), edge.function("edge"), step.function(name)]
+    return module([whole.e, edge.e, step.e], functions)
+
+
+class _Kernel:
+    """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to what is there.
+
+    At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` exist.
+    """
+
+    def __init__(self, strip: Strip, edge: bool) -> None:
+        self.strip, self.edge = strip, edge
+        self.e = Emitter()
+        self.L = Lanes(self.e, strip.lanes)
+        self.type = self.L.type_of(strip.dtype)
+        self.vectors = 1 if edge else strip.vectors
+        self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(self.vectors)}
+
+    def function(self, name: str) -> str:
+        for slot in self.sums.values():
+            self.e.store(self.type, self.L.constant(0.0, self.strip.dtype).name, slot)
+        starts = self._rows("%a", "%a_row")
+        if self.strip.across:
+            self._sum_across(starts)
+        else:
+            self._sum_along(starts)
+        self._store()
+        return self.e.function(name, _KERNEL, "internal ")
+
+    def _moved(self, pointer: str, distance: str) -> str:
+        return moved(self.e, MEMORY_TYPES[self.strip.dtype], pointer, distance)
+
+    def _times(self, left: str | int, right: str) -> str:
+        return self.e.assign(f"mul i64 {right}, {left}")
+
+    def _rows(self, pointer: str, stride: str) -> list[str]:
+        """Where the rows begin. Instead of one that does not exist it is the last one, whose sums nobody stores."""
+        last = self.e.assign("sub i64 %rows, 1")
+        starts = [pointer]
+        for row in range(1, self.strip.rows):
+            starts.append(self._moved(pointer, self._times(self._nearest(row, last), stride)))
+        return starts
+
+    def _nearest(self, wanted: int, last: str) -> str:
+        less = self.e.assign(f"icmp slt i64 {wanted}, {last}")
+        return self.e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
+
+    def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
+        """Add the products of a term: ``right`` are vectors of the matrix, by number."""
+        L, dtype = self.L, self.strip.dtype
+        scalar = Lanes(self.e, 1)
+        place = self._times(term, "%a_inner")
+        for row, start in enumerate(starts):
+            left = L.splat(load(scalar, dtype, Location(start, place, False), None))
+            for vector, name in right.items():
+                slot = self.sums[row, vector]
+                total = L.fma(left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
+                self.e.store(self.type, total.name, slot)
+
+    def _sum_along(self, starts: Sequence[str]) -> None:
+        L, lanes = self.L, self.strip.lanes
+        mask = below(L, "0", "%columns") if self.edge else None
+        with self.e.loop("0", "%inner") as term:
+            row = self._moved("%b", self._times(term, "%b_step"))
+            later = self._moved(row, self._times(AHEAD, "%b_step"))
+            for vector in range(self.vectors):
+                prefetch(self.e, self._moved(later, str(vector * lanes)))
+            places = [Location(row, str(vector * lanes), False) for vector in range(self.vectors)]
+            right = {number: load(L, self.strip.dtype, place, mask).name for number, place in enumerate(places)}
+            self._add(starts, term, right)
+
+    def _sum_across(self, starts: Sequence[str]) -> None:
+        e, lanes = self.e, self.strip.lanes
+        last = e.assign("sub i64 %columns, 1")
+        columns = [self._nearest(column, last) if self.edge else str(column) for column in range(self.vectors * lanes)]
+        pointers = [self._moved("%b", self._times(column, "%b_step")) for column in columns]
+        rest = e.assign(f"and i64 %inner, {lanes - 1}")
+        whole = e.assign(f"sub i64 %inner, {rest}")
+        with e.loop("0", whole, lanes) as term:
+            for vector in range(self.vectors):
+                for step, name in enumerate(self._square(pointers, vector, term, None)):
+                    self._add(starts, e.assign(f"add i64 {term}, {step}"), {vector: name})
+        with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
+            self._sum_rest(starts, pointers, whole)
+
+    def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[str]:
+        """Vectors of columns, one per term: a square of the matrix, transposed."""
+        L, dtype, lanes = self.L, self.strip.dtype, self.strip.lanes
+        chosen = pointers[vector * lanes : (vector + 1) * lanes]
+        return transposed(L, dtype, [load(L, dtype, Location(pointer, term, False), mask).name for pointer in chosen])
+
+    def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
+        """The terms behind the last whole square, by way of a copy of what there is of it."""
+        e, lanes = self.e, self.strip.lanes
+        copy = e.slot(f"[{lanes} x {self.type}]")
+        mask = below(self.L, whole, "%inner")
+        for vector in range(self.vectors):
+            for step, name in enumerate(self._square(pointers, vector, whole, mask)):
+                e.store(self.type, name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
+            with e.loop(whole, "%inner") as term:
+                step = e.assign(f"sub i64 {term}, {whole}")
+                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
+                self._add(starts, term, {vector: name})
+
+    def _store(self) -> None:
+        e, L, dtype = self.e, self.L, self.strip.dtype
+        mask = below(L, "0", "%columns") if self.edge else None
+        for row in range(self.strip.rows):
+            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
+                start = self._moved("%c", self._times(row, "%c_row"))
+                places = [(self._place(start, v), self.sums[row, v]) for v in range(self.vectors)]
+                with e.when("%again"):
+                    for place, slot in places:
+                        total = load(L, dtype, place, mask) + Value(L, e.load(self.type, slot), dtype)
+                        e.store(self.type, total.name, slot)
+                for place, slot in places:
+                    store(L, Value(L, e.load(self.type, slot), dtype), dtype, place, mask)
+
+    def _place(self, start: str, vector: int) -> Location:
+        first = vector * self.strip.lanes
+        if not self.strip.apart:
+            return Location(start, str(first), False)
+        numbers = ", ".join(f"i64 {first + lane}" for lane in range(self.strip.lanes))
+        step = self.L.splat(Value(Lanes(self.e, 1), "%c_column", dtypes.int64))
+        return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
+
+
+class _Step(StepWriter):
+    """The loops over a strip: blocks of terms, blocks of rows."""
+
+    def __init__(self, strip: Strip) -> None:
+        super().__init__(strip.dtype, BATCH_AXES)
+        self.strip = strip
+
+    def function(self, name: str) -> str:
+        with self.e.loop("%begin", "%end") as unit:
+            self._unit(unit)
+        return self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
+
+    def _unit(self, unit: str) -> None:
+        e, strip = self.e, self.strip
+        strips, inner = self.number(STRIPS), self.number(INNER)
+        matrices = self.operands(e.assign(f"udiv i64 {unit}, {strips}"))
+        left = self.times(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
+        columns = self.rest(self.number(COLUMNS), left, strip.columns)
+        b = self.moved(matrices["b"], self.times(left, self.number(B_COLUMN)))
+        c = self.moved(matrices["c"], self.times(left, self.number(C_COLUMN)))
+        # Without terms there is one round all the same, which stores zeros.
+        no_terms = e.assign(f"icmp eq i64 {inner}, 0")
+        with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
+            b_here = self.moved(b, self.times(term, self.number(B_INNER)))
+            a_here = self.moved(matrices["a"], self.times(term, self.number(A_INNER)))
+            numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
+            with e.loop("0", self.number(ROWS), strip.rows) as row:
+                a = self.moved(a_here, self.times(row, self.number(A_ROW)))
+                target = self.moved(c, self.times(row, self.number(C_ROW)))
+                self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
+
+    def _multiply(self, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
+        e, strip = self.e, self.strip
+        whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
+        with e.when(whole):
+            self._call("strip", a, b, c, rows, columns, depth, again)
+        with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
+            there = self.moved(b, self.times(column, self.number(B_COLUMN)))
+            target = self.moved(c, self.times(column, self.number(C_COLUMN)))
+            self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
+
+    def _call(self, kernel: str, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
+        places = (A_ROW, A_INNER, B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
+        strides = ", ".join(f"i64 {self.number(place)}" for place in places)
+        counts = f"i64 {depth}, i64 {rows}, i64 {columns}, i1 {again}"
+        self.e.emit(f"call void @{kernel}(ptr {a}, ptr {b}, ptr {c}, {counts}, {strides})")
+
+
+def step_numbers(
+    places: Sequence[tuple[int, int]],
+    extents: tuple[int, int, int],
+    strides: Sequence[int],
+    strip: Strip,
+    batch: Sequence[tuple[int, int, int, int]],
+) -> list[int]:
+    """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; two
+    strides of each; strips; and per batch axis its extent and three strides."""
+    numbers = [number for place in places for number in place]
+    numbers += [*extents, *strides, -(-extents[1] // strip.columns), len(batch)]
+    return numbers + [number for axis in batch for number in axis]

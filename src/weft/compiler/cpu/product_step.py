@@ -1,0 +1,85 @@
+"""What the steps of matrix products have in common: their numbers, and where the matrices of a batch are."""
+
+from __future__ import annotations
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import MEMORY_TYPES
+from weft.dtypes import Dtype
+
+# The numbers with which every step of a product begins. Strides are in elements, offsets in bytes.
+SLOTS = {"a": 0, "b": 2, "c": 4}
+ROWS, COLUMNS, INNER = 6, 7, 8
+A_ROW, A_INNER, B_INNER, B_COLUMN = 9, 10, 11, 12
+BATCH_FIELDS = 4
+"""Extent and three strides of a batch axis."""
+
+
+def moved(e: Emitter, element: str, pointer: str, distance: str) -> str:
+    """A pointer so many elements further."""
+    return e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
+
+
+def below(L: Lanes, start: str, stop: str) -> str:
+    """A mask of the lanes whose number, counted from ``start``, is below ``stop``."""
+    scalar = Lanes(L.emitter, 1)
+    iota = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
+    numbers = L.splat(Value(scalar, start, dtypes.int64)) + iota
+    return str((numbers < L.splat(Value(scalar, stop, dtypes.int64))).name)
+
+
+class StepWriter:
+    """Writes the step of a product of ``dtype``; its number ``batch_axes`` counts batch axes, whose numbers follow."""
+
+    def __init__(self, dtype: Dtype, batch_axes: int) -> None:
+        self.e = Emitter()
+        self.element = MEMORY_TYPES[dtype]
+        self.batch_axes = batch_axes
+
+    def number(self, place: int | str) -> str:
+        pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}")
+        return self.e.load("i64", pointer)
+
+    def times(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"mul i64 {left}, {right}")
+
+    def plus(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"add i64 {left}, {right}")
+
+    def smaller(self, left: str, right: str | int) -> str:
+        less = self.e.assign(f"icmp slt i64 {left}, {right}")
+        return self.e.assign(f"select i1 {less}, i64 {left}, i64 {right}")
+
+    def rest(self, whole: str, done: str, most: str | int) -> str:
+        """What is left of a whole, but not more than ``most``."""
+        return self.smaller(self.e.assign(f"sub i64 {whole}, {done}"), most)
+
+    def moved(self, pointer: str, distance: str) -> str:
+        return moved(self.e, self.element, pointer, distance)
+
+    def operands(self, batch: str) -> dict[str, str]:
+        """Pointers to the three matrices of one product of the batch."""
+        axes = self.number(self.batch_axes)
+        offsets = {name: self.e.slot("i64") for name in SLOTS}
+        remaining = self.e.slot("i64")
+        self.e.store("i64", batch, remaining)
+        for slot in offsets.values():
+            self.e.store("i64", "0", slot)
+        with self.e.loop("0", axes) as count:
+            axis = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {axes}, 1')}, {count}")
+            first = self.plus(self.times(axis, BATCH_FIELDS), self.batch_axes + 1)
+            extent, number = self.number(first), self.e.load("i64", remaining)
+            index = self.e.assign(f"urem i64 {number}, {extent}")
+            self.e.store("i64", self.e.assign(f"udiv i64 {number}, {extent}"), remaining)
+            for field, slot in enumerate(offsets.values()):
+                stride = self.number(self.plus(first, field + 1))
+                self.e.store("i64", self.plus(self.e.load("i64", slot), self.times(index, stride)), slot)
+        pointers = {}
+        for name, place in SLOTS.items():
+            entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
+            base = self.e.load("ptr", entry)
+            start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(place + 1)}")
+            pointers[name] = self.moved(start, self.e.load("i64", offsets[name]))
+        return pointers
