@@ -43,7 +43,7 @@ CHUNKED_SIZE = 1 << 18
 CHUNK = 1 << 15
 SHORTEST_CHUNK = 256
 ENOUGH_ROWS = 16
-ENOUGH_LANES = 1024
+ENOUGH_LANES = 512
 
 
 def reversed_rows(x: Array) -> Array:

@@ -13,8 +13,8 @@ from weft.compiler.kernel import Instruction
 
 
 class Running:
-    """What was joined so far by a reduction or a scan: in stack slots that LLVM turns into registers, or, if there are
-    several ``vectors`` of lanes side by side, in memory."""
+    """What was joined so far by a reduction or a scan, in stack slots that LLVM turns into registers. If there are
+    several ``vectors`` of lanes side by side, the others are in memory meanwhile (`recall`, `save`)."""
 
     def __init__(self, generator: Any, instruction: Instruction, L: Lanes, vectors: int = 0) -> None:
         self.g = generator
@@ -25,7 +25,8 @@ class Running:
         self.identity = self.reducer.identity(instruction.params.get("of", elements))
         self.L = L
         types = [self.L.type_of(dtype) for dtype, _ in self.identity]
-        self.slots = [generator.e.slot(f"[{vectors} x {type_}]" if vectors else type_) for type_ in types]
+        self.slots = [generator.e.slot(type_) for type_ in types]
+        self.memory = [generator.e.slot(f"[{vectors} x {type_}]") for type_ in types if vectors]
         if not vectors:
             self.begin()
 
@@ -33,25 +34,37 @@ class Running:
         """Nothing is joined yet."""
         self.write([self.L.constant(value, dtype) for dtype, value in self.identity])
 
-    def _places(self) -> list[str]:
-        if not self.vectors:
-            return self.slots
+    def recall(self) -> None:
+        """Go on with what was saved for the current lanes."""
+        for type_, place, slot in self._saved():
+            self.g.e.store(type_, self.g.e.load(type_, place), slot)
+
+    def save(self) -> None:
+        """Leave what was joined to other lanes."""
+        for type_, place, slot in self._saved():
+            self.g.e.store(type_, self.g.e.load(type_, slot), place)
+
+    def _saved(self) -> list[tuple[str, str, str]]:
+        """Type, place in memory and slot of each part, for the current lanes."""
+        if not self.memory:
+            return []
         e = self.g.e
         lane = e.assign(f"sub i64 {self.g.lane_index}, {self.g.first_lane}")
         number = e.assign(f"udiv i64 {lane}, {self.L.width}")
         types = [self.L.type_of(dtype) for dtype, _ in self.identity]
-        return [
-            e.assign(f"getelementptr {type_}, ptr {slot}, i64 {number}")
-            for type_, slot in zip(types, self.slots, strict=True)
+        places = [
+            e.assign(f"getelementptr {type_}, ptr {memory}, i64 {number}")
+            for type_, memory in zip(types, self.memory, strict=True)
         ]
+        return list(zip(types, places, self.slots, strict=True))
 
     def write(self, values: Sequence[Value]) -> None:
-        for place, value in zip(self._places(), values, strict=True):
-            self.g.e.store(self.L.type_of(value.dtype), value.name, place)
+        for slot, value in zip(self.slots, values, strict=True):
+            self.g.e.store(self.L.type_of(value.dtype), value.name, slot)
 
     def read(self) -> tuple[Value, ...]:
-        pairs = zip(self._places(), self.identity, strict=True)
-        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), place), dtype) for place, (dtype, _) in pairs])
+        pairs = zip(self.slots, self.identity, strict=True)
+        return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), slot), dtype) for slot, (dtype, _) in pairs])
 
     def finished(self, L: Lanes, values: tuple[Any, ...], instruction: Instruction) -> Any:
         """The result of an instruction, which may be one of the accumulators."""

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft import dtypes
-from weft.compiler.codegen.accumulator import Accumulator
+from weft.compiler.codegen.accumulator import Accumulator, Running
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.prefix import OrderedFold, Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.instructions import InstructionWriter
 from weft.compiler.cpu.memory import MEMORY_TYPES, load_tile_row, load_transposed
 from weft.compiler.cpu.passes import SHORT_ROW, Pass
-from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, TILE_ROWS, CpuSchedule, Walk
+from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, SWEEP_OUTER_ROWS, TILE_ROWS, CpuSchedule, Walk
 from weft.compiler.kernel import Instruction, Kernel, Level
 
 
@@ -34,9 +34,17 @@ class _Generator(InstructionWriter):
         self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
         self.passes = schedule.passes(kernel)
         self.saved: dict[int, str] = {}
+        self.rows_at_once = SWEEP_OUTER_ROWS if self.sweep_outer and not self._computes_rows() else 1
+        self.states: list[Running] = []
         self.first_lane = self.last_lane = self.sweep_count = "0"
         self.chunk_extent: str | None = None
         self.backwards = self.passes[0].backwards
+
+    def _computes_rows(self) -> bool:
+        """Whether something is computed once for all lanes of a row that is swept."""
+        return any(
+            i.operation == "apply" and i.level is Level.SWEEP and not i.varying for i in self.kernel.instructions
+        )
 
     def function(self, name: str) -> str:
         for position in self.layout.values():
@@ -45,8 +53,11 @@ class _Generator(InstructionWriter):
         for position, instruction in enumerate(self.kernel.instructions):
             self._prepare(position, instruction)
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
-        with self.e.loop("%begin", "%end") as unit:
-            self._unit(unit)
+        if self.sweep_outer:
+            self._rows_in_parts()
+        else:
+            with self.e.loop("%begin", "%end") as unit:
+                self._unit(unit)
         if self.schedule.streamed:
             self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
         return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
@@ -65,7 +76,7 @@ class _Generator(InstructionWriter):
         else:
             self.offsets[position] = self.number(position, "offset")
         below = (position, "sweep", self.kernel.sweeps - 1)
-        if instruction.operation == "load" and self.sweep_outer and below in self.layout:
+        if instruction.operation == "load" and self.sweep_outer and self.rows_at_once == 1 and below in self.layout:
             self.ahead[position] = self.number(*below)
 
     def _unit(self, unit: str) -> None:
@@ -182,6 +193,22 @@ class _Generator(InstructionWriter):
                 step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
                 self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
 
+    def _rows_in_parts(self) -> None:
+        """Units that are neighbours in a row together, so that long pieces of memory are read in order."""
+        blocks, size, extent = self.number("blocks"), self.number("block"), self.number("lane")
+        behind = self.e.assign(f"add i64 {self.e.assign('sub i64 %end, 1')}, {blocks}")
+        first_row, last_row = [self.e.assign(f"udiv i64 {unit}, {blocks}") for unit in ("%begin", behind)]
+        with self.e.loop(first_row, last_row) as row, self._scope():
+            self._enter_rows(row, self.kernel.rows)
+            self._emit_row_values()
+            before = self.e.assign(f"mul i64 {row}, {blocks}")
+            first = self._larger(self.e.assign(f"sub i64 %begin, {before}"), "0")
+            last = self.e.assign(f"sub i64 %end, {before}")
+            start, end = [self.e.assign(f"mul i64 {block}, {size}") for block in (first, last)]
+            stop = self._smaller(end, extent)
+            with self.e.loop(start, stop, SWEEP_OUTER_BLOCK) as lane, self._scope():
+                self._sweep_outer(lane, self._smaller(self.e.assign(f"add i64 {lane}, {SWEEP_OUTER_BLOCK}"), stop))
+
     def _lanes_of(self, block: str) -> tuple[str, str]:
         """The first lane of a block, and the one behind its last."""
         size, extent = self.number("block"), self.number("lane")
@@ -189,15 +216,15 @@ class _Generator(InstructionWriter):
         return start, self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
 
     def _lane_block(self, block: str, body: Any) -> None:
-        start, stop = self._lanes_of(block)
-        if self.sweep_outer:
-            self._sweep_outer(start, stop)
-        else:
-            self._lanes(start, stop, body)
+        self._lanes(*self._lanes_of(block), body)
 
     def _smaller(self, left: str, right: str) -> str:
         less = self.e.assign(f"icmp slt i64 {left}, {right}")
         return self.e.assign(f"select i1 {less}, i64 {left}, i64 {right}")
+
+    def _larger(self, left: str, right: str) -> str:
+        greater = self.e.assign(f"icmp sgt i64 {left}, {right}")
+        return self.e.assign(f"select i1 {greater}, i64 {left}, i64 {right}")
 
     def _lanes(self, start: str, stop: str, body: Any) -> None:
         """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then a masked rest."""
@@ -307,13 +334,17 @@ class _Generator(InstructionWriter):
         vectors = SWEEP_OUTER_BLOCK // self.width
         reductions = self._accumulators(current, vectors)
         self.scans = self._prefixes(current, vectors)
+        self.states = list(dict.fromkeys((*reductions.values(), *self.scans.values())))
         self.first_lane, self.last_lane = start, stop
 
         def begin() -> None:
-            for state in dict.fromkeys((*reductions.values(), *self.scans.values())):
+            for state in self.states:
                 state.begin()
+                state.save()
 
         def finish() -> None:
+            for state in self.states:
+                state.recall()
             for position, accumulator in reductions.items():
                 self.values[position] = accumulator.result(self.kernel.instructions[position])
             for later in self.passes:
@@ -332,22 +363,54 @@ class _Generator(InstructionWriter):
     def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
         """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
         if depth > self.kernel.sweeps:
-            if self._lanes_inside:
-                bounds = (self.first_lane, self.last_lane) if self.sweep_outer else ("0", self._lane_extent)
-                self._lanes(*bounds, lambda: self._accumulate(current, reductions))
+            if self.sweep_outer:
+                self._lanes(self.first_lane, self.last_lane, lambda: self._accumulate_saved(current, reductions))
+            elif self._lanes_inside:
+                self._lanes("0", self._lane_extent, lambda: self._accumulate(current, reductions))
             return
         last = depth == self.kernel.sweeps and not self._lanes_inside
         extent = self.chunk_extent or self.number("sweep", depth - 1)
+        if depth == self.kernel.sweeps and self.rows_at_once > 1:
+            self._sweep_by_vector(extent, current, reductions)
+            return
         with self.e.loop("0", extent) as count, self._scope():
-            index = count
-            if self.backwards:
-                index = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {extent}, 1')}, {count}")
-            self.sweep_count = count
-            self._advance("sweep", depth - 1, index, current.needed)
-            self._emit_needed(current.needed, depth)
+            self._enter_sweep(depth, count, extent, current)
             self._open_sweep(depth + 1, current, reductions)
             if last:
                 self._accumulate(current, reductions)
+
+    def _enter_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
+        """Set the index of a sweep axis, and compute what is known with it."""
+        index = count
+        if self.backwards:
+            index = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {extent}, 1')}, {count}")
+        self.sweep_count = count
+        self._advance("sweep", depth - 1, index, current.needed)
+        self._emit_needed(current.needed, depth)
+
+    def _sweep_by_vector(self, extent: str, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
+        """The last sweep axis, some rows at a time: for each vector of lanes all of these, so that what was joined is
+        in registers from row to row."""
+
+        def rows() -> None:
+            for state in self.states:
+                state.recall()
+            with self.e.loop(start, stop) as count, self._scope():
+                self._enter_sweep(self.kernel.sweeps, count, extent, current)
+                self._accumulate(current, reductions)
+            for state in self.states:
+                state.save()
+
+        with self.e.loop("0", extent, self.rows_at_once) as start:
+            stop = self._smaller(self.e.assign(f"add i64 {start}, {self.rows_at_once}"), extent)
+            self._lanes(self.first_lane, self.last_lane, rows)
+
+    def _accumulate_saved(self, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
+        for state in self.states:
+            state.recall()
+        self._accumulate(current, reductions)
+        for state in self.states:
+            state.save()
 
     @property
     def _lane_extent(self) -> str:

@@ -31,7 +31,8 @@ class Walk(enum.Enum):
 
     ``TILED``: blocks of 16 rows for each vector of lanes, because some operand is contiguous along the last row axis.
     ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next. ``SWEEP_OUTER``: the
-    sweeps outside and the lanes inside, so that memory is read in order, with accumulators for many lanes in memory.
+    sweeps outside and the lanes inside, so that memory is read in order, with accumulators for many lanes in memory;
+    units that are neighbours in a row are done together.
     """
 
     PLAIN = ""
