@@ -94,6 +94,8 @@ SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {
     "with what differs by lane and row": lambda x: (x - x[3] * x[:, :1]).sum(axis=0) * x[2] + x[1, 1],
     "complex": lambda x: (x + 1j).sum(axis=0),
     "middle axis": lambda x: x.reshape(5, -1, x.shape[1]).max(axis=1),
+    "scan of a middle axis": lambda x: mx.cumsum(x.reshape(5, -1, x.shape[1]), axis=1, reverse=True),
+    "scattered rows": lambda x: x.at[mx.array([3, 1, 3, 0, 49, 3, -2, 1, 50])].add(x[:9] * 3),
 }
 
 

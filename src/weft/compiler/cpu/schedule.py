@@ -15,9 +15,11 @@ LANE_BLOCK = 1 << 14
 SWEEP_OUTER_BLOCK = 1024
 """Lanes per block of accumulators in sweep-outer kernels."""
 
-# The lanes of a scan are cut into at least this many units, if that many blocks are not too short to read.
+# The lanes of a scan, or of rows that are scattered, are cut into at least this many units, if that many blocks are not
+# too short to read. Those of a scan are longer: threads that write to one cache line in every row wait for each other.
 MANY_UNITS = 16
 SHORTEST_BLOCK = 256
+SHORTEST_SCATTERED = 128
 
 SWEEP_OUTER_ROWS = 8
 WORK_PER_GRAIN = 1 << 15
@@ -108,15 +110,23 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
     streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
     walk = Walk.TILED if transposed else _walk(launch)
-    most = SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK
-    if any(instruction.operation == "scan" for _, instruction in instructions):
-        most = min(most, max(SHORTEST_BLOCK, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS)))
+    most = min(SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK, _longest_block(launch))
     lanes = _whole_vectors(launch.lane_extent)
     block = min(most, max(VIRTUAL_LANES, lanes)) if kernel.lane == "parallel" else 0
     blocks = -(-launch.lane_extent // block) if block else 1
     units = _row_units(launch, walk) * blocks
     grain = max(1, WORK_PER_GRAIN // max(1, launch.work // max(1, units)))
     return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks)
+
+
+def _longest_block(launch: Launch) -> int:
+    """How many lanes a unit may have, so that there are units for many threads."""
+    shortest = LANE_BLOCK
+    if any(instruction.operation == "scan" for instruction in launch.kernel.instructions):
+        shortest = SHORTEST_BLOCK
+    elif _scatters_rows(launch.kernel):
+        shortest = SHORTEST_SCATTERED
+    return max(shortest, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS))
 
 
 def _whole_vectors(lanes: int) -> int:
@@ -130,7 +140,8 @@ def _walk(launch: Launch) -> Walk:
         saves = any(current.recalled for current in passes_of(kernel, saves=True))
         return Walk.SHORT_ROWS if saves else Walk.PLAIN
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
-    if kernel.lane == "parallel" and kernel.sweeps and large and _folds_rows_of_memory(kernel):
+    by_rows = _folds_rows_of_memory(kernel) or _scatters_rows(kernel)
+    if kernel.lane == "parallel" and kernel.sweeps and large and by_rows:
         return Walk.SWEEP_OUTER
     return Walk.PLAIN
 
@@ -157,6 +168,17 @@ def _folds_rows_of_memory(kernel: Kernel) -> bool:
             return False
     reads = [i.access for i in kernel.instructions if i.operation == "load" and i.level is Level.SWEEP]
     return any(access is not None and access.lane_stride is LaneStride.ONE for access in reads)
+
+
+def _scatters_rows(kernel: Kernel) -> bool:
+    """Whether a kernel only writes rows at computed places, one after the other."""
+    for instruction in kernel.instructions:
+        access = instruction.access
+        if instruction.operation in ("reduce", "scan"):
+            return False
+        if instruction.operation == "store" and (access is None or access.lane_stride is not LaneStride.ONE):
+            return False
+    return bool(kernel.sweeps)
 
 
 def _reads_along_rows(instruction: Instruction) -> bool:
