@@ -161,3 +161,22 @@ def test_short_first_axes(extent: int) -> None:
     small = x.reshape(extent, 100, 100)
     np.testing.assert_array_equal(np.array(small.min(axis=0)), values.min(axis=0).reshape(100, 100))
     np.testing.assert_array_equal(np.array(small.sum(axis=(0, 1))), values.reshape(extent, 100, 100).sum(axis=(0, 1)))
+
+
+def test_what_is_gathered_is_computed_in_the_order_of_the_result() -> None:
+    data, chosen = normal(40, 50, 60), np.arange(66) * 7 % 60
+    x, indices, expected = mx.array(data), mx.array(chosen), data[:, :, chosen]
+    assert "int64[.||contiguous]" in plan_text(lambda x: x[:, :, indices], x)
+    for views in range(1, 16):  # whichever views of it are wanted as well
+        taken = x[:, :, indices]
+        turned = taken.transpose(2, 1, 0)
+        pairs = [
+            (taken, expected),
+            (turned, expected.T),
+            (turned.reshape(66, -1), expected.T.reshape(66, -1)),
+            (taken.reshape(-1, 66)[::3], expected.reshape(-1, 66)[::3]),
+        ]
+        wanted = [pair for number, pair in enumerate(pairs) if views >> number & 1]
+        mx.eval([array for array, _ in wanted])
+        for array, values in wanted:
+            np.testing.assert_array_equal(np.array(array), values)

@@ -18,6 +18,7 @@ import weft.primitives as p
 from weft.compiler import scanning
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import own_axes, whole_axes
+from weft.compiler.kernel import VIRTUAL_LANES
 from weft.compiler.reads import ReadRecorder
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node, Shape
@@ -111,7 +112,7 @@ class Fusion:
             self.copies[node] = copy = copy_of(source)
             self._layouts.pop(node, None)
             self._store_in_new_group(copy, [(user, None) for user, _ in uses])
-        elif in_memory and self._computes_nothing(node):
+        elif in_memory and (self._computes_nothing(node) or (self._is_turned(node) and not index_cannot_pass)):
             self._store_in_new_group(node, uses)
             return
         source = self.copies.get(node, node.inputs[0])
@@ -132,6 +133,18 @@ class Fusion:
         """Whether the base of a view is a constant, which has no memory unless a group stores it."""
         layout = self.layout(node)
         return layout is not None and p.is_constant(layout.base) and layout.base not in self.stored
+
+    def _is_turned(self, node: Node) -> bool:
+        """Whether strides would show the transpose of what is computed, though it might as well be computed in the
+        order of the view, and no other view is shown by strides over it."""
+        layout = self.layout(node)
+        if layout is None or not node.shape or node.shape[-1] < VIRTUAL_LANES or layout.strides[-1] == 1:
+            return False
+        base = layout.base
+        if not (isinstance(base.primitive, p.Indexed) and base.primitive.reads_anywhere) or base in self.uses:
+            return False
+        shown = [view for view, other in self._layouts.items() if other is not None and other.base is base]
+        return all(view.serial <= node.serial for view in shown)
 
     def layout(self, node: Node) -> Layout | None:
         """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""

@@ -39,10 +39,11 @@ class Indexed(Primitive):
 
     ``k.read(position, index, where)`` an element of an input (only where a condition holds), ``k.number(n)`` a
     run-time integer, ``k.index_value(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on
-    values.
+    values. ``reads_anywhere`` says that where it reads is computed, so that it may as well be done in any order.
     """
 
     element: Callable[..., Any]
+    reads_anywhere = False
 
 
 class Iota(Indexed):
@@ -164,6 +165,8 @@ class Gather(Indexed, Linear):
     (one per axis of ``x``). Negative ones count from the end. One that is out of range is moved to the "nearest"
     one inside, or, if ``outside`` is "nowhere", reads zeros.
     """
+
+    reads_anywhere = True
 
     def __init__(self) -> None:
         parameters = ("axes", "slice_sizes", "outside")
