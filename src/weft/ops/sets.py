@@ -45,14 +45,13 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Array
 
 
-def _number_of(flags: Array, name: str, remedy: str) -> int:
-    """How many of them are set, which is the extent of a result."""
-    if trace_of(flags.node) is not None:
+def _refuse_traced(array: Array, name: str, remedy: str) -> None:
+    """Say so if an array on whose values a shape depends has none."""
+    if trace_of(array.node) is not None:
         raise TraceError(
             f"{user_location()}: [{name}] The shape of the result depends on the values of the array, and arrays have "
             f"none while a function is traced. {remedy}"
         )
-    return p.sum(p.cast(flags, dtype=dtypes.int32), axes=(0,)).item()
 
 
 def _different(name: str, a: Any) -> tuple[Array, int]:
@@ -60,7 +59,8 @@ def _different(name: str, a: Any) -> tuple[Array, int]:
     x = array_argument(name, a)
     flat = p.reshape(x, shape=(x.node.size,))
     ordered = p.sort(flat, start=0, count=x.node.size)
-    return x, _number_of(is_first(ordered), name, "Use mx.unique(a, size), whose result has the size that you give.")
+    _refuse_traced(x, name, "Use mx.unique(a, size), whose result has the size that you give.")
+    return x, p.sum(p.cast(is_first(ordered), dtype=dtypes.int32), axes=(0,)).item()
 
 
 @on_stream
@@ -135,15 +135,32 @@ def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     shape = array.node.shape
     if not shape:
         raise ValueError("[nonzero] A 0-d array has no axes; use mx.atleast_1d first.")
-    zero = p.equal(p.reshape(array, shape=(array.node.size,)), p.zeros((array.node.size,), array.node.dtype))
-    count = _number_of(p.logical_not(zero), "nonzero", "Use mx.where(condition, a, other), which keeps the shape.")
-    rest = p.argsort(zero, start=0, count=count) if count else p.zeros((0,), dtypes.uint32)
+    _refuse_traced(array, "nonzero", "Use mx.where(condition, a, other), which keeps the shape.")
+    rest = _places(p.reshape(array, shape=(array.node.size,)))
     indices = []
-    for extent in reversed(shape):
+    for extent in reversed(shape[1:]):
         size = p.full(rest.node.shape, extent, dtypes.uint32)
         indices.append(p.remainder(rest, size))
         rest = p.floor_divide(rest, size)
-    return tuple(reversed(indices))
+    return (rest, *reversed(indices))
+
+
+def _places(row: Array) -> Array:
+    """The indices of the elements of a row that are not zero."""
+    size = row.node.size
+    nothing = p.zeros((0,), dtypes.uint32)
+    if not size:
+        return nothing
+    dtype = dtypes.int32 if size < 1 << 31 else dtypes.int64
+    counted = p.cast(p.not_equal(row, p.zeros((size,), row.node.dtype)), dtype=dtype)
+    places = p.cumsum(counted, axis=0, reverse=False, inclusive=False)
+    last = [p.slice_(array, starts=(size - 1,), sizes=(1,), steps=(1,)) for array in (places, counted)]
+    count = (last[0] + last[1]).item()
+    if not count:
+        return nothing
+    # Elements that are zero have the place of the next one that is not, which is written later.
+    indices = p.iota(shape=(size, 1), axis=0, dtype=dtypes.uint32)
+    return p.scatter(p.zeros((count,), dtypes.uint32), places, indices, axes=(0,), mode="set")
 
 
 @on_stream
