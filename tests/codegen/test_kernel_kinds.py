@@ -163,6 +163,15 @@ def test_short_first_axes(extent: int) -> None:
     np.testing.assert_array_equal(np.array(small.sum(axis=(0, 1))), values.reshape(extent, 100, 100).sum(axis=(0, 1)))
 
 
+@pytest.mark.parametrize("columns", [16, 50, 256])
+def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, chosen = normal(100, columns), np.arange(-30, 70) * 7 % 100
+    x, indices = mx.array(data), mx.array(chosen)
+    monkeypatch.setattr(schedules, "FAR_BYTES", 1)
+    assert "awaited" in plan_text(lambda x: x[indices] * 2, x)
+    np.testing.assert_array_equal(np.array(x[indices] * 2), data[chosen] * 2)
+
+
 def test_what_is_gathered_is_computed_in_the_order_of_the_result() -> None:
     data, chosen = normal(40, 50, 60), np.arange(66) * 7 % 60
     x, indices, expected = mx.array(data), mx.array(chosen), data[:, :, chosen]

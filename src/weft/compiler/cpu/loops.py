@@ -17,10 +17,13 @@ from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.prefix import OrderedFold, Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.instructions import InstructionWriter
-from weft.compiler.cpu.memory import MEMORY_TYPES, load_tile_row, load_transposed
+from weft.compiler.cpu.memory import MEMORY_TYPES, element_pointer, load_tile_row, load_transposed, prefetch
 from weft.compiler.cpu.passes import SHORT_ROW, Pass
 from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, SWEEP_OUTER_ROWS, TILE_ROWS, CpuSchedule, Walk
 from weft.compiler.kernel import Instruction, Kernel, Level
+
+LINE = 64
+"""Bytes that a cache reads at once."""
 
 
 def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
@@ -86,6 +89,8 @@ class _Generator(InstructionWriter):
             blocks = self.number("blocks")
             row = self.e.assign(f"udiv i64 {unit}, {blocks}")
             block = self.e.assign(f"urem i64 {unit}, {blocks}")
+        for position in self.schedule.awaited:
+            self._ask_ahead(position, unit)
         with self._scope():
             if self.schedule.walk is Walk.TILED:
                 self._tile(row, block)
@@ -96,6 +101,33 @@ class _Generator(InstructionWriter):
                 self._lane_block(block, self._body)
             else:
                 self._body()
+
+    def _ask_ahead(self, position: int, row: str) -> None:
+        """Ask for what a load at a computed place reads in one of the next rows."""
+        access = self.kernel.instructions[position].access
+        assert access is not None
+        last = self.e.assign("sub i64 %end, 1")
+        with self._scope():
+            self._enter_rows(
+                self._smaller(self.e.assign(f"add i64 {row}, {self.number('ahead')}"), last), self.kernel.rows
+            )
+            for number in self._needed_for([value for value, _ in access.computed]):
+                if number not in self.values:
+                    self.values[number] = self._instruction(number, self.kernel.instructions[number])
+            with self.e.loop("0", self.number("lane"), LINE // access.dtype.size) as self.lane_index:
+                location = self._location(position, self.kernel.instructions[position], self.scalar)
+                prefetch(self.e, element_pointer(self.scalar, location, MEMORY_TYPES[access.dtype]))
+
+    def _needed_for(self, values: Sequence[int]) -> list[int]:
+        """Values and what they are made of, in order."""
+        found: set[int] = set()
+        pending = list(values)
+        while pending:
+            number = pending.pop()
+            if number not in found:
+                found.add(number)
+                pending.extend(self.kernel.instructions[number].sources)
+        return sorted(found)
 
     def _tile(self, row: str, block: str) -> None:
         """A block of rows: for each vector of lanes all its rows, while what they share is in the cache."""

@@ -27,6 +27,12 @@ WORK_PER_GRAIN = 1 << 15
 # Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
 STREAM_BYTES = 1 << 24
 
+# Places in operands from this size on are often in no near cache. Short rows at computed ones are asked for ahead, as
+# many rows as have LANES_AHEAD lanes; how long ones go on, the processor expects.
+FAR_BYTES = 1 << 21
+LONGEST_AWAITED = 256
+LANES_AHEAD = 512
+
 
 class Walk(enum.Enum):
     """In which order a kernel goes over its elements.
@@ -46,7 +52,8 @@ class Walk(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class CpuSchedule(Schedule):
     """``transposed`` are the loads of a tiled kernel that read along the rows, ``streamed`` the stores that go past the
-    caches, by number of the instruction. A unit is a row (a tile of rows), or a block of ``block`` lanes of one;
+    caches, ``awaited`` the loads of rows at computed places, which are asked for ``ahead`` rows before, by number of
+    the instruction. A unit is a row (a tile of rows), or a block of ``block`` lanes of one;
     ``block`` is 0 if lanes are not cut."""
 
     walk: Walk
@@ -56,18 +63,25 @@ class CpuSchedule(Schedule):
     grain: int
     block: int
     blocks: int
+    awaited: tuple[int, ...] = ()
+    ahead: int = 0
 
     @property
     def text(self) -> str:
         parts = [self.walk.value]
-        for name, numbers in (("transposed", self.transposed), ("streamed", self.streamed)):
+        for name, numbers in (
+            ("transposed", self.transposed),
+            ("streamed", self.streamed),
+            ("awaited", self.awaited),
+        ):
             if numbers:
                 parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
         return ", ".join([part for part in parts if part])
 
     @property
     def numbers(self) -> dict[str, int]:
-        return {"block": self.block, "blocks": self.blocks}
+        numbers = {"block": self.block, "blocks": self.blocks}
+        return {**numbers, "ahead": self.ahead} if self.awaited else numbers
 
     def passes(self, kernel: Kernel) -> list[Pass]:
         """What is done in each pass over a row."""
@@ -116,7 +130,11 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     blocks = -(-launch.lane_extent // block) if block else 1
     units = _row_units(launch, walk) * blocks
     grain = max(1, WORK_PER_GRAIN // max(1, launch.work // max(1, units)))
-    return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks)
+    awaited: list[int] = []
+    if walk is Walk.PLAIN and kernel.lane == "parallel" and launch.lane_extent <= LONGEST_AWAITED:
+        awaited = [number for number, instruction in instructions if _reads_far_rows(instruction, kernel)]
+    ahead = LANES_AHEAD // max(launch.lane_extent, 1) if awaited else 0
+    return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks, tuple(awaited), ahead)
 
 
 def _longest_block(launch: Launch) -> int:
@@ -179,6 +197,17 @@ def _scatters_rows(kernel: Kernel) -> bool:
         if instruction.operation == "store" and (access is None or access.lane_stride is not LaneStride.ONE):
             return False
     return bool(kernel.sweeps)
+
+
+def _reads_far_rows(instruction: Instruction, kernel: Kernel) -> bool:
+    """Whether contiguous lanes are read at a place that is computed for each row, in memory that near caches cannot
+    hold."""
+    access = instruction.access
+    if instruction.operation != "load" or access is None or not access.computed or kernel.sweeps:
+        return False
+    by_row = not any(kernel.instructions[value].varying for value, _ in access.computed)
+    large = access.operand.size * access.dtype.size >= FAR_BYTES
+    return by_row and large and access.lane_stride is LaneStride.ONE and instruction.stage == 0
 
 
 def _reads_along_rows(instruction: Instruction) -> bool:
