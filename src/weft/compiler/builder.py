@@ -151,13 +151,20 @@ class Draft:
         """The value of an index, as int64."""
         return self._once(("index", term), lambda: self._emit(Instruction("index", dtypes.int64, ()), term))
 
-    def index_from(self, node: Node, terms: Terms, count: int, extent: int) -> tuple[Term, int | None]:
-        """An index along an axis of ``extent`` that an integer node holds, moved to one from 0 to ``count - 1``, and
-        whether it was one (None: always)."""
+    def index_from(
+        self,
+        node: Node,
+        terms: Terms,
+        count: int,
+        extent: int,
+        read: Callable[..., tuple[int, int]] = index_code.nearest,
+    ) -> tuple[Term, int | None]:
+        """An index along an axis of ``extent`` that an integer node holds, and whether it is one from 0 to
+        ``count - 1`` (None: always). ``read`` says what stands for one that is not: the nearest that is, or itself."""
         affine = affine_index(node, terms, count)
         if affine is not None:
             return affine, None
-        index, inside = index_code.nearest(self, self.value(node, terms), count, extent)
+        index, inside = read(self, self.value(node, terms), count, extent)
         return Term(0, (), ((index, 1),)), inside
 
     def apply(self, primitive: p.Elementwise, *values: int, **params: Any) -> int:

@@ -276,11 +276,13 @@ class _Planner:
         slices = root.node.shape[rank:]
         total = weighted(within, strides)
         valid: int | None = None
+        drops = part.outside == "nowhere"
+        read = index_code.as_it_is if drops else index_code.nearest
         for index, axis in zip(indices, part.axes, strict=True):
             extent = target.shape[axis]
-            at_target, inside = draft.index_from(index, at, extent - slices[axis] + 1, extent)
+            at_target, inside = draft.index_from(index, at, extent - slices[axis] + 1, extent, read)
             total = added(total, scaled(at_target, strides[axis]))
-            if inside is not None and part.outside == "nowhere":
+            if inside is not None and drops:
                 valid = inside if valid is None else index_code.both(draft, valid, inside)
         return total, valid
 

@@ -29,6 +29,15 @@ def within(k: Any, index: int, low: int, high: int) -> int:
     return both(k, above, k.apply(p.less, index, k.index_value(Term(high))))
 
 
+def as_it_is(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
+    """An index of an axis of ``extent``, and whether it is one from 0 to ``count - 1``. A negative one counts from the
+    end."""
+    index = converted(k, found, dtypes.int64)
+    meant = int(k.apply(p.from_front, index, k.index_value(Term(extent))))
+    below = [converted(k, value, dtypes.uint64) for value in (meant, k.index_value(Term(count)))]
+    return meant, int(k.apply(p.less, *below))  # negative integers are large ones without a sign
+
+
 def nearest(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
     """An index of an axis of ``extent``, moved into 0 to ``count - 1``, and whether it was inside. A negative one
     counts from the end."""

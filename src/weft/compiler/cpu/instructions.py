@@ -145,12 +145,19 @@ class InstructionWriter:
         return indices * self.vector.splat(Value(self.scalar, self.number(position, "lane"), dtypes.int64))
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        access = instruction.access
-        assert access is not None
-        varying = instruction.varying
-        L = self.vector if varying else self.scalar
+        L = self.lanes_of(instruction)
         location, mask = self._location(position, instruction, L), self._mask(instruction, L)
         value = self.fitted(self.values[instruction.inputs[0]], L)
+        if L.width == 1 and mask is not None:
+            with self.e.when(mask):
+                self._write(position, instruction, value, location, None)
+        else:
+            self._write(position, instruction, value, location, mask)
+
+    def _write(self, position: int, instruction: Instruction, value: Any, location: Location, mask: str | None) -> None:
+        """Store a value, or what it makes with the one that is there."""
+        access, L = instruction.access, self.lanes_of(instruction)
+        assert access is not None
         if instruction.combine is not None:
             old = load(L, access.dtype, location, mask)
             value = instruction.combine.lanes(L, old, value)
