@@ -163,6 +163,23 @@ def test_short_first_axes(extent: int) -> None:
     np.testing.assert_array_equal(np.array(small.sum(axis=(0, 1))), values.reshape(extent, 100, 100).sum(axis=(0, 1)))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_updates_that_cannot_meet_are_parallel(axis: int) -> None:
+    data, chosen, new = normal(40, 40), np.arange(1600).reshape(40, 40) ** 2 % 37, normal(40, 40, seed=1)
+    x, indices, values, expected = mx.array(data), mx.array(chosen), mx.array(new), data.copy()
+
+    def put(x: mx.array) -> mx.array:
+        return mx.put_along_axis(x, indices, values, axis=axis)
+
+    assert ("(40,) (40,) 1", "() (40,) 40")[axis == 0] in plan_text(put, x)
+    np.put_along_axis(expected, chosen, new, axis)
+    np.testing.assert_array_equal(np.array(put(x)), expected)
+    mapped = mx.vmap(lambda a, i, v: a.at[i].add(v), in_axes=1 - axis, out_axes=1 - axis)
+    added = data.copy()
+    np.add.at(added, (np.arange(40)[:, None], chosen) if axis else (chosen, np.arange(40)), new)
+    np.testing.assert_array_equal(np.array(mapped(x, indices, values)), added)
+
+
 @pytest.mark.parametrize("columns", [16, 50, 256])
 def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data, chosen = normal(100, columns), np.arange(-30, 70) * 7 % 100

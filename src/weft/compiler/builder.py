@@ -253,13 +253,25 @@ def affine_index(node: Node, terms: Terms, count: int) -> Term | None:
     return None
 
 
+def axes_apart(node: Node, write: p.ScatterWrite, at: Terms) -> set[int]:
+    """The loop axes along which no two updates of a scatter meet, because an index counts along them."""
+    indices = [node.inputs[position] for position in write.indices]
+    slices = node.inputs[write.position].shape[len(at) :]
+    found: set[int] = set()
+    for index, axis in zip(indices, write.axes, strict=True):
+        counted = affine_index(index, at, node.shape[axis]) if slices[axis] == 1 else None
+        if counted is not None:
+            found |= {loop for loop, _ in counted.axes}
+    return found
+
+
 def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Launch:
     """Order and merge the loop axes of a draft, and find the level of every instruction."""
     reduced = set(draft._reduced)
     parallel = [axis for axis in axes if axis not in reduced]
     lane = axes[-1] if axes else None
     if lane in reduced and _writes_along(draft, reduced):
-        lane = parallel[-1] if parallel else None
+        lane = None
     mode = "none" if lane is None else ("reduced" if lane in reduced else "parallel")
     rows = [axis for axis in parallel if axis != lane]
     sweeps = [axis for axis in axes if axis in reduced and axis != lane]

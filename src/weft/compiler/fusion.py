@@ -16,6 +16,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.compiler import scanning
+from weft.compiler.builder import axes_apart
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import own_axes, whole_axes
 from weft.compiler.kernel import VIRTUAL_LANES
@@ -436,7 +437,8 @@ class Fusion:
     def _scatter(self, group: FusedGroup, node: Node, write: p.ScatterWrite, terms: Terms) -> None:
         indices = [node.inputs[position] for position in write.indices]
         at = terms[: indices[0].ndim]
-        group.reduced = tuple([term.axes[0][0] for term in at if term.axes])
+        apart = axes_apart(node, write, at)
+        group.reduced = tuple([term.axes[0][0] for term in at if term.axes and term.axes[0][0] not in apart])
         group.scattering = True
         for index in indices:
             self._use(index, group, at)

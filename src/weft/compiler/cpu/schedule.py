@@ -194,8 +194,11 @@ def _scatters_rows(kernel: Kernel) -> bool:
         access = instruction.access
         if instruction.operation in ("reduce", "scan"):
             return False
-        if instruction.operation == "store" and (access is None or access.lane_stride is not LaneStride.ONE):
-            return False
+        if instruction.operation == "store":
+            assert access is not None
+            by_lane = any(kernel.instructions[value].varying for value, _ in access.computed)
+            if by_lane or access.lane_stride is not LaneStride.ONE:
+                return False
     return bool(kernel.sweeps)
 
 
