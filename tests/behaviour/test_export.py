@@ -149,9 +149,9 @@ def test_results_are_a_tuple_of_arrays() -> None:
     assert_same_bits(exported(lambda x: x, X)(X), (X,))
     assert_same_bits(exported(lambda x: [x, x, X[0]], X)(X), (X, X, X[0]))
     for function, part in (
-        (lambda x: {"a": x}, "dict"),
-        (lambda x: [x, [x]], "containers inside"),
-        (lambda x: x.shape, "tuple"),
+        (lambda x: {"a": x}, "something of type dict."),
+        (lambda x: [x, [x]], "list, with containers inside"),
+        (lambda x: x.shape, "of type int inside"),
         (lambda x: None, "NoneType"),
     ):
         with pytest.raises(ValueError, match="must return") as caught:

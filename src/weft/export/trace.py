@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from weft import tree
+from weft.checks import shown
 from weft.compiler.evaluate import evaluate
 from weft.errors import TraceError
 from weft.graph.extents import values_of
@@ -117,11 +118,15 @@ def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless
 
 def _results(name: str, fun: Callable[..., Any], value: Any) -> list[Node]:
     leaves, structure = tree.flatten(value)
-    flat = structure.num_containers == 0 or (isinstance(value, (tuple, list)) and structure.num_containers == 1)
-    if not flat or not all(isinstance(leaf, Handle) for leaf in leaves):
+    listed = isinstance(value, (tuple, list))
+    flat = structure.num_containers == (1 if listed else 0)
+    others = [leaf for leaf in leaves if not isinstance(leaf, Handle)]
+    if not flat or others:
+        what = f"of type {type(value).__name__}"
+        if listed:
+            what += f", with {f'{shown(others[0])} inside' if flat else 'containers inside'}"
         raise ValueError(
-            f"[{name}] {name_of(fun)} must return an array, or a tuple or list of arrays; it returned a "
-            f"{type(value).__name__}{'' if flat else ' with containers inside'}."
+            f"[{name}] {name_of(fun)} must return an array, or a tuple or list of arrays; it returned something {what}."
         )
     return [leaf.node for leaf in leaves]
 
