@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,39 @@ def test_saving_to_the_file_that_arrays_come_from(tmp_path: Path, kind: str) -> 
     SAVED[kind](link, mx.negative(x))
     assert mx.array_equal(same, X)
     assert mx.array_equal(_loaded(path), -X)
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_saving_over_a_file_that_can_no_longer_be_read(tmp_path: Path, kind: str) -> None:
+    path = _saved(tmp_path, kind)
+    x = _loaded(path)
+    os.utime(path, ns=(1, 1))
+    _saved(tmp_path, kind, X + 1)
+    assert mx.array_equal(_loaded(path), X + 1)
+    with pytest.raises(EvaluationError, match="was changed"):
+        mx.eval(x)
+
+
+def test_saving_to_the_open_file_that_arrays_come_from(tmp_path: Path) -> None:
+    path = _saved(tmp_path, "npy")
+    x = _loaded(path)
+    with open(path, "r+b") as file:
+        mx.save(file, X + 1)
+    assert mx.array_equal(x, X)
+    assert mx.array_equal(_loaded(path), X + 1)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the system does not list open files")
+def test_more_files_than_can_be_open(tmp_path: Path) -> None:
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = 4 * len(os.listdir("/proc/self/fd"))
+    path = _saved(tmp_path, "npy")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+    try:
+        found = [_loaded(path) for _ in range(limit)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+    assert all(mx.array_equal(x, X) for x in found)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the system does not list open files")

@@ -13,7 +13,7 @@ from weft import dtypes
 from weft.array import array
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
-from weft.io.files import File, called, is_open, values_of
+from weft.io.files import File, bytes_of, called, is_open, values_of
 from weft.io.reading import Layout, array_at, shape_of
 from weft.io.sources import MemorySource, source_of, taken
 from weft.io.writing import writable
@@ -60,7 +60,8 @@ def write_npy(file: Any, values: np.ndarray[Any, Any]) -> None:
     """Write a ``.npy`` file into an open one."""
     if values.dtype.name == "bfloat16":
         values = values.view("V2")
-    np.lib.format.write_array(file, values, allow_pickle=False)
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+    file.write(bytes_of(values))
 
 
 def load_npy(file: Any) -> array:

@@ -5,10 +5,13 @@ A file is not mapped into memory: reading a page of a mapped file that another p
 
 from __future__ import annotations
 
+import io
 import os
+import resource
 import stat
 import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any
 
 from weft.errors import EvaluationError, FileFormatError
@@ -61,6 +64,7 @@ class FileSource(Source):
     """A file that stays open until nothing of it is left to be read."""
 
     def __init__(self, path: str) -> None:
+        _close_some()
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         weakref.finalize(self, os.close, descriptor).atexit = False
         self._descriptor = descriptor
@@ -88,12 +92,27 @@ class FileSource(Source):
                 "it. Load it again."
             )
 
+    def read_unread(self) -> None:
+        """Read what arrays still need, unless it can no longer be read: whoever needs that array gets the error."""
+        for unread in list(self.unread):
+            with suppress(EvaluationError, FileFormatError):
+                unread.wait()
+
     def is_file(self, status: os.stat_result) -> bool:
         """Whether a path with this status leads to the file."""
         return (status.st_dev, status.st_ino) == (self._state.st_dev, self._state.st_ino)
 
 
 _open: weakref.WeakSet[FileSource] = weakref.WeakSet()
+
+
+def _close_some() -> None:
+    """Read the smallest files to their end while half of the files that a process may have open are these."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    if 0 <= most <= len(_open):
+        found = sorted(_open, key=lambda source: source.size)
+        for source in found[: len(found) + 1 - most]:
+            source.read_unread()
 
 
 def source_of(file: Any) -> Source:
@@ -106,6 +125,8 @@ def source_of(file: Any) -> Source:
 
 def taken(file: Any, name: str, count: int | None) -> bytearray:
     """The next ``count`` bytes of an open file, or all that it has left."""
+    if isinstance(file, io.TextIOBase):
+        raise TypeError(f"[load] {name} must be opened for bytes, mode 'rb'; it was opened for text.")
     found = bytearray()
     while count is None or len(found) < count:
         piece = file.read(_PIECE if count is None else min(_PIECE, count - len(found)))
@@ -121,13 +142,12 @@ def taken(file: Any, name: str, count: int | None) -> bytearray:
     return found
 
 
-def read_before_writing(path: str) -> None:
-    """Read what arrays still need of the file at ``path``, which is about to be written."""
+def read_before_writing(file: str | int) -> None:
+    """Read what arrays still need of a file that is about to be written, given as a path or a descriptor."""
     try:
-        status = os.stat(path)
+        status = os.stat(file)
     except OSError:
         return
     for source in list(_open):
         if source.is_file(status):
-            for unread in list(source.unread):
-                unread.wait()
+            source.read_unread()

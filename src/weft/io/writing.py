@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from weft.io.files import is_open, path_of
+from weft.io.files import called, is_open, path_of
 from weft.io.sources import read_before_writing
 
 
@@ -15,12 +16,37 @@ def writable(name: str, file: Any, extension: str) -> Iterator[Any]:
     """A file opened for writing bytes. A named one gets an ``extension`` if it lacks it; what arrays still have to read
     of it is read first."""
     if is_open(file):
-        yield file
+        if isinstance(file, io.TextIOBase):
+            raise TypeError(f"[{name}] {called(file)} must be opened for bytes, mode 'wb'; it was opened for text.")
+        for descriptor in _descriptors(file):
+            read_before_writing(descriptor)
+        with _whole(file) as target:
+            yield target
         return
     path = path_of(name, file, extension)
     read_before_writing(path)
     with open(path, "wb") as opened:
         yield opened
+
+
+def _descriptors(file: Any) -> list[int]:
+    """That of an open file, if it is one of the operating system."""
+    with suppress(AttributeError, OSError):
+        return [file.fileno()]
+    return []
+
+
+@contextmanager
+def _whole(file: Any) -> Iterator[Any]:
+    """An open file that writes all it is given; one without a buffer may write less."""
+    if not isinstance(file, io.RawIOBase):
+        yield file
+        return
+    buffered = io.BufferedWriter(file)
+    try:
+        yield buffered
+    finally:
+        buffered.detach()
 
 
 def write(name: str, file: Any, extension: str, pieces: Iterable[Any]) -> None:
