@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import pickle
 import struct
 import zipfile
@@ -84,6 +85,44 @@ def test_several_arrays_one_after_the_other_in_an_open_file() -> None:
     assert [mx.load(file, format="npy").tolist() for _ in range(3)] == [A.tolist(), B.tolist(), A.tolist()]
 
 
+class Slow(io.RawIOBase):
+    """A file without a buffer, which writes a part of what it is given."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data[:100])
+        self.data += part
+        return len(part)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "gguf"])
+def test_files_without_a_buffer(kind: str) -> None:
+    save: dict[str, Callable[[Any], None]] = {
+        "npy": lambda file: mx.save(file, x),
+        "npz": lambda file: mx.savez(file, x=x),
+        "safetensors": lambda file: mx.save_safetensors(file, {"x": x}),
+        "gguf": lambda file: mx.save_gguf(file, {"x": x}),
+    }
+    x = mx.arange(1000)
+    file = Slow()
+    save[kind](file)
+    found = mx.load(io.BytesIO(file.data), format=kind)
+    assert mx.array_equal(found if kind == "npy" else found["x"], x)
+
+
+def test_a_pipe() -> None:
+    source, target = os.pipe()
+    with open(source, "rb") as reader, open(target, "wb") as writer:
+        mx.save(writer, A)
+        writer.close()
+        assert mx.array_equal(mx.load(reader, format="npy"), A)
+
+
 def test_the_format_of_an_open_file_shows_in_its_name(tmp_path: Path) -> None:
     mx.savez(tmp_path / "a", a=A)
     with open(tmp_path / "a.npz", "rb") as file:
@@ -98,6 +137,8 @@ def test_metadata(tmp_path: Path) -> None:
     assert metadata == {"epoch": "3", "ü": "ß"}
     mx.save_safetensors(name, {})
     assert mx.load(name, return_metadata=True) == ({}, {})
+    mx.savez(tmp_path / "a")
+    assert mx.load(tmp_path / "a.npz") == {}
     mx.save(tmp_path / "a", A)
     with pytest.raises(ValueError, match="no metadata"):
         mx.load(tmp_path / "a.npy", return_metadata=True)
@@ -154,10 +195,19 @@ def test_files_of_mlx(tmp_path: Path, mlx: Any) -> None:
         (lambda folder: mx.save_safetensors(folder / "a", {1: A}), ValueError, "names"),  # type: ignore[dict-item]  # wrong on purpose
         (lambda folder: mx.save_safetensors(folder / "a", {"a": 1}), TypeError, "arrays['a']"),  # type: ignore[dict-item]  # wrong on purpose
         (lambda folder: mx.save_safetensors(folder / "a", {"a": A}, {"k": 1}), ValueError, "strings"),  # type: ignore[dict-item]  # wrong on purpose
+        (lambda folder: mx.save_safetensors(folder / "a", {"\ud800": A}), ValueError, "UTF-8"),
+        (lambda folder: mx.save_safetensors(folder / "a", {"a": A}, {"k": "\ud800"}), ValueError, "UTF-8"),
+        (lambda folder: mx.save_gguf(folder / "a", {"a": A}, {"k": ["\ud800"]}), ValueError, "UTF-8"),
+        (lambda folder: mx.savez(folder / "a", **{"\ud800": A}), ValueError, "UTF-8"),
+        (lambda folder: mx.savez(folder / "a", **{"a\0b": A}), ValueError, "name of a file"),
+        (lambda folder: mx.savez(folder / "a", **{"a" * 70_000: A}), ValueError, "name of a file"),
+        (lambda folder: mx.save(io.StringIO(), A), TypeError, "opened for text"),  # type: ignore[arg-type]  # wrong on purpose
+        (lambda folder: mx.load(io.StringIO(), format="npy"), TypeError, "opened for text"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.load(5), TypeError, "5"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.load(folder / "none.npy"), FileNotFoundError, "none.npy"),
         (lambda folder: mx.load(folder / "none"), ValueError, "format="),
-        (lambda folder: mx.load(folder / "a.xyz"), ValueError, "'xyz'"),
+        (lambda folder: mx.load(folder / "a.xyz"), ValueError, "a.xyz"),
+        (lambda folder: mx.load(folder / "a.npy", format="xyz"), ValueError, "'xyz'"),
     ],
 )
 def test_refused(tmp_path: Path, call: Callable[[Path], Any], error: type[Exception], part: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import IO, Any
 
 import numpy as np
@@ -33,6 +34,15 @@ def path_of(name: str, file: Any, extension: str) -> str:
     if not isinstance(path, str):
         raise wrong_type(name, "file", "a name or a file opened for writing bytes", file)
     return path if path.endswith(extension) else path + extension
+
+
+def check_encodable(name: str, texts: Iterable[str]) -> None:
+    """Raise unless all texts can be written as UTF-8."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"[{name}] {text!r} cannot be written as UTF-8: {error.reason}.") from error
 
 
 def values_of(name: str, value: Any, argument: str) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from weft.array import array
 from weft.checks import shown, wrong_type
 from weft.io import gguf_format as gguf
-from weft.io.files import File, bytes_of, values_of
+from weft.io.files import File, bytes_of, check_encodable, values_of
 from weft.io.writing import write
 
 __all__ = ["save_gguf"]
@@ -65,6 +65,7 @@ def _pieces(header: bytes, values: list[np.ndarray[Any, Any]], alignment: int) -
 def _items(argument: str, value: Any) -> Any:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"[save_gguf] {argument} is a dict with names (strings) as keys.")
+    check_encodable("save_gguf", value)
     return value.items()
 
 
@@ -84,8 +85,10 @@ def _text(text: str) -> bytes:
 
 def _value(key: str, value: Any) -> bytes:
     if isinstance(value, str):
+        check_encodable("save_gguf", [value])
         return struct.pack("<I", gguf.STRING) + _text(value)
     if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
+        check_encodable("save_gguf", value)
         return struct.pack("<IIQ", gguf.ARRAY, gguf.STRING, len(value)) + b"".join(map(_text, value))
     if not isinstance(value, array):
         raise wrong_type("save_gguf", f"metadata[{key!r}]", "an array, a string or a list of strings", value)

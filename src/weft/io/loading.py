@@ -66,8 +66,9 @@ def load(
     """
     if not is_open(file) and not isinstance(file, (str, os.PathLike)):
         raise wrong_type("load", "file", "a name or a file opened for reading bytes", file)
+    if format is not None:
+        one_of("load", "format", format, _FORMATS)
     kind = _format(file) if format is None else format
-    one_of("load", "format", kind, _FORMATS)
     if return_metadata and kind in _PLAIN:
         raise ValueError(
             f"[load] Files of the format {kind!r} have no metadata; only 'safetensors' and 'gguf' files do."
@@ -81,9 +82,9 @@ def load(
 def _format(file: Any) -> str:
     name = getattr(file, "name", "") if is_open(file) else os.fspath(file)
     extension = PurePath(name).suffix if isinstance(name, str) else ""
-    if not extension:
-        raise ValueError(
-            f"[load] The format of {called(file)} does not show in a name: give format='npy', 'npz', 'safetensors' or "
-            "'gguf'."
-        )
-    return extension[1:]
+    if extension[1:] in _FORMATS:
+        return extension[1:]
+    raise ValueError(
+        f"[load] The format of {called(file)} does not show in its name, which should end in one of "
+        f"{', '.join('.' + one for one in _FORMATS)}: give format='npy', 'npz', 'safetensors' or 'gguf'."
+    )

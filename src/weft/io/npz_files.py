@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from weft.array import array
+from weft.checks import shown
 from weft.errors import FileFormatError
-from weft.io.files import File, values_of
+from weft.io.files import File, check_encodable, values_of
 from weft.io.npy_files import LONGEST_HEADER, read_header, write_npy
 from weft.io.reading import array_in, without_overlap
 from weft.io.sources import Source, source_of
@@ -23,6 +24,7 @@ _MOST_DEFLATED = 1032
 """A byte of deflated data stands for at most so many."""
 _PIECE = 1 << 18
 _LOCAL_HEADER = 30
+_LONGEST_NAME = (1 << 16) - 1 - len(".npy")
 
 
 def savez(file: File, *args: array, **kwargs: array) -> None:
@@ -59,6 +61,10 @@ def _write_archive(name: str, file: Any, args: tuple[array, ...], kwargs: dict[s
     if twice:
         raise ValueError(f"[{name}] {', '.join(sorted(twice))} is the name of an array without a name as well.")
     found |= kwargs
+    check_encodable(name, found)
+    for key in found:
+        if "\0" in key or len(key.encode()) > _LONGEST_NAME:
+            raise ValueError(f"[{name}] {shown(key)} cannot be the name of a file in an archive.")
     values = {key: values_of(name, value, key) for key, value in found.items()}
     with writable(name, file, ".npz") as target, zipfile.ZipFile(target, "w", compression) as archive:
         for key, one in values.items():
@@ -102,7 +108,7 @@ class _Reader(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
         if position < 0:
-            raise ValueError("it refers to what is before its beginning")
+            raise io.UnsupportedOperation("it refers to what is before its beginning")
         self._position = position
         return position
 

@@ -13,7 +13,7 @@ from weft import dtypes
 from weft.array import array
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
-from weft.io.files import File, bytes_of, values_of
+from weft.io.files import File, bytes_of, check_encodable, values_of
 from weft.io.reading import Layout, array_at, array_in, shape_of
 from weft.io.sources import Source, source_of
 from weft.io.writing import write
@@ -62,6 +62,7 @@ def save_safetensors(file: File, arrays: dict[str, array], metadata: dict[str, s
         _check_text("metadata", metadata)
         if not all(isinstance(value, str) for value in metadata.values()):
             raise ValueError("[save_safetensors] metadata is a dict of strings by name.")
+        check_encodable("save_safetensors", metadata.values())
     if _METADATA in arrays:
         raise ValueError(f"[save_safetensors] No array can be called {_METADATA!r}, where the format keeps metadata.")
     values = {name: values_of("save_safetensors", value, f"arrays[{name!r}]") for name, value in arrays.items()}
@@ -87,6 +88,7 @@ def _pieces(values: dict[str, np.ndarray[Any, Any]], of: dict[str, Dtype], metad
 def _check_text(argument: str, value: Any) -> None:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"[save_safetensors] {argument} is a dict with names (strings) as keys.")
+    check_encodable("save_safetensors", value)
 
 
 def load_safetensors(file: Any) -> tuple[dict[str, array], dict[str, str]]:
