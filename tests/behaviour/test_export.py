@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -393,3 +394,24 @@ def test_each_primitive_has_a_name_of_its_own() -> None:
     found = {id(one): one for one in vars(p).values() if isinstance(one, p.Primitive)}
     names = [one.name for one in found.values()]
     assert len(set(names)) == len(names)
+
+
+def test_each_function_of_extents_has_a_name() -> None:
+    """Without it, a program for all shapes cannot be written to a file."""
+    for file in sorted((Path(mx.__file__).parent.parent / "ops").glob("*.py")):
+        module = ast.parse(file.read_text())
+        functions = {one.name: one for one in ast.walk(module) if isinstance(one, ast.FunctionDef)}
+        for call in ast.walk(module):
+            match call:
+                case ast.Call(func=ast.Name("derived"), args=[ast.Name(name), *_]) if name in functions:
+                    assert [ast.unparse(one) for one in functions[name].decorator_list] == ["named"], (file.name, name)
+
+
+def test_shapeless_with_extents_that_functions_of_weft_work_out() -> None:
+    length = exported(mx.hadamard_transform, mx.ones((2, 4)), shapeless=True)
+    x = mx.arange(36.0).reshape(3, 12)
+    assert_same_bits(length(x), (mx.hadamard_transform(x),))
+    product = exported(mx.vecdot, X, X, shapeless=True)
+    assert_same_bits(product(x, x), (mx.vecdot(x, x),))
+    with pytest.raises(ValueError, match="extents 12 and 3"):
+        product(x, X[:1])

@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import decide, decide_equal, derived, identical, smallest
+from weft.graph.extents import decide, decide_equal, derived, identical, named, smallest
 from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, real_number, sequence_of, to_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.joining import part
@@ -364,6 +364,7 @@ def ifftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamO
     return _shifted("ifftshift", a, axes, lambda extent: extent // 2)
 
 
+@named
 def _half(length: int) -> int:
     return length // 2
 

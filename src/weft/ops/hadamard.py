@@ -11,7 +11,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import derived, identical, value_of
+from weft.graph.extents import derived, identical, named, value_of
 from weft.ops.arguments import Array, array_argument, extent_constant, real_number, shape_text, to_dtype
 from weft.ops.convert import from_numpy
 from weft.ops.entrance import on_stream
@@ -58,6 +58,7 @@ def hadamard_transform(a: Array, scale: float | None = None, stream: StreamOrDev
     return to_dtype(real, dtype) + to_dtype(imag, dtype) * 1j
 
 
+@named
 def _order(extent: int) -> int:
     """The m with ``extent = m * 2**k`` of which there is a matrix; 0 if there is none."""
     for order in (1, *_ORDERS):
@@ -67,10 +68,12 @@ def _order(extent: int) -> int:
     return 0
 
 
+@named
 def _usual_scale(extent: int) -> Any:
     return 1 / math.sqrt(extent)
 
 
+@named
 def _rows(extent: int) -> int:
     """The number of rows of a matrix of ``extent`` elements, a multiple of m; columns are a power of two, and about as
     many."""
@@ -113,6 +116,7 @@ def _matrix(extent: int, dtype: Dtype) -> Array:
     return p.cast(sign * p.cast(outer, dtype=dtypes.int32), dtype=dtype)
 
 
+@named
 def _position(order: int) -> int:
     """Where the matrix of an order begins in `_table`."""
     return 1 + sum(m * m for m in _ORDERS if m < order) if order > 1 else 0

@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import wrong_type
-from weft.graph.extents import agree, decide_equal, derived, identical, product
+from weft.graph.extents import agree, decide_equal, derived, identical, named, product
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -266,6 +266,7 @@ def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = No
     return p.sum(p.multiply(x, y), axes=(along,))
 
 
+@named
 def _common_extent(left: int, right: int) -> int:
     if left != right:
         raise ValueError(f"[vecdot] The extents {left} and {right} along the axis differ.")
