@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,15 @@ def test_default_device_and_stream() -> None:
     assert stream == mx.default_stream(mx.default_device())
     assert stream.device == mx.cpu
     assert mx.Device(mx.cpu) == mx.Device(mx.cpu, 0)
+
+
+def test_copies_of_a_stream_are_the_stream() -> None:
+    stream = mx.new_stream(mx.cpu)
+    assert copy.copy(stream) is stream
+    assert copy.deepcopy([stream])[0] is stream
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(stream)
+    assert pickle.loads(pickle.dumps(stream.device)) == stream.device
 
 
 def test_what_devices_there_are() -> None:

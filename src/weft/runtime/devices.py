@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from itertools import count
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, final
+from typing import Any, NoReturn, ParamSpec, TypeVar, final
 
 from weft.checks import called, integer_of, wrong_type
 
@@ -152,6 +152,15 @@ class Stream:
 
     def __hash__(self) -> int:
         return hash(self.index)
+
+    def __copy__(self) -> Stream:
+        return self  # a second object would have a queue of its own
+
+    def __deepcopy__(self, memo: object) -> Stream:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self} is a queue of this process and cannot be pickled; pickle its device instead.")
 
 
 CPU = Device(cpu)
