@@ -67,7 +67,8 @@ def arguments_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Argu
     ):
         raise ValueError(
             f"[{name}] The inputs are arrays, with or without names, or a tuple and a dict of arrays; got "
-            f"{', '.join([type(one).__name__ for one in (*args, *kwargs.values())])}."
+            f"{', '.join([type(one).__name__ for one in (*args, *kwargs.values())])}. Make arrays of numbers and of "
+            "NumPy's arrays with mx.array."
         )
     return Arguments(tuple(positional), {key: named[key] for key in sorted(named)})
 
