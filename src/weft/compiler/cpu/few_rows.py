@@ -191,8 +191,8 @@ class _Kernel:
             for step, name in enumerate(self._square(pointers, vector, whole, mask)):
                 e.store(self.type, name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
             with e.loop(whole, "%inner") as term:
-                step = e.assign(f"sub i64 {term}, {whole}")
-                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
+                place = e.assign(f"sub i64 {term}, {whole}")
+                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {place}"))
                 self._add(starts, term, {vector: name})
 
     def _store(self) -> None:
