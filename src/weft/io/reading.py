@@ -69,7 +69,7 @@ def array_in(source: Source, layout: Layout, read: Callable[[memoryview], None])
     if source.is_here or layout.size <= _AT_ONCE:
         evaluate([found.node])
     elif isinstance(source, FileSource):
-        source.unread.add(found.node.value.event)  # type: ignore[union-attr]  # it has a view
+        source.add_unread(found.node.value.event)  # type: ignore[union-attr]  # it has a view
     return found
 
 

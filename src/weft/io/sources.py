@@ -12,6 +12,7 @@ import stat
 import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from heapq import nsmallest
 from typing import Any
 
 from weft.errors import EvaluationError, FileFormatError
@@ -74,9 +75,8 @@ class FileSource(Source):
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"[load] {path!r} is no regular file; open it and pass the open file.")
         super().__init__(repr(path), status.st_size)
-        self.unread: weakref.WeakSet[Any] = weakref.WeakSet()
-        """What is still to be read."""
-        _open.add(self)
+        self._arrays: list[weakref.ref[Any]] = []
+        _open[descriptor] = self
 
     def read_into(self, position: int, memory: memoryview) -> None:
         done = 0
@@ -92,9 +92,17 @@ class FileSource(Source):
                 "it. Load it again."
             )
 
+    def add_unread(self, unread: Any) -> None:
+        """Note that elements of an array are still to be read; ``unread`` is their event."""
+        self._arrays.append(weakref.ref(unread))
+
+    def unread(self) -> list[Any]:
+        """What is still to be read."""
+        return [unread for array in list(self._arrays) if (unread := array()) is not None]
+
     def read_unread(self) -> None:
         """Read what arrays still need, unless it can no longer be read: whoever needs that array gets the error."""
-        for unread in list(self.unread):
+        for unread in self.unread():
             with suppress(EvaluationError, FileFormatError):
                 unread.wait()
 
@@ -103,15 +111,20 @@ class FileSource(Source):
         return (status.st_dev, status.st_ino) == (self._state.st_dev, self._state.st_ino)
 
 
-_open: weakref.WeakSet[FileSource] = weakref.WeakSet()
+_open: weakref.WeakValueDictionary[int, FileSource] = weakref.WeakValueDictionary()
+
+
+def _opened() -> list[FileSource]:
+    """All that are open; other threads may open and close some meanwhile, so nothing but the list is iterated."""
+    return [source for reference in _open.valuerefs() if (source := reference()) is not None]
 
 
 def _close_some() -> None:
     """Read the smallest files to their end while half of the files that a process may have open are these."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
     if 0 <= most <= len(_open):
-        found = sorted(_open, key=lambda source: source.size)
-        for source in found[: len(found) + 1 - most]:
+        waiting = [source for source in _opened() if source.unread()]
+        for source in nsmallest(len(waiting) + 1 - most, waiting, key=lambda source: source.size):
             source.read_unread()
 
 
@@ -148,6 +161,6 @@ def read_before_writing(file: str | int) -> None:
         status = os.stat(file)
     except OSError:
         return
-    for source in list(_open):
+    for source in _opened():
         if source.is_file(status):
             source.read_unread()
