@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import threading
@@ -21,6 +22,14 @@ COUNT = 100_000
 X = mx.arange(COUNT, dtype=mx.float32)
 VALUES = np.array(X)
 TOTAL = mx.sum(X).item()
+
+
+@pytest.fixture
+def memory_before() -> int:
+    """The active memory, when what other tests left behind is gone."""
+    gc.collect()
+    return mx.get_active_memory()
+
 
 SAVED: dict[str, Callable[[Path, mx.array], None]] = {
     "npy": lambda path, a: mx.save(path, a),
@@ -42,26 +51,23 @@ def _loaded(path: Path) -> mx.array:
 
 
 @pytest.mark.parametrize("kind", SAVED)
-def test_memory_is_taken_when_elements_are_needed(tmp_path: Path, kind: str) -> None:
-    path = _saved(tmp_path, kind)
-    before = mx.get_active_memory()
-    x = _loaded(path)
-    assert mx.get_active_memory() == before
+def test_memory_is_taken_when_elements_are_needed(tmp_path: Path, kind: str, memory_before: int) -> None:
+    x = _loaded(_saved(tmp_path, kind))
+    assert mx.get_active_memory() == memory_before
     assert (x.shape, x.dtype) == ((COUNT,), mx.float32)
     total = mx.sum(x)
-    assert mx.get_active_memory() == before
+    assert mx.get_active_memory() == memory_before
     assert total.item() == TOTAL
-    assert mx.get_active_memory() >= before + 4 * COUNT
+    assert mx.get_active_memory() >= memory_before + 4 * COUNT
     assert mx.array_equal(x, X)
 
 
-def test_what_nobody_needs_is_not_read(tmp_path: Path) -> None:
+def test_what_nobody_needs_is_not_read(tmp_path: Path, memory_before: int) -> None:
     path = tmp_path / "a.safetensors"
     mx.save_safetensors(path, {"x": X, "y": X + 1})
-    before = mx.get_active_memory()
     found = mx.load(path)
     assert mx.array_equal(found["y"], X + 1)
-    assert mx.get_active_memory() < before + 8 * COUNT
+    assert mx.get_active_memory() < memory_before + 8 * COUNT
     del found
 
 
