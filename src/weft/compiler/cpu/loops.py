@@ -37,17 +37,21 @@ class _Generator(InstructionWriter):
         self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
         self.passes = schedule.passes(kernel)
         self.saved: dict[int, str] = {}
-        self.rows_at_once = SWEEP_OUTER_ROWS if self.sweep_outer and not self._computes_rows() else 1
+        self.rows_at_once = SWEEP_OUTER_ROWS if self.sweep_outer and not self._row_by_row() else 1
         self.states: list[Running] = []
         self.first_lane = self.last_lane = self.sweep_count = "0"
         self.chunk_extent: str | None = None
         self.backwards = self.passes[0].backwards
 
-    def _computes_rows(self) -> bool:
-        """Whether something is computed once for all lanes of a row that is swept."""
-        return any(
-            i.operation == "apply" and i.level is Level.SWEEP and not i.varying for i in self.kernel.instructions
-        )
+    def _row_by_row(self) -> bool:
+        """Whether something is computed once for all lanes of a row that is swept; or something is joined with its
+        index, in which rows wait longer for each other than for memory."""
+        for i in self.kernel.instructions:
+            if i.operation == "apply" and i.level is Level.SWEEP and not i.varying:
+                return True
+            if i.operation == "reduce" and i.primitive.reducer.needs_index:
+                return True
+        return False
 
     def function(self, name: str) -> str:
         for position in self.layout.values():
