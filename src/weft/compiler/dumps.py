@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,8 @@ def stages_named(text: str) -> frozenset[str]:
     names = dict.fromkeys([part.strip() for part in text.split(",") if part.strip()])
     unknown = [ascii(name[:40]) for name in names if name not in STAGES]
     if unknown:
+        import logging  # takes 3 ms
+
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         logging.getLogger("weft").warning(
             "WEFT_DUMP names no stage of the compiler: %s%s. It takes a list of stages, separated by commas, of: %s.",

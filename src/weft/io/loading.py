@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any
 
 from weft.checks import one_of, wrong_type
@@ -81,7 +80,7 @@ def load(
 
 def _format(file: Any) -> str:
     name = getattr(file, "name", "") if is_open(file) else os.fspath(file)
-    extension = PurePath(name).suffix if isinstance(name, str) else ""
+    extension = os.path.splitext(name)[1] if isinstance(name, str) else ""
     if extension[1:] in _FORMATS:
         return extension[1:]
     raise ValueError(

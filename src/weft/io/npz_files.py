@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import zipfile
 import zlib
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.array import array
 from weft.checks import shown
@@ -18,8 +17,13 @@ from weft.io.reading import array_in, without_overlap
 from weft.io.sources import Source, source_of
 from weft.io.writing import writable
 
+if TYPE_CHECKING:
+    import zipfile
+
 __all__ = ["load_npz", "savez", "savez_compressed"]
 
+_STORED, _DEFLATED = 0, 8
+"""Methods of compression, as an archive numbers them."""
 _MOST_DEFLATED = 1032
 """A byte of deflated data stands for at most so many."""
 _PIECE = 1 << 18
@@ -42,7 +46,7 @@ def savez(file: File, *args: array, **kwargs: array) -> None:
     >>> file = io.BytesIO()
     >>> mx.savez(file, weight=mx.ones((2, 2)), bias=mx.zeros(2))
     """
-    _write_archive("savez", file, args, kwargs, zipfile.ZIP_STORED)
+    _write_archive("savez", file, args, kwargs, _STORED)
 
 
 def savez_compressed(file: File, *args: array, **kwargs: array) -> None:
@@ -52,10 +56,12 @@ def savez_compressed(file: File, *args: array, **kwargs: array) -> None:
     >>> file = io.BytesIO()
     >>> mx.savez_compressed(file, mx.zeros((100, 100)))
     """
-    _write_archive("savez_compressed", file, args, kwargs, zipfile.ZIP_DEFLATED)
+    _write_archive("savez_compressed", file, args, kwargs, _DEFLATED)
 
 
 def _write_archive(name: str, file: Any, args: tuple[array, ...], kwargs: dict[str, array], compression: int) -> None:
+    import zipfile  # takes 4 ms
+
     found = {f"arr_{position}": value for position, value in enumerate(args)}
     twice = found.keys() & kwargs.keys()
     if twice:
@@ -74,6 +80,8 @@ def _write_archive(name: str, file: Any, args: tuple[array, ...], kwargs: dict[s
 
 def load_npz(file: Any) -> dict[str, array]:
     """The arrays in an ``.npz`` file by name."""
+    import zipfile
+
     source = source_of(file)
     try:
         with zipfile.ZipFile(_Reader(source)) as archive:
@@ -137,7 +145,7 @@ def _member(source: Source, info: zipfile.ZipInfo) -> _Member:
     what = f"{name!r} in {source.name}"
     if info.flag_bits & 0x1:
         raise FileFormatError(f"[load] {what} is encrypted.")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    if info.compress_type not in (_STORED, _DEFLATED):
         raise FileFormatError(f"[load] {what} is compressed by a method other than deflate, as nothing of NumPy's is.")
     header = source.bytes_at(info.header_offset, _LOCAL_HEADER)
     if header[:4] != b"PK\x03\x04":
@@ -145,7 +153,7 @@ def _member(source: Source, info: zipfile.ZipInfo) -> _Member:
     lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
     first = info.header_offset + _LOCAL_HEADER + lengths
     end = first + info.compress_size
-    deflated = info.compress_type == zipfile.ZIP_DEFLATED
+    deflated = info.compress_type == _DEFLATED
     most = info.compress_size * _MOST_DEFLATED if deflated else info.compress_size
     if end > source.size or info.file_size > most or (not deflated and info.file_size != most):
         raise FileFormatError(f"[load] {what} is said to have {info.file_size} bytes, for which there is no room.")

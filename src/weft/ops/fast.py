@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import functools
 import math
 from typing import Any
@@ -296,6 +295,8 @@ def _frequencies(dims: int, base: Any, freqs: Any) -> Array:
 @functools.lru_cache(maxsize=64)
 def _logarithm(number: float) -> float:
     """The natural logarithm, correctly rounded: that of the system may differ from machine to machine."""
+    import decimal
+
     return float(decimal.Decimal(number).ln(decimal.Context(prec=40)))
 
 

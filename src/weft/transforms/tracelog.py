@@ -5,13 +5,16 @@ This code runs when a trace is made, and never when one is used again.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from weft.graph.location import user_location
 from weft.transforms.calls import CallArguments, Change, listed
+
+if TYPE_CHECKING:
+    import logging
 
 TOPICS = ("compile",)
 """What ``WEFT_LOG`` may name, separated by commas; each is a logger, such as ``weft.compile``."""
@@ -20,8 +23,6 @@ SUSPICIOUS_TRACES = 8
 SUSPICIOUS_CALLS = 16
 """A function that is traced this often within this many calls causes a warning."""
 
-_logger = logging.getLogger("weft.compile")
-
 SHOW_ALL = "WEFT_LOG=compile tells why each time."
 OTHERWISE = "its arguments are put together in another way"
 NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so the trace is not kept."
@@ -29,28 +30,37 @@ NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so 
 Message = tuple[int, str]
 
 
+def _logger(name: str) -> logging.Logger:
+    import logging  # takes 3 ms, and programs that compile nothing have no messages
+
+    return logging.getLogger(name)
+
+
 def show(topics: str) -> None:
     """Write the log messages of the named topics to stderr."""
+    import logging
+
     unknown = []
     for topic in dict.fromkeys(part.strip() for part in topics.split(",")):
         if topic in TOPICS:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
-            logger = logging.getLogger(f"weft.{topic}")
+            logger = _logger(f"weft.{topic}")
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
             logger.propagate = False
         elif topic:
             unknown.append(ascii(topic[:40]))
     if unknown:
-        logging.getLogger("weft").warning(
+        _logger("weft").warning(
             "WEFT_LOG names no topic of Weft: %s. It takes a list of topics, separated by commas, of: %s.",
             listed(unknown),
             ", ".join(TOPICS),
         )
 
 
-show(os.environ.get("WEFT_LOG", ""))
+if os.environ.get("WEFT_LOG"):
+    show(os.environ["WEFT_LOG"])
 
 
 class History:
@@ -67,8 +77,10 @@ class History:
         self, call: CallArguments, earlier: Sequence[CallArguments], seconds: float, number: int, is_cached: bool
     ) -> list[Message]:
         """Note a trace, made in call ``number``; return the messages about it."""
+        import logging
+
         messages = []
-        if _logger.isEnabledFor(logging.INFO):
+        if _logger("weft.compile").isEnabledFor(logging.INFO):
             others = [*[recent for _, recent in self._recent], *earlier]
             messages.append((logging.INFO, self._why(call, others, seconds, is_cached)))
         self._count += 1
@@ -114,4 +126,4 @@ def _changes(call: CallArguments, others: Sequence[CallArguments]) -> list[Chang
 def emit(messages: Sequence[Message]) -> None:
     """Give messages to the logger."""
     for level, message in messages:
-        _logger.log(level, "%s", message)
+        _logger("weft.compile").log(level, "%s", message)

@@ -7,7 +7,6 @@ compare them.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Container
 from dataclasses import astuple, dataclass
@@ -53,6 +52,8 @@ def lesser(host: Host, features: Container[str]) -> Host:
     missing = [feature for feature in LEVELS.get(_asked, ()) if feature not in features]
     if _asked not in LEVELS or missing:
         reason = f"this processor lacks {', '.join(missing)}" if missing else "there is no such level"
+        import logging  # takes 3 ms
+
         logging.getLogger("weft").warning(
             "WEFT_CPU is %s: %s. Code is generated for this processor, %s. The levels are %s.",
             ascii(_asked[:40]),
