@@ -428,6 +428,7 @@ def test_dlpack() -> None:
     a = mx.arange(6, dtype=mx.float32).reshape(2, 3).T
     np.testing.assert_array_equal(np.from_dlpack(a), np.arange(6).reshape(2, 3).T)
     assert mx.from_dlpack(np.arange(3)).dtype is mx.int64
+    assert mx.from_dlpack(np.arange(3), device=mx.cpu).device == mx.cpu
     with pytest.raises(TypeError, match="__dlpack__"):
         mx.from_dlpack([1])
     with pytest.raises(ValueError, match="copied"):

@@ -83,11 +83,12 @@ def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None
     return p.copy(array) if copy and isinstance(a, Handle) else array
 
 
-def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
+def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
     """An array of another library's, through DLPack. The elements are copied.
 
     Args:
         x: an object with ``__dlpack__`` on the CPU.
+        device: where the elements shall be; the default one if None.
         copy: False is refused, unless ``x`` is an array of this library.
 
     Raises:
@@ -100,9 +101,12 @@ def from_dlpack(x: Any, /, *, copy: bool | None = None) -> Array:
     array([0, 1, 2], dtype=int32)
     """
     if isinstance(x, Handle):
-        return fresh(x)
+        return asarray(fresh(x), device=device, copy=copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
     if copy is False:
         raise ValueError("[from_dlpack] Memory of another library is always copied; leave copy=False out.")
-    return construct(interchange.from_dlpack(x), None, "from_dlpack", "x")
+    elements = interchange.from_dlpack(x)
+    if device is None:
+        return construct(elements, None, "from_dlpack", "x")
+    return call_on(device, construct, elements, None, "from_dlpack", "x")
