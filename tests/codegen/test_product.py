@@ -87,13 +87,14 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
         np.testing.assert_array_equal(c, np.array(x @ y))
 
 
-@pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
-@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+@pytest.mark.parametrize(
+    ("vector_bytes", "dtype"), [(64, dtypes.float32), (32, dtypes.float32), (32, dtypes.float64), (16, dtypes.float32)]
+)
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, and blocks of rows of which the last is smaller."""
     rng = np.random.default_rng(3)
-    kinds = combinations([(1, 2), (3, 1)], combinations([False, True], repeat=3))
-    for (height, vectors), (left, right, apart) in kinds:
+    for (height, vectors), right, apart in combinations([(1, 2), (3, 1)], [False, True], [False, True]):
+        left = right != apart
         strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         address = jit.load(few_rows.generate(strip, name), name)[name]
