@@ -37,6 +37,11 @@ def expm1(z: complex) -> complex:
     return cmath.exp(z) - 1
 
 
+def arccosh(z: complex) -> complex:
+    """`cmath.acosh` gives two NaN before Python 3.14, where the standard since 2017 knows the angle."""
+    return complex(math.nan, math.pi / 2) if z.real == 0 and math.isnan(z.imag) else cmath.acosh(z)
+
+
 ORACLES: dict[str, Callable[[complex], complex]] = {
     "exp": cmath.exp,
     "expm1": expm1,
@@ -53,7 +58,7 @@ ORACLES: dict[str, Callable[[complex], complex]] = {
     "arccos": cmath.acos,
     "arctan": cmath.atan,
     "arcsinh": cmath.asinh,
-    "arccosh": cmath.acosh,
+    "arccosh": arccosh,
     "arctanh": cmath.atanh,
 }
 HYPERBOLIC, CIRCULAR = ("exp", "expm1", "sinh", "cosh", "tanh"), ("sin", "cos", "tan")

@@ -304,7 +304,10 @@ def arccos(L: Lanes, z: Complex) -> Complex:
 def arccosh(L: Lanes, z: Complex) -> Complex:
     z = _bounded(L, z)
     q, height = _arcsin_parts(L, z)
-    return Complex(height, L.copysign(arctan2(L, q, z.real), z.imag))
+    angle = L.copysign(arctan2(L, q, z.real), z.imag)
+    # The standard since 2017 (defect report 471): on the imaginary axis the angle is known, as for arccos.
+    on_axis = L.equal(z.real, 0.0) & L.is_nan(z.imag)
+    return Complex(height, L.select(on_axis, L.constant(QUARTER_TURN, angle.dtype), angle))
 
 
 def _arctanh(L: Lanes, z: Complex) -> Complex:
