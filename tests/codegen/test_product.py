@@ -13,6 +13,7 @@ from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import jit
 from weft.compiler.cpu import few_rows, product
+from weft.compiler.cpu.product_step import Block
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64}
 SHAPES = [
@@ -69,7 +70,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype, layout: tuple[bool, bool]) -> 
 @pytest.mark.parametrize("block", [(12, 2, 64), (4, 3, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
     name = "_".join(map(str, ("tested", dtype.name, *block)))
-    address = jit.load(product.generate(product.Block(dtype, *block), name), name)[name]
+    address = jit.load(product.generate(Block(dtype, *block), name), name)[name]
     step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     rng = np.random.default_rng(3)
     for (rows, inner, columns), (left, right) in combinations(SHAPES, combinations([False, True], repeat=2)):

@@ -15,7 +15,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, prefetch, store, transposed
+from weft.compiler.cpu.memory import Location, load, prefetch, store, transposed
 from weft.compiler.cpu.product import DEPTH
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -25,6 +25,7 @@ from weft.compiler.cpu.product_step import (
     COLUMNS,
     INNER,
     ROWS,
+    Block,
     StepWriter,
     below,
     moved,
@@ -32,6 +33,8 @@ from weft.compiler.cpu.product_step import (
 from weft.dtypes import Dtype
 
 MOST_ROWS = 16
+"""Of more, packing the matrix costs less than it saves."""
+
 AHEAD = 16
 """How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
 
@@ -45,27 +48,15 @@ _KERNEL = (
 
 
 @dataclass(frozen=True)
-class Strip:
-    """What the kernel holds in registers: ``rows`` times ``vectors`` of columns.
+class Strip(Block):
+    """A block as wide as the strip of columns that is a unit of work.
 
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are. ``apart``: columns are no neighbours in the result.
     """
 
-    dtype: Dtype
-    rows: int
-    vectors: int
-    vector_bytes: int
     across: bool
     apart: bool
-
-    @property
-    def lanes(self) -> int:
-        return self.vector_bytes // self.dtype.size
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
 
 
 def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool) -> Strip:
@@ -121,7 +112,7 @@ class _Kernel:
         return self.e.function(name, _KERNEL, "internal ")
 
     def _moved(self, pointer: str, distance: str) -> str:
-        return moved(self.e, MEMORY_TYPES[self.strip.dtype], pointer, distance)
+        return moved(self.e, self.strip.element, pointer, distance)
 
     def _times(self, left: str | int, right: str) -> str:
         return self.e.assign(f"mul i64 {right}, {left}")

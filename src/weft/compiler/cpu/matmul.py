@@ -34,14 +34,19 @@ def step(call: RoutineCall) -> RoutineStep:
     for extent in out.shape[:-2]:
         matrices *= extent
     locations = [(operand.slot, operand.offset) for operand in (a, b, out)]
-    work = matrices * extents[0] * extents[1] * extents[2]
-    if out.dtype in product.DTYPES and min(extents[:2]) <= few_rows.MOST_ROWS:
-        return _of_few_rows(out.dtype, locations, extents, (left, right), batch, matrices)
-    describe = _generated if out.dtype in product.DTYPES else _from_library
+    if out.dtype not in product.DTYPES:
+        describe = _from_library
+    else:
+        describe = _of_few_rows if min(extents[:2]) <= few_rows.MOST_ROWS else _generated
     address, numbers, tile = describe(out.dtype, locations, extents, (left, right), batch)
     units = matrices * -(-extents[0] // tile[0]) * -(-extents[1] // tile[1])
     tile_work = min(tile[0], extents[0]) * min(tile[1], extents[1]) * max(extents[2], 1)
+    work = matrices * extents[0] * extents[1] * extents[2]
     return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work)
+
+
+Tiled = tuple[int, list[int], tuple[int, int]]
+Batch = Sequence[tuple[int, int, int, int]]
 
 
 def _of_few_rows(
@@ -50,30 +55,23 @@ def _of_few_rows(
     extents: tuple[int, int, int],
     storage: Sequence[tuple[int, int]],
     batch: Batch,
-    matrices: int,
-) -> RoutineStep:
-    """The step of a product of few rows, or of few columns, which are the rows of the transposed product."""
+) -> Tiled:
+    """Address, numbers and tile of a product of few rows, or of few columns: these are the rows of the transposed
+    product, whose operands change places."""
     rows, columns, inner = extents
     strides = [(1, distance) if by_columns else (distance, 1) for by_columns, distance in storage]
     (a_row, a_inner), (b_inner, b_column) = strides
-    c_row, c_column = columns, 1
+    if rows <= columns:
+        strip = few_rows.strip_of(dtype, rows, across=b_column != 1, apart=False)
+        all_strides = [a_row, a_inner, b_inner, b_column, columns, 1]
+        numbers = few_rows.step_numbers(locations, extents, all_strides, strip, batch)
+        return few_rows.address(strip), numbers, (rows, strip.columns)
     a, b, c = locations
-    if columns < rows:
-        rows, columns, (a, b) = columns, rows, (b, a)
-        a_row, a_inner, b_inner, b_column = b_column, b_inner, a_inner, a_row
-        c_row, c_column = c_column, c_row
-        batch = [(extent, right, left, out) for extent, left, right, out in batch]
-    strip = few_rows.strip_of(dtype, rows, b_column != 1, c_column != 1)
-    all_strides = [a_row, a_inner, b_inner, b_column, c_row, c_column]
-    numbers = few_rows.step_numbers([a, b, c], (rows, columns, inner), all_strides, strip, batch)
-    units = matrices * -(-columns // strip.columns)
-    unit_work = rows * strip.columns * max(inner, 1)
-    work = matrices * rows * columns * inner
-    return RoutineStep(few_rows.address(strip), numbers, units, max(1, _WORK_PER_GRAIN // unit_work), work)
-
-
-Tiled = tuple[int, list[int], tuple[int, int]]
-Batch = Sequence[tuple[int, int, int, int]]
+    strip = few_rows.strip_of(dtype, columns, across=a_row != 1, apart=columns != 1)
+    all_strides = [b_column, b_inner, a_inner, a_row, 1, columns]
+    turned = [(extent, right, left, out) for extent, left, right, out in batch]
+    numbers = few_rows.step_numbers([b, a, c], (columns, rows, inner), all_strides, strip, turned)
+    return few_rows.address(strip), numbers, (strip.columns, columns)
 
 
 def _generated(

@@ -11,7 +11,6 @@ neither the tiles nor the blocks nor the processor's vectors change its bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
@@ -20,7 +19,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store, transposed
+from weft.compiler.cpu.memory import Location, load, store, transposed
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -29,6 +28,7 @@ from weft.compiler.cpu.product_step import (
     COLUMNS,
     INNER,
     ROWS,
+    Block,
     StepWriter,
     below,
     moved,
@@ -49,31 +49,10 @@ TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS = 13, 14, 15, 16
 BATCH_AXES = 17
 
 
-@dataclass(frozen=True)
-class Block:
-    """What the kernel holds in registers: ``rows`` times ``vectors`` of columns, both multiples of ``SQUARE``."""
-
-    dtype: Dtype
-    rows: int
-    vectors: int
-    vector_bytes: int
-
-    @property
-    def lanes(self) -> int:
-        return self.vector_bytes // self.dtype.size
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-    @property
-    def element(self) -> str:
-        return MEMORY_TYPES[self.dtype]
-
-
 @cache
 def block_of(dtype: Dtype) -> Block:
-    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones."""
+    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones. Rows and columns are
+    multiples of ``SQUARE``."""
     return Block(dtype, 12, 2, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
 
 

@@ -1,6 +1,9 @@
-"""What the steps of matrix products have in common: their numbers, and where the matrices of a batch are."""
+"""What the steps of matrix products have in common: their numbers, what they hold in registers, and where the matrices
+of a batch are."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
@@ -15,6 +18,28 @@ ROWS, COLUMNS, INNER = 6, 7, 8
 A_ROW, A_INNER, B_INNER, B_COLUMN = 9, 10, 11, 12
 BATCH_FIELDS = 4
 """Extent and three strides of a batch axis."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a kernel holds in registers: ``rows`` times ``vectors`` of columns of the result."""
+
+    dtype: Dtype
+    rows: int
+    vectors: int
+    vector_bytes: int
+
+    @property
+    def lanes(self) -> int:
+        return self.vector_bytes // self.dtype.size
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def element(self) -> str:
+        return MEMORY_TYPES[self.dtype]
 
 
 def moved(e: Emitter, element: str, pointer: str, distance: str) -> str:
