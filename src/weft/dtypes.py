@@ -218,6 +218,9 @@ float32 = Dtype("float32", 4, Kind.FLOATING)
 float64 = Dtype("float64", 8, Kind.FLOATING)
 complex64 = Dtype("complex64", 8, Kind.COMPLEX)
 
+UNSIGNED = {dtype.size: dtype for dtype in (uint8, uint16, uint32, uint64)}
+"""The dtype of unsigned integers of so many bytes."""
+
 ALL_DTYPES: tuple[Dtype, ...] = (
     bool_,
     uint8,

@@ -108,7 +108,7 @@ def view(a: Any, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
 
 def _word(dtype: Dtype) -> Dtype:
     """The unsigned integers of the same size."""
-    return {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[dtype.size]
+    return dtypes.UNSIGNED[dtype.size]
 
 
 def _divided(x: Array, part: Dtype) -> Array:

@@ -51,8 +51,8 @@ BATCH_AXES = 17
 
 @cache
 def block_of(dtype: Dtype) -> Block:
-    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones. Rows and columns are
-    multiples of ``SQUARE``."""
+    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones. Rows and columns
+    are multiples of ``SQUARE``."""
     return Block(dtype, 12, 2, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
 
 

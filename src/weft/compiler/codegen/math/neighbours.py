@@ -7,8 +7,6 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
 
-_BITS = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
-
 
 def nextafter(L: Lanes, x: Value, y: Value) -> Value:
     """The neighbour of ``x`` towards ``y``: the bits, read as an integer, are one more away from zero and one less
@@ -25,7 +23,7 @@ def nextafter(L: Lanes, x: Value, y: Value) -> Value:
 
 
 def _to_bits(L: Lanes, x: Value) -> Value:
-    return L.half_to_bits(x) if x.dtype in HALVES else L.bitcast(x, _BITS[x.dtype.size])
+    return L.half_to_bits(x) if x.dtype in HALVES else L.bitcast(x, dtypes.UNSIGNED[x.dtype.size])
 
 
 def _from_bits(L: Lanes, bits: Value, dtype: Dtype) -> Value:

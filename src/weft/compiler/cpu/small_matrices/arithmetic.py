@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import WIDTH, Code, read, write
 from weft.compiler.cpu.small_matrices.tiles import Line, Tile, numbered, vector_between
-from weft.compiler.cpu.sorting.code import WIDTH, Code, read, write
 
 
 class Kept:

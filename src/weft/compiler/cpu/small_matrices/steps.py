@@ -12,10 +12,10 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import squares
+from weft.compiler.cpu.code import STEP, WIDTH, Code
 from weft.compiler.cpu.small_matrices import arithmetic
 from weft.compiler.cpu.small_matrices.tiles import COLUMNS, LARGEST, Line, Room, Stack, Tile, numbered
-from weft.compiler.cpu.sorting import squares
-from weft.compiler.cpu.sorting.code import STEP, WIDTH, Code
 from weft.dtypes import Dtype
 from weft.graph.node import Shape
 from weft.primitives.routine import RoutineCall, RoutineStep

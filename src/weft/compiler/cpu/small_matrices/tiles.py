@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.sorting import squares
-from weft.compiler.cpu.sorting.code import WIDTH, Code, read, write
+from weft.compiler.cpu import squares
+from weft.compiler.cpu.code import WIDTH, Code, read, write
 from weft.dtypes import Dtype
 
 LARGEST = 32

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting import partition, rows, runs
-from weft.compiler.cpu.sorting.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION

@@ -17,7 +17,6 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
 
-KEYS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 INFINITIES = {
     dtypes.float16: 0x7C00,
     dtypes.bfloat16: 0x7F80,
@@ -43,7 +42,7 @@ class Form:
 
     @property
     def key(self) -> Dtype:
-        return KEYS[self.dtype.size]
+        return dtypes.UNSIGNED[self.dtype.size]
 
     @property
     def carries(self) -> bool:

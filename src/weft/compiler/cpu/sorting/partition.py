@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Code, Function
 from weft.compiler.cpu.sorting import tiles
-from weft.compiler.cpu.sorting.code import Code, Function
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors
 

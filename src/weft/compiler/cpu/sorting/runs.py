@@ -8,8 +8,8 @@ from __future__ import annotations
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Code, Function, read
 from weft.compiler.cpu.sorting import rows
-from weft.compiler.cpu.sorting.code import Code, Function, read
 from weft.compiler.cpu.sorting.keys import Form
 
 SHORT = 16

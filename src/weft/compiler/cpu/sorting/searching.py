@@ -11,10 +11,9 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Code, read, write
 from weft.compiler.cpu.memory import Location, load
 from weft.compiler.cpu.sorting import keys, rows
-from weft.compiler.cpu.sorting.code import STEP, Code, read, write
-from weft.compiler.cpu.sorting.keys import KEYS
 from weft.dtypes import Dtype
 from weft.primitives.routine import RoutineCall, RoutineStep
 
@@ -50,7 +49,7 @@ def _address(dtype: Dtype, right: bool) -> int:
 def generate(dtype: Dtype, right: bool, name: str) -> str:
     """The LLVM IR of the step."""
     code = Code()
-    e, key = code.e, KEYS[dtype.size]
+    e, key = code.e, dtypes.UNSIGNED[dtype.size]
     extent, per_row, units = code.number(EXTENT), code.number(VALUES_PER_ROW), code.number(UNITS_PER_ROW)
     rounds = code.number(ROUNDS)
     all_rows, values, target = code.memory(ROWS), code.memory(VALUES), code.memory(TARGET)

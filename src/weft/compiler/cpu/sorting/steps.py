@@ -7,8 +7,9 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.sorting import blocks, chunks, network, squares, words
-from weft.compiler.cpu.sorting.code import WIDTH
+from weft.compiler.cpu import squares
+from weft.compiler.cpu.code import WIDTH
+from weft.compiler.cpu.sorting import blocks, chunks, network, words
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep

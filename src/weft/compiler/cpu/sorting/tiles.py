@@ -11,7 +11,7 @@ performance-portable Quicksort, 2022.)
 from __future__ import annotations
 
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.sorting.code import Code, Function
+from weft.compiler.cpu.code import Code, Function
 from weft.compiler.cpu.sorting.network import comparators
 from weft.compiler.cpu.sorting.vectors import Vectors
 

@@ -12,7 +12,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.sorting.code import Code, read, write
+from weft.compiler.cpu.code import Code, read, write
 from weft.dtypes import Dtype
 
 _COMPRESSING = {2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}
@@ -37,7 +37,7 @@ class Vectors:
 
     def __init__(self, code: Code, size: int) -> None:
         self.code, self.e = code, code.e
-        self.dtype: Dtype = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[size]
+        self.dtype: Dtype = dtypes.UNSIGNED[size]
         self.bytes = vector_bytes(size)
         self.L = Lanes(code.e, self.bytes // size)
         self.type = self.L.type_of(self.dtype)

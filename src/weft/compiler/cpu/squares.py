@@ -12,9 +12,8 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import WIDTH, Code, Function, read, write
 from weft.compiler.cpu.memory import transposed
-from weft.compiler.cpu.sorting.code import WIDTH, Code, Function, read, write
-from weft.compiler.cpu.sorting.keys import KEYS
 from weft.dtypes import Dtype
 
 _PARAMETERS = "ptr %rows, i64 %stride, i64 %present, i64 %inside, ptr %tile"
@@ -51,7 +50,7 @@ class _Square:
 
     def __init__(self, size: int) -> None:
         self.code = Code()
-        self.dtype: Dtype = KEYS[size]
+        self.dtype: Dtype = dtypes.UNSIGNED[size]
         self.wide: Dtype = dtypes.uint64 if size == 8 else dtypes.uint32
         self.L = Lanes(self.code.e, 8 if size == 8 else WIDTH)
         self.starts = range(0, WIDTH, self.L.width)

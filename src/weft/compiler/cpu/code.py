@@ -1,4 +1,4 @@
-"""What the generated functions of this folder have in common: integers, pointers and the numbers of a step."""
+"""What generated functions that are no fused kernels have in common: integers, pointers and the numbers of a step."""
 
 from __future__ import annotations
 
