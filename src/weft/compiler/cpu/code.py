@@ -17,12 +17,11 @@ STEP = "ptr %numbers, ptr %table, i64 %begin, i64 %end"
 Function = tuple[Emitter, str]
 
 
-class Code:
-    """Writes the body of a function: arithmetic on ``i64`` and pointers by bytes."""
+class Integers:
+    """Writes arithmetic on ``i64`` and on pointers, and reads the numbers of a step."""
 
-    def __init__(self) -> None:
-        self.e = Emitter()
-        self.lanes, self.scalar = Lanes(self.e, WIDTH), Lanes(self.e, 1)
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
 
     def number(self, place: int | str) -> str:
         """A number of the step."""
@@ -66,6 +65,14 @@ class Code:
         """The address that two numbers of the step give: an entry of the table and an offset in bytes."""
         entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(slot)}")
         return self.moved(self.e.load("ptr", entry), self.number(slot + 1))
+
+
+class Code(Integers):
+    """Writes the body of a function that works on vectors of 16 lanes and on numbers in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(Emitter())
+        self.lanes, self.scalar = Lanes(self.e, WIDTH), Lanes(self.e, 1)
 
     def integer(self, pointer: str, type_: str = "i64") -> str:
         """An unsigned integer in memory as ``i64``."""

@@ -28,7 +28,7 @@ from weft.compiler.cpu.product_step import (
     Block,
     StepWriter,
     below,
-    moved,
+    further,
 )
 from weft.dtypes import Dtype
 
@@ -111,8 +111,8 @@ class _Kernel:
         self._store()
         return self.e.function(name, _KERNEL, "internal ")
 
-    def _moved(self, pointer: str, distance: str) -> str:
-        return moved(self.e, self.strip.element, pointer, distance)
+    def _further(self, pointer: str, distance: str) -> str:
+        return further(self.e, self.strip.element, pointer, distance)
 
     def _times(self, left: str | int, right: str) -> str:
         return self.e.assign(f"mul i64 {right}, {left}")
@@ -122,7 +122,7 @@ class _Kernel:
         last = self.e.assign("sub i64 %rows, 1")
         starts = [pointer]
         for row in range(1, self.strip.rows):
-            starts.append(self._moved(pointer, self._times(self._nearest(row, last), stride)))
+            starts.append(self._further(pointer, self._times(self._nearest(row, last), stride)))
         return starts
 
     def _nearest(self, wanted: int, last: str) -> str:
@@ -145,10 +145,10 @@ class _Kernel:
         L, lanes = self.L, self.strip.lanes
         mask = below(L, "0", "%columns") if self.edge else None
         with self.e.loop("0", "%inner") as term:
-            row = self._moved("%b", self._times(term, "%b_step"))
-            later = self._moved(row, self._times(AHEAD, "%b_step"))
+            row = self._further("%b", self._times(term, "%b_step"))
+            later = self._further(row, self._times(AHEAD, "%b_step"))
             for vector in range(self.vectors):
-                prefetch(self.e, self._moved(later, str(vector * lanes)))
+                prefetch(self.e, self._further(later, str(vector * lanes)))
             places = [Location(row, str(vector * lanes), False) for vector in range(self.vectors)]
             right = {number: load(L, self.strip.dtype, place, mask).name for number, place in enumerate(places)}
             self._add(starts, term, right)
@@ -157,7 +157,7 @@ class _Kernel:
         e, lanes = self.e, self.strip.lanes
         last = e.assign("sub i64 %columns, 1")
         columns = [self._nearest(column, last) if self.edge else str(column) for column in range(self.vectors * lanes)]
-        pointers = [self._moved("%b", self._times(column, "%b_step")) for column in columns]
+        pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
         rest = e.assign(f"and i64 %inner, {lanes - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
         with e.loop("0", whole, lanes) as term:
@@ -191,7 +191,7 @@ class _Kernel:
         mask = below(L, "0", "%columns") if self.edge else None
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
-                start = self._moved("%c", self._times(row, "%c_row"))
+                start = self._further("%c", self._times(row, "%c_row"))
                 places = [(self._place(start, v), self.sums[row, v]) for v in range(self.vectors)]
                 with e.when("%again"):
                     for place, slot in places:
@@ -225,19 +225,19 @@ class _Step(StepWriter):
         e, strip = self.e, self.strip
         strips, inner = self.number(STRIPS), self.number(INNER)
         matrices = self.operands(e.assign(f"udiv i64 {unit}, {strips}"))
-        left = self.times(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
+        left = self.multiply(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
         columns = self.rest(self.number(COLUMNS), left, strip.columns)
-        b = self.moved(matrices["b"], self.times(left, self.number(B_COLUMN)))
-        c = self.moved(matrices["c"], self.times(left, self.number(C_COLUMN)))
+        b = self.further(matrices["b"], self.multiply(left, self.number(B_COLUMN)))
+        c = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         # Without terms there is one round all the same, which stores zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
-            b_here = self.moved(b, self.times(term, self.number(B_INNER)))
-            a_here = self.moved(matrices["a"], self.times(term, self.number(A_INNER)))
+            b_here = self.further(b, self.multiply(term, self.number(B_INNER)))
+            a_here = self.further(matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
             with e.loop("0", self.number(ROWS), strip.rows) as row:
-                a = self.moved(a_here, self.times(row, self.number(A_ROW)))
-                target = self.moved(c, self.times(row, self.number(C_ROW)))
+                a = self.further(a_here, self.multiply(row, self.number(A_ROW)))
+                target = self.further(c, self.multiply(row, self.number(C_ROW)))
                 self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
 
     def _multiply(self, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
@@ -246,8 +246,8 @@ class _Step(StepWriter):
         with e.when(whole):
             self._call("strip", a, b, c, rows, columns, depth, again)
         with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
-            there = self.moved(b, self.times(column, self.number(B_COLUMN)))
-            target = self.moved(c, self.times(column, self.number(C_COLUMN)))
+            there = self.further(b, self.multiply(column, self.number(B_COLUMN)))
+            target = self.further(c, self.multiply(column, self.number(C_COLUMN)))
             self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
 
     def _call(self, kernel: str, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:

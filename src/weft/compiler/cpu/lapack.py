@@ -49,12 +49,12 @@ def _lu(w: Writer) -> None:
     w.library("getrf", rows, columns, factors.pointer, rows, pivots.pointer, w.report())
     _count_pivots_from_zero(w, pivots)
     with w.e.loop("0", order.rows) as row:
-        w.e.store("i32", w.e.assign(f"trunc i64 {row} to i32"), w.element(order.pointer, row, "i32"))
-    last = w.minus(pivots.rows, 1)
+        w.e.store("i32", w.e.assign(f"trunc i64 {row} to i32"), w.moved(order.pointer, row, "i32"))
+    last = w.subtract(pivots.rows, 1)
     with w.e.loop("0", pivots.rows) as step:
-        row = w.minus(last, step)
-        here = w.element(order.pointer, row, "i32")
-        there = w.element(order.pointer, _pivot(w, pivots, row, order.rows), "i32")
+        row = w.subtract(last, step)
+        here = w.moved(order.pointer, row, "i32")
+        there = w.moved(order.pointer, _pivot(w, pivots, row, order.rows), "i32")
         one, other = w.e.load("i32", here), w.e.load("i32", there)
         w.e.store("i32", other, here)
         w.e.store("i32", one, there)
@@ -62,14 +62,14 @@ def _lu(w: Writer) -> None:
 
 def _count_pivots_from_zero(w: Writer, pivots: Matrix) -> None:
     with w.e.loop("0", pivots.rows) as step:
-        place = w.element(pivots.pointer, step, "i32")
+        place = w.moved(pivots.pointer, step, "i32")
         w.e.store("i32", w.e.assign(f"sub i32 {w.e.load('i32', place)}, 1"), place)
 
 
 def _pivot(w: Writer, pivots: Matrix, step: str, rows: str) -> str:
     """The row that a pivot names. Pivots can come from a file, so one behind the end counts as the last row."""
-    row = w.e.assign(f"zext i32 {w.e.load('i32', w.element(pivots.pointer, step, 'i32'))} to i64")
-    return w.smaller(row, w.minus(rows, 1))
+    row = w.e.assign(f"zext i32 {w.e.load('i32', w.moved(pivots.pointer, step, 'i32'))} to i64")
+    return w.smaller(row, w.subtract(rows, 1))
 
 
 Stacked("lu", _lu, _routines(".getrf")).on(p.lu_factors.routine)
@@ -86,9 +86,9 @@ def _solve(w: Writer) -> None:
     for upper in (False, True) if adjoint else (True, False):
         _triangular(w, factors, x, upper, adjoint, unit=not upper)
     if not adjoint:
-        last = w.minus(pivots.rows, 1)
+        last = w.subtract(pivots.rows, 1)
         with w.e.loop("0", pivots.rows) as step:
-            row = w.minus(last, step)
+            row = w.subtract(last, step)
             _swap_rows(w, x, row, _pivot(w, pivots, row, x.rows))
     singular = w.has_zero_on_diagonal(factors)
     w.spoil_unless(w.e.assign(f"xor i1 {singular}, true"))
@@ -97,11 +97,11 @@ def _solve(w: Writer) -> None:
 def _swap_rows(w: Writer, x: Matrix, row: str, other: str) -> None:
     with w.e.when(w.e.assign(f"icmp ne i64 {row}, {other}")):
         type_, parts = REALS[x.dtype], 2 if x.dtype.is_complex else 1
-        width = w.times(x.columns, parts)
-        here, there = w.times(row, width), w.times(other, width)
+        width = w.multiply(x.columns, parts)
+        here, there = w.multiply(row, width), w.multiply(other, width)
         with w.e.loop("0", width) as column:
-            left = w.element(x.pointer, w.plus(here, column), type_)
-            right = w.element(x.pointer, w.plus(there, column), type_)
+            left = w.moved(x.pointer, w.add(here, column), type_)
+            right = w.moved(x.pointer, w.add(there, column), type_)
             one, two = w.e.load(type_, left), w.e.load(type_, right)
             w.e.store(type_, two, left)
             w.e.store(type_, one, right)
@@ -187,12 +187,12 @@ def _qr(w: Writer) -> None:
     report = w.report()
     work, count = w.scratch("work"), w.capacity("work")
     w.library("gelqf", w.integer(a.columns), m, copy, n, scales, work, count, report)
-    w.copy_bytes(copy, r.pointer, w.times(w.size_of(r), size))
+    w.copy_bytes(copy, r.pointer, w.multiply(w.size_of(r), size))
     w.clear_beside(r, upper=True)
-    width = w.times(q.columns, size)
+    width = w.multiply(q.columns, size)
     with w.e.loop("0", a.rows) as row:
-        source = w.moved(copy, w.times(row, w.times(a.columns, size)))
-        w.copy_bytes(source, w.moved(q.pointer, w.times(row, width)), width)
+        source = w.moved(copy, w.multiply(row, w.multiply(a.columns, size)))
+        w.copy_bytes(source, w.moved(q.pointer, w.multiply(row, width)), width)
     generate = "unglq" if a.dtype.is_complex else "orglq"
     w.library(generate, k, m, k, q.pointer, w.leading(q.columns), scales, work, count, report)
     w.spoil_unless(w.went_well(report))
@@ -353,30 +353,30 @@ def _complex_eigenvalues(w: Writer, values: Matrix, real: str, imaginary: str) -
     type_ = REALS[values.dtype]
     with w.e.loop("0", values.rows) as row:
         for part, source in enumerate((real, imaginary)):
-            value = w.e.load(type_, w.element(source, row, type_))
-            w.e.store(type_, value, w.element(values.pointer, w.plus(w.times(row, 2), part), type_))
+            value = w.e.load(type_, w.moved(source, row, type_))
+            w.e.store(type_, value, w.moved(values.pointer, w.add(w.multiply(row, 2), part), type_))
 
 
 def _complex_eigenvectors(w: Writer, result: Matrix, vectors: str, imaginary: str) -> None:
     """Of each pair of conjugate eigenvectors LAPACK stores the real parts, then the imaginary parts of the first."""
     type_, n = REALS[result.dtype], result.rows
-    last = w.minus(n, 1)
+    last = w.subtract(n, 1)
     with w.e.loop("0", n) as row:
-        part = w.e.load(type_, w.element(imaginary, row, type_))
+        part = w.e.load(type_, w.moved(imaginary, row, type_))
         second = w.e.assign(f"zext i1 {w.e.assign(f'fcmp olt {type_} {part}, 0.0')} to i64")
-        first = w.minus(row, second)
+        first = w.subtract(row, second)
         paired = w.e.assign(f"fcmp une {type_} {part}, 0.0")
-        after = w.smaller(w.plus(first, 1), last)
+        after = w.smaller(w.add(first, 1), last)
         is_second = w.e.assign(f"icmp eq i64 {second}, 1")
         with w.e.loop("0", n) as column:
-            real = w.e.load(type_, w.element(vectors, w.plus(w.times(first, n), column), type_))
-            rest = w.e.load(type_, w.element(vectors, w.plus(w.times(after, n), column), type_))
+            real = w.e.load(type_, w.moved(vectors, w.add(w.multiply(first, n), column), type_))
+            rest = w.e.load(type_, w.moved(vectors, w.add(w.multiply(after, n), column), type_))
             turned = w.e.assign(f"fneg {type_} {rest}")
             signed = w.e.assign(f"select i1 {is_second}, {type_} {turned}, {type_} {rest}")
             imag = w.e.assign(f"select i1 {paired}, {type_} {signed}, {type_} 0.0")
-            place = w.times(w.plus(w.times(row, n), column), 2)
-            w.e.store(type_, real, w.element(result.pointer, place, type_))
-            w.e.store(type_, imag, w.element(result.pointer, w.plus(place, 1), type_))
+            place = w.multiply(w.add(w.multiply(row, n), column), 2)
+            w.e.store(type_, real, w.moved(result.pointer, place, type_))
+            w.e.store(type_, imag, w.moved(result.pointer, w.add(place, 1), type_))
 
 
 def _eig_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:

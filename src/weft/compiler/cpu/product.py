@@ -31,7 +31,7 @@ from weft.compiler.cpu.product_step import (
     Block,
     StepWriter,
     below,
-    moved,
+    further,
 )
 from weft.dtypes import Dtype
 
@@ -84,8 +84,8 @@ def _pack_along(block: Block, width: int) -> Function:
     L = Lanes(e, gcd(width, block.lanes))
     masks = {start: below(L, str(start), "%present") for start in range(0, width, L.width)}
     with e.loop("0", "%inner") as term:
-        source = moved(e, block.element, "%from", e.assign(f"mul i64 {term}, %stride"))
-        target = moved(e, block.element, "%to", e.assign(f"mul i64 {term}, {width}"))
+        source = further(e, block.element, "%from", e.assign(f"mul i64 {term}, %stride"))
+        target = further(e, block.element, "%to", e.assign(f"mul i64 {term}, {width}"))
         for start, mask in masks.items():
             value = load(L, block.dtype, Location(source, str(start), False), mask)
             store(L, value, block.dtype, Location(target, str(start), False), None)
@@ -106,7 +106,7 @@ def _pack_across(block: Block, width: int) -> Function:
             wanted = e.assign(f"add i64 {place}, {step}")
             less = e.assign(f"icmp slt i64 {wanted}, {last}")
             nearest = e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
-            sources.append(moved(e, block.element, "%from", e.assign(f"mul i64 {nearest}, %stride")))
+            sources.append(further(e, block.element, "%from", e.assign(f"mul i64 {nearest}, %stride")))
         with e.loop("0", "%inner", SQUARE) as term:
             mask = below(L, term, "%inner")
             vectors = [load(L, dtype, Location(source, term, False), mask).name for source in sources]
@@ -129,8 +129,8 @@ def _kernel(block: Block, name: str, width: int) -> Function:
     for slot in sums.values():
         e.store(type_, L.constant(0.0, dtype).name, slot)
     with e.loop("0", "%inner") as term:
-        a = moved(e, block.element, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
-        b = moved(e, block.element, "%b", e.assign(f"mul i64 {term}, {width}"))
+        a = further(e, block.element, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
+        b = further(e, block.element, "%b", e.assign(f"mul i64 {term}, {width}"))
         right = [load(L, dtype, Location(b, str(vector * block.lanes), False), None) for vector in range(block.vectors)]
         left = [L.splat(load(scalar, dtype, Location(a, str(row), False), None)) for row in range(block.rows)]
         for (row, vector), slot in sums.items():
@@ -150,7 +150,7 @@ def _kernel(block: Block, name: str, width: int) -> Function:
 def _store_whole(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> None:
     e, dtype = L.emitter, block.dtype
     type_ = L.type_of(dtype)
-    starts = [moved(e, block.element, "%c", e.assign(f"mul i64 %stride, {row}")) for row in range(block.rows)]
+    starts = [further(e, block.element, "%c", e.assign(f"mul i64 %stride, {row}")) for row in range(block.rows)]
     targets = {(row, vector): Location(starts[row], str(vector * block.lanes), False) for row, vector in sums}
     with e.when("%again"):
         for place, slot in sums.items():
@@ -170,8 +170,8 @@ def _store_part(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> Non
         store(L, Value(L, e.load(type_, slot), dtype), dtype, place, None)
     again = L.splat(Value(Lanes(e, 1), "%again", dtypes.bool_))
     with e.loop("0", "%rows") as row:
-        source = moved(e, block.element, copy, e.assign(f"mul i64 {row}, {block.columns}"))
-        target = moved(e, block.element, "%c", e.assign(f"mul i64 {row}, %stride"))
+        source = further(e, block.element, copy, e.assign(f"mul i64 {row}, {block.columns}"))
+        target = further(e, block.element, "%c", e.assign(f"mul i64 {row}, %stride"))
         with e.loop("0", "%columns", block.lanes) as column:
             mask = Value(L, below(L, column, "%columns"), dtypes.bool_)
             before = load(L, dtype, Location(target, column, False), (again & mask).name)
@@ -203,7 +203,7 @@ class _StepWriter(StepWriter):
         row_tile = self.e.assign(f"urem i64 {others}, {down}")
         matrices = self.operands(self.e.assign(f"udiv i64 {others}, {down}"))
         height, width = self.number(TILE_HEIGHT), self.number(TILE_WIDTH)
-        top, left = self.times(row_tile, height), self.times(column_tile, width)
+        top, left = self.multiply(row_tile, height), self.multiply(column_tile, width)
         rows = self.rest(self.number(ROWS), top, height)
         all_columns = self.number(COLUMNS)
         columns = self.rest(all_columns, left, width)
@@ -214,24 +214,26 @@ class _StepWriter(StepWriter):
         with self.e.loop("0", stop, DEPTH) as term:
             depth = self.rest(inner, term, DEPTH)
             again = self.e.assign(f"icmp ne i64 {term}, 0")
-            a = self.moved(matrices["a"], self.offset(top, A_ROW, term, A_INNER))
-            self.pack_columns(self.moved(matrices["b"], self.offset(left, B_COLUMN, term, B_INNER)), depth, columns)
+            a = self.further(matrices["a"], self.offset(top, A_ROW, term, A_INNER))
+            self.pack_columns(self.further(matrices["b"], self.offset(left, B_COLUMN, term, B_INNER)), depth, columns)
             with self.e.loop("0", rows, self.block.rows) as row:
                 present = self.rest(rows, row, self.block.rows)
-                source = self.moved(a, self.times(row, self.number(A_ROW)))
+                source = self.further(a, self.multiply(row, self.number(A_ROW)))
                 self.pack(source, A_ROW, A_INNER, self.packed_a, self.block.rows, depth, present)
-                target = self.plus(self.times(self.plus(top, row), all_columns), left)
-                self.blocks(self.moved(matrices["c"], target), all_columns, depth, present, columns, again)
+                target = self.add(self.multiply(self.add(top, row), all_columns), left)
+                self.blocks(self.further(matrices["c"], target), all_columns, depth, present, columns, again)
 
     def offset(self, element: str, element_stride: int, term: str, term_stride: int) -> str:
         """Where an element is in an operand, from the numbers of its strides."""
-        return self.plus(self.times(element, self.number(element_stride)), self.times(term, self.number(term_stride)))
+        return self.add(
+            self.multiply(element, self.number(element_stride)), self.multiply(term, self.number(term_stride))
+        )
 
     def pack_columns(self, source: str, depth: str, columns: str) -> None:
         width = self.block.columns
         with self.e.loop("0", columns, width) as column:
-            panel = self.moved(self.packed_b, self.times(column, DEPTH))
-            start = self.moved(source, self.times(column, self.number(B_COLUMN)))
+            panel = self.further(self.packed_b, self.multiply(column, DEPTH))
+            start = self.further(source, self.multiply(column, self.number(B_COLUMN)))
             self.pack(start, B_COLUMN, B_INNER, panel, width, depth, self.rest(columns, column, width))
 
     def pack(self, source: str, place: int, inner: int, panel: str, width: int, depth: str, present: str) -> None:
@@ -247,7 +249,7 @@ class _StepWriter(StepWriter):
     def blocks(self, target: str, stride: str, depth: str, rows: str, columns: str, again: str) -> None:
         width = self.block.columns
         with self.e.loop("0", columns, width) as column:
-            panel, place = self.moved(self.packed_b, self.times(column, DEPTH)), self.moved(target, column)
+            panel, place = self.further(self.packed_b, self.multiply(column, DEPTH)), self.further(target, column)
             present = self.rest(columns, column, width)
             arguments = f"ptr {self.packed_a}, ptr {panel}, ptr {place}, i64 {stride}, i64 {depth}, i64 {rows}"
             narrow = self.e.assign(f"icmp sle i64 {present}, {self.block.lanes}")

@@ -9,6 +9,7 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES
 from weft.dtypes import Dtype
 
@@ -42,7 +43,7 @@ class Block:
         return MEMORY_TYPES[self.dtype]
 
 
-def moved(e: Emitter, element: str, pointer: str, distance: str) -> str:
+def further(e: Emitter, element: str, pointer: str, distance: str) -> str:
     """A pointer so many elements further."""
     return e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
 
@@ -55,34 +56,21 @@ def below(L: Lanes, start: str, stop: str) -> str:
     return str((numbers < L.splat(Value(scalar, stop, dtypes.int64))).name)
 
 
-class StepWriter:
+class StepWriter(Integers):
     """Writes the step of a product of ``dtype``; its number ``batch_axes`` counts batch axes, whose numbers follow."""
 
     def __init__(self, dtype: Dtype, batch_axes: int) -> None:
-        self.e = Emitter()
+        super().__init__(Emitter())
         self.element = MEMORY_TYPES[dtype]
         self.batch_axes = batch_axes
-
-    def number(self, place: int | str) -> str:
-        pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}")
-        return self.e.load("i64", pointer)
-
-    def times(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"mul i64 {left}, {right}")
-
-    def plus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"add i64 {left}, {right}")
-
-    def smaller(self, left: str, right: str | int) -> str:
-        less = self.e.assign(f"icmp slt i64 {left}, {right}")
-        return self.e.assign(f"select i1 {less}, i64 {left}, i64 {right}")
 
     def rest(self, whole: str, done: str, most: str | int) -> str:
         """What is left of a whole, but not more than ``most``."""
         return self.smaller(self.e.assign(f"sub i64 {whole}, {done}"), most)
 
-    def moved(self, pointer: str, distance: str) -> str:
-        return moved(self.e, self.element, pointer, distance)
+    def further(self, pointer: str, distance: str) -> str:
+        """A pointer so many elements of a matrix further."""
+        return self.moved(pointer, distance, self.element)
 
     def operands(self, batch: str) -> dict[str, str]:
         """Pointers to the three matrices of one product of the batch."""
@@ -94,17 +82,17 @@ class StepWriter:
             self.e.store("i64", "0", slot)
         with self.e.loop("0", axes) as count:
             axis = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {axes}, 1')}, {count}")
-            first = self.plus(self.times(axis, BATCH_FIELDS), self.batch_axes + 1)
+            first = self.add(self.multiply(axis, BATCH_FIELDS), self.batch_axes + 1)
             extent, number = self.number(first), self.e.load("i64", remaining)
             index = self.e.assign(f"urem i64 {number}, {extent}")
             self.e.store("i64", self.e.assign(f"udiv i64 {number}, {extent}"), remaining)
             for field, slot in enumerate(offsets.values()):
-                stride = self.number(self.plus(first, field + 1))
-                self.e.store("i64", self.plus(self.e.load("i64", slot), self.times(index, stride)), slot)
+                stride = self.number(self.add(first, field + 1))
+                self.e.store("i64", self.add(self.e.load("i64", slot), self.multiply(index, stride)), slot)
         pointers = {}
         for name, place in SLOTS.items():
             entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
             base = self.e.load("ptr", entry)
             start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(place + 1)}")
-            pointers[name] = self.moved(start, self.e.load("i64", offsets[name]))
+            pointers[name] = self.further(start, self.e.load("i64", offsets[name]))
         return pointers

@@ -18,6 +18,7 @@ from typing import Any
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.small_matrices import steps as small
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
@@ -143,18 +144,18 @@ class Matrix:
         self.pointer, self.rows, self.columns, self.dtype = pointer, rows, columns, dtype
 
 
-class Writer:
+class Writer(Integers):
     """Writes the step of a routine. ``operands`` and ``results`` are the current matrices."""
 
     operands: list[Matrix]
     results: list[Matrix]
 
     def __init__(self, stacked: Stacked, call: RoutineCall, parts: list[str]) -> None:
+        super().__init__(Emitter())
         self.stacked = stacked
         self.params = call.params
         self.dtype = call.operands[0].dtype
         self.real = REAL_PART[self.dtype]
-        self.e = Emitter()
         self._call = call
         self._parts = {part: position for position, part in enumerate(parts)}
         self._first_part = _FIRST_OPERAND + _OPERAND_FIELDS * (len(call.operands) + len(call.results))
@@ -164,12 +165,12 @@ class Writer:
         e = self.e
         matrices, units = self.number(_MATRICES), self.number(_UNITS)
         bases = [self._operand(k, x) for k, x in enumerate([*self._call.operands, *self._call.results])]
-        scratch = self._address(_SCRATCH)
+        scratch = self.memory(_SCRATCH)
         size = self.number(_SCRATCH + 2)
         with e.loop("%begin", "%end") as unit:
-            self._unit = self.moved(scratch, self.times(unit, size))
-            first = e.assign(f"udiv i64 {self.times(unit, matrices)}, {units}")
-            last = e.assign(f"udiv i64 {self.times(self.plus(unit, 1), matrices)}, {units}")
+            self._unit = self.moved(scratch, self.multiply(unit, size))
+            first = e.assign(f"udiv i64 {self.multiply(unit, matrices)}, {units}")
+            last = e.assign(f"udiv i64 {self.multiply(self.add(unit, 1), matrices)}, {units}")
             with e.loop(first, last) as index:
                 current = [self._at(base, index) for base in bases]
                 count = len(self._call.operands)
@@ -180,39 +181,11 @@ class Writer:
 
     def _operand(self, position: int, operand: Operand) -> Matrix:
         place = _FIRST_OPERAND + _OPERAND_FIELDS * position
-        return Matrix(self._address(place), self.number(place + 2), self.number(place + 3), operand.dtype)
+        return Matrix(self.memory(place), self.number(place + 2), self.number(place + 3), operand.dtype)
 
     def _at(self, base: Matrix, index: str) -> Matrix:
-        size = self.times(self.times(base.rows, base.columns), base.dtype.size)
-        return Matrix(self.moved(base.pointer, self.times(index, size)), base.rows, base.columns, base.dtype)
-
-    def _address(self, place: int) -> str:
-        entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
-        return self.moved(self.e.load("ptr", entry), self.number(place + 1))
-
-    def number(self, place: int) -> str:
-        """A number of the step."""
-        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
-
-    def times(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"mul i64 {left}, {right}")
-
-    def plus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"add i64 {left}, {right}")
-
-    def minus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"sub i64 {left}, {right}")
-
-    def smaller(self, left: str, right: str) -> str:
-        return self.e.assign(f"select i1 {self.e.assign(f'icmp slt i64 {left}, {right}')}, i64 {left}, i64 {right}")
-
-    def moved(self, pointer: str, distance: str) -> str:
-        """The address ``distance`` bytes behind another."""
-        return self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {distance}")
-
-    def element(self, pointer: str, index: str, type_: str) -> str:
-        """The address of element ``index`` of a type."""
-        return self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+        size = self.multiply(self.multiply(base.rows, base.columns), base.dtype.size)
+        return Matrix(self.moved(base.pointer, self.multiply(index, size)), base.rows, base.columns, base.dtype)
 
     def scratch(self, part: str) -> str:
         """The address of a part of the scratch memory."""
@@ -244,7 +217,7 @@ class Writer:
         type_ = REALS[self.dtype]
         slot = self.e.slot(f"[2 x {type_}]")
         self.e.store(type_, f"{value:e}", slot)
-        self.e.store(type_, "0.0", self.element(slot, "1", type_))
+        self.e.store(type_, "0.0", self.moved(slot, "1", type_))
         return slot
 
     def library(self, routine: str, *arguments: str) -> None:
@@ -259,10 +232,10 @@ class Writer:
         return slot
 
     def size_of(self, matrix: Matrix) -> str:
-        return self.times(matrix.rows, matrix.columns)
+        return self.multiply(matrix.rows, matrix.columns)
 
     def copy(self, source: Matrix, target: str) -> None:
-        size = self.times(self.size_of(source), source.dtype.size)
+        size = self.multiply(self.size_of(source), source.dtype.size)
         self.copy_bytes(source.pointer, target, size)
 
     def copy_bytes(self, source: str, target: str, size: str) -> None:
@@ -276,23 +249,23 @@ class Writer:
 
     def clear_beside(self, matrix: Matrix, upper: bool) -> None:
         """Write zeros below the diagonal of a matrix of which the upper triangle counts, or above that of another."""
-        width = self.times(matrix.columns, matrix.dtype.size)
+        width = self.multiply(matrix.columns, matrix.dtype.size)
         with self.e.loop("0", matrix.rows) as row:
-            start = self.moved(matrix.pointer, self.times(row, width))
-            within = self.smaller(row if upper else self.plus(row, 1), matrix.columns)
-            size = self.times(within, matrix.dtype.size)
+            start = self.moved(matrix.pointer, self.multiply(row, width))
+            within = self.smaller(row if upper else self.add(row, 1), matrix.columns)
+            size = self.multiply(within, matrix.dtype.size)
             if upper:
                 self.clear(start, size)
             else:
-                self.clear(self.moved(start, size), self.minus(width, size))
+                self.clear(self.moved(start, size), self.subtract(width, size))
 
     def identity(self, matrix: Matrix) -> None:
         """Write the identity matrix."""
         type_ = REALS[matrix.dtype]
-        self.clear(matrix.pointer, self.times(self.size_of(matrix), matrix.dtype.size))
-        step = self.times(self.plus(matrix.columns, 1), 2 if matrix.dtype.is_complex else 1)
+        self.clear(matrix.pointer, self.multiply(self.size_of(matrix), matrix.dtype.size))
+        step = self.multiply(self.add(matrix.columns, 1), 2 if matrix.dtype.is_complex else 1)
         with self.e.loop("0", matrix.rows) as row:
-            self.e.store(type_, "1.0", self.element(matrix.pointer, self.times(row, step), type_))
+            self.e.store(type_, "1.0", self.moved(matrix.pointer, self.multiply(row, step), type_))
 
     def went_well(self, report: str) -> str:
         return self.e.assign(f"icmp eq i32 {self.e.load('i32', report)}, 0")
@@ -304,18 +277,18 @@ class Writer:
                 if not result.dtype.is_inexact:
                     continue
                 type_ = REALS[result.dtype]
-                count = self.times(self.size_of(result), 2 if result.dtype.is_complex else 1)
+                count = self.multiply(self.size_of(result), 2 if result.dtype.is_complex else 1)
                 with self.e.loop("0", count) as index:
-                    self.e.store(type_, "0x7FF8000000000000", self.element(result.pointer, index, type_))
+                    self.e.store(type_, "0x7FF8000000000000", self.moved(result.pointer, index, type_))
 
     def is_finite(self, matrix: Matrix) -> str:
         """Whether no element of a matrix is infinite or NaN: then the sum of their products with zero is zero."""
         type_ = REALS[matrix.dtype]
         total = self.e.slot(type_)
         self.e.store(type_, "0.0", total)
-        count = self.times(self.size_of(matrix), 2 if matrix.dtype.is_complex else 1)
+        count = self.multiply(self.size_of(matrix), 2 if matrix.dtype.is_complex else 1)
         with self.e.loop("0", count) as index:
-            value = self.e.load(type_, self.element(matrix.pointer, index, type_))
+            value = self.e.load(type_, self.moved(matrix.pointer, index, type_))
             zero = self.e.assign(f"fmul {type_} {value}, 0.0")
             self.e.store(type_, self.e.assign(f"fadd {type_} {self.e.load(type_, total)}, {zero}"), total)
         return self.e.assign(f"fcmp oeq {type_} {self.e.load(type_, total)}, 0.0")
@@ -325,11 +298,11 @@ class Writer:
         type_, parts = REALS[matrix.dtype], 2 if matrix.dtype.is_complex else 1
         found = self.e.slot("i1")
         self.e.store("i1", "false", found)
-        step = self.times(self.plus(matrix.columns, 1), parts)
+        step = self.multiply(self.add(matrix.columns, 1), parts)
         with self.e.loop("0", matrix.rows) as row:
             zero = "true"
             for part in range(parts):
-                place = self.element(matrix.pointer, self.plus(self.times(row, step), part), type_)
+                place = self.moved(matrix.pointer, self.add(self.multiply(row, step), part), type_)
                 this = self.e.assign(f"fcmp oeq {type_} {self.e.load(type_, place)}, 0.0")
                 zero = self.e.assign(f"and i1 {zero}, {this}")
             self.e.store("i1", self.e.assign(f"or i1 {self.e.load('i1', found)}, {zero}"), found)

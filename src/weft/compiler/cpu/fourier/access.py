@@ -12,6 +12,7 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.fourier.butterflies import Pair
 
 FIELDS = (
@@ -54,11 +55,11 @@ class Access:
 PLANES = Access("planes")
 
 
-class Writer:
+class Writer(Integers):
     """Writes the function of a stage: an emitter, lanes, and the numbers of the stage."""
 
     def __init__(self, width: int) -> None:
-        self.e = Emitter()
+        super().__init__(Emitter())
         self.L = Lanes(self.e, width)
         self.scalar = Lanes(self.e, 1)
         self.width = width
@@ -66,13 +67,12 @@ class Writer:
         self._scale: Value | None = None
         self._ahead: dict[str, str] = {}
 
-    def number(self, name: str) -> str:
-        """The register of a number of the stage."""
-        pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {FIELD[name]}")
-        return self.e.load("i64", pointer)
+    def field(self, name: str) -> str:
+        """A number of the stage."""
+        return self.number(FIELD[name])
 
     def numbers(self, *names: str) -> list[str]:
-        return [self.number(name) for name in names]
+        return [self.field(name) for name in names]
 
     def parts(self) -> tuple[tuple[str, str], tuple[str, str]]:
         """Where real and imaginary parts begin, of what is read and of what is written."""
@@ -80,17 +80,17 @@ class Writer:
         return (in_real, in_imag), (out_real, out_imag)
 
     def table(self) -> str:
-        return self.e.assign(f"inttoptr i64 {self.number('table')} to ptr")
+        return self.e.assign(f"inttoptr i64 {self.field('table')} to ptr")
 
     def prepare(self, source: Access, sink: Access) -> None:
         """What loads and stores need before the loops begin."""
         if sink.scaled:
-            bits = self.e.assign(f"trunc i64 {self.number('scale')} to i32")
+            bits = self.e.assign(f"trunc i64 {self.field('scale')} to i32")
             scale = Value(self.scalar, self.e.assign(f"bitcast i32 {bits} to float"), dtypes.float32)
             self._scale = self.L.splat(scale)
         for access, direction in ((source, "in"), (sink, "out")):
             if access.ahead:
-                self._ahead[direction] = self.number(f"{direction}_ahead")
+                self._ahead[direction] = self.field(f"{direction}_ahead")
         kinds = {source.kind, sink.kind}
         lanes = self.e.assign("trunc i64 %lanes to i32")
         if "columns" in kinds:
@@ -105,18 +105,6 @@ class Writer:
         all_lanes = self.e.assign(f"shufflevector {type_} {first}, {type_} poison, {type_} zeroinitializer")
         numbers = ", ".join([f"i32 {lane}" for lane in range(width)])
         return self.e.assign(f"icmp slt {type_} <{numbers}>, {all_lanes}")
-
-    def times(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"mul i64 {left}, {right}")
-
-    def plus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"add i64 {left}, {right}")
-
-    def moved(self, pointer: str, distance: str | int) -> str:
-        return self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {distance}")
-
-    def smaller(self, left: str, right: str) -> str:
-        return self.e.assign(f"select i1 {self.e.assign(f'icmp slt i64 {left}, {right}')}, i64 {left}, i64 {right}")
 
     def vector(self, pointer: str, mask: str | None = None, width: int = 0) -> str:
         """As many floats as there are lanes, or ``width``; zero outside of a mask."""

@@ -21,17 +21,17 @@ def load_rows(name: str, source: Access, width: int) -> str:
     w.prepare(source, PLANES)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     out_parts = w.parts()[1]
-    floats = w.times(inner, 2)
+    floats = w.multiply(inner, 2)
     rows = _row_pointers(w, "%from", in_next)
     with w.e.loop("0", floats, width) as first:
         mask = _below(w, floats, first)
-        distance = w.times(first, FLOAT)
+        distance = w.multiply(first, FLOAT)
         pointers = [w.moved(row, distance) for row in rows]
         for pointer in pointers:
             w.ask_ahead("in", pointer, width * FLOAT, False)
         vectors = [w.vector(pointer, mask) for pointer in pointers]
         columns = transposed(w.L, dtypes.float32, vectors)
-        target = w.moved("%to", w.times(w.e.assign(f"sdiv i64 {first}, 2"), out_next))
+        target = w.moved("%to", w.multiply(w.e.assign(f"sdiv i64 {first}, 2"), out_next))
         for number, column in enumerate(columns):
             w.store_vector(column, w.moved(target, out_parts[number % 2]))
             if number % 2:
@@ -49,24 +49,24 @@ def load_blocks(name: str, width: int) -> str:
     w = Writer(width)
     inner, in_next, out_next, fine = w.numbers("inner", "in_next", "out_next", "fine")
     in_parts, out_parts = w.parts()
-    coarse = w.moved(w.table(), w.times(w.times(w.e.assign(f"udiv i64 %first, {FINE}"), inner), COMPLEX))
+    coarse = w.moved(w.table(), w.multiply(w.multiply(w.e.assign(f"udiv i64 %first, {FINE}"), inner), COMPLEX))
     fine_real = w.e.assign(f"inttoptr i64 {fine} to ptr")
-    fine_real = w.moved(fine_real, w.times(w.e.assign(f"urem i64 %first, {FINE}"), FLOAT))
-    fine_imag = w.moved(fine_real, w.times(w.plus(inner, FINE), FINE * FLOAT))
+    fine_real = w.moved(fine_real, w.multiply(w.e.assign(f"urem i64 %first, {FINE}"), FLOAT))
+    fine_imag = w.moved(fine_real, w.multiply(w.add(inner, FINE), FINE * FLOAT))
     with w.e.loop("0", inner, width) as first:
-        block = w.moved("%from", w.times(w.e.assign(f"udiv i64 {first}, {width}"), in_next))
+        block = w.moved("%from", w.multiply(w.e.assign(f"udiv i64 {first}, {width}"), in_next))
         parts = []
         for part in in_parts:
             rows = [w.vector(w.moved(w.moved(block, part), row * width * FLOAT)) for row in range(width)]
             parts.append(transposed(w.L, dtypes.float32, rows))
         for lane in range(width):
-            j = w.plus(first, lane)
-            single = w.moved(coarse, w.times(j, COMPLEX))
-            distance = w.times(j, FINE * FLOAT)
+            j = w.add(first, lane)
+            single = w.moved(coarse, w.multiply(j, COMPLEX))
+            distance = w.multiply(j, FINE * FLOAT)
             many = [w.value(w.vector(w.moved(one, distance))) for one in (fine_real, fine_imag)]
             real, imag = times(w.L, (w.splat(single), w.splat(w.moved(single, FLOAT))), *many)
             numbers = times(w.L, (w.value(parts[0][lane]), w.value(parts[1][lane])), real, imag)
-            w.store(PLANES, w.moved("%to", w.times(j, out_next)), out_parts, numbers)
+            w.store(PLANES, w.moved("%to", w.multiply(j, out_next)), out_parts, numbers)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
@@ -76,18 +76,18 @@ def store_rows(name: str, sink: Access, width: int) -> str:
     w.prepare(PLANES, sink)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts = w.parts()[0]
-    floats = w.times(inner, 2)
+    floats = w.multiply(inner, 2)
     exists = [w.e.assign(f"icmp slt i64 {lane}, %lanes") for lane in range(width)]
     with w.e.loop("0", floats, width) as first:
         mask = _below(w, floats, first)
-        source = w.moved("%from", w.times(w.e.assign(f"sdiv i64 {first}, 2"), in_next))
+        source = w.moved("%from", w.multiply(w.e.assign(f"sdiv i64 {first}, 2"), in_next))
         vectors = []
         for number in range(width):
             value = w.value(w.vector(w.moved(source, in_parts[number % 2])))
             vectors.append(w.scaled(value).name)
             if number % 2:
                 source = w.moved(source, in_next)
-        target = w.moved("%to", w.times(first, FLOAT))
+        target = w.moved("%to", w.multiply(first, FLOAT))
         for row, vector in zip(exists, transposed(w.L, dtypes.float32, vectors), strict=True):
             with w.e.when(row):
                 w.ask_ahead("out", target, width * FLOAT, False)
@@ -99,7 +99,7 @@ def store_rows(name: str, sink: Access, width: int) -> str:
 def _row_pointers(w: Writer, start: str, step: str) -> list[str]:
     """The addresses of the rows of all lanes."""
     last = w.e.assign("sub i64 %lanes, 1")
-    return [w.moved(start, w.times(w.smaller(str(lane), last), step)) for lane in range(w.width)]
+    return [w.moved(start, w.multiply(w.smaller(str(lane), last), step)) for lane in range(w.width)]
 
 
 def _below(w: Writer, count: str, first: str) -> str:
@@ -118,22 +118,22 @@ def product(name: str, rows: bool, source: Access, sink: Access, width: int) -> 
     inner, outer, in_next, out_next = w.numbers("inner", "outer", "in_next", "out_next")
     in_parts, out_parts = w.parts()
     table = w.table()
-    imag = w.moved(table, w.times(inner, FLOAT))
+    imag = w.moved(table, w.multiply(inner, FLOAT))
     with w.e.loop("0", inner, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
-        numbers = w.load(source, w.moved("%from", w.times(index, in_next)), in_parts)
+        numbers = w.load(source, w.moved("%from", w.multiply(index, in_next)), in_parts)
         factor = _factor(w, rows, table, imag, index)
-        w.store(sink, w.moved("%to", w.times(index, out_next)), out_parts, times(w.L, numbers, *factor))
+        w.store(sink, w.moved("%to", w.multiply(index, out_next)), out_parts, times(w.L, numbers, *factor))
     if sink.kind == "planes":
         zero = w.L.constant(0.0, dtypes.float32)
         with w.e.loop(inner, outer, width if rows else 1) as index:
-            w.store(sink, w.moved("%to", w.times(index, out_next)), out_parts, (zero, zero))
+            w.store(sink, w.moved("%to", w.multiply(index, out_next)), out_parts, (zero, zero))
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
 def _factor(w: Writer, rows: bool, real: str, imag: str, index: str) -> Pair:
     """Complex numbers of a table in planes: neighbours, or one for all lanes."""
-    pointers = [w.moved(part, w.times(index, FLOAT)) for part in (real, imag)]
+    pointers = [w.moved(part, w.multiply(index, FLOAT)) for part in (real, imag)]
     if rows:
         return w.value(w.vector(pointers[0])), w.value(w.vector(pointers[1]))
     return w.splat(pointers[0]), w.splat(pointers[1])
@@ -150,9 +150,9 @@ def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts, out_parts = w.parts()
     table = w.table()
-    count = w.plus(inner, 1)
-    imag = w.moved(table, w.times(count, FLOAT))
-    _copy_first(w, in_parts, w.times(inner, in_next), rows)
+    count = w.add(inner, 1)
+    imag = w.moved(table, w.multiply(count, FLOAT))
+    _copy_first(w, in_parts, w.multiply(inner, in_next), rows)
     half = w.L.constant(0.5, dtypes.float32)
     with w.e.loop("0", count, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {count}, {width}")) if rows else turn
@@ -164,7 +164,7 @@ def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
             w.L.fma(-turned[1], factor[1], w.L.fma(turned[0], factor[0], real * half)),
             w.L.fma(turned[1], factor[0], w.L.fma(turned[0], factor[1], imaginary * half)),
         )
-        w.store(sink, w.moved("%to", w.times(index, out_next)), out_parts, result)
+        w.store(sink, w.moved("%to", w.multiply(index, out_next)), out_parts, result)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
@@ -182,11 +182,11 @@ def _mirrored(
     w: Writer, source: Access, parts: tuple[str, str], index: str, inner: str, step: str, rows: bool
 ) -> tuple[Pair, Pair]:
     """The numbers at ``index`` and at ``inner - index``."""
-    left = w.load(source, w.moved("%from", w.times(index, step)), parts)
+    left = w.load(source, w.moved("%from", w.multiply(index, step)), parts)
     other = w.e.assign(f"sub i64 {inner}, {index}")
     if rows:
         other = w.e.assign(f"sub i64 {other}, {w.width - 1}")
-    return left, w.load(source, w.moved("%from", w.times(other, step)), parts, reverse=rows)
+    return left, w.load(source, w.moved("%from", w.multiply(other, step)), parts, reverse=rows)
 
 
 def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
@@ -200,7 +200,7 @@ def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts, out_parts = w.parts()
     table = w.table()
-    imag = w.moved(table, w.times(w.plus(inner, 1), FLOAT))
+    imag = w.moved(table, w.multiply(w.add(inner, 1), FLOAT))
     with w.e.loop("0", inner, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
         left, right = _mirrored(w, source, in_parts, index, inner, in_next, rows)
@@ -210,8 +210,8 @@ def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
             w.L.fma(minus[0], sine, w.L.fma(-minus[1], cosine, plus[0])),
             w.L.fma(minus[1], sine, w.L.fma(minus[0], cosine, plus[1])),
         )
-        w.store(PLANES, w.moved("%to", w.times(index, out_next)), out_parts, result)
-    _first_of_halves(w, source, (in_parts, out_parts), w.times(inner, in_next), rows)
+        w.store(PLANES, w.moved("%to", w.multiply(index, out_next)), out_parts, result)
+    _first_of_halves(w, source, (in_parts, out_parts), w.multiply(inner, in_next), rows)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 

@@ -29,17 +29,17 @@ def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool
     last = w.e.assign(f"sub i64 {count}, {width}")
     with w.e.loop("0", outer) as p:
         roots = _roots_of_all(w, table, p, radix) if turned else []
-        read, written = w.moved("%from", w.times(p, in_outer)), w.moved("%to", w.times(p, out_outer))
+        read, written = w.moved("%from", w.multiply(p, in_outer)), w.moved("%to", w.multiply(p, out_outer))
         with w.e.loop("0", inner) as j:
-            read_here, written_here = w.moved(read, w.times(j, in_inner)), w.moved(written, w.times(j, out_inner))
+            read_here, written_here = w.moved(read, w.multiply(j, in_inner)), w.moved(written, w.multiply(j, out_inner))
             with w.e.loop("0", count, width) as q:
                 start = w.smaller(q, last)
-                pointer = w.moved(read_here, w.times(start, source.bytes))
+                pointer = w.moved(read_here, w.multiply(start, source.bytes))
                 numbers = []
                 for _ in range(radix):
                     numbers.append(w.load(source, pointer, in_parts))
                     pointer = w.moved(pointer, in_next)
-                pointer = w.moved(written_here, w.times(start, sink.bytes))
+                pointer = w.moved(written_here, w.multiply(start, sink.bytes))
                 for position, result in enumerate(butterfly(w.L, numbers)):
                     if roots and position:
                         result = times(w.L, result, *roots[position - 1])
@@ -50,7 +50,7 @@ def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool
 
 def _roots_of_all(w: Writer, table: str, p: str, radix: int) -> list[Pair]:
     """The roots of unity of one ``p``, which all lanes share."""
-    pointer = w.moved(table, w.times(p, (radix - 1) * COMPLEX))
+    pointer = w.moved(table, w.multiply(p, (radix - 1) * COMPLEX))
     roots = []
     for _ in range(radix - 1):
         roots.append((w.splat(pointer), w.splat(w.moved(pointer, FLOAT))))
@@ -75,25 +75,25 @@ def spread_pass(name: str, radix: int, block: int, source: Access, width: int) -
     count, in_next = w.numbers("count", "in_next")
     in_parts, out_parts = w.parts()
     table = w.table()
-    table_step = w.times(w.plus(count, width), FLOAT)
+    table_step = w.multiply(w.add(count, width), FLOAT)
     last = w.e.assign(f"sub i64 {count}, {used}")
     none = w.e.assign(f"icmp slt i64 {last}, 0")
     last = w.e.assign(f"select i1 {none}, i64 0, i64 {last}")
     with w.e.loop("0", count, used) as turn:
         u = w.smaller(turn, last)
-        pointer = w.moved("%from", w.times(u, source.bytes))
+        pointer = w.moved("%from", w.multiply(u, source.bytes))
         numbers = []
         for _ in range(radix):
             numbers.append(w.load(source, pointer, in_parts))
             pointer = w.moved(pointer, in_next)
         results = butterfly(w.L, numbers)
-        roots = w.moved(table, w.times(u, FLOAT))
+        roots = w.moved(table, w.multiply(u, FLOAT))
         for position in range(1, radix):
             real = w.value(w.vector(roots))
             imag_pointer = w.moved(roots, table_step)
             results[position] = times(w.L, results[position], real, w.value(w.vector(imag_pointer)))
             roots = w.moved(imag_pointer, table_step)
-        written = w.moved("%to", w.times(u, radix * FLOAT))
+        written = w.moved("%to", w.multiply(u, radix * FLOAT))
         for part, distance in enumerate(out_parts):
             start = w.moved(written, distance)
             for number, vector in enumerate(in_order(w, [pair[part].name for pair in results], block, used)):

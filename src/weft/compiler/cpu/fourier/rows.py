@@ -17,11 +17,11 @@ def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> 
     w = Writer(width)
     w.prepare(source, PLANES)
     together = width // rest
-    in_next, table = w.number("in_next"), w.table()
+    in_next, table = w.field("in_next"), w.table()
     out_parts = w.parts()[1]
     with w.e.loop("0", "%lanes", together) as row:
-        start = w.moved("%from", w.times(row, in_next))
-        rows = [w.moved(start, w.times(in_next, number)) for number in range(together)]
+        start = w.moved("%from", w.multiply(row, in_next))
+        rows = [w.moved(start, w.multiply(in_next, number)) for number in range(together)]
         numbers = []
         for k in range(radix):
             pointers = [w.moved(one, k * rest * COMPLEX) for one in rows]
@@ -38,7 +38,7 @@ def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> 
             place = w.moved(table, (k - 1) * 2 * width * FLOAT)
             roots = w.value(w.vector(place)), w.value(w.vector(w.moved(place, width * FLOAT)))
             results[k] = times(w.L, results[k], *roots)
-        target = w.moved("%to", w.times(row, radix * rest * FLOAT))
+        target = w.moved("%to", w.multiply(row, radix * rest * FLOAT))
         for part, distance in enumerate(out_parts):
             place = w.moved(target, distance)
             for number, vector in enumerate(in_order(w, [pair[part].name for pair in results], 1, width)):
@@ -51,10 +51,10 @@ def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> s
     w = Writer(width)
     w.prepare(PLANES, sink)
     together, length = width // done, radix * done
-    out_next = w.number("out_next")
+    out_next = w.field("out_next")
     in_parts = w.parts()[0]
     with w.e.loop("0", "%lanes", together) as row:
-        start = w.moved("%from", w.times(row, length * FLOAT))
+        start = w.moved("%from", w.multiply(row, length * FLOAT))
         numbers = []
         for k in range(radix):
             parts = []
@@ -63,12 +63,12 @@ def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> s
                 pieces = [w.vector(w.moved(first, number * length * FLOAT), width=done) for number in range(together)]
                 parts.append(w.value(_joined(w, pieces, done)))
             numbers.append((parts[0], parts[1]))
-        target = w.moved("%to", w.times(row, out_next))
+        target = w.moved("%to", w.multiply(row, out_next))
         for k, pair in enumerate(butterfly(w.L, numbers)):
             real, imag = [w.scaled(part).name for part in (pair if not sink.swapped else pair[::-1])]
             whole = w.shuffled(real, imag, [lane + part * width for lane in range(width) for part in (0, 1)])
             for number in range(together):
-                place = w.moved(w.moved(target, w.times(out_next, number)), k * done * COMPLEX)
+                place = w.moved(w.moved(target, w.multiply(out_next, number)), k * done * COMPLEX)
                 w.ask_ahead("out", place, done * COMPLEX, False)
                 lanes = list(range(2 * done * number, 2 * done * (number + 1)))
                 w.store_vector(w.shuffled(whole, "poison", lanes, 2 * width), place, width=2 * done)

@@ -8,6 +8,7 @@ from math import prod
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.fourier.access import FIELD, FIELDS
 from weft.compiler.cpu.fourier.stages import Stages
 from weft.primitives.fourier import LARGE_UNITS, STACK
@@ -99,28 +100,16 @@ def _generate(name: str) -> str:
     return module([e], [e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
 
 
-class _Runner:
+class _Runner(Integers):
     """Writes the function of all steps."""
 
     def __init__(self, e: Emitter) -> None:
-        self.e = e
+        super().__init__(e)
         self.head = {name: self.number(number) for name, number in _PLACE.items()}
         self.stack = e.assign(f"alloca i8, i64 {self.head['stack']}, align 64")
         self.source = self._memory("in_slot", "in_offset")
         self.target = self._memory("out_slot", "out_offset")
-        self.first_stage = self.plus(self.times(self.head["axes"], 3), len(_HEAD))
-
-    def number(self, place: int | str) -> str:
-        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
-
-    def times(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"mul i64 {left}, {right}")
-
-    def plus(self, left: str, right: str | int) -> str:
-        return self.e.assign(f"add i64 {left}, {right}")
-
-    def moved(self, pointer: str, distance: str) -> str:
-        return self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {distance}")
+        self.first_stage = self.add(self.multiply(self.head["axes"], 3), len(_HEAD))
 
     def _memory(self, slot: str, offset: str) -> str:
         entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.head[slot]}")
@@ -133,7 +122,7 @@ class _Runner:
         e.store("ptr", self.stack, buffers)
         with e.when(in_memory):
             scratch = self._memory("scratch_slot", "scratch_offset")
-            e.store("ptr", self.moved(scratch, self.times(unit, head["scratch"])), buffers)
+            e.store("ptr", self.moved(scratch, self.multiply(unit, head["scratch"])), buffers)
         first = e.load("ptr", buffers)
         second = self.moved(first, head["buffer"])
         with e.loop(unit, head["transforms"], head["units"]) as transform:
@@ -145,21 +134,21 @@ class _Runner:
         rest = e.slot("i64")
         e.store("i64", e.assign(f"udiv i64 {transform}, {head['blocks']}"), rest)
         ends = [e.slot("ptr"), e.slot("ptr")]
-        start = self.times(block, head["width"])
+        start = self.multiply(block, head["width"])
         before = e.assign(f"icmp slt i64 {start}, {head['latest']}")
         first = e.assign(f"select i1 {before}, i64 {start}, i64 {head['latest']}")
-        e.store("ptr", self.moved(self.source, self.times(first, head["in_lane"])), ends[0])
-        e.store("ptr", self.moved(self.target, self.times(first, head["out_lane"])), ends[1])
+        e.store("ptr", self.moved(self.source, self.multiply(first, head["in_lane"])), ends[0])
+        e.store("ptr", self.moved(self.target, self.multiply(first, head["out_lane"])), ends[1])
         last = e.assign(f"sub i64 {head['axes']}, 1")
         with e.loop("0", head["axes"]) as count:
             number = e.assign(f"sub i64 {last}, {count}")
-            field = self.plus(self.times(number, 3), len(_HEAD))
+            field = self.add(self.multiply(number, 3), len(_HEAD))
             extent, value = self.number(field), e.load("i64", rest)
             index = e.assign(f"urem i64 {value}, {extent}")
             e.store("i64", e.assign(f"udiv i64 {value}, {extent}"), rest)
             for position, slot in enumerate(ends):
-                stride = self.number(self.plus(field, position + 1))
-                e.store("ptr", self.moved(e.load("ptr", slot), self.times(index, stride)), slot)
+                stride = self.number(self.add(field, position + 1))
+                e.store("ptr", self.moved(e.load("ptr", slot), self.multiply(index, stride)), slot)
         left = e.assign(f"sub i64 {head['extent']}, {first}")
         fewer = e.assign(f"icmp slt i64 {left}, {head['width']}")
         lanes = e.assign(f"select i1 {fewer}, i64 {left}, i64 {head['width']}")
@@ -169,12 +158,12 @@ class _Runner:
 
     def _stage(self, stage: str, sources: tuple[str, ...], targets: tuple[str, ...], lanes: str) -> None:
         e = self.e
-        first = self.plus(self.times(stage, len(FIELDS)), self.first_stage)
+        first = self.add(self.multiply(stage, len(FIELDS)), self.first_stage)
         numbers = e.assign(f"getelementptr i64, ptr %numbers, i64 {first}")
         function = e.assign(f"inttoptr i64 {self.number(first)} to ptr")
         chosen = []
         for name, places in (("from", sources), ("to", targets)):
-            which = self.number(self.plus(first, FIELD[name]))
+            which = self.number(self.add(first, FIELD[name]))
             pointer = places[0]
             for number, place in enumerate(places[1:], 1):
                 same = e.assign(f"icmp eq i64 {which}, {number}")
