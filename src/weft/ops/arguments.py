@@ -329,6 +329,7 @@ def dtype_behind(name: str, shape: Any, dtype: Any) -> Dtype:
     Raises:
         TypeError: it is none. The message tells who gave the extents one by one what to write.
     """
+    # Python refuses to print integers of thousands of digits, so the message is for those that could be extents.
     if isinstance(dtype, int) and isinstance(shape, int) and max(abs(shape), abs(dtype)) < 2**63:
         raise TypeError(f"[{name}] shape is one argument: write ({shape}, {dtype}).")
     return as_dtype(dtype)

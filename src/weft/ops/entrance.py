@@ -71,6 +71,7 @@ def too_many(function: Callable[..., Any], args: Sequence[Any]) -> None:
     """Say what to write to who gave the ints of a shape one by one. Of other calls Python itself says what is wrong."""
     for position, word in enumerate(inspect.signature(function).parameters):
         given = tuple(args[position:])
+        # Python refuses to print integers of thousands of digits, so the message is for those that could be extents.
         if word in ("shape", "axes", "reps") and all(isinstance(one, int) and abs(one) < 2**63 for one in given):
             raise TypeError(f"[{function.__name__}] {word} is one argument: write {given}.")
 

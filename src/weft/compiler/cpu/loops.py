@@ -44,8 +44,12 @@ class _Generator(InstructionWriter):
         self.backwards = self.passes[0].backwards
 
     def _row_by_row(self) -> bool:
-        """Whether something is computed once for all lanes of a row that is swept; or something is joined with its
-        index, in which rows wait longer for each other than for memory."""
+        """Whether rows that are swept are taken one at a time.
+
+        Values that all lanes of a row share would be computed again for each part of the row. Where an index is found,
+        such as argmin's, each row compares with the result of the row before: rows that are loaded together wait longer
+        for that than one at a time waits for memory.
+        """
         for i in self.kernel.instructions:
             if i.operation == "apply" and i.level is Level.SWEEP and not i.varying:
                 return True
