@@ -265,6 +265,20 @@ def test_in_place_integer_operators() -> None:
     assert m.tolist() == [[7, 10], [15, 22]]
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32, mx.float64], ids=str)
+def test_powers_of_two_divide_by_multiplying_with_the_same_bits(dtype: Dtype) -> None:
+    patterns = np.random.default_rng(0).integers(0, 2**16, 4000, np.uint16)
+    values = [*np.ldexp(1.0, np.arange(-149, 128)).tolist(), 0.0, -0.0, np.inf, -np.inf, np.nan]
+    x = mx.concatenate([mx.array(patterns).view(mx.bfloat16).astype(dtype), mx.array(values, dtype)])
+    for divisor in (2, -4.0, 0.5, 2.0**14, -(2.0**-14)):
+        expected = x / mx.array(divisor, dtype)
+        assert mx.array_equal(x / divisor, expected, equal_nan=True)
+        numbers = ~mx.isnan(x)
+        assert mx.array_equal(mx.signbit(x / divisor)[numbers], mx.signbit(expected)[numbers])
+    by_two, by_three = (mx.compile(lambda x, d=d: x / d).explain(x).steps[0].operations for d in (2, 3))
+    assert (by_two, by_three) == ({"multiply": 1}, {"divide": 1})
+
+
 def test_in_place_operators_promote_but_do_not_divide_integers() -> None:
     a = mx.array([1, 2])
     a += 0.5

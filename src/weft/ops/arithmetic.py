@@ -59,6 +59,10 @@ __all__ = [
     "subtract",
 ]
 
+# Processors multiply several times as fast as they divide. These numbers and their reciprocals are exact in all floating dtypes,
+# so the bits are the same.
+_EXACT_RECIPROCALS = {sign * 2.0**power: sign * 2.0**-power for sign in (1, -1) for power in range(-14, 15)}
+
 
 def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """a + b; booleans are joined by "or".
@@ -110,6 +114,10 @@ def divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.divide(mx.array([1, 2]), 4)
     array([0.25, 0.5], dtype=float32)
     """
+    if type(b) in (float, int) and isinstance(a, Handle) and a.node.dtype.is_floating:
+        reciprocal = _EXACT_RECIPROCALS.get(b)
+        if reciprocal is not None:
+            return binary(p.multiply, a, reciprocal, stream)
     return binary(p.divide, a, b, stream, inexact)
 
 
