@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import bits
+from weft.dtypes import Dtype
 
 A = mx.arange(30.0).reshape(5, 6)
 B = mx.arange(42.0).reshape(6, 7)
@@ -37,3 +39,54 @@ def product_of(f: Callable[..., Any]) -> list[str]:
 )
 def test_a_product_is_computed_once_as_it_is_wanted(f: Callable[..., Any], loops: list[str]) -> None:
     assert product_of(f) == loops
+
+
+REDUCTIONS: list[Callable[..., mx.array]] = [
+    *(mx.sum, mx.prod, mx.max, mx.min, mx.all, mx.any, mx.argmax, mx.argmin),
+]
+
+
+def test_short_products_of_complex_numbers_keep_the_signs_of_zeros() -> None:
+    x = mx.array(np.array([[complex(-1, -0.0), complex(2, -0.0), 1]], np.complex64))
+    assert bits(mx.prod(x, axis=1)) == bits(mx.prod(mx.concatenate([x, mx.ones((1, 6))], axis=1), axis=1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "axis"),
+    [
+        *[(dtype, (70, 3), -1) for dtype in (mx.float32, mx.bfloat16, mx.float64, mx.int32, mx.uint64)],
+        (mx.float32, (3, 70), 0),
+        (mx.float32, (5, 8, 7), 1),
+        (mx.float32, (9, 5, 1), 1),
+        (mx.float32, (20, 2, 3, 2), (1, 3)),
+        (mx.float16, (20, 2, 2, 4), (1, 2)),
+    ],
+    ids=str,
+)
+def test_short_reductions_keep_their_bits(dtype: Dtype, shape: tuple[int, ...], axis: Any) -> None:
+    numbers = np.random.default_rng(0).choice([-2.5, -0.0, 0.0, 1e-9, 1, 1.5, 3e7, np.inf, np.nan, -3e7], shape)
+    x = mx.array(numbers).astype(dtype)
+    functions = [f for f in REDUCTIONS if isinstance(axis, int) or f not in (mx.argmax, mx.argmin)]
+
+    xs = [x + 0 for _ in functions]
+
+    def unrolled(xs: list[mx.array]) -> list[mx.array]:
+        return [f(-x, axis) for f, x in zip(functions, xs, strict=True)]
+
+    def in_rows(xs: list[mx.array]) -> list[list[mx.array]]:
+        sources = [-x for x in xs]
+        return [[f(source, axis) for f, source in zip(functions, sources, strict=True)], sources]
+
+    short, rows = mx.compile(unrolled), mx.compile(in_rows)
+    assert [bits(found) for found in short(xs)] == [bits(found) for found in rows(xs)[0]]
+    assert not any("[" in step.loops for step in short.explain(xs).steps)
+    assert all("[" in step.loops for step in rows.explain(xs).steps)
+
+
+def test_distances_of_all_pairs_are_summed_in_one_kernel() -> None:
+    def inverse_distances(a: mx.array, b: mx.array) -> mx.array:
+        return mx.rsqrt(mx.sum(mx.square(a[:, None] - b), axis=-1)).sum(axis=-1)
+
+    a, b = mx.arange(30.0).reshape(10, 3), 0.5 - mx.arange(60.0).reshape(20, 3)
+    (step,) = mx.compile(inverse_distances).explain(a, b).steps
+    assert step.loops == "10x[20]"

@@ -198,11 +198,8 @@ class Fusion:
 
     def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         distinct = set(uses)
-        if not in_memory and len(distinct) == 1:
-            user, terms = uses[0]
-            if isinstance(user, FusedGroup) and terms is not None and self._may_inline(node, user, terms):
-                self._expand(node, user, terms)
-                return
+        if not in_memory and self._inline(node, list(dict.fromkeys(uses))):
+            return
         if node.primitive.is_counted and not in_memory:
             return
         if not in_memory and self._repeat(node, distinct):
@@ -213,6 +210,17 @@ class Fusion:
                 self._expand(node, user, terms)
                 return
         self._store_in_new_group(node, uses)
+
+    def _inline(self, node: Node, uses: Sequence[Use]) -> bool:
+        """Compute a node inside of the one group that uses it; returns whether that is done."""
+        if len(uses) > 1 and not _are_apart(uses):
+            return False
+        fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
+        if len(fused) < len(uses) or not all(self._may_inline(node, user, terms) for user, terms in fused):
+            return False
+        for user, terms in fused:
+            self._expand(node, user, terms)
+        return True
 
     def _repeat(self, node: Node, uses: Iterable[Use]) -> bool:
         """Recompute a cheap node in each of its users if its inputs are much smaller; returns whether that is done.
@@ -460,6 +468,20 @@ def _operations_from_less(node: Node, most: int, limit: int) -> int | None:
             return None
         count += found
     return count if count <= limit else None
+
+
+def _are_apart(uses: Sequence[Use]) -> bool:
+    """Whether one group uses a node at several places along axes that no loop walks over: no element is computed
+    twice there."""
+    indices = [terms for _, terms in uses if terms is not None]
+    if len({user for user, _ in uses}) > 1 or len(indices) < len(uses):
+        return False
+    fixed = [axis for axis, column in enumerate(zip(*indices, strict=True)) if not any(map(_walks, column))]
+    return len({tuple([terms[axis].start for axis in fixed]) for terms in indices}) == len(indices)
+
+
+def _walks(term: Term) -> bool:
+    return bool(term.axes or term.computed)
 
 
 def _behind(node: Node) -> Any:

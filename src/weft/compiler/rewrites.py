@@ -12,6 +12,12 @@ from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable
 from weft.graph.symbolic import open_trace
 from weft.graph.tracing import no_value
 
+UNROLLED_ELEMENTS = 8
+"""A reduction of more elements fills the lanes of a vector well enough."""
+
+UNROLLED_OPERATIONS = 32
+"""What an unrolled reduction may add to a kernel."""
+
 
 @dataclass(slots=True)
 class Graph:
@@ -81,15 +87,55 @@ def lowering(graph: Graph) -> Graph:
     return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.lowered(node))
 
 
+def short_reductions(graph: Graph) -> Graph:
+    """Reductions of few elements take each of them as an input of its own. Then the lanes of a kernel go along another
+    axis, and it may reduce their results in turn. See `Primitive.unrolled`."""
+    if not any(isinstance(node.primitive, p.Reduction) for node in graph.order):
+        return graph
+    uses = _uses(graph)
+
+    def unrolled(node: Node) -> Node | None:
+        if node.primitive is None or not node.inputs or not node.size:
+            return None
+        elements = node.inputs[0].size // node.size
+        if not 1 < elements <= UNROLLED_ELEMENTS or not _is_apart(node, UNROLLED_OPERATIONS // elements, uses):
+            return None
+        found = node.primitive.unrolled(node)
+        if found is not None:
+            uses[found] = uses[node]
+        return found
+
+    return _replaced(graph, unrolled)
+
+
+def _is_apart(node: Node, most: int, uses: Counter[Node]) -> bool:
+    """Whether what a reduction joins is made in at most so many operations of what nothing else uses.
+
+    Otherwise a kernel that walks along the rows can serve both, and other reductions of the same rows.
+    """
+    used: Counter[Node] = Counter()
+    pending = [node.inputs[0]]
+    while pending:
+        source = pending.pop()
+        used[source] += 1
+        primitive = source.primitive
+        if used[source] > 1 or primitive is None or primitive.is_constant or primitive.routine is not None:
+            continue
+        if not primitive.is_view:
+            most -= 1
+        if most < 0 or isinstance(primitive, p.Reduction):
+            return False
+        pending += source.inputs
+    return all(uses[source] <= count or p.is_constant(source) for source, count in used.items())
+
+
 def transposed_results(graph: Graph) -> Graph:
     """``transpose(a @ b)`` becomes ``b.T @ a.T`` if the product has no other use, with the same bits. See
     `Primitive.swapped`."""
     candidates = {node for node in graph.order if _swaps_last_axes(node)}
     if not candidates:
         return graph
-    uses = Counter(graph.outputs)
-    for node in graph.order:
-        uses.update(node.inputs)
+    uses = _uses(graph)
 
     def swapped(node: Node) -> Node | None:
         if node not in candidates or uses[node.inputs[0]] > 1:
@@ -109,8 +155,16 @@ def _swaps_last_axes(node: Node) -> bool:
     return is_transpose and node.params[0] == (*range(last - 1), last, last - 1)
 
 
+def _uses(graph: Graph) -> Counter[Node]:
+    """How often each node is an input of others, or an output."""
+    uses = Counter(graph.outputs)
+    for node in graph.order:
+        uses.update(node.inputs)
+    return uses
+
+
 Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (expansion, lowering, transposed_results)
+PASSES: tuple[Pass, ...] = (expansion, lowering, short_reductions, transposed_results)
 """In the order in which they are applied."""
 
 

@@ -59,8 +59,8 @@ __all__ = [
     "subtract",
 ]
 
-# Processors multiply several times as fast as they divide. These numbers and their reciprocals are exact in all floating dtypes,
-# so the bits are the same.
+# Processors multiply several times as fast as they divide. These numbers and their reciprocals are exact in all
+# floating dtypes, so the bits are the same.
 _EXACT_RECIPROCALS = {sign * 2.0**power: sign * 2.0**-power for sign in (1, -1) for power in range(-14, 15)}
 
 

@@ -9,6 +9,7 @@ each addition waits for the one before in its vector, and those of different vec
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -68,6 +69,37 @@ class Reducer:
         self.sequential = sequential
 
 
+class OfElements(Elementwise):
+    """A reduction of a few elements, each an input of its own, in the order in which a `Reduction` would join them.
+
+    ``lanes`` is the extent of the last axis, at most 16, if it is reduced: the elements of each lane are joined one
+    after the other, and then the lanes in halves. It is 1 otherwise.
+    """
+
+    parameters = ("lanes",)
+
+    def __init__(self, name: str, reducer: Reducer, result: Callable[[Dtype], Dtype]) -> None:
+        super().__init__(f"{name}_of_elements", self._joined, (), result=result)
+        self.reducer = reducer
+
+    def _joined(self, L: Any, *elements: Any, lanes: int) -> Any:
+        reducer, dtype = self.reducer, elements[0].dtype
+        lifted = [reducer.lift(L, x, L.constant(index, dtypes.int64)) for index, x in enumerate(elements)]
+        if len(lifted) > 1:
+            # A sum that begins with zero is never -0, and zero added to anything else changes nothing: once is enough.
+            first = tuple([L.constant(value, kind) for kind, value in reducer.identity(dtype)])
+            lifted[0] = reducer.merge(L, first, lifted[0])
+        joined = lifted[:lanes]
+        for position, element in enumerate(lifted[lanes:]):
+            joined[position % lanes] = reducer.merge(L, joined[position % lanes], element)
+        while len(joined) > 1:
+            half = 1 << (len(joined) - 1).bit_length() - 1
+            for lane, other in enumerate(joined[half:]):
+                joined[lane] = reducer.merge(L, joined[lane], other)
+            joined = joined[:half]
+        return reducer.finish(L, joined[0], self.value_dtype(dtype))
+
+
 class Reduction(Primitive):
     """The elements along ``axes`` folded into one by a `Reducer`. ``axes`` is sorted; the result lacks these axes."""
 
@@ -90,21 +122,28 @@ class Reduction(Primitive):
         self.result = result
         self.needs_elements = needs_elements
         self.partial = partial
-        self.single_element = Elementwise(f"{name}_single_element", self._of_single_element, (None,), result=result)
-
-    def _of_single_element(self, L: Any, x: Any) -> Any:
-        index = L.constant(0, dtypes.int64)
-        return self.reducer.finish(L, self.reducer.lift(L, x, index), self.result(x.dtype))
+        self.of_elements = OfElements(name, reducer, result)
 
     def lowered(self, node: Node) -> Node | None:
         """An elementwise operation if all axes have extent 1; few long sums are cut into parts; else None."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
-        if any(x.shape[axis] != 1 for axis in axes):
-            parts = self._parts(x, axes)
-            if parts is None:
-                return None
-            return self._of_parts(x, axes, shape, dtype, *parts)
-        result = Node(self.single_element, (x,), (), x.shape, dtype, None)
+        if all(x.shape[axis] == 1 for axis in axes):
+            return self.unrolled(node)
+        parts = self._parts(x, axes)
+        return None if parts is None else self._of_parts(x, axes, shape, dtype, *parts)
+
+    def unrolled(self, node: Node) -> Node | None:
+        """An elementwise operation of slices of the input, one for each element that is joined."""
+        x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
+        if x.dtype.is_complex and x.size > node.size:
+            return None  # one times a complex number may differ from it in the sign of a zero
+        sizes = tuple([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
+        last = max((axis for axis, extent in enumerate(x.shape) if extent != 1), default=None)
+        lanes = x.shape[last] if last is not None and last in axes else 1
+        steps = (1,) * x.ndim
+        starts = itertools.product(*[range(extent) if axis in axes else (0,) for axis, extent in enumerate(x.shape)])
+        slices = [Node(p.slice_, (x,), (start, sizes, steps), sizes, x.dtype, None) for start in starts]
+        result = Node(self.of_elements, tuple(slices), (lanes,), sizes, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
     def _parts(self, x: Node, axes: Sequence[int]) -> tuple[int, int] | None:
