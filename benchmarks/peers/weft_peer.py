@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 import weft.core as mx
-from weft.compiler.cpu import kernels
 from weft.compiler.plan import make_plan
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -24,7 +23,7 @@ class WeftPeer(MlxStylePeer):
         x = mx.array(floats(*shape))
         kernel, schedule = only_kernel(x * (1 + mx.erf(x / math.sqrt(2))) / 2)
         mx.eval(x + x)
-        return lambda: kernels.address(kernel, schedule)
+        return lambda: host.target.code(kernel, schedule)
 
 
 def only_kernel(result: mx.array) -> tuple[Any, Any]:
@@ -37,7 +36,7 @@ def only_kernel(result: mx.array) -> tuple[Any, Any]:
         planned.append((kernel, schedule))
         return 0
 
-    with mock.patch.object(kernels, "address", note):
+    with mock.patch.object(host.target, "code", note):
         make_plan(program.entries, [program.position(result.node)], host.target, host)
     (found,) = planned
     return found

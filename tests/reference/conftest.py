@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.reference.engine import ReferenceEngine, second_device
+from tests.reference.device import ReferenceEngine, second_device
 
 
 @pytest.fixture(autouse=True)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import weft.primitives as p
-from tests.reference.lanes import ArrayLanes, array_of, fused
-from tests.reference.memory import ReferenceMemory
-from tests.reference.products import elements_of, offsets_of
+from tests.reference.lanes import L, array_of, fused, joined
+from tests.reference.routines import by
 from weft import dtypes
 from weft.compiler.cpu.fourier import tables
 from weft.compiler.cpu.fourier.butterflies import butterfly
 from weft.primitives.fourier_lengths import FINE, convolution_length, radices_of, scale_of, split_of
-from weft.primitives.routine import RoutineCall, RoutineStep
 
 Parts = tuple[np.ndarray, np.ndarray]
 
@@ -60,16 +57,15 @@ def _in_two_halves(x: Parts, split: tuple[int, int]) -> Parts:
 
 def _passes(x: Parts) -> Parts:
     length, done = x[0].shape[-1], 1
-    lanes: Any = ArrayLanes()
     for radix in radices_of(length) or ():
         rest = length // done // radix
         split = [part.reshape(*part.shape[:-1], radix, rest, done) for part in x]
         real, imag = (np.moveaxis(part, -3, 0) for part in split)
         numbers = [
-            (lanes.value(a.copy(), dtypes.float32), lanes.value(b.copy(), dtypes.float32))
+            (L.value(a.copy(), dtypes.float32), L.value(b.copy(), dtypes.float32))
             for a, b in zip(real, imag, strict=True)
         ]
-        results = [(array_of(real), array_of(imag)) for real, imag in butterfly(lanes, numbers)]
+        results = [(array_of(real), array_of(imag)) for real, imag in butterfly(L, numbers)]
         if rest > 1:
             table = tables.lane_roots(radix, rest)
             for k in range(1, radix):
@@ -81,34 +77,52 @@ def _passes(x: Parts) -> Parts:
     return x
 
 
-def _complex(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
-    x, inverse = (elements.real.copy(), elements.imag.copy()), call.params["inverse"]
-    x = _swapped(x) if inverse else x
-    split = split_of(elements.shape[-1])
-    x = _transformed(x) if split is None else _in_two_halves(x, split)
-    return _joined(*(_swapped(x) if inverse else x))
+def _scaled(x: np.ndarray, length: int, roots: int) -> np.ndarray:
+    return x * np.float32(scale_of(length, roots)) if roots else x
 
 
-def _joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
-    result = np.empty(real.shape, np.complex64)
-    result.real, result.imag = real, imag
-    return result
+def _along(axis: int, transform: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    return np.moveaxis(transform(np.moveaxis(x, axis, -1)), -1, axis)
 
 
-def _real(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
+@by(p.fft.routine)
+def fft(x: np.ndarray, axis: int, inverse: bool, roots: int) -> np.ndarray:
+    length = x.shape[axis]
+    split = split_of(length)
+
+    def transform(rows: np.ndarray) -> np.ndarray:
+        parts = rows.real.copy(), rows.imag.copy()
+        parts = _swapped(parts) if inverse else parts
+        parts = _transformed(parts) if split is None else _in_two_halves(parts, split)
+        return joined(*(_swapped(parts) if inverse else parts))
+
+    return _scaled(_along(axis, transform, x), length, roots)
+
+
+@by(p.rfft.routine)
+def rfft(x: np.ndarray, axis: int, roots: int) -> np.ndarray:
+    return _scaled(_along(axis, _real, x), x.shape[axis], roots)
+
+
+@by(p.irfft.routine)
+def irfft(x: np.ndarray, axis: int, length: int, roots: int) -> np.ndarray:
+    return _scaled(_along(axis, _inverse_real, x), length, roots)
+
+
+def _real(elements: np.ndarray) -> np.ndarray:
     real, imag = _transformed((elements[..., ::2].copy(), elements[..., 1::2].copy()))
     a, b = (np.concatenate([part, part[..., :1]], -1) for part in (real, imag))
     c, d = a[..., ::-1], b[..., ::-1]
     cosine, sine = tables.half_roots(real.shape[-1], True)
     cosine, sine = np.broadcast_to(cosine, a.shape), np.broadcast_to(sine, a.shape)
     half = np.float32(0.5)
-    return _joined(
+    return joined(
         fused(-(c - a), sine, fused(b + d, cosine, (a + c) * half)),
         fused(c - a, cosine, fused(b + d, sine, (b - d) * half)),
     )
 
 
-def _inverse_real(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
+def _inverse_real(elements: np.ndarray) -> np.ndarray:
     half = elements.shape[-1] - 1
     a, b = elements.real[..., :-1].copy(), elements.imag[..., :-1].copy()
     c, d = elements.real[..., :0:-1].copy(), elements.imag[..., :0:-1].copy()
@@ -118,35 +132,3 @@ def _inverse_real(elements: np.ndarray, call: RoutineCall) -> np.ndarray:
     real[..., 0], imag[..., 0] = (a + c)[..., 0], (a - c)[..., 0]
     imag, real = _transformed((imag, real))
     return np.stack([real, imag], -1).reshape(*real.shape[:-1], 2 * half)
-
-
-@dataclass(frozen=True)
-class Transform:
-    """A call, and what transforms its operand along the last axis."""
-
-    call: RoutineCall
-    function: Any
-
-    def length(self, axis: int) -> int:
-        """That of the whole transform."""
-        return max(self.call.operands[0].shape[axis], self.call.results[0].shape[axis])
-
-    def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
-        axis, (result,) = self.call.params["axis"], self.call.results
-        elements = np.moveaxis(elements_of(memory, self.call.operands[0], slots), axis, -1)
-        with np.errstate(all="ignore"):
-            transformed = np.moveaxis(self.function(elements, self.call), -1, axis)
-            if self.call.params["roots"]:
-                transformed = transformed * np.float32(scale_of(self.length(axis), self.call.params["roots"]))
-        memory.write(slots[result.slot], offsets_of(result), transformed)
-
-
-def _on_reference(primitive: Any, function: Any) -> None:
-    @primitive.routine.on("reference")
-    def step(call: RoutineCall) -> RoutineStep:
-        return RoutineStep(Transform(call, function), [], 1, 1, 1)
-
-
-_on_reference(p.fft, _complex)
-_on_reference(p.rfft, _real)
-_on_reference(p.irfft, _inverse_real)

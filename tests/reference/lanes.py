@@ -60,10 +60,26 @@ def register_dtype(dtype: Dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype in HALVES else dtype.numpy
 
 
-def array_of(x: Value) -> np.ndarray:
+def array_of(x: Value | Complex) -> np.ndarray:
     """The elements of a value, with the signs of its dtype."""
+    if isinstance(x, Complex):
+        return joined(*np.broadcast_arrays(array_of(x.real), array_of(x.imag)))
     elements: Any = x.name
     return np.asarray(elements).view(register_dtype(x.dtype))
+
+
+def joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
+    """Complex numbers of their parts."""
+    result = np.empty(real.shape, np.complex64)
+    result.real, result.imag = real, imag
+    return result
+
+
+def value_of(elements: np.ndarray, dtype: Dtype) -> Any:
+    """Elements as formulas take them."""
+    if not dtype.is_complex:
+        return L.value(elements, dtype)
+    return Complex(L.value(elements.real.copy(), dtypes.float32), L.value(elements.imag.copy(), dtypes.float32))
 
 
 class ArrayLanes(MathLanes):
@@ -176,6 +192,8 @@ def _wrap_angle(x: float, quarters: float, rest: float) -> float:
     angle = turns * (1 << 1168) / _DIGITS
     return float(angle - Fraction(float(angle))) if rest else float(angle)
 
+
+L = ArrayLanes()
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "weft.wrap_angle": np.frompyfunc(_wrap_angle, 3, 1),

@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 import weft.primitives as p
-from tests.reference.memory import ReferenceMemory
-from tests.reference.products import elements_of, offsets_of
-from weft.primitives.routine import Routine, RoutineCall, RoutineStep
-
-
-@dataclass(frozen=True)
-class Direct:
-    """Results that a function gives for the operands; NaN for those of which it finds that there are none."""
-
-    call: RoutineCall
-    function: Callable[..., Any]
-
-    def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
-        operands = [elements_of(memory, operand, slots) for operand in self.call.operands]
-        try:
-            found = self.function(*operands, **self.call.params)
-        except np.linalg.LinAlgError:
-            found = [np.full(result.shape, np.nan) for result in self.call.results]
-        found = found if isinstance(found, (list, tuple)) else [found]
-        for result, values in zip(self.call.results, found, strict=True):
-            wanted = np.asarray(values).astype(result.dtype.numpy).reshape(result.shape)
-            memory.write(slots[result.slot], offsets_of(result), wanted)
-
-
-def by(routine: Routine) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function of the operands and parameters the step of a routine."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        @routine.on("reference")
-        def step(call: RoutineCall) -> RoutineStep:
-            return RoutineStep(Direct(call, function), [], 1, 1, call.operands[0].shape[-1])
-
-        return function
-
-    return register
+from tests.reference.routines import by
 
 
 def turned(x: np.ndarray) -> np.ndarray:

@@ -11,31 +11,25 @@ from weft.runtime.memory import Allocator
 REGION = 32
 """Each block has an address space of ``1 << REGION`` bytes of its own, so that one is never taken for another."""
 
+UNWRITTEN = -1
+
 
 class MemoryFault(Exception):
     """An access to what is not there."""
 
 
-class Block:
-    """Bytes, and which of them somebody has written."""
-
-    def __init__(self, size: int) -> None:
-        self.data = np.zeros(size, np.uint8)
-        self.written = np.zeros(size, np.bool_)
-
-
 class ReferenceMemory:
-    """Blocks by made-up addresses, none of which is given twice."""
+    """Blocks of bytes by made-up addresses, none of which is given twice."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, np.ndarray] = {}
         self.allocator = Allocator(self._allocate, self._free)
         self.allocator.cache_limit = 0  # a block that ends is gone, so that nobody reads what was in it
 
     def _allocate(self, size: int) -> int:
         number = next(self._numbers)
-        self._blocks[number] = Block(size)
+        self._blocks[number] = np.full(size, UNWRITTEN, np.int16)
         return number << REGION
 
     def _free(self, address: int) -> None:
@@ -44,22 +38,22 @@ class ReferenceMemory:
     def read(self, address: int, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """The elements that begin ``offsets`` bytes behind an address."""
         block, where = self._located(address, offsets, dtype.itemsize)
-        if not block.written[where].all():
+        found = block[where]
+        if UNWRITTEN in found:
             raise MemoryFault(f"read of bytes that nobody has written, near {address:#x}")
-        return block.data[where].view(dtype)[..., 0]
+        return found.astype(np.uint8).view(dtype)[..., 0]
 
     def write(self, address: int, offsets: np.ndarray, elements: np.ndarray) -> None:
         """Write elements ``offsets`` bytes behind an address."""
         block, where = self._located(address, offsets, elements.dtype.itemsize)
-        block.data[where] = np.ascontiguousarray(elements)[..., None].view(np.uint8)
-        block.written[where] = True
+        block[where] = np.ascontiguousarray(elements)[..., None].view(np.uint8)
 
-    def _located(self, address: int, offsets: np.ndarray, size: int) -> tuple[Block, np.ndarray]:
+    def _located(self, address: int, offsets: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         """The block of an address, and where in it each byte of each element is."""
         block = self._blocks.get(address >> REGION)
         if block is None:
             raise MemoryFault(f"there is no memory at {address:#x}, or no longer")
         where = (offsets + (address & ((1 << REGION) - 1)))[..., None] + np.arange(size)
-        if where.size and not 0 <= where.min() <= where.max() < len(block.data):
-            raise MemoryFault(f"bytes {where.min()} to {where.max()} of a block of {len(block.data)}")
+        if where.size and not 0 <= where.min() <= where.max() < len(block):
+            raise MemoryFault(f"bytes {where.min()} to {where.max()} of a block of {len(block)}")
         return block, where

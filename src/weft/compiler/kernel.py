@@ -183,6 +183,12 @@ class Launch:
     lane_extent: int
     whole: int = 0
 
+    def check(self) -> None:
+        """Raise if the kernel contradicts itself, or there is nothing to do."""
+        self.kernel.check()
+        if 0 in self.row_extents:
+            raise AssertionError(f"nothing to do for\n{self.kernel}\nwith extents {self.extents_text}")
+
     @property
     def row_count(self) -> int:
         count = 1

@@ -25,9 +25,9 @@ from weft.primitives import index_code
 from weft.primitives.index import Term, added, scaled, shifted, weighted
 from weft.primitives.routine import Operand, Routine, RoutineCall
 from weft.runtime import recording
-from weft.runtime.engine import Engine, Step
+from weft.runtime.engine import Engine
 from weft.runtime.memory import contiguous_strides, size_class, span_of
-from weft.runtime.steps import FIRST, Sealed, Table, TableLayout
+from weft.runtime.steps import FIRST, Sealed, Step, Table, TableLayout
 
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
@@ -218,7 +218,7 @@ class _Planner:
             return None, None
         schedule = self.target.schedule(launch)
         if CHECKS:
-            launch.kernel.check()
+            launch.check()
             schedule.check(launch)
         return launch, schedule
 

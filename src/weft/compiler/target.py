@@ -10,13 +10,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from weft.compiler import dumps
 from weft.compiler.kernel import Kernel, Launch
+from weft.runtime import counters
+from weft.runtime.atomic import refuse_reentry
+from weft.runtime.locks import fork_safe_lock
 
 
 class Schedule(ABC):
     """How one launch of a kernel is done.
 
-    ``units`` are independent pieces of work; threads take ``grain`` of them at once.
+    ``units`` are independent pieces of work; threads take ``grain`` of them at once. What is not abstract is right for
+    a target that has nothing to choose.
     """
 
     __slots__ = ()
@@ -24,22 +29,21 @@ class Schedule(ABC):
     grain: int
 
     @property
-    @abstractmethod
     def text(self) -> str:
         """All that the code depends on besides the kernel; "" for the default schedule."""
+        return ""
 
     @property
-    @abstractmethod
     def numbers(self) -> dict[str, int]:
         """Numbers that the code reads at run time, behind the extents of the loops."""
+        return {}
 
     @abstractmethod
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         """Whether, for each element, instruction ``load`` has been executed for the last time before ``store`` writes
         that location."""
 
-    @abstractmethod
-    def check(self, launch: Launch) -> None:
+    def check(self, launch: Launch) -> None:  # noqa: B027  # not abstract: there may be nothing to check
         """Raise if this is no schedule for the launch."""
 
 
@@ -68,17 +72,34 @@ class Target(ABC):
     """
 
     kind: str
+    key: str
     limits: FusionLimits
 
-    @property
-    @abstractmethod
-    def key(self) -> str:
-        """What tells this target from others."""
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, tuple[Any, ...]], Any] = {}
+        self._lock = fork_safe_lock()
 
     @abstractmethod
     def schedule(self, launch: Launch) -> Schedule:
         """How a launch is done here."""
 
-    @abstractmethod
     def code(self, kernel: Kernel, schedule: Schedule) -> Any:
-        """The code of a kernel, in the form in which the engine of this target seals it into steps."""
+        """The code of a kernel, in the form in which the engine of this target seals it into steps; made if it is new
+        to this process."""
+        text = kernel.described(schedule.text)
+        key = text, kernel.primitives  # another primitive of the same name has other code
+        found = self._codes.get(key)
+        if found is None:
+            refuse_reentry(self._lock)
+            with self._lock:
+                found = self._codes.get(key)
+                if found is None:
+                    if "kernel" in dumps.stages:
+                        dumps.show("kernel", text)
+                    found = self._codes[key] = self.make_code(kernel, schedule, text)
+                    counters.kernels += 1
+        return found
+
+    @abstractmethod
+    def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Any:
+        """Make that code; ``text`` describes the kernel with its schedule."""

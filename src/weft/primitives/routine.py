@@ -46,10 +46,10 @@ class RoutineStep(NamedTuple):
     """
 
     code: Any
-    numbers: list[int]
-    units: int
-    grain: int
-    work: int
+    numbers: Sequence[int] = ()
+    units: int = 1
+    grain: int = 1
+    work: int = 1
 
 
 MakeSteps = Callable[[RoutineCall], RoutineStep | list[RoutineStep]]

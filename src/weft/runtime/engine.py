@@ -10,26 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from weft.runtime import streams
+from weft.runtime import recording, streams
 from weft.runtime.devices import Device, Stream, engine_at
 from weft.runtime.memory import Allocator, Buffer
-from weft.runtime.steps import Sealed, Table
+from weft.runtime.steps import DONE, FIRST, Sealed, Step, StepList, Table
 
-
-class Step(NamedTuple):
-    """Work for an engine. ``code`` is what the target of the engine made; it reads ``numbers``. Its ``units`` of work
-    may be shared in pieces of ``grain``."""
-
-    code: Any
-    numbers: Sequence[int]
-    units: int
-    grain: int
+_SECOND = 1_000_000_000
 
 
 class Engine(ABC):
-    """Runs the work of one device."""
+    """Runs the work of one device.
+
+    What is not abstract serves a device whose steps are begun one by one, by `execute`, and whose memory is reached by
+    copies to and from the host; an engine that can do better does it in its own way.
+    """
 
     def __init__(self, device: Device, memory: Allocator) -> None:
         self.device = device
@@ -37,9 +33,10 @@ class Engine(ABC):
         self.target: Any = None
         """The `Target` for this engine, set by `weft.compiler`."""
 
-    @abstractmethod
     def info(self) -> dict[str, str | int]:
-        """Facts about the device, for users."""
+        """Facts about the device, for users; 0 is what is not known."""
+        kind = self.target.kind
+        return {"device_name": kind, "architecture": kind, "memory_size": 0, "resource_limit": 0}
 
     @abstractmethod
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
@@ -55,20 +52,34 @@ class Engine(ABC):
         source.engine.copy_out(source, start, memoryview(staging))
         self.copy_in(memoryview(staging), target, 0)
 
-    @abstractmethod
     def seal(self, steps: Sequence[Step]) -> Sealed:
         """Steps as something that can be run."""
+        return StepList(steps)
 
-    @abstractmethod
     def run(self, steps: Sealed, table: Table) -> int:
         """Run the steps that were not run yet; returns how many were run in all.
 
         It writes that number into ``table.values[DONE]``, and stops before the next step when ``table.stopped``.
         """
+        return self.run_timed(steps, table, array("q"))
 
-    @abstractmethod
     def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
         """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended."""
+        assert isinstance(steps, StepList)
+        for number in range(table.values[DONE], steps.count):
+            if table.stopped:
+                break
+            began = recording.now()
+            self.execute(steps.steps[number], table.values[FIRST:])
+            if times:
+                moments = divmod(began, _SECOND), divmod(recording.now(), _SECOND)
+                times[4 * number : 4 * number + 4] = array("q", [*moments[0], *moments[1]])
+            table.values[DONE] = number + 1
+        return table.values[DONE]
+
+    def execute(self, step: Step, slots: Sequence[int]) -> None:
+        """Run one step. Its numbers refer to ``slots``: the addresses and constants in the table of the run."""
+        raise NotImplementedError
 
     # Work is queued by threads of the host, unless the device has queues of its own.
 

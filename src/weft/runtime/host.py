@@ -12,10 +12,10 @@ from functools import cache
 
 from weft.runtime import executor as executors
 from weft.runtime.devices import CPU, register_engine
-from weft.runtime.engine import Engine, Step
+from weft.runtime.engine import Engine
 from weft.runtime.executor import Functions, executor
 from weft.runtime.memory import ALIGNMENT, Allocator, Buffer
-from weft.runtime.steps import POOL, Sealed, StepTable, Table
+from weft.runtime.steps import POOL, Sealed, Step, StepTable, Table
 
 _libc = ctypes.CDLL(None)
 _posix_memalign = _libc.posix_memalign
@@ -67,10 +67,10 @@ class HostEngine(Engine):
 
     def info(self) -> dict[str, str | int]:
         return {
+            **super().info(),
             "device_name": platform.processor() or platform.machine(),
             "architecture": platform.machine(),
             "memory_size": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            "resource_limit": 0,
         }
 
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:

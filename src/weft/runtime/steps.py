@@ -1,4 +1,4 @@
-"""A plan's native steps, and the table that one run of them reads."""
+"""The steps of a plan, and the table that one run of them reads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,43 @@ FIRST = len(HEAD_FIELDS)
 """From here on a `Table` has the addresses and constants that steps refer to by number."""
 
 
+class Step(NamedTuple):
+    """Work for an engine. ``code`` is what the target of the engine made; it reads ``numbers``. Its ``units`` of work
+    may be shared in pieces of ``grain``."""
+
+    code: Any
+    numbers: Sequence[int]
+    units: int
+    grain: int
+
+
+class Sealed(Protocol):
+    """Steps in the form in which an engine runs them. ``address`` is where native code finds them, else 0."""
+
+    count: int
+    address: int
+
+    def rows(self) -> list[tuple[Any, list[int], int, int]]:
+        """Code, numbers, units and grain of each step."""
+
+
+class StepList:
+    """Steps as they were given, for an engine that goes through them in Python."""
+
+    address = 0
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.count = len(steps)
+
+    def rows(self) -> list[tuple[Any, list[int], int, int]]:
+        return [(step.code, list(step.numbers), step.units, step.grain) for step in self.steps]
+
+
 class StepTable:
     """Steps in memory, as `STEP_FIELDS` says."""
 
-    def __init__(self, steps: Sequence[tuple[int, Sequence[int], int, int]]) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
         flat: list[int] = []
         self._numbers: list[ctypes.Array[ctypes.c_int64]] = []
         for function, numbers, units, grain in steps:
@@ -41,16 +74,6 @@ class StepTable:
         """The steps as they stand in memory."""
         table, blocks = list(self._table), [list(block) for block in self._numbers]
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
-
-
-class Sealed(Protocol):
-    """Steps in the form in which an engine runs them. ``address`` is where native code finds them, else 0."""
-
-    count: int
-    address: int
-
-    def rows(self) -> list[tuple[Any, list[int], int, int]]:
-        """Code, numbers, units and grain of each step."""
 
 
 class TableLayout(NamedTuple):

@@ -1,49 +1,29 @@
-"""The machine code of kernels, made once per structure and schedule."""
+"""The machine code of kernels, from the disk cache or from LLVM."""
 
 from __future__ import annotations
 
 import sys
 from functools import cache
 from types import ModuleType
-from typing import Any
 
-from weft.compiler import dumps
 from weft.compiler.codegen import loading
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import Kernel
 from weft.primitives import Primitive
 from weft.runtime import counters
-from weft.runtime.atomic import refuse_reentry, without_interrupts
-from weft.runtime.locks import fork_safe_lock
+from weft.runtime.atomic import without_interrupts
 
-# By text and primitives: another primitive of the same name has other code.
-_addresses: dict[tuple[str, tuple[Any, ...]], int] = {}
-_lock = fork_safe_lock()
 _NAME = "kernel"
 
 
-def address(kernel: Kernel, schedule: CpuSchedule) -> int:
-    """The address of a kernel's machine code, loaded or generated if it is new to this process."""
-    key = kernel.described(schedule.text), kernel.primitives
-    found = _addresses.get(key)
-    if found is None:
-        refuse_reentry(_lock)
-        with _lock:
-            found = _addresses.get(key)
-            if found is None:
-                found = _addresses[key] = _load(kernel, schedule, key[0])
-                counters.kernels += 1
-    return found
+def load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
+    """The address of a kernel's machine code, loaded from disk or generated. ``text`` describes both."""
 
-
-def _load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
     def generate() -> str:
         counters.generated += 1
         module: str = _writer().generate(kernel, schedule, _NAME)
         return module
 
-    if "kernel" in dumps.stages:
-        dumps.show("kernel", text)
     lasting = own_primitives().issuperset(kernel.primitives)
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
     return loading.load(text, generate, (_NAME,), lasting=lasting, title=title)[_NAME]
@@ -53,12 +33,12 @@ def _load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
 def _writer() -> ModuleType:
     """The module `loops`. Importing it takes 12 ms, and only what is not in the disk cache needs it."""
 
-    def load() -> ModuleType:
+    def imported() -> ModuleType:
         from weft.compiler.cpu import loops
 
         return loops
 
-    return without_interrupts(load)
+    return without_interrupts(imported)
 
 
 def own_primitives() -> frozenset[Primitive]:

@@ -20,9 +20,9 @@ class CpuTarget(Target):
     def schedule(self, launch: Launch) -> CpuSchedule:
         return schedule_of(launch)
 
-    def code(self, kernel: Kernel, schedule: Schedule) -> int:
+    def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> int:
         assert isinstance(schedule, CpuSchedule)
-        return kernels.address(kernel, schedule)
+        return kernels.load(kernel, schedule, text)
 
 
 host.functions = pool.runtime_functions

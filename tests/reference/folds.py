@@ -1,0 +1,75 @@
+"""What a reduction and a scan mean: in which order elements are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.reference.lanes import L, array_of, value_of
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction
+from weft.dtypes import Dtype
+
+State = Sequence[np.ndarray]
+"""What elements were joined to: the accumulators of a reducer."""
+
+
+class Fold:
+    """The reducer of an instruction, on arrays. ``dtype`` is that of its input."""
+
+    def __init__(self, instruction: Instruction, dtype: Dtype) -> None:
+        self.instruction, self.reducer = instruction, instruction.primitive.reducer
+        self.identity = self.reducer.identity(instruction.params.get("of", dtype))
+
+    def start(self, *shape: int) -> State:
+        """What no element makes."""
+        return [np.full(shape, array_of(L.constant(value, dtype))) for dtype, value in self.identity]
+
+    def lifted(self, *inputs: Any) -> State:
+        """Each element by itself."""
+        return np.broadcast_arrays(*[array_of(x) for x in self.reducer.lift(L, *inputs)])
+
+    def merged(self, left: State, right: State) -> State:
+        return [array_of(x) for x in self.reducer.merge(L, self._values(left), self._values(right))]
+
+    def finished(self, state: State) -> np.ndarray:
+        """The result, which may be one of the accumulators."""
+        part = self.instruction.params.get("part")
+        if part is not None:
+            return state[part]
+        return array_of(self.reducer.finish(L, self._values(state), self.instruction.dtype))
+
+    def _values(self, state: State) -> tuple[Any, ...]:
+        return tuple([value_of(x, dtype) for x, (dtype, _) in zip(state, self.identity, strict=True)])
+
+    def reduced(self, elements: State, rows: int, by_lanes: bool) -> State:
+        """Elements folded one after the other along the axes behind the first ``rows``, up to the lanes; ``by_lanes``
+        every 16th lane, and in the end these 16 in halves."""
+        *outer, lanes = elements[0].shape
+        width = VIRTUAL_LANES if by_lanes else lanes
+        state = self.start(*outer[:rows], width)
+        for sweep in np.ndindex(*outer[rows:]):
+            for first in range(0, lanes, max(width, 1)):
+                part = [x[(..., *sweep, slice(first, first + width))] for x in elements]
+                count = part[0].shape[-1]
+                for x, new in zip(state, self.merged([x[..., :count] for x in state], part), strict=True):
+                    x[..., :count] = new
+        while by_lanes and width > 1:
+            width //= 2
+            state = self.merged([x[..., :width] for x in state], [x[..., width:] for x in state])
+        return state
+
+    def scanned(self, elements: State, by_lanes: bool) -> State:
+        """Elements joined one after the other along the last axis; ``by_lanes`` in vectors of 16, in which each is
+        first joined with those 1, 2, 4 and 8 before it, unless the scan is sequential."""
+        width = VIRTUAL_LANES if by_lanes and not self.reducer.sequential else 1
+        vectors: list[State] = []
+        for first in range(0, elements[0].shape[-1], width):
+            here: State = [x[..., first : first + width] for x in elements]
+            for distance in (1, 2, 4, 8):
+                if distance < here[0].shape[-1]:
+                    late = self.merged([x[..., :-distance] for x in here], [x[..., distance:] for x in here])
+                    here = [np.concatenate([x[..., :distance], y], -1) for x, y in zip(here, late, strict=True)]
+            vectors.append(self.merged([x[..., -1:] for x in vectors[-1]], here) if vectors else here)
+        return [np.concatenate(parts, -1) for parts in zip(*vectors, strict=True)]
