@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+import weft
 import weft.core as mx
 from tests.checks import run_python
+from weft.primitives import OWN
 from weft.primitives.base import Elementwise
 
 
@@ -62,9 +68,7 @@ def test_no_other_process_finds_the_code_of_a_users_primitive(tmp_path: Any) -> 
 
 
 def test_weft_has_no_two_primitives_of_one_name() -> None:
-    from weft.compiler.cpu import kernels
-
-    names = [primitive.name for primitive in kernels.own_primitives()]
+    names = [primitive.name for primitive in OWN]
     assert sorted(names) == sorted(set(names))
 
 
@@ -82,3 +86,50 @@ def test_what_is_put_in_place_of_a_primitive_is_not_kept_on_disk(tmp_path: Any) 
         run_python("import weft.core as mx; print(mx.tan(mx.array([1.0])).item() < 1.6)", timeout=60, **cache)
         == "True\n"
     )
+
+
+class Told(Elementwise):
+    """Gives another number for each type and sign of its parameter."""
+
+    parameters = ("k",)
+
+    def __init__(self) -> None:
+        super().__init__("told", self._number, (None,))
+
+    @staticmethod
+    def _number(L: Any, x: Any, k: Any) -> Any:
+        k = k[0] if isinstance(k, tuple) else k
+        if isinstance(k, str):
+            return x * 0 + 7
+        number = math.copysign([bool, int, float].index(type(k)) + 1, k)
+        return x * 0 + (number if k == k else 5)
+
+
+KINDS: list[tuple[Any, float]] = [
+    (1, 2.0),
+    (True, 1.0),
+    (1.0, 3.0),
+    ("1", 7.0),
+    (0.0, 3.0),
+    (-0.0, -3.0),
+    (math.nan, 5.0),
+]
+
+
+@pytest.mark.parametrize("wrapped", [lambda k: k, lambda k: (k,)], ids=["plain", "in a tuple"])
+def test_parameters_of_users_are_told_apart_by_type_and_sign(wrapped: Callable[[Any], Any]) -> None:
+    told, x = Told(), mx.array([1.0, 2.0])
+    assert [told(x, k=wrapped(k)).tolist()[0] for k, _ in KINDS] == [number for _, number in KINDS]
+    assert [y.tolist()[0] for y in mx.compile(lambda x: [told(x, k=wrapped(k)) for k, _ in KINDS])(x)] == [
+        number for _, number in KINDS
+    ]
+
+
+def test_parameters_that_are_the_same_share_a_plan() -> None:
+    told, x = Told(), mx.array([1.0, 2.0])
+    for k, _ in KINDS:
+        mx.eval(told(x, k=k))
+    before = weft.counters()
+    for k, _ in KINDS:
+        mx.eval(told(x, k=float("nan") if k != k else k))
+    assert weft.counters() == before

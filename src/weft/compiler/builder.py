@@ -9,6 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.compiler.groups import Chunks
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, Launch, Level
+from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives import index_code
@@ -110,7 +111,8 @@ class Draft:
         return int(primitive.element(Reader(self, node, where), terms, node))
 
     def _apply(self, primitive: p.Elementwise, inputs: tuple[int, ...], dtype: Dtype, params: dict[str, Any]) -> int:
-        key = (primitive, inputs, tuple(params.items()))
+        named = tuple(params.items())
+        key = (primitive, inputs, named if primitive.equal_is_same else ExactParameters(named))
         return self._once(key, lambda: self._emit(Instruction("apply", dtype, inputs, primitive, params)))
 
     def _reduce(self, node: Node, terms: Terms) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
 
 VIRTUAL_LANES = 16
@@ -157,6 +158,12 @@ class Kernel:
         """The primitives whose scalar code it applies, in order. Identity counts, because different primitives can
         share a name."""
         return tuple([found for i in self.instructions for found in (i.primitive, i.combine) if found is not None])
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What its text does not tell: its primitives, and exactly which parameters those of users have."""
+        told_apart = [i for i in self.instructions if i.params and not i.primitive.equal_is_same]
+        return self.primitives, tuple([ExactParameters(i.params.values()) for i in told_apart])
 
     def check(self) -> None:
         """Raise if the description contradicts itself."""

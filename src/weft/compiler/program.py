@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from weft.compiler.parameters import ExactParameters
 from weft.graph.node import Node, Placeholder, serial_of
 from weft.graph.symbolic import SymbolicExtent, open_trace
 from weft.graph.tracing import no_value
@@ -128,8 +129,11 @@ class Program:
         nodes = self._nodes
         positions = tuple([self._position_of(source, strides_of) for source in node.inputs])
         params = node.params
-        if node.primitive.is_unique:
-            params = (self._marks.setdefault(params, len(self._marks)),)
+        if not node.primitive.equal_is_same:
+            if node.primitive.is_unique:
+                params = (self._marks.setdefault(params, len(self._marks)),)
+            elif params:
+                params = ExactParameters(params)
         entry = (node.primitive, params, node.shape, node.dtype, positions)
         position = self._positions.get(entry)
         if position is None:

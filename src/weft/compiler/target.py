@@ -87,7 +87,7 @@ class Target(ABC):
         """The code of a kernel, in the form in which the engine of this target seals it into steps; made if it is new
         to this process."""
         text = kernel.described(schedule.text)
-        key = text, kernel.primitives  # another primitive of the same name has other code
+        key = text, kernel.identity
         found = self._codes.get(key)
         if found is None:
             refuse_reentry(self._lock)

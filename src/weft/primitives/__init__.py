@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from weft.graph.node import wrap as wrap
 from weft.primitives.base import *
 from weft.primitives.batching import *
@@ -29,3 +31,22 @@ from weft.primitives.unary import *
 from weft.primitives.updates import *
 
 sum = sum_
+
+
+def _found() -> frozenset[Primitive]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("weft.primitives.")]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Primitive)]
+    found += [part for primitive in found for part in vars(primitive).values() if isinstance(part, Primitive)]
+    return frozenset(found)
+
+
+OWN = _found()
+"""Weft's own primitives, no two of which have one name. They are found when Weft is imported: later somebody may have
+put primitives of other code into these modules.
+
+Their code is kept on disk under their names; that of others may change while their names, and Weft, stay the same. Each
+of their parameters has one type, and none is a float.
+"""
+
+for own in OWN:
+    own.equal_is_same = not own.is_unique

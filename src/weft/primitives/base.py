@@ -45,6 +45,8 @@ class Primitive:
     ``is_view``: a node shows its first input in another way; then `behind` and `shown` say how.
     ``is_constant``: a node is a number that is known while the graph is built; see `Constant`.
     ``is_unique``: the only parameter is a mark that no other node has, so that no two nodes are merged as equal.
+    ``equal_is_same``: parameters that are equal are the same, as those of Weft's own primitives (see `OWN`); of others
+    1, True and 1.0 are told apart.
     ``is_counted``: a node has no inputs, and its elements are cheap enough to be computed again at every use.
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
     ``several``: a node has several results; see `Several`. ``is_transparent``: these are other names of its inputs.
@@ -57,6 +59,7 @@ class Primitive:
     is_view = False
     is_constant = False
     is_unique = False
+    equal_is_same = False
     is_counted = False
     routine: Routine | None = None
     is_transparent = False

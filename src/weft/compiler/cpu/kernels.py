@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from types import ModuleType
 
 from weft.compiler.codegen import loading
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import Kernel
-from weft.primitives import Primitive
+from weft.primitives import OWN
 from weft.runtime import counters
 from weft.runtime.atomic import without_interrupts
 
@@ -24,7 +23,7 @@ def load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
         module: str = _writer().generate(kernel, schedule, _NAME)
         return module
 
-    lasting = own_primitives().issuperset(kernel.primitives)
+    lasting = OWN.issuperset(kernel.primitives)
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
     return loading.load(text, generate, (_NAME,), lasting=lasting, title=title)[_NAME]
 
@@ -39,22 +38,3 @@ def _writer() -> ModuleType:
         return loops
 
     return without_interrupts(imported)
-
-
-def own_primitives() -> frozenset[Primitive]:
-    """Weft's own primitives, no two of which have one name.
-
-    Their code is kept on disk under their names. That of others may change while their names, and Weft, stay the same.
-    """
-    return _own
-
-
-def _found_primitives() -> frozenset[Primitive]:
-    modules = [module for name, module in sys.modules.items() if name.startswith("weft.primitives.")]
-    own = [value for module in modules for value in vars(module).values() if isinstance(value, Primitive)]
-    own += [part for primitive in own for part in vars(primitive).values() if isinstance(part, Primitive)]
-    return frozenset(own)
-
-
-# Taken early: later somebody may have put primitives of other code into these modules.
-_own = _found_primitives()
