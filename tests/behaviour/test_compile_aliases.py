@@ -281,3 +281,84 @@ def test_what_compile_cannot_take_is_refused_at_once(name: str, value: Any) -> N
 def test_shapeless_is_a_bool(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^\[compile\] shapeless must be a bool; got"):
         mx.compile(mx.exp, shapeless=value)
+
+
+# An array from outside that is an argument, or in the state, as well
+
+Captured = Callable[[mx.array], Callable[..., Any]]
+
+
+def captured_is_assigned(c: mx.array) -> Callable[..., Any]:
+    def function(a: mx.array) -> mx.array:
+        c[0] = 10.0
+        return a * 2
+
+    return function
+
+
+def argument_is_assigned(c: mx.array) -> Callable[..., Any]:
+    def function(a: mx.array) -> mx.array:
+        a[0] = 10.0
+        return c * 2
+
+    return function
+
+
+def in_a_container(c: mx.array) -> Callable[..., Any]:
+    outside = {"more": [c]}
+
+    def inner() -> mx.array:
+        return outside["more"][0] * 2
+
+    def function(a: mx.array) -> mx.array:
+        a += 1
+        return a + inner()
+
+    return function
+
+
+@pytest.mark.parametrize("make", [captured_is_assigned, argument_is_assigned, in_a_container])
+def test_an_array_from_outside_that_is_an_argument_too(make: Captured) -> None:
+    c, other = numbered(1.0), numbered(1.0)
+    function = make(c)
+    compiled = mx.compile(function)
+    with pytest.raises(ValueError, match=r"^\[compile\] .*function gets an array as an argument.* from outside"):
+        compiled(c)
+    for _ in range(3):
+        assert compiled(other).tolist() == make(numbered(1.0))(numbered(1.0)).tolist()
+    with pytest.raises(ValueError, match="from outside"):
+        compiled(c)
+    assert_same_bits([c, other], [numbered(1.0)] * 2)
+
+
+@pytest.mark.parametrize("by_state", [True, False])
+def test_an_array_from_outside_that_is_in_the_state_too(by_state: bool) -> None:
+    c = numbered(1.0)
+    state = [c]
+
+    def step(x: mx.array) -> mx.array:
+        changed, read = (state[0], c) if by_state else (c, state[0])
+        changed += x
+        return read * 2
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    with pytest.raises(ValueError, match="from outside"):
+        compiled(mx.array(1.0))
+    assert_same_bits(c, numbered(1.0))
+    state[0] = numbered(2.0)
+    assert compiled(mx.array(1.0)).tolist() == ([2, 4, 6] if by_state else [4, 6, 8])
+
+
+def test_copies_from_outside_are_arrays_of_their_own() -> None:
+    c = numbered(1.0)
+    copied = mx.array(c)
+
+    def function(a: mx.array) -> mx.array:
+        a += 1
+        return a * copied
+
+    compiled = mx.compile(function)
+    assert [compiled(c).tolist() for _ in range(2)] == [[2, 6, 12]] * 2
+    captured = numbered(1.0)
+    only_read = mx.compile(lambda a: a * captured)
+    assert only_read(captured).tolist() == [1, 4, 9]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.errors import TraceError
@@ -115,8 +115,9 @@ watching: list[None] = []
 
 
 @contextmanager
-def assignments_undone() -> Iterator[None]:
-    """Handles that this thread assigns to in place in this block name the nodes from before at its end.
+def assignments_undone() -> Iterator[Callable[[], list[Handle]]]:
+    """Handles that this thread assigns to in place in this block name the nodes from before at its end; what the block
+    gets tells which ones these are.
 
     A function that is traced with placeholders assigns nodes that have no value once the trace is over.
     """
@@ -128,7 +129,7 @@ def assignments_undone() -> Iterator[None]:
         watching.append(None)
         watched = True
         with done_at_end(undoing.values()):
-            yield
+            yield lambda: [handle for _, handle, _ in undoing.values()]
     finally:
         del _local.assigned[depth:]
         if watched:

@@ -26,6 +26,7 @@ from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.locks import fork_safe_lock
+from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
@@ -141,7 +142,8 @@ def compile(  # the name users know
 
     Raises:
         TypeError: an argument of this function is of another type.
-        ValueError: an argument of ``fun`` is neither an array nor a constant.
+        ValueError: an argument of ``fun`` is neither an array nor a constant; or it is an array that ``fun`` uses from
+            outside as well and assigns to in place.
         TraceError: ``fun`` needs the value of an array while it is traced.
 
     >>> f = mx.compile(lambda x: mx.exp(x) + 1)
@@ -262,6 +264,8 @@ class _Compiled:
             shares = moment is not None or bool(objects)
             traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick, shares)
         traced.used = tick
+        if traced.apart:
+            refuse_aliases(self._fun, traced.apart, arrays)
         return traced, arrays, moment, same
 
     def _find_or_trace(
@@ -317,7 +321,7 @@ class _Compiled:
         timed = recording.span("trace", name_of(self._fun))
         restoring = restored(inputs, outputs, args, kwargs)
         tracing = trace("compile", self._fun, LINE_BY_LINE, AS_OUTPUT)
-        with timed, tracing as record, assignments_undone(), restoring:
+        with timed, tracing as record, assignments_undone() as assigned, restoring:
             decisions = Decisions(record)
             placeholders: list[Placeholder] = []
             stand_ins: dict[int, Handle] = {}
@@ -346,6 +350,7 @@ class _Compiled:
                 value = self._fun(*args, **kwargs)
             finally:
                 set_current_stream(stream)
+            apart = Apart(self._fun, assigned(), stand_ins)
             results, structure = tree.flatten(value)
             if update is not None:
                 update.finish(outputs, results)
@@ -360,6 +365,7 @@ class _Compiled:
             structure,
             update,
             decisions if self._shapeless else None,
+            apart=apart,
         )
 
 

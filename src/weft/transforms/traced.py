@@ -17,6 +17,7 @@ from weft.graph.tracing import is_followed, is_tracing, no_value, trace_of, trac
 from weft.inspection.explanation import Explanation, explain
 from weft.runtime.devices import current_stream, set_current_stream
 from weft.runtime.engine import Engine
+from weft.transforms.aliases import Apart
 from weft.transforms.calls import CallArguments
 from weft.transforms.containers import Update, repeats
 from weft.transforms.replay import RecordedGraph
@@ -64,6 +65,7 @@ class Traced:
         update: Update | None,
         decisions: Decisions | None,
         imported: bool = False,
+        apart: Apart | None = None,
     ) -> None:
         self._name = name
         self._imported = imported
@@ -86,7 +88,10 @@ class Traced:
         self._prepared: dict[Any, Runnable] = {}
         own = set(placeholders)
         captured = [node for node in self._recorded.outside if node not in own]
-        self.captures = any(node.serial < start for node in reachable(self._recorded.others))
+        read = reachable(self._recorded.others)
+        self.captures = any(node.serial < start for node in read)
+        self.apart = [] if apart is None else apart.arrays(read)
+        """Arrays that may not be given to the function; see `Apart`."""
         is_own = self._shapeless or not self._recorded.is_open
         needs_history = is_followed(captured) or (self.captures and is_tracing())
         self.cacheable = not _captures_traced(captured) and not needs_history and is_own
@@ -121,7 +126,7 @@ class Traced:
     def prepared_again(self, arrays: Sequence[Handle]) -> Runnable | None:
         """What was prepared for arrays of these shapes and strides; None if one has no value, or calls need more."""
         inputs = [array.node for array in arrays]
-        if self._extents or not self.cacheable or any(node.value is None for node in inputs):
+        if self._extents or self.apart or not self.cacheable or any(node.value is None for node in inputs):
             return None
         return self._prepared.get((caller_stream().engine, *_layouts(inputs)))
 
