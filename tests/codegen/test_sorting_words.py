@@ -22,27 +22,41 @@ KINDS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "equal": lambda rng, count: np.full(count, 7),
     "ascending": lambda rng, count: np.arange(count),
     "descending": lambda rng, count: np.arange(count)[::-1],
+    "up and down": lambda rng, count: np.minimum(np.arange(count), np.arange(count)[::-1]),
+    "up again and again": lambda rng, count: np.arange(count) % 89,
     "largest": lambda rng, count: rng.choice([-1, -2, 0], count),
 }
 
 
+FORMS = {
+    "16 bits": Form(dtypes.uint16, indices=False),
+    "32 bits": Form(dtypes.uint32, indices=False),
+    "64 bits": Form(dtypes.uint64, indices=False),
+    "with indices": Form(dtypes.uint32, indices=True),
+}
+
+
+def words_of(form: Form, drawn: np.ndarray) -> np.ndarray:
+    """Words that have what was drawn as their keys."""
+    found = drawn.astype(form.key.numpy)
+    return found.astype(np.uint64) << 32 | np.arange(drawn.size, dtype=np.uint64) if form.carries else found
+
+
 @pytest.mark.parametrize(
-    ("dtype", "depth"),
-    [*[(dtypes.uint32, depth) for depth in (None, 0, 1, 3)], *product((dtypes.uint16, dtypes.uint64), (None, 1))],
-    ids=str,
+    ("name", "depth"), [*[("32 bits", depth) for depth in (0, 3)], *product(FORMS, (None, 1))], ids=str
 )
-def test_words_are_sorted(dtype: dtypes.Dtype, depth: int | None, rng: np.random.Generator) -> None:
+def test_words_are_sorted(name: str, depth: int | None, rng: np.random.Generator) -> None:
     """Also a part of them alone; whatever stands behind them stays as it is."""
-    if not is_fast(dtype.size) and depth is not None:
+    form = FORMS[name]
+    if not is_fast(form.size) and depth is not None:
         pytest.skip("this processor does not part words")
-    form = Form(dtype, indices=False)
     address = jit.load(words.generate(form, depth), "sort_words")["sort_words"]
     sort = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64] * 2, ctypes.c_int64)(address)
     for kind, draw in KINDS.items():
         for count in COUNTS:
-            wanted = draw(rng, count).astype(dtype.numpy)
+            wanted = words_of(form, draw(rng, count))
             for start, stop in ((0, count), (count // 3, count // 2 + 1)):
-                memory, other = np.full((2, count + 64), 123, dtype.numpy)
+                memory, other = np.full((2, count + 64), 123, wanted.dtype)
                 memory[:count] = wanted
                 sort(memory.ctypes.data, count, other.ctypes.data, start, stop)
                 found = memory[start:stop]

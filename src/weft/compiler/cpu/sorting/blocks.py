@@ -1,13 +1,14 @@
 """Few long rows: in steps whose units are blocks of a row, or buckets of its elements.
 
-0. ``differ``: for wide keys alone, in which bits the keys of each block differ.
+0. ``look``: whether each block is sorted already; of wide keys also, in which bits those of each block differ.
 1. ``split``: of some elements of a row, sorted, a few become splitters, which cut what there may be into buckets.
 2. ``spread``: each block is brought in order of the buckets, without order in them.
 3. ``place``: where the words of each bucket begin in the sorted row.
 4. ``finish``: the words of a bucket are collected from all blocks, and sorted.
 5. ``mend``: elements that are out of order are put in place.
 
-A bucket of which nothing was asked for is left out from step 4 on.
+A bucket of which nothing was asked for is left out from step 4 on. If the row is sorted already, step 2 writes the
+results, and the others have nothing to do.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES = 6, 7, 8, 9, 
 # Bytes behind the buffers of a row.
 SPLITTERS = 0
 BOUNDS = SPLITTERS + BUCKETS * 8
-SHIFT = BOUNDS + (BUCKETS + 1) * 8
-RECORDS = SHIFT + 8
-# A record of 64-bit numbers for each block: a note about its elements, and where each bucket begins in it and ends.
-NOTE, BEGINS, RECORD = 0, 1, BUCKETS + 2
+DIFFERENCES = BOUNDS + (BUCKETS + 1) * 8
+SORTED = DIFFERENCES + 8
+RECORDS = SORTED + 8
+# A record of 64-bit numbers for each block: a note about its elements, whether they are sorted, and where each bucket
+# begins in it and ends.
+NOTE, IN_ORDER, BEGINS, RECORD = 0, 1, 2, BUCKETS + 3
 
 USED_WITHOUT_VECTORS = 16
 """How many of the buckets have words where these are not parted in vectors."""
@@ -48,7 +51,8 @@ def step_names(form: Form) -> list[str]:
 def generate(form: Form) -> str:
     """The LLVM IR of all steps."""
     steps = [write(_Row(form), f"{name}_{form.name}") for name, write in _writers(form).items()]
-    functions = [rows.make_words(form), rows.make_results(form), *steps]
+    functions = [rows.is_sorted(form), rows.results_of_sorted(form), rows.make_words(form), rows.make_results(form)]
+    functions += steps
     fast = is_fast(form.size)
     functions.append(_to_buckets_in_vectors(form) if fast else _to_buckets(form))
     if form.mends:
@@ -104,9 +108,13 @@ class _Row:
         """The first word that a bucket may have; the one at 0 is not used."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
 
+    def differences(self) -> str:
+        """The bits in which wide keys of the row differ."""
+        return self.code.integer(self.entry(DIFFERENCES, "0"))
+
     def shift(self) -> str:
         """How many bits of wide keys are not in words."""
-        return self.code.integer(self.entry(SHIFT, "0")) if self.form.is_wide else "0"
+        return runs.shift_of(self.code, self.differences()) if self.form.is_wide else "0"
 
     def likely(self) -> tuple[str, str]:
         """The first and, one further, the last of the buckets that may have something that was asked for."""
@@ -129,22 +137,31 @@ def _store(code: Code, form: Form, word: str, pointer: str) -> None:
     code.e.emit(f"store i{8 * form.size} {word}, ptr {pointer}, align {form.size}")
 
 
-def _differ(row: _Row, name: str) -> Function:
+def _look(row: _Row, name: str) -> Function:
     code, e, form = row.code, row.e, row.form
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
         source = code.moved(row.source, code.multiply(first, form.key.size))
-        e.emit(f"call void @differences(ptr {source}, i64 {count}, ptr {row.source}, ptr {row.record(number, NOTE)})")
+        with_next = code.smaller(code.add(count, 1), code.subtract(row.extent, first))
+        e.emit(f"call void @is_sorted(ptr {source}, i64 {with_next}, ptr {row.record(number, IN_ORDER)})")
+        if form.is_wide:
+            note = row.record(number, NOTE)
+            e.emit(f"call void @differences(ptr {source}, i64 {count}, ptr {row.source}, ptr {note})")
     return code.finished(name, STEP, "")
 
 
-def _choose_shift(row: _Row) -> None:
+def _collect_notes(row: _Row) -> None:
+    """Tell of the row what is known of its blocks."""
     code, e = row.code, row.e
-    found = e.slot("i64")
-    code.keep("0", found)
+    differences, in_order = e.slot("i64"), e.slot("i64")
+    code.keep("0", differences)
+    code.keep("1", in_order)
     with e.loop("0", code.number(BLOCKS)) as block:
-        code.keep(e.assign(f"or i64 {e.load('i64', found)}, {code.integer(row.record(block, NOTE))}"), found)
-    code.keep(runs.shift_of(code, e.load("i64", found)), row.entry(SHIFT, "0"))
+        for operation, place, slot in (("or", NOTE, differences), ("and", IN_ORDER, in_order)):
+            note = code.integer(row.record(block, place))
+            code.keep(e.assign(f"{operation} i64 {e.load('i64', slot)}, {note}"), slot)
+    code.keep(e.load("i64", differences), row.entry(DIFFERENCES, "0"))
+    code.keep(e.load("i64", in_order), row.entry(SORTED, "0"))
 
 
 def _split(row: _Row, name: str) -> Function:
@@ -154,8 +171,7 @@ def _split(row: _Row, name: str) -> Function:
     odd = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
         row.at(unit)
-        if form.is_wide:
-            _choose_shift(row)
+        _collect_notes(row)
         with e.loop("0", str(SAMPLE)) as number:
             index = code.divide(code.multiply(number, row.extent), SAMPLE)
             element = read(code.scalar, form.key, row.source, index)
@@ -165,40 +181,57 @@ def _split(row: _Row, name: str) -> Function:
         with e.loop("0", str(BUCKETS)) as bucket:
             index = code.multiply(bucket, SAMPLE // BUCKETS)
             word = _load(code, form, row.words_at(words, index))
-            if form.is_wide:  # a bucket has whole runs of words with equal upper halves
+            if form.carries:  # a bucket has all words with equal upper halves
                 word = e.assign(f"and i64 {word}, {-1 << 32}")
             _store(code, form, word, row.splitter(bucket))
     return code.finished(name, STEP, "")
 
 
 def _spread(row: _Row, name: str) -> Function:
-    code, e, form = row.code, row.e, row.form
+    code, e = row.code, row.e
     other = e.slot(f"[{BLOCK_BYTES} x i8], align 64")
     total = e.slot("i64")
-    low, high = row.likely()
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
-        begins = row.record(number, BEGINS)
-        code.keep("0", begins)
-        counts = code.moved(begins, 1, "i64")
-        with e.loop("0", str(BUCKETS)) as bucket:
-            code.keep("0", code.moved(counts, bucket, "i64"))
-        source = code.moved(row.source, code.multiply(first, form.key.size))
-        words = row.words_at(row.buffers[0], first)
-        made = words if is_fast(form.size) else other
-        e.emit(
-            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, "
-            f"ptr {row.record(number, NOTE)}, i64 {row.shift()})"
-        )
-        e.emit(
-            f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
-            f"i64 {low}, i64 {high}, ptr {row.splitter('0')}, ptr {counts})"
-        )
+        code.keep("0", row.record(number, NOTE))
+        with e.loop("0", str(BUCKETS + 1)) as bucket:
+            code.keep("0", code.moved(row.record(number, BEGINS), bucket, "i64"))
+        is_sorted = code.compare("ne", code.integer(row.entry(SORTED, "0")), 0)
+        with e.when(is_sorted):
+            _write_sorted(row, first, count)
+        with e.when(code.negated(is_sorted)):
+            _spread_words(row, number, first, count, other)
         code.keep("0", total)
         with e.loop("0", str(BUCKETS)) as bucket:
-            code.keep(code.add(e.load("i64", total), code.integer(code.moved(counts, bucket, "i64"))), total)
-            code.keep(e.load("i64", total), code.moved(counts, bucket, "i64"))
+            counted = code.moved(row.record(number, BEGINS + 1), bucket, "i64")
+            code.keep(code.add(e.load("i64", total), code.integer(counted)), total)
+            code.keep(e.load("i64", total), counted)
     return code.finished(name, STEP, "")
+
+
+def _write_sorted(row: _Row, first: str, count: str) -> None:
+    """Write what was asked for of a block; its buckets stay empty."""
+    code = row.code
+    start = code.larger(first, row.start)
+    stop = code.larger(code.smaller(code.add(first, count), row.stop), start)
+    target = code.moved(row.target, code.multiply(code.subtract(start, row.start), row.form.result.size))
+    row.e.emit(f"call void @results_of_sorted(ptr {row.source}, i64 {start}, i64 {stop}, ptr {target})")
+
+
+def _spread_words(row: _Row, number: str, first: str, count: str, other: str) -> None:
+    code, e, form = row.code, row.e, row.form
+    source = code.moved(row.source, code.multiply(first, form.key.size))
+    words = row.words_at(row.buffers[0], first)
+    made = words if is_fast(form.size) else other
+    low, high = row.likely()
+    e.emit(
+        f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, "
+        f"ptr {row.record(number, NOTE)}, i64 {row.shift()})"
+    )
+    e.emit(
+        f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
+        f"i64 {low}, i64 {high}, ptr {row.splitter('0')}, ptr {row.record(number, BEGINS + 1)})"
+    )
 
 
 _TO_BUCKETS = (
@@ -305,7 +338,7 @@ def _place(row: _Row, name: str) -> Function:
             with e.loop("0", code.number(BLOCKS)) as block:
                 count, _ = _piece(row, block, bucket)
                 code.keep(code.add(e.load("i64", total), count), total)
-        code.keep(row.extent, row.entry(BOUNDS, str(BUCKETS)))
+        code.keep(e.load("i64", total), row.entry(BOUNDS, str(BUCKETS)))
     return code.finished(name, STEP, "")
 
 
@@ -327,7 +360,7 @@ def _finish(row: _Row, name: str) -> Function:
             other = e.assign(f"select i1 {fits}, ptr {near}, ptr {far}")
             _collect(row, bucket, words)
             if form.is_wide:
-                runs.sort_all(code, words, count, other, row.source, row.shift())
+                runs.sort_all(code, words, count, other, row.source, row.differences())
             else:
                 window = f"i64 {code.subtract(first, low)}, i64 {code.subtract(stop, low)}"
                 e.emit(f"call void @sort_words(ptr {words}, i64 {count}, ptr {other}, {window})")
@@ -384,6 +417,11 @@ def _mend(row: _Row, name: str) -> Function:
 
 def _writers(form: Form) -> dict[str, Callable[[_Row, str], Function]]:
     """What writes each step, in their order."""
-    first = {"differ": _differ} if form.is_wide else {}
-    last = {"mend": _mend} if form.mends else {}
-    return {**first, "split": _split, "spread": _spread, "place": _place, "finish": _finish, **last}
+    steps: dict[str, Callable[[_Row, str], Function]] = {
+        "look": _look,
+        "split": _split,
+        "spread": _spread,
+        "place": _place,
+        "finish": _finish,
+    }
+    return {**steps, "mend": _mend} if form.mends else steps

@@ -14,7 +14,8 @@ ROWS, EXTENT, START, STOP, CHUNK_ROWS, BUFFER_BYTES = 6, 7, 8, 9, 10, 11
 
 def generate(form: Form, name: str) -> str:
     """The LLVM IR of the step for rows of ``form``."""
-    functions = [rows.make_words(form), rows.make_results(form), _row(form), _step(form, name)]
+    functions = [rows.is_sorted(form), rows.results_of_sorted(form), rows.make_words(form), rows.make_results(form)]
+    functions += [_row(form), _step(form, name)]
     if form.mends:
         functions.append(rows.mend(form))
     if form.is_wide:
@@ -48,14 +49,19 @@ def _row(form: Form) -> Function:
     """Sort a row of ``%count`` elements and write what the sorted one has from ``%start`` to ``%stop``."""
     code = Code()
     e = code.e
-    odd = e.slot("i64")
-    shift = "0"
+    answer, odd = e.slot("i64"), e.slot("i64")
+    shift = differences = "0"
+    e.emit(f"call void @is_sorted(ptr %from, i64 %count, ptr {answer})")
+    with e.when(code.compare("ne", code.integer(answer), 0)):
+        e.emit("call void @results_of_sorted(ptr %from, i64 %start, i64 %stop, ptr %to)")
+        e.leave()
     if form.is_wide:
         e.emit(f"call void @differences(ptr %from, i64 %count, ptr %from, ptr {odd})")
-        shift = runs.shift_of(code, e.load("i64", odd))
+        differences = e.load("i64", odd)
+        shift = runs.shift_of(code, differences)
     e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd}, i64 {shift})")
     if form.is_wide:
-        runs.sort_all(code, "%a", "%count", "%b", "%from", shift)
+        runs.sort_all(code, "%a", "%count", "%b", "%from", differences)
     else:
         e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop)")
     first = code.moved("%a", code.multiply("%start", form.size))

@@ -8,10 +8,14 @@ because it is parted badly again and again, is sorted by digits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from itertools import pairwise
+from operator import or_
 
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, Function
 from weft.compiler.cpu.sorting import tiles
+from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors
 
@@ -20,59 +24,81 @@ Test = Callable[[Value], Value]
 AT_ONCE = 4
 """How many vectors are parted in one turn of the loop."""
 
+SAMPLES = 5
+"""How many vectors of words a pivot is chosen from."""
+_TURN = 0x9E3779B9
+"""The golden section of 2^32. Its multiples, modulo that, spread evenly, however many there are."""
+
 _PARAMETERS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %start, i64 %stop, i64 %depth"
 
 
-def functions(size: int, depth: int | None) -> list[Function]:
+def functions(form: Form, depth: int | None) -> list[Function]:
     """``sort_words``, which needs ``by_digits``, and what it calls."""
-    return [*tiles.functions(size), _part(size), _start(depth)]
+    return [*tiles.functions(form.size), _is_ascending(form.size), _part(form), _start(form, depth)]
 
 
-def _start(most: int | None) -> Function:
+def _start(form: Form, most: int | None) -> Function:
     code = Code()
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", "%count"), ("i1", "false")])
     depth = code.multiply(code.subtract(64, zeros), 2) if most is None else str(most)
-    code.e.emit(f"call void @part(ptr %a, i64 %count, ptr %a, ptr %b, i64 %start, i64 %stop, i64 {depth})")
+    code.e.emit(
+        f"call void @part(ptr %a, i64 %count, ptr %a, ptr %b, i64 %start, i64 %stop, i64 {depth}, i{8 * form.size} 0)"
+    )
     return code.finished("sort_words", "ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop")
 
 
-def _part(size: int) -> Function:
+def _part(form: Form) -> Function:
     """Sort ``%count`` words as far as those from ``%start`` to ``%stop`` need it; part them at most ``%depth`` times.
 
     They are at ``%from``, which is ``%to`` or ``%rest``, and end at ``%to``. Words that are not below the pivot are
-    moved to ``%rest``, and sorted from there to where they belong before the others need that memory.
+    moved to ``%rest``, and sorted from there to where they belong before the others need that memory. None is below
+    ``%least``. If that is the pivot, words that equal it are parted from those above: where few different words are
+    repeated, each takes one turn. Words with an index are compared by their keys alone here; those with equal keys are
+    in order from the beginning, and parting does not change it.
     """
     code = Code()
     e = code.e
-    v = Vectors(code, size)
-    with e.when(code.compare("ule", "%count", tiles.tiles_of(size)[-1] * v.width)):
+    v = Vectors(code, form.size)
+    with e.when(code.compare("ule", "%count", tiles.tiles_of(form.size)[-1] * v.width)):
         e.emit("call void @few(ptr %from, i64 %count, ptr %to)")
         e.leave()
     with e.when(code.compare("eq", "%depth", 0)):
-        with e.when(e.assign("icmp ne ptr %from, %to")):
-            code.copied("%from", "%to", code.multiply("%count", size))
+        _copied_to_target(code, form)
         e.emit("call void @by_digits(ptr %to, i64 %count, ptr %rest)")
         e.leave()
-    pivot = _pivot(code, v)
-    below = moved_apart(code, v, "%from", lambda value: value < pivot, keeps=True)
+    word = _pivot(code, v, form)
     depth = code.subtract("%depth", 1)
-    with e.when(code.compare("ne", below, 0)):
-        _sort_rest(code, v, below, depth)
-        with e.when(code.compare("slt", "%start", below)):
-            e.emit(
-                f"call void @part(ptr %to, i64 {below}, ptr %to, ptr %rest, i64 %start, "
-                f"i64 {code.smaller('%stop', below)}, i64 {depth})"
-            )
+    with e.when(e.assign(f"icmp eq {v.element} {word}, %least")):
+        last = e.assign(f"or {v.element} {word}, {_index_bits(form)}")
+        largest = v.L.splat(Value(code.scalar, last, v.dtype))
+        equal = moved_apart(code, v, "%from", lambda value: value <= largest, keeps=form.carries)
+        if not form.carries:
+            with e.loop("0", equal, v.width) as start:
+                v.store(largest, "%to", start, str(v.below(code.subtract(equal, start)).name))
+        _sort_rest(code, v, equal, depth, word)
         e.leave()
-    # No word is below the pivot, and all are at %rest. Those that equal it come first, and are in order.
-    equal = moved_apart(code, v, "%rest", lambda value: value <= pivot, keeps=False)
-    with e.loop("0", equal, v.width) as start:
-        v.store(pivot, "%to", start, str(v.below(code.subtract(equal, start)).name))
-    _sort_rest(code, v, equal, depth)
-    return code.finished("part", _PARAMETERS)
+    pivot = v.L.splat(Value(code.scalar, word, v.dtype))
+    below = moved_apart(code, v, "%from", lambda value: value < pivot, keeps=True)
+    _sort_rest(code, v, below, depth, word)
+    with e.when(code.compare("slt", "%start", below)):
+        e.emit(
+            f"call void @part(ptr %to, i64 {below}, ptr %to, ptr %rest, i64 %start, "
+            f"i64 {code.smaller('%stop', below)}, i64 {depth}, {v.element} %least)"
+        )
+    return code.finished("part", f"{_PARAMETERS}, {v.element} %least")
 
 
-def _sort_rest(code: Code, v: Vectors, before: str, depth: str) -> None:
+def _index_bits(form: Form) -> int:
+    """The bits of a word that are no key."""
+    return (1 << 8 * form.first_byte) - 1
+
+
+def _copied_to_target(code: Code, form: Form) -> None:
+    with code.e.when(code.e.assign("icmp ne ptr %from, %to")):
+        code.copied("%from", "%to", code.multiply("%count", form.size), form.size)
+
+
+def _sort_rest(code: Code, v: Vectors, before: str, depth: str, least: str) -> None:
     """Sort the words at ``%rest`` to behind those that come ``before`` them."""
     stop = code.subtract("%stop", before)
     with code.e.when(code.compare("sgt", stop, 0)):
@@ -80,46 +106,64 @@ def _sort_rest(code: Code, v: Vectors, before: str, depth: str) -> None:
         count = code.subtract("%count", before)
         start = code.larger(code.subtract("%start", before), "0")
         code.e.emit(
-            f"call void @part(ptr %rest, i64 {count}, ptr {target}, ptr %rest, i64 {start}, i64 {stop}, i64 {depth})"
+            f"call void @part(ptr %rest, i64 {count}, ptr {target}, ptr %rest, i64 {start}, i64 {stop}, i64 {depth}, "
+            f"{v.element} {least})"
         )
 
 
-def _pivot(code: Code, v: Vectors) -> Value:
-    """The median of medians of three words, which are from both ends and the middle; in every lane.
+def _pivot(code: Code, v: Vectors, form: Form) -> str:
+    """The key in the middle of some words: of the medians of words in `SAMPLES` vectors, one from each fifth of all.
 
-    If these are equal, all words may be.
+    Where in its fifth depends on the depth: words that go up and down with some period shall not be met at the same
+    phase again and again. If the vectors are in ascending order, all words may be, and are sorted then.
     """
     e = code.e
-    medians = e.slot(f"[2 x {v.type}], align {v.bytes}")
-    last = code.subtract("%count", 2 * v.width)
-    middle = e.assign(f"lshr i64 {last}, 1")
-    for row in (0, v.width):
-        first, second, third = (v.load("%from", code.add(start, row)) for start in ("0", middle, last))
-        low, high = v.in_order(first, second)
-        v.store(v.in_order(low, v.in_order(high, third)[0])[1], medians, row)
-    e.emit(f"call void @tile_2(ptr {medians}, i64 {2 * v.width}, ptr {medians})")
-    smallest, word, largest = (
-        e.load(v.element, code.moved(medians, lane, v.element)) for lane in (0, v.width, 2 * v.width - 1)
-    )
-    pivot = v.L.splat(Value(code.scalar, word, v.dtype))
-    with e.when(e.assign(f"icmp eq {v.element} {smallest}, {largest}")):
-        _leave_if_equal(code, v, pivot)
-    return pivot
+    medians = e.slot(f"{v.type}, align {v.bytes}")
+    last = code.subtract("%count", v.width)
+    offset = e.assign(f"and i64 {code.multiply('%depth', _TURN)}, {(1 << 32) - 1}")
+    fifth = code.divide(last, SAMPLES)
+    first = e.assign(f"lshr i64 {code.multiply(fifth, offset)}, 32")
+    samples = [v.load("%from", code.add(first, code.multiply(fifth, number))) for number in range(SAMPLES)]
+    _leave_if_ascending(code, v, form, samples)
+    v.store(_median(v, samples), medians, 0)
+    e.emit(f"call void @tile_2(ptr {medians}, i64 {v.width}, ptr {medians})")
+    word = e.load(v.element, code.moved(medians, v.width // 2, v.element))
+    return e.assign(f"and {v.element} {word}, {~_index_bits(form)}")
 
 
-def _leave_if_equal(code: Code, v: Vectors, pivot: Value) -> None:
-    """Return if all words equal the pivot."""
+def _median(v: Vectors, samples: list[Value]) -> Value:
+    """The median of five words in each lane: the smallest and the largest of two pairs are not."""
+    a, b, c, d, e = (v.turned(sample) for sample in samples)
+    (a, b), (c, d) = v.in_order(a, b), v.in_order(c, d)
+    low, high = v.in_order(v.in_order(a, c)[1], v.in_order(b, d)[0])
+    return v.turned(v.in_order(low, v.in_order(high, e)[0])[1])
+
+
+def _leave_if_ascending(code: Code, v: Vectors, form: Form, samples: list[Value]) -> None:
+    """Return if all words are in ascending order, which is looked at if the samples are."""
     e = code.e
-    found = e.slot("i64")
-    code.keep("0", found)
-    with e.loop("0", "%count", v.width) as start:
-        inside = v.below(code.subtract("%count", start))
-        equal = v.L.equal(v.load("%from", start, str(inside.name)), pivot) & inside
-        code.keep(code.add(e.load("i64", found), lane_count(code, v.L, equal)), found)
-    with e.when(code.compare("eq", e.load("i64", found), "%count")):
-        with e.when(e.assign("icmp ne ptr %from, %to")):
-            code.copied("%from", "%to", code.multiply("%count", v.dtype.size), v.dtype.size)
-        e.leave()
+    descents = [lower > higher for lower, higher in pairwise(samples)]
+    with e.when(code.negated(v.L.any_lane(reduce(or_, descents)))):
+        answer = e.slot("i64")
+        e.emit(f"call void @is_ascending(ptr %from, i64 %count, ptr {answer})")
+        with e.when(code.compare("ne", code.integer(answer), 0)):
+            _copied_to_target(code, form)
+            e.leave()
+
+
+def _is_ascending(size: int) -> Function:
+    """Whether no word is larger than the next one: 1 or 0."""
+    code = Code()
+    v = Vectors(code, size)
+    code.keep("0", "%answer")
+    pairs = code.subtract("%count", 1)
+    with code.e.loop("0", pairs, v.width) as start:
+        mask = v.below(code.subtract(pairs, start))
+        word, following = (v.load("%from", code.add(start, step), str(mask.name)) for step in range(2))
+        with code.e.when(v.L.any_lane(word > following)):
+            code.e.leave()
+    code.keep("1", "%answer")
+    return code.finished("is_ascending", "ptr %from, i64 %count, ptr %answer")
 
 
 def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:

@@ -44,6 +44,41 @@ def element_key(L: Lanes, form: Form, raw: Value) -> Value:
     return keys.equal(L, raw, form.dtype) if form.carries else keys.ordered(L, raw, form.dtype)
 
 
+def is_sorted(form: Form) -> Function:
+    """Whether no element is larger than the next one: 1 or 0."""
+    code = Code()
+    e = code.e
+    code.keep("0", "%answer")
+
+    def body(L: Lanes, start: str, mask: str | None) -> None:
+        element, following = (
+            keys.equal(L, read(L, form.key, "%from", code.add(start, step), mask), form.dtype) for step in range(2)
+        )
+        with e.when(L.any_lane(element > following)):
+            e.leave()
+
+    vectors(code, code.subtract("%count", 1), body)
+    code.keep("1", "%answer")
+    return code.finished("is_sorted", "ptr %from, i64 %count, ptr %answer")
+
+
+def results_of_sorted(form: Form) -> Function:
+    """Write the results from ``%start`` to ``%stop`` of a row that is sorted already."""
+    code = Code()
+    count = code.subtract("%stop", "%start")
+    if form.indices:
+
+        def body(L: Lanes, start: str, mask: str | None) -> None:
+            index = Value(L, code.counting(L, code.add("%start", start)).name, dtypes.uint64)
+            write(L, L.convert(index, dtypes.uint32), "%to", start, mask)
+
+        vectors(code, count, body)
+    else:
+        size = form.result.size
+        code.copied(code.moved("%row", code.multiply("%start", size)), "%to", code.multiply(count, size), size)
+    return code.finished("results_of_sorted", "ptr %row, i64 %start, i64 %stop, ptr %to")
+
+
 def make_words(form: Form) -> Function:
     """Write the words of ``%count`` elements, of which the first has index ``%first``; note in ``%odd`` whether some of
     them are out of order. Of wide keys the ``%shift`` lowest bits are left out."""

@@ -48,10 +48,11 @@ def shift_of(code: Code, differences: str) -> str:
     return code.larger(code.subtract(32, zeros), "0")
 
 
-def sort_all(code: Code, words: str, count: str, other: str, row: str, shift: str) -> None:
-    """Sort words by all bits of the keys, given their ``row`` of elements."""
+def sort_all(code: Code, words: str, count: str, other: str, row: str, differences: str) -> None:
+    """Sort words by all bits of the keys, given their ``row`` of elements and the bits in which its keys differ."""
     code.e.emit(f"call void @sort_words(ptr {words}, i64 {count}, ptr {other}, i64 0, i64 {count})")
-    with code.e.when(code.compare("ne", shift, 0)):
+    bits = code.subtract(code.e.assign(f"shl i64 1, {shift_of(code, differences)}"), 1)
+    with code.e.when(code.compare("ne", code.e.assign(f"and i64 {differences}, {bits}"), 0)):
         code.e.emit(f"call void @sort_runs(ptr {words}, i64 {count}, ptr {other}, ptr {row})")
 
 

@@ -91,7 +91,7 @@ def _chunks(form: Form) -> int:
 def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
     numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
     units_and_work = {
-        "differ": (cut.blocks, cut.extent),
+        "look": (cut.blocks, cut.extent),
         "split": (1, SAMPLE),
         "spread": (cut.blocks, cut.extent),
         "place": (1, cut.blocks * BUCKETS),

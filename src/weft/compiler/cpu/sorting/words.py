@@ -39,7 +39,7 @@ def generate(form: Form, depth: int | None = None) -> str:
     Words are parted at most ``depth`` times; None stands for a number that grows with their count.
     """
     if is_fast(form.size):
-        functions = [by_digits(form, "by_digits"), *partition.functions(form.size, depth)]
+        functions = [by_digits(form, "by_digits"), *partition.functions(form, depth)]
     else:
         functions = [by_digits(form, "sort_words", ", i64 %start, i64 %stop")]
     texts = [text.replace("define internal void @sort_words(", "define void @sort_words(") for _, text in functions]
