@@ -16,7 +16,7 @@ import weft.primitives as p
 from tests.checks import run_python
 from tests.ops.row import EVERY, numpy_dtype, to_numpy
 from tests.sampling import Cases, examples
-from weft.primitives.sort_cuts import FEW_ROWS, LONG, MANY_ROWS, MIDDLE, SHORT, SMALLEST_BLOCK
+from weft.primitives.sort_cuts import FEW_ROWS, LONG, MANY_ROWS, MIDDLE, SAMPLE, SHORT, SMALLEST_BLOCK
 
 LENGTHS = [
     1, 2, 3, 15, 16, 17, SHORT - 1, SHORT, SHORT + 1, 100, MIDDLE - 1, MIDDLE, MIDDLE + 1, 1000, LONG - 1, LONG,
@@ -106,6 +106,15 @@ def test_every_bit(dtype: str, kind: str, cases: Cases, rng: np.random.Generator
         check(array, places, 0, extent)
         check(array, places, extent // 3, min(2, extent - extent // 3))
         check(array, places, extent - min(extent, 7), min(extent, 7))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "complex64"])
+def test_a_sample_that_misleads(dtype: str, rng: np.random.Generator) -> None:
+    """The elements from which it is concluded where the others go are smaller than all of them."""
+    x = drawn(rng, (1, LONG + SMALLEST_BLOCK + 5), numpy_dtype(dtype)).copy()
+    sample = np.arange(SAMPLE) * x.shape[1] // SAMPLE
+    x[0, sample] = np.sort(x)[0, 0]
+    check(array_of(x, dtype), order(x), LONG // 2, 3)
 
 
 @pytest.mark.parametrize("length", [LENGTH for LENGTH in LENGTHS if LENGTH > 1])

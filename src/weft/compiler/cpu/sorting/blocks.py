@@ -18,7 +18,7 @@ from collections.abc import Callable
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, Function, read, write
-from weft.compiler.cpu.sorting import partition, rows, runs
+from weft.compiler.cpu.sorting import choosing, partition, rows, runs
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
@@ -40,6 +40,8 @@ NOTE, IN_ORDER, BEGINS, RECORD = 0, 1, 2, BUCKETS + 3
 
 USED_WITHOUT_VECTORS = 16
 """How many of the buckets have words where these are not parted in vectors."""
+DEVIATIONS = 3
+"""How far beside what was asked for the words of buckets are made, in standard deviations."""
 STACK_BYTES = 1 << 18
 """Words of a bucket that take at most so much memory are sorted with the help of memory that the cache has already."""
 
@@ -52,7 +54,7 @@ def generate(form: Form) -> str:
     """The LLVM IR of all steps."""
     steps = [write(_Row(form), f"{name}_{form.name}") for name, write in _writers(form).items()]
     functions = [rows.is_sorted(form), rows.results_of_sorted(form), rows.make_words(form), rows.make_results(form)]
-    functions += steps
+    functions += [choosing.choose_words(form), *steps]
     fast = is_fast(form.size)
     functions.append(_to_buckets_in_vectors(form) if fast else _to_buckets(form))
     if form.mends:
@@ -91,9 +93,14 @@ class _Row:
         code = self.code
         blocks = code.number(BLOCKS)
         self.at(code.divide(unit, blocks))
-        number, size = code.remainder(unit, blocks), code.number(BLOCK)
-        first = code.smaller(code.multiply(number, size), self.extent)
-        return number, first, code.smaller(code.subtract(self.extent, first), size)
+        number = code.remainder(unit, blocks)
+        return number, *self.elements_of(number)
+
+    def elements_of(self, block: str) -> tuple[str, str]:
+        """The first element of a block of the row, and how many it has."""
+        code, size = self.code, self.code.number(BLOCK)
+        first = code.smaller(code.multiply(block, size), self.extent)
+        return first, code.smaller(code.subtract(self.extent, first), size)
 
     def entry(self, place: int, index: str) -> str:
         """A number of 64 bits in the table behind the buffers."""
@@ -105,7 +112,7 @@ class _Row:
         return self.code.moved(record, place, "i64")
 
     def splitter(self, bucket: str) -> str:
-        """The first word that a bucket may have; the one at 0 is not used."""
+        """The first word that a bucket may have; of those behind the last bucket there is none."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
 
     def differences(self) -> str:
@@ -117,10 +124,15 @@ class _Row:
         return runs.shift_of(self.code, self.differences()) if self.form.is_wide else "0"
 
     def likely(self) -> tuple[str, str]:
-        """The first and, one further, the last of the buckets that may have something that was asked for."""
-        code = self.code
+        """The buckets that most probably have all that was asked for: the first of them, and the one behind the last.
+
+        The sample says where an element of the sorted row is with a deviation of up to one bucket.
+        """
+        code, step = self.code, 1 if is_fast(self.form.size) else BUCKETS // USED_WITHOUT_VECTORS
         low, high = (code.divide(code.multiply(place, BUCKETS), self.extent) for place in (self.start, self.stop))
-        return code.subtract(low, 1), code.add(high, 2)
+        low, high = code.subtract(low, DEVIATIONS), code.add(high, DEVIATIONS + step)
+        low, high = (code.e.assign(f"and i64 {bucket}, {-step}") for bucket in (low, high))
+        return code.larger(low, "0"), code.smaller(high, BUCKETS)
 
     def wanted(self, bucket: str) -> str:
         """Whether something of a bucket was asked for."""
@@ -184,6 +196,7 @@ def _split(row: _Row, name: str) -> Function:
             if form.carries:  # a bucket has all words with equal upper halves
                 word = e.assign(f"and i64 {word}, {-1 << 32}")
             _store(code, form, word, row.splitter(bucket))
+        _store(code, form, "0", row.splitter("0"))
     return code.finished(name, STEP, "")
 
 
@@ -220,37 +233,55 @@ def _write_sorted(row: _Row, first: str, count: str) -> None:
 
 def _spread_words(row: _Row, number: str, first: str, count: str, other: str) -> None:
     code, e, form = row.code, row.e, row.form
-    source = code.moved(row.source, code.multiply(first, form.key.size))
-    words = row.words_at(row.buffers[0], first)
-    made = words if is_fast(form.size) else other
+    below, chosen = e.slot("i64"), e.slot("i64")
+    counts = row.record(number, BEGINS + 1)
     low, high = row.likely()
+    all_ = code.compare("eq", code.subtract(high, low), BUCKETS)
+    with e.when(all_):
+        source = code.moved(row.source, code.multiply(first, form.key.size))
+        e.emit(
+            f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {other}, "
+            f"ptr {row.record(number, NOTE)}, i64 {row.shift()})"
+        )
+        code.keep("0", below)
+        code.keep(count, chosen)
+    with e.when(code.negated(all_)):
+        _choose(row, (low, high), (first, count), other, row.record(number, NOTE), (below, chosen))
+    before = code.integer(below)
+    words = row.words_at(row.buffers[0], code.add(first, before))
     e.emit(
-        f"call void @make_words(ptr {source}, i64 {first}, i64 {count}, ptr {made}, "
-        f"ptr {row.record(number, NOTE)}, i64 {row.shift()})"
+        f"call void @to_buckets(ptr {other}, i64 {code.integer(chosen)}, ptr {words}, ptr {other}, i64 {low}, "
+        f"i64 {high}, ptr {row.splitter('0')}, ptr {counts})"
     )
-    e.emit(
-        f"call void @to_buckets(ptr {made}, i64 {count}, ptr {words}, ptr {other}, i64 0, i64 {BUCKETS}, "
-        f"i64 {low}, i64 {high}, ptr {row.splitter('0')}, ptr {row.record(number, BEGINS + 1)})"
+    behind = code.subtract(code.subtract(count, before), code.integer(chosen))
+    for bucket, omitted in ((code.subtract(low, 1), before), (high, behind)):
+        with e.when(code.compare("ne", omitted, 0)):
+            code.keep(omitted, code.moved(counts, bucket, "i64"))
+
+
+def _choose(
+    row: _Row, buckets: tuple[str, str], elements: tuple[str, str], to: str, odd: str, counts: tuple[str, str]
+) -> None:
+    """Make the words of some neighbouring buckets alone, from ``count`` elements of a row from the ``first`` on."""
+    code, (low, high), (first, count), (below, chosen) = row.code, buckets, elements, counts
+    source = code.moved(row.source, code.multiply(first, row.form.key.size))
+    words = [_load(code, row.form, row.splitter(bucket)) for bucket in (low, high)]
+    row.e.emit(
+        f"call void @choose_words(ptr {source}, i64 {first}, i64 {count}, ptr {to}, ptr {odd}, i64 {row.shift()}, "
+        f"{row.word} {words[0]}, {row.word} {words[1]}, i1 {code.compare('ne', high, BUCKETS)}, ptr {below}, "
+        f"ptr {chosen})"
     )
 
 
-_TO_BUCKETS = (
-    "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, i64 %low, i64 %high, ptr %splitters, "
-    "ptr %counts"
-)
+_TO_BUCKETS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, ptr %splitters, ptr %counts"
 
 
 def _to_buckets_in_vectors(form: Form) -> Function:
-    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``.
-
-    Buckets that are all below ``%low``, or from ``%high`` on, are not told apart: the first of them has all words.
-    """
+    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``."""
     code = Code()
     e = code.e
     v = Vectors(code, form.size)
-    following = code.add("%first", 1)
-    outside = e.assign(f"or i1 {code.compare('sle', '%behind', '%low')}, {code.compare('sge', '%first', '%high')}")
-    with e.when(e.assign(f"or i1 {outside}, {code.compare('eq', following, '%behind')}")):
+    with e.when(code.compare("eq", code.add("%first", 1), "%behind")):
         code.keep("%count", code.moved("%counts", "%first", "i64"))
         with e.when(e.assign("icmp ne ptr %from, %to")):
             _copied(code, form, "%from", "%to", "%count")
@@ -268,7 +299,7 @@ def _to_buckets_in_vectors(form: Form) -> Function:
     ):
         e.emit(
             f"call void @to_buckets(ptr {from_}, i64 {count}, ptr {to}, ptr %rest, i64 {first}, i64 {behind}, "
-            "i64 %low, i64 %high, ptr %splitters, ptr %counts)"
+            "ptr %splitters, ptr %counts)"
         )
     return code.finished("to_buckets", _TO_BUCKETS)
 
@@ -283,7 +314,7 @@ def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first:
         with e.when(e.assign(f"icmp eq i{8 * form.size} {word}, {other}")):
             e.emit(
                 f"call void @to_buckets(ptr %from, i64 %count, ptr %to, ptr %rest, i64 {first}, i64 {behind}, "
-                "i64 %low, i64 %high, ptr %splitters, ptr %counts)"
+                "ptr %splitters, ptr %counts)"
             )
             e.leave()
 
@@ -358,7 +389,7 @@ def _finish(row: _Row, name: str) -> Function:
                 words = e.assign(f"select i1 {code.compare('eq', width, count)}, ptr {target}, ptr {words}")
             fits = code.compare("ule", count, STACK_BYTES // form.size)
             other = e.assign(f"select i1 {fits}, ptr {near}, ptr {far}")
-            _collect(row, bucket, words)
+            _collect(row, bucket, words, near)
             if form.is_wide:
                 runs.sort_all(code, words, count, other, row.source, row.differences())
             else:
@@ -376,15 +407,26 @@ def _piece(row: _Row, block: str, bucket: str) -> tuple[str, str]:
     return code.subtract(end, begin), code.add(code.multiply(block, code.number(BLOCK)), begin)
 
 
-def _collect(row: _Row, bucket: str, words: str) -> None:
-    """Copy the words of a bucket from all blocks."""
+def _collect(row: _Row, bucket: str, words: str, near: str) -> None:
+    """Copy the words of a bucket from all blocks; make them, if it was not likely that they would be wanted."""
     code, e = row.code, row.e
-    done = e.slot("i64")
+    done, odd, below, chosen = (e.slot("i64") for _ in range(4))
     code.keep("0", done)
+    low, high = row.likely()
+    is_made = e.assign(f"and i1 {code.compare('sge', bucket, low)}, {code.compare('slt', bucket, high)}")
+    bounds = (
+        code.either(code.compare("slt", bucket, low), "0", high),
+        code.either(code.compare("slt", bucket, low), low, BUCKETS),
+    )
     with e.loop("0", code.number(BLOCKS)) as block:
         count, position = _piece(row, block, bucket)
         before = e.load("i64", done)
-        _copied(code, row.form, row.words_at(row.buffers[0], position), row.words_at(words, before), count)
+        target = row.words_at(words, before)
+        with e.when(is_made):
+            _copied(code, row.form, row.words_at(row.buffers[0], position), target, count)
+        with e.when(code.negated(is_made)):
+            _choose(row, bounds, row.elements_of(block), near, odd, (below, chosen))
+            _copied(code, row.form, near, target, count)
         code.keep(code.add(before, count), done)
 
 

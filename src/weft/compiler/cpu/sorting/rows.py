@@ -79,29 +79,45 @@ def results_of_sorted(form: Form) -> Function:
     return code.finished("results_of_sorted", "ptr %row, i64 %start, i64 %stop, ptr %to")
 
 
-def make_words(form: Form) -> Function:
-    """Write the words of ``%count`` elements, of which the first has index ``%first``; note in ``%odd`` whether some of
-    them are out of order. Of wide keys the ``%shift`` lowest bits are left out."""
-    code = Code()
-    e = code.e
-    odd = e.slot("i1")
-    e.store("i1", "false", odd)
+class WordWriter:
+    """Makes the words of elements at ``%from``, of which the first has index ``%first``.
 
-    def body(L: Lanes, start: str, mask: str | None) -> None:
+    Of wide keys the ``%shift`` lowest bits are left out. `finish` tells at ``%odd`` whether some elements are out of
+    order.
+    """
+
+    PARAMETERS = "ptr %from, i64 %first, i64 %count, ptr %to, ptr %odd, i64 %shift"
+
+    def __init__(self, code: Code, form: Form) -> None:
+        self.code, self.form, self.e = code, form, code.e
+        self.odd = self.e.slot("i1")
+        self.e.store("i1", "false", self.odd)
+
+    def words(self, L: Lanes, start: str, mask: str | None) -> Value:
+        """The words of the elements from ``start`` on, one per lane."""
+        code, e, form = self.code, self.e, self.form
         raw = read(L, form.key, "%from", start, mask)
         if form.mends:
             found = L.any_lane(keys.out_of_order(L, raw, form.dtype))
-            e.store("i1", e.assign(f"or i1 {e.load('i1', odd)}, {found}"), odd)
+            e.store("i1", e.assign(f"or i1 {e.load('i1', self.odd)}, {found}"), self.odd)
         words = word(L, form, element_key(L, form, raw), code.counting(L, code.add("%first", start)))
-        if form.is_wide:
-            key, index = words
-            shift = L.splat(Value(code.scalar, "%shift", dtypes.uint64))
-            words = [((key >> shift) << 32) | index]
-        write(L, words[0], "%to", start, mask)
+        if not form.is_wide:
+            return words[0]
+        key, index = words
+        upper: Value = (key >> L.splat(Value(code.scalar, "%shift", dtypes.uint64))) << 32
+        return upper | index
 
-    vectors(code, "%count", body)
-    code.keep(e.assign(f"zext i1 {e.load('i1', odd)} to i64"), "%odd")
-    return code.finished("make_words", "ptr %from, i64 %first, i64 %count, ptr %to, ptr %odd, i64 %shift")
+    def finish(self) -> None:
+        self.code.keep(self.e.assign(f"zext i1 {self.e.load('i1', self.odd)} to i64"), "%odd")
+
+
+def make_words(form: Form) -> Function:
+    """Write the words of ``%count`` elements."""
+    code = Code()
+    writer = WordWriter(code, form)
+    vectors(code, "%count", lambda L, start, mask: write(L, writer.words(L, start, mask), "%to", start, mask))
+    writer.finish()
+    return code.finished("make_words", WordWriter.PARAMETERS)
 
 
 def make_results(form: Form) -> Function:

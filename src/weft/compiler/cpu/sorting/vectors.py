@@ -6,7 +6,7 @@ a table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft import dtypes
 from weft.compiler.codegen import host
@@ -59,6 +59,16 @@ class Vectors:
     def below(self, count: str) -> Value:
         """The first lanes, as many as ``count``, or all."""
         return self.code.below(self.L, count)
+
+    def each(self, count: str, body: Callable[[str, Value | None], None]) -> None:
+        """``body(start, inside)`` for all of ``count`` elements; the last ones, which do not fill a vector, are in the
+        lanes of ``inside``."""
+        whole = self.e.assign(f"and i64 {count}, {-self.width}")
+        with self.e.loop("0", whole, self.width) as start:
+            body(start, None)
+        rest = self.code.subtract(count, whole)
+        with self.e.when(self.code.compare("ne", rest, 0)):
+            body(whole, self.below(rest))
 
     def shuffled(self, first: Value, second: Value, lanes: Sequence[int]) -> Value:
         """Some lanes of two vectors; those of the second one are numbered from ``width`` on."""

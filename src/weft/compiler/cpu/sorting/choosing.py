@@ -1,0 +1,63 @@
+"""The words of some elements alone: of those whose words are in a range."""
+
+from __future__ import annotations
+
+from weft import dtypes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Code, Function, write
+from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting.rows import WordWriter, lane_count
+from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
+
+
+def choose_words(form: Form) -> Function:
+    """Write the words from ``%low`` on, up to but without ``%high`` if there is an ``%end``.
+
+    Tell at ``%below`` how many are below ``%low``, and at ``%chosen`` how many were written. Whole vectors are written,
+    whatever is in the last one.
+    """
+    code = Code()
+    writer = WordWriter(code, form)
+    counts = {name: code.e.slot("i64") for name in ("%below", "%chosen")}
+    for slot in counts.values():
+        code.keep("0", slot)
+    choose = _choose_lanes if is_fast(form.size) else _choose_each
+    choose(code, form, writer, counts["%below"], counts["%chosen"])
+    for name, slot in counts.items():
+        code.keep(code.integer(slot), name)
+    writer.finish()
+    word = f"i{8 * form.size}"
+    return code.finished(
+        "choose_words", f"{WordWriter.PARAMETERS}, {word} %low, {word} %high, i1 %end, ptr %below, ptr %chosen"
+    )
+
+
+def _choose_lanes(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
+    v = Vectors(code, form.size)
+    low, high = (v.L.splat(Value(code.scalar, name, v.dtype)) for name in ("%low", "%high"))
+    ends = v.L.splat(Value(code.scalar, "%end", dtypes.bool_))
+
+    def choose(start: str, inside: Value | None) -> None:
+        words = writer.words(v.L, start, None if inside is None else str(inside.name))
+        is_below, is_above = words < low, (words >= high) & ends
+        if inside is not None:
+            is_below, is_above = is_below & inside, is_above | ~inside
+        wanted = ~(is_below | is_above)
+        v.store(v.together(words, wanted), "%to", code.integer(chosen))
+        for slot, lanes in ((below, is_below), (chosen, wanted)):
+            code.keep(code.add(code.integer(slot), lane_count(code, v.L, lanes)), slot)
+
+    v.each("%count", choose)
+
+
+def _choose_each(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
+    """Each word is written to behind those that were chosen; the next one takes its place if it was not."""
+    L, e = code.scalar, code.e
+    with e.loop("0", "%count") as start:
+        word = writer.words(L, start, None)
+        low, high = (Value(L, name, word.dtype) for name in ("%low", "%high"))
+        is_below, is_above = word < low, (word >= high) & Value(L, "%end", dtypes.bool_)
+        wanted = ~(is_below | is_above)
+        write(L, word, "%to", code.integer(chosen))
+        for slot, found in ((below, is_below), (chosen, wanted)):
+            code.keep(code.add(code.integer(slot), lane_count(code, L, found)), slot)
