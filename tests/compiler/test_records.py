@@ -74,6 +74,15 @@ def test_bytes(function: Callable[..., Any], arguments: list[mx.array], read: in
     assert (record.bytes_read, record.bytes_written) == (read, written)
 
 
+def test_there_are_no_loops_over_nothing() -> None:
+    nothing = mx.zeros((5, 0))
+    for function in (mx.sum, mx.prod, mx.all, mx.any, lambda x: mx.sum(x, axis=1), lambda x: x @ x.T):
+        (filling,) = records_of(function, nothing)
+        assert filling.folded == ()
+        assert filling.work <= 5
+    assert records_of(lambda x: mx.cumsum(x + 1, axis=1), nothing) == []
+
+
 def test_what_updates_write() -> None:
     """The copy of the base, and then the part that changes; a scatter that adds reads what it adds to."""
     copy, part = records_of(lambda x, y: mx.slice_update(x, y, mx.array([10]), [0]), ROW, ROW[:5] + 1)

@@ -204,6 +204,15 @@ class Launch:
         return count
 
     @property
+    def has_results(self) -> bool:
+        """Whether some store is in loops that all have turns."""
+        return any(
+            all(self.sweep_extents[: i.sweep]) and bool(self.lane_extent or not i.varying) and self.row_count > 0
+            for i in self.kernel.instructions
+            if i.operation == "store"
+        )
+
+    @property
     def extents_text(self) -> str:
         text = f"{self.row_extents} {self.sweep_extents} {self.lane_extent}"
         return f"{text} of {self.whole}" if self.kernel.ragged else text

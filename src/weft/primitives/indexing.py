@@ -31,6 +31,7 @@ __all__ = [
     "gather",
     "iota",
     "pad",
+    "planned_zeros",
 ]
 
 
@@ -76,6 +77,15 @@ class Iota(Indexed):
 
 
 iota = Iota()
+
+
+def planned_zeros(shape: Shape, dtype: Dtype) -> Node:
+    """Zeros for the graph of a plan, to which no constant can be added any more."""
+    ones = (1,) * max(len(shape), 1)
+    single = Node(iota, (), (ones, 0, dtype), ones, dtype, None)
+    if shape:
+        return Node(p.broadcast, (single,), (shape,), shape, dtype, None)
+    return Node(p.squeeze, (single,), ((0,),), shape, dtype, None)
 
 
 class Pad(Indexed, Linear):

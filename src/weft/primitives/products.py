@@ -117,8 +117,11 @@ class Matmul(Bilinear):
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
     def lowered(self, node: Node) -> Node | None:
-        """Half precision is multiplied in float32 and rounded once; products of integers are summed in a kernel."""
+        """Half precision is multiplied in float32 and rounded once; products of integers are summed in a kernel; sums
+        of no products are zeros."""
         shape, dtype = node.shape, node.dtype
+        if node.inputs[0].shape[-1] == 0:
+            return p.planned_zeros(shape, dtype)
         if not dtype.is_inexact:
             return _whole_product(*node.inputs)
         if dtype not in (dtypes.float16, dtypes.bfloat16):

@@ -68,6 +68,14 @@ class Reducer:
         self.ordered = ordered
         self.sequential = sequential
 
+    def start(self, L: Any, dtype: Dtype) -> Accumulator:
+        """The first values of the accumulators."""
+        return tuple([L.constant(value, part) for part, value in self.identity(dtype)])
+
+    def of_nothing(self, L: Any, dtype: Dtype, result: Dtype) -> Any:
+        """The result where there are no elements of ``dtype``."""
+        return self.finish(L, self.start(L, dtype), result)
+
 
 class OfElements(Elementwise):
     """A reduction of a few elements, each an input of its own, in the order in which a `Reduction` would join them.
@@ -87,8 +95,7 @@ class OfElements(Elementwise):
         lifted = [reducer.lift(L, x, L.constant(index, dtypes.int64)) for index, x in enumerate(elements)]
         if len(lifted) > 1:
             # A sum that begins with zero is never -0, and zero added to anything else changes nothing: once is enough.
-            first = tuple([L.constant(value, kind) for kind, value in reducer.identity(dtype)])
-            lifted[0] = reducer.merge(L, first, lifted[0])
+            lifted[0] = reducer.merge(L, reducer.start(L, dtype), lifted[0])
         joined = lifted[:lanes]
         for position, element in enumerate(lifted[lanes:]):
             joined[position % lanes] = reducer.merge(L, joined[position % lanes], element)
@@ -123,10 +130,17 @@ class Reduction(Primitive):
         self.needs_elements = needs_elements
         self.partial = partial
         self.of_elements = OfElements(name, reducer, result)
+        self.no_elements = Elementwise(f"{name}_of_nothing", self._of_nothing, (None,), result=result)
+
+    def _of_nothing(self, L: Any, x: Any) -> Any:
+        return self.reducer.of_nothing(L, x.dtype, self.result(x.dtype))
 
     def lowered(self, node: Node) -> Node | None:
-        """An elementwise operation if all axes have extent 1; few long sums are cut into parts; else None."""
+        """An elementwise operation if all axes have extent 1, or one has none; few long sums are cut into parts; else
+        None."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
+        if any(x.shape[axis] == 0 for axis in axes):
+            return Node(self.no_elements, (p.planned_zeros(shape, x.dtype),), (), shape, dtype, None)
         if all(x.shape[axis] == 1 for axis in axes):
             return self.unrolled(node)
         parts = self._parts(x, axes)

@@ -88,8 +88,7 @@ class Scan(Primitive):
 
     def _of_nothing(self, L: Any, *inputs: Any) -> Any:
         dtype = inputs[0].dtype
-        start = tuple([L.constant(value, part) for part, value in self.reducer.identity(dtype)])
-        return self.reducer.finish(L, start, dtype)
+        return self.reducer.of_nothing(L, dtype, dtype)
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, chunk=None, **params)

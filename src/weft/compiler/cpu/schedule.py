@@ -165,7 +165,9 @@ def _walk(launch: Launch) -> Walk:
 
 
 def _row_units(launch: Launch, walk: Walk) -> int:
-    """Rows that can be done independently: those of a tile are done together."""
+    """Rows that can be done independently, if anything is stored: those of a tile are done together."""
+    if not launch.has_results:
+        return 0
     if walk is not Walk.TILED:
         return launch.row_count
     last = launch.row_extents[-1]
