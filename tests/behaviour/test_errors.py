@@ -73,6 +73,14 @@ SHAPES: dict[str, Case] = {
     "negative size": (lambda: mx.zeros((2, -3)), ValueError, ("-3",)),
     "assignment": (lambda: update(ones(2, 3), 0, ones(5)), ValueError, ("(5,)|(5)", "3")),
     "ragged lists": (lambda: mx.array([[1, 2], [3]]), ValueError, ()),
+    "index of nothing": (lambda: ones(0, 3)[mx.array([0])], ValueError, ("getitem", "(0,3)")),
+    "take of nothing": (lambda: mx.take(ones(0, 3), mx.array([0]), axis=0), ValueError, ("take", "(0,3)")),
+    "assignment to nothing": (lambda: update(ones(2, 0), (0, mx.array([0])), 1), ValueError, ("setitem", "(2,0)")),
+    "update of nothing": (
+        lambda: ones(0, 3).at[mx.array([0])].subtract(1),
+        ValueError,
+        ("at.subtract", "(0,3)"),
+    ),
     "take_along_axis": (lambda: mx.take_along_axis(ones(2, 3), mx.zeros((4, 1), mx.int32), 1), ValueError, ("4",)),
 }
 

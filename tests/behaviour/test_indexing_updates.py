@@ -286,3 +286,9 @@ def test_parts_that_start_where_an_array_says() -> None:
         mx.slice(a, mx.array([0]), (0,), (3, 3, 4))
     with pytest.raises(ValueError, match=r"\(3, 3, 4\)"):
         mx.slice_update(a, mx.zeros((3, 3, 4)), mx.array([0]), (0,))
+
+
+def test_slices_of_nothing_begin_anywhere() -> None:
+    nothing, start = mx.zeros((0, 3)), mx.array([0])
+    assert mx.slice(nothing, start, [0], [0, 2]).shape == (0, 2)
+    assert mx.slice_update(nothing, nothing, start, [0]).shape == (0, 3)

@@ -192,7 +192,7 @@ TOO_LARGE: dict[str, tuple[Callable[[], Any], str]] = {
     "many": (lambda: mx.full((2,), HUGE, mx.float16), r"\[full\] vals: the integer 1000"),
     "nan as an int": (lambda: mx.array(mx.nan, mx.int32), r"\[array\] val: nan does not fit int32"),
     "nan around ints": (lambda: mx.pad(mx.arange(2), 1, constant_values=mx.nan), r"\[pad\] constant_values: nan"),
-    "infinity among ints": (lambda: mx.arange(2).at[0].add(mx.inf), r"\[setitem\] value: inf does not fit int32"),
+    "infinity among ints": (lambda: mx.arange(2).at[0].add(mx.inf), r"\[at.add\] value: inf does not fit int32"),
     "a range": (lambda: mx.arange(HUGE, HUGE + 3), r"\[arange\] start: the integer"),
     "a range beyond int64": (lambda: mx.arange(2**64, 2**64 + 3), r"\[arange\] .* 64 bits"),
 }

@@ -30,10 +30,15 @@ class ArrayAt:
         selected._index, selected._is_indexed = index, True
         return selected
 
-    def _combined(self, value: Any, mode: str) -> Array:
+    def _checked(self, name: str) -> str:
+        """How messages call one of the methods, which need an index."""
         if not self._is_indexed:
-            raise ValueError(f"Say where: a.at[index].{mode}(value).")
-        return update(self._array, self._index, value, mode)
+            raise ValueError(f"Say where: a.at[index].{name}(value).")
+        return f"at.{name}"
+
+    def _combined(self, value: Any, mode: str) -> Array:
+        name = self._checked(mode)
+        return update(self._array, self._index, value, mode, name)
 
     def add(self, value: Any) -> Array:
         """A copy of the array in which ``value`` is added at the index.
@@ -49,7 +54,9 @@ class ArrayAt:
         >>> mx.array([1, 2, 3]).at[0].subtract(1)
         array([0, 2, 3], dtype=int32)
         """
-        return self._combined(_negated(self._array, value), "add")
+        name = self._checked("subtract")
+        negated = p.negative(new_value(self._array, value, name))
+        return update(self._array, self._index, negated, "add", name)
 
     def multiply(self, value: Any) -> Array:
         """A copy of the array that is multiplied by ``value`` at the index.
@@ -65,8 +72,7 @@ class ArrayAt:
         >>> mx.array([1.0, 2.0, 3.0]).at[0].divide(2)
         array([0.5, 2, 3], dtype=float32)
         """
-        if not self._is_indexed:
-            raise ValueError("Say where: a.at[index].divide(value).")
+        self._checked("divide")
         return divided(self._array, self._index, value)
 
     def maximum(self, value: Any) -> Array:
@@ -84,7 +90,3 @@ class ArrayAt:
         array([1, 2, 2], dtype=int32)
         """
         return self._combined(value, "minimum")
-
-
-def _negated(x: Array, value: Any) -> Any:
-    return p.negative(new_value(x, value))

@@ -25,7 +25,7 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.entrance import on_stream
-from weft.ops.subscripts import broadcast_update, from_front, inside
+from weft.ops.subscripts import broadcast_update, from_front, inside, need_elements
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
@@ -64,6 +64,7 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
     index = _indices("take", indices)
     shape = x.node.shape
     sizes = (*shape[:along], 1, *shape[along + 1 :])
+    need_elements("take", shape, (along,), index)
     taken = p.gather(x, index, axes=(along,), slice_sizes=sizes)
     dimensions = index.node.ndim
     taken = p.squeeze(taken, axes=(dimensions + along,))
@@ -117,6 +118,7 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
     index = broadcast(index, _with(others, along, index.node.shape[along]))
     x = broadcast(x, _with(others, along, x.node.shape[along]))
     rank = x.node.ndim
+    need_elements("take_along_axis", x.node.shape, (along,), index)
     taken = p.gather(x, *_index_of_each_axis(index, along), axes=tuple(range(rank)), slice_sizes=(1,) * rank)
     return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)))
 
@@ -147,6 +149,7 @@ def put_along_axis(
     new = to_dtype(array_argument("put_along_axis", values, "values"), x.node.dtype)
     new = broadcast_update(new, index.node.shape, "put_along_axis")
     rank = len(shape)
+    need_elements("put_along_axis", shape, (along,), index)
     new = p.expand(new, axes=tuple(range(rank, 2 * rank)))
     result = p.scatter(x, *_index_of_each_axis(index, along), new, axes=tuple(range(rank)), mode="set")
     return result if axis is not None else p.reshape(result, shape=array_argument("put_along_axis", a).node.shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -132,32 +133,32 @@ def setitem(x: Array, index: Any, value: Any) -> Array:
     return update(x, index, value, "set")
 
 
-def update(x: Array, index: Any, value: Any, mode: str) -> Array:
+def update(x: Array, index: Any, value: Any, mode: str, name: str = "setitem") -> Array:
     """A copy of ``x`` in which ``x[index]`` is replaced by ``value`` or combined with it.
 
     ``mode`` is a key of `COMBINE`. An index that arrays hold several times is combined as often; where values replace,
-    the last one stays.
+    the last one stays. Messages speak of the function ``name``.
     """
-    new = new_value(x, value)
+    new = new_value(x, value, name)
     mask = _mask(index)
     if mask is not None:
-        return _masked(x, mask, new, mode)
-    return Subscript(x.node.shape, index).write(x, new, mode)
+        return _masked(x, mask, new, mode, name)
+    return Subscript(x.node.shape, index).write(x, new, mode, name)
 
 
-def new_value(x: Array, value: Any) -> Array:
+def new_value(x: Array, value: Any, name: str) -> Array:
     dtype = x.node.dtype
     if isinstance(value, Handle):
         return to_dtype(value, dtype)
     if isinstance(value, float) and dtype.is_integer and math.isfinite(value):
         value = int(value)
     if python_scalar(value) is not None:
-        return array_of("setitem", "value", value, dtype)
+        return array_of(name, "value", value, dtype)
     try:
         return as_array(value, dtype)
     except TypeError as error:
         raise TypeError(
-            f"[setitem] An array cannot be assigned {shown(value)}; "
+            f"[{name}] An array cannot be assigned {shown(value)}; "
             "it takes numbers, arrays and nested lists of numbers."
         ) from error
 
@@ -258,6 +259,7 @@ class Subscript:
         result = self._part(x)
         offset = 0
         if self.arrays:
+            need_elements("getitem", self.shape, self.array_axes, self.arrays[0])
             result = p.gather(result, *self.arrays, axes=self.array_axes, slice_sizes=self._slice_sizes)
             offset = self.arrays[0].node.ndim
         if self.single:
@@ -268,11 +270,12 @@ class Subscript:
             result = p.expand(result, axes=self.new_axes)
         return p.wrap(result.node) if result is x else result
 
-    def write(self, x: Array, new: Array, mode: str) -> Array:
+    def write(self, x: Array, new: Array, mode: str, name: str = "setitem") -> Array:
         """``x`` with ``new`` in what is selected, or combined with it."""
         part = self._part(x)
-        spread = self._spread(new)
+        spread = self._spread(new, name)
         if self.arrays:
+            need_elements(name, self.shape, self.array_axes, self.arrays[0])
             part = p.scatter(part, *self.arrays, spread, axes=self.array_axes, mode=mode)
         else:
             combine = p.COMBINE[mode]
@@ -281,14 +284,14 @@ class Subscript:
             return part
         return p.slice_update(x, part, starts=self.starts, steps=self.steps)
 
-    def _spread(self, new: Array) -> Array:
+    def _spread(self, new: Array, name: str) -> Array:
         """``new`` in the shape of the result, and then as the part or the scatter wants it."""
         dimensions = self.arrays[0].node.shape if self.arrays else ()
         extents = [size for axis, size in enumerate(self.sizes) if axis not in self.single]
         shape = [*extents[: self.before], *dimensions, *extents[self.before :]]
         for axis in self.new_axes:
             shape.insert(axis, 1)
-        spread = broadcast_update(new, tuple(shape))
+        spread = broadcast_update(new, tuple(shape), name)
         if self.new_axes:
             spread = p.squeeze(spread, axes=self.new_axes)
         if self.before and dimensions:
@@ -298,7 +301,7 @@ class Subscript:
         return spread
 
 
-def broadcast_update(new: Array, shape: Shape, name: str = "setitem") -> Array:
+def broadcast_update(new: Array, shape: Shape, name: str) -> Array:
     """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
     found = new.node.shape
     extra = len(found) - len(shape)
@@ -372,6 +375,16 @@ def _checked_index(index: int, extent: int, axis: int, shape: Shape) -> int:
     return found
 
 
+def need_elements(name: str, shape: Shape, axes: Sequence[int], index: Array) -> None:
+    """Refuse indices along axes of a shape that have no elements."""
+    for axis in axes:
+        if agree(shape[axis], 0) and not agree(index.node.size, 0):
+            raise ValueError(
+                f"[{name}] Axis {axis} of shape {shape_text(shape)} has no elements, but there are indices of shape "
+                f"{shape_text(index.node.shape)} along it."
+            )
+
+
 def inside(index: int, extent: int) -> int | None:
     """``index`` counted from the front, or None if it is not within ``extent``. A decision notes that."""
     try:
@@ -438,7 +451,7 @@ def _first(values: Any) -> Any:
     return values
 
 
-def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
+def _masked(x: Array, mask: Array, new: Array, mode: str, name: str) -> Array:
     """``x`` with ``new`` where ``mask``, whose axes are the first ones of ``x``, holds.
 
     Each index of the mask that holds gets all of ``new``; or, if ``new`` has one axis more, the next row of it.
@@ -446,15 +459,15 @@ def _masked(x: Array, mask: Array, new: Array, mode: str) -> Array:
     shape, covered = x.node.shape, mask.node.ndim
     if not decide_equal(mask.node.shape, shape[:covered]):
         raise ValueError(
-            f"[setitem] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape "
+            f"[{name}] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape "
             f"{shape_text(shape)}: its axes must be the first ones of the array."
         )
     rest = shape[covered:]
     spread_mask = broadcast(p.expand(mask, axes=tuple(range(covered, len(shape)))), shape)
     if new.node.ndim == len(rest) + 1 and mode == "set":
-        new = _rows_in_order(mask, broadcast_update(new, (new.node.shape[0], *rest)))
+        new = _rows_in_order(mask, broadcast_update(new, (new.node.shape[0], *rest), name))
     else:
-        new = broadcast(broadcast_update(new, rest), shape)
+        new = broadcast(broadcast_update(new, rest, name), shape)
     combine = p.COMBINE[mode]
     return p.select(spread_mask, new if combine is None else combine(x, new), x)
 
@@ -488,5 +501,5 @@ def _check_count(flat: Array, count: int) -> None:
 def divided(x: Array, index: Any, value: Any) -> Array:
     """A copy of ``x`` in which ``x[index]`` is divided by ``value``; integers are rounded down."""
     dtype = x.node.dtype
-    divisor = update(p.ones_like(x), index, value, "multiply")
+    divisor = update(p.ones_like(x), index, value, "multiply", "at.divide")
     return p.divide(x, divisor) if dtype.is_inexact else p.floor_divide(x, divisor)

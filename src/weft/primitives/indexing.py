@@ -205,14 +205,23 @@ class Gather(Indexed, Linear):
 def _infer_gather(
     x: Node, *indices: Node, axes: Sequence[int], slice_sizes: Shape, outside: str
 ) -> tuple[Shape, Dtype]:
+    check_indices("gather", indices)
+    check_slices("gather", x, indices[0], slice_sizes)
+    return (*indices[0].shape, *slice_sizes), x.dtype
+
+
+def check_indices(name: str, indices: Sequence[Node]) -> None:
+    """Raise if indices are no integers, or of different shapes."""
     for index in indices:
         if not index.dtype.is_integer or not agree(index.shape, indices[0].shape):
-            raise TypeError(f"gather: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
-    for axis, (extent, size) in enumerate(zip(x.shape, slice_sizes, strict=True)):
-        fits = value_of(size) <= value_of(extent) and not (axis in axes and agree(extent, 0))
-        if not fits and not agree(indices[0].size, 0):
-            raise ValueError(f"[gather] Cannot take {size} elements of axis {axis} of an array of shape {x.shape}.")
-    return (*indices[0].shape, *slice_sizes), x.dtype
+            raise TypeError(f"{name}: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
+
+
+def check_slices(name: str, x: Node, index: Node, sizes: Shape) -> None:
+    """Raise if slices of ``x`` are larger than it is, unless there are no indices and so no slices."""
+    for axis, (extent, size) in enumerate(zip(x.shape, sizes, strict=True)):
+        if value_of(size) > value_of(extent) and not agree(index.size, 0):
+            raise ValueError(f"[{name}] There are no slices of extent {size} along axis {axis} of shape {x.shape}.")
 
 
 _OUTSIDE = ("nearest", "nowhere")

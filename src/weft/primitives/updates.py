@@ -13,7 +13,7 @@ from weft.graph.extents import agree
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import insert
-from weft.primitives.indexing import check_gather
+from weft.primitives.indexing import check_gather, check_indices, check_slices
 from weft.primitives.untrusted import (
     check_inputs,
     check_word,
@@ -221,7 +221,8 @@ class Scatter(Update):
                 f"scatter: updates {describe(updates.shape, updates.dtype)} do not fit {describe(x.shape, x.dtype)} "
                 f"at indices of shape {indices[0].shape}"
             )
-        p.gather.infer(x, *indices, axes=params["axes"], slice_sizes=slices, outside=params["outside"])
+        check_indices("scatter", indices)
+        check_slices("scatter", x, indices[0], slices)
         return x.shape, x.dtype
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
