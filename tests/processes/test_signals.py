@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ import weft.core as mx
 from tests.checks import run_python
 from tests.gates import Gate, is_there
 from weft.errors import EvaluationError
+from weft.runtime.streams import worker_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -42,6 +44,35 @@ def test_what_was_cancelled_can_be_asked_for_again(compiled: bool) -> None:
         further.item()
     assert further.item() == 2
     assert result.item() == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_was_cancelled_and_let_go_holds_no_memory(compiled: bool) -> None:
+    """Without Python's search for cycles, which comes late where objects are few and large."""
+
+    def function(x: mx.array) -> mx.array:
+        return mx.exp(x).sum() + mx.cumsum(mx.broadcast_to(x, (1000,)))
+
+    stream = mx.new_stream(mx.cpu)
+    gc.collect()
+    gc.disable()
+    try:
+        before = mx.get_active_memory()
+        with Gate() as gate, mx.stream(stream):
+            result = (mx.compile(function) if compiled else function)(gate.behind(0.0))
+            mx.async_eval(result)
+            assert result.node.value is not None
+            event = result.node.value.event
+            event.noticed = True  # by whoever was interrupted
+            event.cancel()
+            gate.open()
+            event.join()
+        worker_of(stream).submit(lambda: None).join()  # its thread has let go of what it did before
+        assert mx.get_active_memory() > before
+        del result, event, gate
+        assert mx.get_active_memory() == before
+    finally:
+        gc.enable()
 
 
 def test_what_is_cancelled_does_not_run_what_was_cancelled_before() -> None:

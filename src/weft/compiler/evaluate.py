@@ -225,9 +225,10 @@ class _Work:
 
     def _publish_later(self, run: Run, stream: Stream) -> None:
         stream.engine.make_room(stream)  # outside of the section, for it may wait
+        views = run.results()
         with sections:
             run.queue(stream)
-            self._publish(run.results())
+            self._publish(views)
 
     def _release(self) -> None:
         """Nodes that have values forget how they were made."""

@@ -86,8 +86,9 @@ class Prepared:
         refuse_reentry(sections)
         self._plan.engine.make_room(stream)
         run = Run(self._plan, self._views(inputs), self._constants)
+        outputs = [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
         run.queue(stream)
-        return [leaf(view, *aval) for view, aval in zip(run.results(), self._avals, strict=True)]
+        return outputs
 
     def _views(self, inputs: Sequence[View]) -> list[View]:
         return [

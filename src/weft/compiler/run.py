@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from threading import get_ident
 from typing import NamedTuple
+from weakref import ref
 
 from weft.compiler.plan import Block, Output, Plan
 from weft.dtypes import Dtype
@@ -136,7 +137,8 @@ class Run:
         self._inputs = inputs
         self._constants = constants
         self._lock = new_lock()
-        self._outputs: list[View] = []
+        self._outputs: list[ref[View]] = []
+        """Weak, because the outputs refer to the run while they wait for it: nobody may ever read them."""
         self._memory: Memory | None = None
         self._event: Event | None = None
         for view in inputs:
@@ -163,8 +165,9 @@ class Run:
         if self._memory is None:
             self._memory = self._taken(ended)
         memory = self._memory
-        for view, output in zip(self._outputs, self._plan.outputs, strict=False):
-            if view.buffer is NOWHERE and not output.from_input:
+        for found, output in zip(self._outputs, self._plan.outputs, strict=False):
+            view = found()
+            if view is not None and view.buffer is NOWHERE and not output.from_input:
                 view.move(memory.buffers[output.number])
         return memory
 
@@ -178,13 +181,12 @@ class Run:
         execute(self._plan, table)
 
     def queue(self, stream: Stream) -> Event:
-        """Leave it to the worker of a stream; the outputs wait for the event. Should it fail, they are promised
+        """Leave it to the worker of a stream; the `results` wait for the event. Should it fail, they are promised
         afterwards: who reads one then runs it again."""
         with sections:
             self._stream = stream  # keeps the stream alive until the work is done
             self._event = event = self._plan.engine.submit(stream, self._queued, self._stop)
-            for view in self.results():
-                view.event = event
+            self._await(event)
         return event
 
     def _queued(self) -> None:
@@ -196,7 +198,7 @@ class Run:
                 for view in self._inputs:
                     if type(view.event) is Sending:
                         view.event.allow_again()
-                self.promised()
+                self._await(self)
             raise
 
     def _stop(self) -> None:
@@ -209,10 +211,17 @@ class Run:
                 event.cancel()
 
     def results(self) -> list[View]:
-        """The outputs; their elements are there once the run is over."""
-        if not self._outputs:
-            self._outputs = [self._view(output) for output in self._plan.outputs]
-        return self._outputs
+        """The outputs, which are made here, once; their elements are there when the run is over."""
+        views = [self._view(output) for output in self._plan.outputs]
+        self._outputs = [ref(view) for view in views]
+        return views
+
+    def _await(self, event: Run | Event | None) -> None:
+        """Have the outputs that somebody holds wait for an event."""
+        for found in self._outputs:
+            view = found()
+            if view is not None:
+                view.event = event
 
     def _view(self, output: Output) -> View:
         if output.from_input:
@@ -226,9 +235,10 @@ class Run:
 
     def promised(self) -> list[View]:
         """The outputs; reading one runs this plan if nobody has."""
-        for view in self.results():
+        views = self.results()
+        for view in views:
             view.event = self
-        return self._outputs
+        return views
 
     def cancel(self) -> None:
         """Nothing: who waits runs it itself, and is told so by whoever interrupts it."""
@@ -246,8 +256,7 @@ class Run:
                     self.now()
             finally:
                 under_way.pop(self, None)
-        for view in self._outputs:
-            view.event = None
+        self._await(None)
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:

@@ -289,8 +289,9 @@ def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) ->
         assert found is not None
         return found
     run = Run(plan, views, program.constants)
+    results = run.results()
     run.queue(stream).wait()  # so that an interrupt ends it
-    return run.results()
+    return results
 
 
 def _times(segment: Segment, views: Sequence[View]) -> list[float]:

@@ -165,7 +165,7 @@ class View:
     engines with the same elements; see `weft.runtime.transfers`.
     """
 
-    __slots__ = ("address", "buffer", "copies", "event", "offset", "strides")
+    __slots__ = ("__weakref__", "address", "buffer", "copies", "event", "offset", "strides")
 
     def __init__(self, buffer: Buffer, offset: int, strides: tuple[int, ...]) -> None:
         self.buffer, self.offset, self.strides = buffer, offset, strides

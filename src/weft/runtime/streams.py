@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 from typing import Protocol
 
 from weft.errors import EvaluationError
@@ -194,9 +195,10 @@ class Worker:
         try:
             task()
         except BaseException as raised:  # it belongs to whoever waits
-            error = raised
+            error = _without_locals(raised)
             if self._failed is None or self._failed.noticed:
                 self._failed = event
+        del task  # the error holds this call as the caller of those that failed
         event.finish(error)
 
     def drain(self) -> None:
@@ -222,6 +224,28 @@ class Worker:
         """Ask everything queued to end early."""
         for _, event in list(self._tasks):
             event.cancel()
+
+
+def _without_locals(error: BaseException) -> BaseException:
+    """An error without the variables of the calls that it ended here: they hold memory, for as long as anybody holds
+    the error. Other threads may have raised it before, and their calls keep theirs."""
+    assert error.__traceback__ is not None
+    here = error.__traceback__.tb_frame
+    link: BaseException | None = error
+    while link is not None:
+        at = link.__traceback__
+        while at is not None:
+            if at.tb_frame is not here and _is_called_from(at.tb_frame, here):
+                at.tb_frame.clear()
+            at = at.tb_next
+        link = link.__context__
+    return error
+
+
+def _is_called_from(frame: FrameType | None, caller: FrameType) -> bool:
+    while frame is not None and frame is not caller:
+        frame = frame.f_back
+    return frame is caller
 
 
 def _nothing() -> None:
