@@ -48,7 +48,11 @@ def radices_of(length: int) -> tuple[int, ...] | None:
         while rest % radix == 0:
             odd.append(radix)
             rest //= radix
-    return (*_radices_of_power(power), *odd) if rest == 1 else None
+    if rest > 1:
+        return None
+    powers = _radices_of_power(power)
+    # Rows with two passes share vectors. The first pass also puts results in order, for which registers are needed.
+    return tuple(powers[::-1]) if len(powers) == 2 and not odd else (*powers, *odd)
 
 
 def _radices_of_power(power: int) -> list[int]:

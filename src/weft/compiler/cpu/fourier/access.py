@@ -79,8 +79,8 @@ class Writer(Integers):
         in_real, in_imag, out_real, out_imag = self.numbers("in_real", "in_imag", "out_real", "out_imag")
         return (in_real, in_imag), (out_real, out_imag)
 
-    def table(self) -> str:
-        return self.e.assign(f"inttoptr i64 {self.field('table')} to ptr")
+    def table(self, name: str = "table") -> str:
+        return self.e.assign(f"inttoptr i64 {self.field(name)} to ptr")
 
     def prepare(self, source: Access, sink: Access) -> None:
         """What loads and stores need before the loops begin."""

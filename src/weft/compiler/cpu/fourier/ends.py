@@ -10,6 +10,7 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
 from weft.compiler.cpu.fourier.butterflies import Pair, times
+from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 from weft.compiler.cpu.memory import transposed
 from weft.primitives.fourier_lengths import FINE
 
@@ -47,11 +48,10 @@ def load_blocks(name: str, width: int) -> str:
     ``inner`` ``j`` one vector. See `split_of`.
     """
     w = Writer(width)
-    inner, in_next, out_next, fine = w.numbers("inner", "in_next", "out_next", "fine")
+    inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts, out_parts = w.parts()
     coarse = w.moved(w.table(), w.multiply(w.multiply(w.e.assign(f"udiv i64 %first, {FINE}"), inner), COMPLEX))
-    fine_real = w.e.assign(f"inttoptr i64 {fine} to ptr")
-    fine_real = w.moved(fine_real, w.multiply(w.e.assign(f"urem i64 %first, {FINE}"), FLOAT))
+    fine_real = w.moved(w.table("fine"), w.multiply(w.e.assign(f"urem i64 %first, {FINE}"), FLOAT))
     fine_imag = w.moved(fine_real, w.multiply(w.add(inner, FINE), FINE * FLOAT))
     with w.e.loop("0", inner, width) as first:
         block = w.moved("%from", w.multiply(w.e.assign(f"udiv i64 {first}, {width}"), in_next))
@@ -153,17 +153,10 @@ def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
     count = w.add(inner, 1)
     imag = w.moved(table, w.multiply(count, FLOAT))
     _copy_first(w, in_parts, w.multiply(inner, in_next), rows)
-    half = w.L.constant(0.5, dtypes.float32)
     with w.e.loop("0", count, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {count}, {width}")) if rows else turn
         left, right = _mirrored(w, PLANES, in_parts, index, inner, in_next, rows)
-        real, imaginary = left[0] + right[0], left[1] - right[1]
-        turned = left[1] + right[1], right[0] - left[0]
-        factor = _factor(w, rows, table, imag, index)
-        result = (
-            w.L.fma(-turned[1], factor[1], w.L.fma(turned[0], factor[0], real * half)),
-            w.L.fma(turned[1], factor[0], w.L.fma(turned[0], factor[1], imaginary * half)),
-        )
+        result = real_of_half(w.L, left, right, _factor(w, rows, table, imag, index))
         w.store(sink, w.moved("%to", w.multiply(index, out_next)), out_parts, result)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
@@ -204,12 +197,7 @@ def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
     with w.e.loop("0", inner, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
         left, right = _mirrored(w, source, in_parts, index, inner, in_next, rows)
-        plus, minus = (left[0] + right[0], left[1] - right[1]), (left[0] - right[0], left[1] + right[1])
-        cosine, sine = _factor(w, rows, table, imag, index)
-        result = (
-            w.L.fma(minus[0], sine, w.L.fma(-minus[1], cosine, plus[0])),
-            w.L.fma(minus[1], sine, w.L.fma(minus[0], cosine, plus[1])),
-        )
+        result, _ = half_of_whole(w.L, left, right, _factor(w, rows, table, imag, index))
         w.store(PLANES, w.moved("%to", w.multiply(index, out_next)), out_parts, result)
     _first_of_halves(w, source, (in_parts, out_parts), w.multiply(inner, in_next), rows)
     return module([w.e], [w.e.function(name, PARAMETERS)])

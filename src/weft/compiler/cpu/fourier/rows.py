@@ -2,47 +2,69 @@
 
 With a length of ``radix * rest``, the first pass has ``rest`` neighbours of each row in its lanes, the second ``radix``
 of them; both numbers divide the lanes of a vector. Between the passes the rows stand one behind the other in planes.
+Transforms of real numbers are complex ones of half the length; what makes one of the other is done in registers, in the
+second pass, or in the first one of the inverse transform.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
-from weft.compiler.cpu.fourier.butterflies import butterfly, times
+from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, times
+from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 from weft.compiler.cpu.fourier.passes import in_order
+
+Load = Callable[[list[str], int], Pair]
+Store = Callable[[list[Pair], list[str]], None]
 
 
 def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> str:
     """From ``%lanes`` rows, ``in_next`` bytes apart, to planes. The table has the roots of all lanes."""
     w = Writer(width)
     w.prepare(source, PLANES)
+
+    def number(rows: list[str], k: int) -> Pair:
+        return _swapped(source, _neighbours(w, rows, k * rest, rest))
+
+    return _first_pass(w, name, radix, rest, number)
+
+
+def first_pass_of_halves(name: str, radix: int, rest: int, source: Access, width: int) -> str:
+    """The same from the first halves of transforms of real numbers: see `ends.real_to_halves`. The second table is
+    `tables.row_half_roots`."""
+    w = Writer(width)
+    w.prepare(source, PLANES)
+    halves = w.table("fine")
+
+    def number(rows: list[str], k: int) -> Pair:
+        left = _neighbours(w, rows, k * rest, rest)
+        right = _neighbours(w, rows, (radix - 1 - k) * rest + 1, rest, reverse=True)
+        result, ends = half_of_whole(w.L, left, right, _factors(w, halves, k))
+        if k == 0:  # what stands for itself has no imaginary part
+            lanes = [lane + width * (lane % rest == 0) for lane in range(width)]
+            result = _blended(w, result, ends, lanes)
+        return result[1], result[0]
+
+    return _first_pass(w, name, radix, rest, number)
+
+
+def _first_pass(w: Writer, name: str, radix: int, rest: int, number: Load) -> str:
+    width = w.width
     together = width // rest
     in_next, table = w.field("in_next"), w.table()
     out_parts = w.parts()[1]
     with w.e.loop("0", "%lanes", together) as row:
-        start = w.moved("%from", w.multiply(row, in_next))
-        rows = [w.moved(start, w.multiply(in_next, number)) for number in range(together)]
-        numbers = []
-        for k in range(radix):
-            pointers = [w.moved(one, k * rest * COMPLEX) for one in rows]
-            for pointer in pointers:
-                w.ask_ahead("in", pointer, rest * COMPLEX, False)
-            whole = _joined(w, [w.vector(pointer, width=2 * rest) for pointer in pointers], 2 * rest)
-            lanes = range(0, 2 * width, 2)
-            parts = [
-                w.value(w.shuffled(whole, "poison", [lane + part for lane in lanes], 2 * width)) for part in (0, 1)
-            ]
-            numbers.append((parts[source.swapped], parts[not source.swapped]))
-        results = butterfly(w.L, numbers)
+        rows = _rows(w, w.moved("%from", w.multiply(row, in_next)), in_next, together)
+        results = butterfly(w.L, [number(rows, k) for k in range(radix)])
         for k in range(1, radix):
-            place = w.moved(table, (k - 1) * 2 * width * FLOAT)
-            roots = w.value(w.vector(place)), w.value(w.vector(w.moved(place, width * FLOAT)))
-            results[k] = times(w.L, results[k], *roots)
+            results[k] = times(w.L, results[k], *_factors(w, table, k - 1))
         target = w.moved("%to", w.multiply(row, radix * rest * FLOAT))
         for part, distance in enumerate(out_parts):
             place = w.moved(target, distance)
-            for number, vector in enumerate(in_order(w, [pair[part].name for pair in results], 1, width)):
-                w.store_vector(vector, w.moved(place, number * width * FLOAT))
+            for position, vector in enumerate(in_order(w, [pair[part].name for pair in results], 1, width)):
+                w.store_vector(vector, w.moved(place, position * width * FLOAT))
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
@@ -50,7 +72,39 @@ def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> s
     """From planes to ``%lanes`` rows, ``out_next`` bytes apart; ``done`` is the radix of the first pass."""
     w = Writer(width)
     w.prepare(PLANES, sink)
-    together, length = width // done, radix * done
+
+    def store(results: list[Pair], rows: list[str]) -> None:
+        for k, pair in enumerate(results):
+            _store_neighbours(w, rows, k * done, done, _swapped(sink, pair))
+
+    return _second_pass(w, name, radix, done, store)
+
+
+def second_pass_to_real(name: str, radix: int, done: int, sink: Access, width: int) -> str:
+    """The same to first halves of transforms of real numbers: see `ends.halves_to_real`. The second table is
+    `tables.row_half_roots`."""
+    w = Writer(width)
+    w.prepare(PLANES, sink)
+    halves = w.table("fine")
+    together = width // done
+
+    def store(results: list[Pair], rows: list[str]) -> None:
+        for k, left in enumerate(results):
+            right = _mirrored(w, results, k, done)
+            result = real_of_half(w.L, left, right, _factors(w, halves, k))
+            _store_neighbours(w, rows, k * done, done, result)
+        last = w.moved(halves, radix * 2 * width * FLOAT)
+        factor = w.splat(last), w.splat(w.moved(last, FLOAT))
+        real, imag = (w.scaled(part).name for part in real_of_half(w.L, results[0], results[0], factor))
+        for number in range(together):
+            one = w.shuffled(real, imag, [number * done, number * done + width])
+            w.store_vector(one, w.moved(rows[number], radix * done * COMPLEX), width=2)
+
+    return _second_pass(w, name, radix, done, store)
+
+
+def _second_pass(w: Writer, name: str, radix: int, done: int, store: Store) -> str:
+    together, length = w.width // done, radix * done
     out_next = w.field("out_next")
     in_parts = w.parts()[0]
     with w.e.loop("0", "%lanes", together) as row:
@@ -59,20 +113,63 @@ def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> s
         for k in range(radix):
             parts = []
             for distance in in_parts:
-                first = w.moved(w.moved(start, distance), k * done * FLOAT)
-                pieces = [w.vector(w.moved(first, number * length * FLOAT), width=done) for number in range(together)]
+                planes = w.moved(w.moved(start, distance), k * done * FLOAT)
+                pieces = [w.vector(w.moved(planes, number * length * FLOAT), width=done) for number in range(together)]
                 parts.append(w.value(_joined(w, pieces, done)))
             numbers.append((parts[0], parts[1]))
-        target = w.moved("%to", w.multiply(row, out_next))
-        for k, pair in enumerate(butterfly(w.L, numbers)):
-            real, imag = [w.scaled(part).name for part in (pair if not sink.swapped else pair[::-1])]
-            whole = w.shuffled(real, imag, [lane + part * width for lane in range(width) for part in (0, 1)])
-            for number in range(together):
-                place = w.moved(w.moved(target, w.multiply(out_next, number)), k * done * COMPLEX)
-                w.ask_ahead("out", place, done * COMPLEX, False)
-                lanes = list(range(2 * done * number, 2 * done * (number + 1)))
-                w.store_vector(w.shuffled(whole, "poison", lanes, 2 * width), place, width=2 * done)
+        rows = _rows(w, w.moved("%to", w.multiply(row, out_next)), out_next, together)
+        store(butterfly(w.L, numbers), rows)
     return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _rows(w: Writer, start: str, step: str, count: int) -> list[str]:
+    return [w.moved(start, w.multiply(step, number)) for number in range(count)]
+
+
+def _swapped(access: Access, pair: Pair) -> Pair:
+    return (pair[1], pair[0]) if access.swapped else pair
+
+
+def _neighbours(w: Writer, rows: list[str], start: int, count: int, reverse: bool = False) -> Pair:
+    """So many complex numbers of each row as one vector; ``reverse`` takes those of each row backwards."""
+    pointers = [w.moved(row, start * COMPLEX) for row in rows]
+    for pointer in pointers:
+        w.ask_ahead("in", pointer, count * COMPLEX, False)
+    whole = _joined(w, [w.vector(pointer, width=2 * count) for pointer in pointers], 2 * count)
+    lanes = list(range(0, 2 * w.width, 2))
+    if reverse:
+        lanes = [lane for first in range(0, w.width, count) for lane in lanes[first : first + count][::-1]]
+    real, imag = [w.value(w.shuffled(whole, "poison", [lane + part for lane in lanes], 2 * w.width)) for part in (0, 1)]
+    return real, imag
+
+
+def _store_neighbours(w: Writer, rows: list[str], start: int, count: int, pair: Pair) -> None:
+    """Write a vector of so many complex numbers of each row."""
+    real, imag = [w.scaled(part).name for part in pair]
+    whole = w.shuffled(real, imag, [lane + part * w.width for lane in range(w.width) for part in (0, 1)])
+    for number, row in enumerate(rows):
+        place = w.moved(row, start * COMPLEX)
+        w.ask_ahead("out", place, count * COMPLEX, False)
+        lanes = list(range(2 * count * number, 2 * count * (number + 1)))
+        w.store_vector(w.shuffled(whole, "poison", lanes, 2 * w.width), place, width=2 * count)
+
+
+def _factors(w: Writer, table: str, position: int) -> Pair:
+    """Complex numbers of a table that has those of all lanes, real before imaginary parts, for each position."""
+    place = w.moved(table, position * 2 * w.width * FLOAT)
+    return w.value(w.vector(place)), w.value(w.vector(w.moved(place, w.width * FLOAT)))
+
+
+def _mirrored(w: Writer, numbers: list[Pair], k: int, block: int) -> Pair:
+    """The numbers at ``length - index`` for those with ``index = q + block * k``, ``q`` from lane to lane."""
+    others, first = numbers[len(numbers) - 1 - k], numbers[-k % len(numbers)]
+    lanes = [lane + block - 2 * (lane % block) if lane % block else lane + w.width for lane in range(w.width)]
+    return _blended(w, others, first, lanes)
+
+
+def _blended(w: Writer, left: Pair, right: Pair, lanes: list[int]) -> Pair:
+    real, imag = [w.value(w.shuffled(left[part].name, right[part].name, lanes)) for part in (0, 1)]
+    return real, imag
 
 
 def _joined(w: Writer, pieces: list[str], width: int) -> str:

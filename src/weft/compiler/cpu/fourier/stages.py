@@ -77,12 +77,17 @@ class Stages:
             every |= self.planes(source, "in")
         if sink.kind == "planes":
             every |= self.planes(sink, "out")
-        if table is not None:
-            self.tables.append(table)
-            every["table"] = tables.address_of(table)
+        every["table"] = self._kept(table)
         every |= {"in_ahead": self.ahead[0], "out_ahead": self.ahead[1]}
         every["scale"] = struct.unpack("<I", struct.pack("<f", self.scale))[0]
         self.numbers.append(every | numbers)
+
+    def _kept(self, table: Floats | None) -> int:
+        """The address of a table, which the step keeps; 0 if there is none."""
+        if table is None:
+            return 0
+        self.tables.append(table)
+        return tables.address_of(table)
 
     def finished(self) -> list[int]:
         """The numbers of all stages."""
@@ -165,21 +170,36 @@ class Stages:
         )
 
     def rows_together(self, length: int, source: End, sink: End) -> None:
-        """Both passes of short rows; see `fourier_rows`."""
+        """Both passes of short rows; see `rows`."""
+        self._first_of_rows(rows.first_pass, length, source)
+        self._second_of_rows(rows.second_pass, length, sink)
+
+    def real_rows_together(self, length: int, source: End, sink: End) -> None:
+        """The same from ``length`` pairs of real numbers to the first half of their transform."""
+        done, _ = radices_of(length) or ()
+        self._first_of_rows(rows.first_pass, length, source)
+        table = tables.shared(tables.row_half_roots, length, done, self.width // done, True)
+        self._second_of_rows(rows.second_pass_to_real, length, sink, table)
+
+    def half_rows_together(self, length: int, source: End, sink: End) -> None:
+        """The same from the first half of a transform to ``length`` pairs of real numbers."""
+        _, rest = radices_of(length) or ()
+        table = tables.shared(tables.row_half_roots, length, rest, self.width // rest, False)
+        self._first_of_rows(rows.first_pass_of_halves, length, source, table)
+        self._second_of_rows(rows.second_pass, length, sink)
+
+    def _first_of_rows(self, make: Callable[..., str], length: int, source: End, halves: Floats | None = None) -> None:
         radix, rest = radices_of(length) or ()
-        first = _function(
-            f"fourier_rows_first_{radix}_{rest}_{source.access.text}",
-            self.width,
-            rows.first_pass,
-            radix,
-            rest,
-            source.access,
-        )
+        name = f"fourier_rows_{make.__name__}_{radix}_{rest}_{source.access.text}"
+        function = _function(name, self.width, make, radix, rest, source.access)
         table = tables.shared(tables.row_roots, radix, rest, self.width // rest)
-        self.add(first, source.access, PLANES, table, in_next=source.stride)
-        name = f"fourier_rows_second_{rest}_{radix}_{sink.access.text}"
-        second = _function(name, self.width, rows.second_pass, rest, radix, sink.access)
-        self.add(second, PLANES, sink.access, out_next=sink.stride)
+        self.add(function, source.access, PLANES, table, fine=self._kept(halves), in_next=source.stride)
+
+    def _second_of_rows(self, make: Callable[..., str], length: int, sink: End, halves: Floats | None = None) -> None:
+        done, radix = radices_of(length) or ()
+        name = f"fourier_rows_{make.__name__}_{radix}_{done}_{sink.access.text}"
+        function = _function(name, self.width, make, radix, done, sink.access)
+        self.add(function, PLANES, sink.access, fine=self._kept(halves), out_next=sink.stride)
 
     def load_blocks(self, split: tuple[int, int]) -> None:
         """See `ends.load_blocks`."""
@@ -187,10 +207,9 @@ class Stages:
         function = _function("fourier_load_blocks", self.width, ends.load_blocks)
         coarse = tables.shared(tables.coarse_roots, first, second)
         fine = tables.shared(tables.fine_roots, first * second, second)
-        self.tables.append(fine)
         block = first * self.width
         numbers = {"inner": second, "in_next": COMPLEX * block, "in_imag": FLOAT * block, "out_next": self.step}
-        self.add(function, PLANES, PLANES, coarse, fine=tables.address_of(fine), **numbers)
+        self.add(function, PLANES, PLANES, coarse, fine=self._kept(fine), **numbers)
 
     def store_rows(self, count: int, sink: End) -> None:
         """Complex numbers of lanes, into rows."""

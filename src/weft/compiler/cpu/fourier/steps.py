@@ -13,6 +13,7 @@ import weft.primitives as p
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
 from weft.compiler.cpu.fourier.runner import Axis, Walk
 from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
+from weft.compiler.cpu.schedule import FAR_BYTES
 from weft.primitives.fourier import between_bytes
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
@@ -102,6 +103,9 @@ def real_step(call: RoutineCall) -> RoutineStep:
     half = length // 2
 
     def fill(stages: Stages, source: End, sink: End) -> None:
+        if maker.together:
+            stages.real_rows_together(half, source, sink)
+            return
         if source.rows:
             stages.load_rows(half, source)
         stages.complex(half, _inside(stages, source), End(Access("planes"), stages.step))
@@ -109,7 +113,8 @@ def real_step(call: RoutineCall) -> RoutineStep:
         if sink.rows:
             stages.store_rows(half + 1, sink)
 
-    return _Maker(call, length, half, False, False).step(fill)
+    maker = _Maker(call, length, half, False, False)
+    return maker.step(fill)
 
 
 @p.irfft.routine.on("cpu")
@@ -119,6 +124,9 @@ def inverse_real_step(call: RoutineCall) -> RoutineStep:
     half = length // 2
 
     def fill(stages: Stages, source: End, sink: End) -> None:
+        if maker.together:
+            stages.half_rows_together(half, source, sink)
+            return
         if source.rows:
             stages.load_rows(half + 1, source)
         stages.real_to_halves(half, _inside(stages, source))
@@ -126,7 +134,8 @@ def inverse_real_step(call: RoutineCall) -> RoutineStep:
         if sink.rows:
             stages.store_rows(half, sink)
 
-    return _Maker(call, length, half, False, True).step(fill)
+    maker = _Maker(call, length, half, False, True)
+    return maker.step(fill)
 
 
 class _Maker:
@@ -156,10 +165,10 @@ class _Maker:
         return self.transforms < self.width // 2 or self.inner > _LONGEST_SHORT_ROW
 
     def _shares_vectors(self) -> bool:
-        """Whether there are enough short rows of complex numbers to share vectors."""
-        if self.lane_axis is None or self.inner != self.length or not (self.dense and self.last):
+        """Whether there are enough short rows to share vectors."""
+        if self.lane_axis is None or not (self.dense and self.last):
             return False
-        return self.lane_axis.extent >= self.width and share_vectors(self.length, self.width)
+        return self.lane_axis.extent >= self.width and share_vectors(self.inner, self.width)
 
     def _lane_axis(self) -> Axis:
         """The axis whose transforms are done side by side."""
@@ -175,6 +184,8 @@ class _Maker:
 
     def _ahead(self) -> tuple[int, int]:
         """How far behind what a unit of work reads and writes the next one does, in bytes; zeros if it does not pay."""
+        if sum([prod(one.shape) * one.dtype.size for one in (self.source, self.target)]) < FAR_BYTES:
+            return 0, 0
         if self.length * COMPLEX > 16384 and self.single:
             return 0, 0
         axis = self.lane_axis

@@ -77,6 +77,14 @@ def half_roots(length: int, halved: int) -> Floats:
     return np.stack([cosine, -sine]).astype(np.float32) * np.float32(0.5 if halved else 1)
 
 
+def row_half_roots(length: int, block: int, rows: int, halved: int) -> Floats:
+    """The same of each ``block`` of neighbours below ``length``, once for each of ``rows``, all real before all
+    imaginary parts; then those for ``length``."""
+    half = half_roots(length, halved)
+    blocks = half[:, :length].reshape(2, -1, block).swapaxes(0, 1)
+    return np.concatenate([np.tile(blocks, rows).ravel(), half[:, length]])
+
+
 def chirp(length: int) -> Floats:
     """``exp(-pi i k**2 / length)``, all real before all imaginary parts."""
     cosine, sine = _chirp(length)
