@@ -83,10 +83,20 @@ def test_short_reductions_keep_their_bits(dtype: Dtype, shape: tuple[int, ...], 
     assert all("[" in step.loops for step in rows.explain(xs).steps)
 
 
-def test_distances_of_all_pairs_are_summed_in_one_kernel() -> None:
-    def inverse_distances(a: mx.array, b: mx.array) -> mx.array:
-        return mx.rsqrt(mx.sum(mx.square(a[:, None] - b), axis=-1)).sum(axis=-1)
+@pytest.mark.parametrize("count", [3, 16])
+def test_distances_of_all_pairs_are_summed_in_one_kernel(count: int) -> None:
+    a, b = mx.random.normal((70, count)), mx.random.normal((70, count))
 
-    a, b = mx.arange(30.0).reshape(10, 3), 0.5 - mx.arange(60.0).reshape(20, 3)
-    (step,) = mx.compile(inverse_distances).explain(a, b).steps
-    assert step.loops == "10x[20]"
+    def squares(a: mx.array, b: mx.array) -> mx.array:
+        return mx.square(a[:, None] - b)
+
+    def summed(a: mx.array, b: mx.array) -> mx.array:
+        return mx.rsqrt(mx.sum(squares(a, b), axis=-1)).sum(axis=-1)
+
+    def in_rows(a: mx.array, b: mx.array) -> list[mx.array]:
+        elements = squares(a, b)
+        return [mx.rsqrt(mx.sum(elements, axis=-1)).sum(axis=-1), elements]
+
+    assert bits(mx.compile(summed)(a, b)) == bits(mx.compile(in_rows)(a, b)[0])
+    turned, whole = mx.compile(summed).explain(a, b).steps
+    assert (turned.loops, whole.loops) == (f"{count}x70", "70x[70]")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import weft.primitives as p
 from weft.compiler.program import Entry
-from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable
+from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
 from weft.graph.symbolic import open_trace
 from weft.graph.tracing import no_value
 
 UNROLLED_ELEMENTS = 8
 """A reduction of more elements fills the lanes of a vector well enough."""
 
+UNROLLED_AGAIN = 16
+"""So many if elements of its input are made of the same numbers again and again: then folding vectors takes longest."""
+
 UNROLLED_OPERATIONS = 32
 """What an unrolled reduction may add to a kernel."""
+
+AGAIN = 64
+"""An input of which each element is read so often is worth a copy."""
 
 
 @dataclass(slots=True)
@@ -89,32 +95,43 @@ def lowering(graph: Graph) -> Graph:
 
 def short_reductions(graph: Graph) -> Graph:
     """Reductions of few elements take each of them as an input of its own. Then the lanes of a kernel go along another
-    axis, and it may reduce their results in turn. See `Primitive.unrolled`."""
-    if not any(isinstance(node.primitive, p.Reduction) for node in graph.order):
+    axis, and it may reduce their results in turn. See `Reduction.unrolled`."""
+    candidates = {node for node in graph.order if 1 < _elements_joined(node) <= UNROLLED_AGAIN}
+    if not candidates:
         return graph
     uses = _uses(graph)
 
     def unrolled(node: Node) -> Node | None:
-        if node.primitive is None or not node.inputs or not node.size:
+        if node not in candidates:
             return None
-        elements = node.inputs[0].size // node.size
-        if not 1 < elements <= UNROLLED_ELEMENTS or not _is_apart(node, UNROLLED_OPERATIONS // elements, uses):
+        source, elements = node.inputs[0], _elements_joined(node)
+        made = _made_apart(source, UNROLLED_OPERATIONS // elements, uses)
+        if made is None:
             return None
-        found = node.primitive.unrolled(node)
-        if found is not None:
-            uses[found] = uses[node]
+        again = _read_again(made, source)
+        if elements > UNROLLED_ELEMENTS and not again:
+            return None
+        _turn(again, made)
+        found: Node = node.primitive.unrolled(node)
+        uses[found] = uses[node]
         return found
 
     return _replaced(graph, unrolled)
 
 
-def _is_apart(node: Node, most: int, uses: Counter[Node]) -> bool:
-    """Whether what a reduction joins is made in at most so many operations of what nothing else uses.
+def _elements_joined(node: Node) -> int:
+    """How many elements a reduction joins to one; 0 if the node is none."""
+    return node.inputs[0].size // node.size if isinstance(node.primitive, p.Reduction) and node.size else 0
 
-    Otherwise a kernel that walks along the rows can serve both, and other reductions of the same rows.
+
+def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None:
+    """The operations and views, at most so many operations, that make ``node`` of what nothing else uses, in order.
+
+    None if there are more; or if something else is used, or is a reduction: a kernel that walks along the rows can
+    serve both, or fold them twice.
     """
     used: Counter[Node] = Counter()
-    pending = [node.inputs[0]]
+    made, pending = [], [node]
     while pending:
         source = pending.pop()
         used[source] += 1
@@ -124,9 +141,27 @@ def _is_apart(node: Node, most: int, uses: Counter[Node]) -> bool:
         if not primitive.is_view:
             most -= 1
         if most < 0 or isinstance(primitive, p.Reduction):
-            return False
+            return None
+        made.append(source)
         pending += source.inputs
-    return all(uses[source] <= count or p.is_constant(source) for source, count in used.items())
+    alone = all(uses[source] <= count or p.is_constant(source) for source, count in used.items())
+    return sorted(made, key=serial_of) if alone else None
+
+
+def _read_again(made: Sequence[Node], source: Node) -> set[Node]:
+    """Inputs of the operations that make ``source`` which have its last axis, and are read again and again."""
+    inputs = {x for node in made for x in node.inputs} - set(made)
+    small = [x for x in inputs if x.size * AGAIN <= source.size]
+    return {x for x in small if x.ndim > 1 and x.shape[-1] == source.shape[-1] > 1}
+
+
+def _turn(inputs: Iterable[Node], users: Sequence[Node]) -> None:
+    """Have the users of inputs read copies whose last axis is outermost in memory. What vectors go along, when each
+    element of that axis is taken alone, are neighbours then."""
+    turned = {x: p.turned(x) for x in inputs}
+    for node in users:
+        node.inputs = tuple([turned.get(x, x) for x in node.inputs])
+        node.serial = next_serial()  # behind its inputs
 
 
 def transposed_results(graph: Graph) -> Graph:

@@ -124,10 +124,6 @@ class Primitive:
         """A node of simpler operations with the same value, which is planned instead of ``node``; or None."""
         return None
 
-    def unrolled(self, node: Node) -> Node | None:
-        """For an operation that joins elements along axes, a node that takes each of them as an input of its own."""
-        return None
-
     def swapped(self, node: Node) -> Node | None:
         """A node of this primitive that computes the transpose (of the last two axes) at the same cost, or None."""
         return None

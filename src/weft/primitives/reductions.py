@@ -94,8 +94,11 @@ class OfElements(Elementwise):
         reducer, dtype = self.reducer, elements[0].dtype
         lifted = [reducer.lift(L, x, L.constant(index, dtypes.int64)) for index, x in enumerate(elements)]
         if len(lifted) > 1:
-            # A sum that begins with zero is never -0, and zero added to anything else changes nothing: once is enough.
-            lifted[0] = reducer.merge(L, reducer.start(L, dtype), lifted[0])
+            # Each lane of a reduction begins with the identity. For real numbers once is enough: a sum that begins with
+            # zero is never -0, and added to anything else zero changes nothing.
+            start = reducer.start(L, dtype)
+            for lane in range(lanes if dtype.is_complex else 1):
+                lifted[lane] = reducer.merge(L, start, lifted[lane])
         joined = lifted[:lanes]
         for position, element in enumerate(lifted[lanes:]):
             joined[position % lanes] = reducer.merge(L, joined[position % lanes], element)
@@ -146,11 +149,9 @@ class Reduction(Primitive):
         parts = self._parts(x, axes)
         return None if parts is None else self._of_parts(x, axes, shape, dtype, *parts)
 
-    def unrolled(self, node: Node) -> Node | None:
+    def unrolled(self, node: Node) -> Node:
         """An elementwise operation of slices of the input, one for each element that is joined."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
-        if x.dtype.is_complex and x.size > node.size:
-            return None  # one times a complex number may differ from it in the sign of a zero
         sizes = tuple([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
         last = max((axis for axis, extent in enumerate(x.shape) if extent != 1), default=None)
         lanes = x.shape[last] if last is not None and last in axes else 1

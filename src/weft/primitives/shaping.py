@@ -27,6 +27,7 @@ __all__ = [
     "squeeze",
     "sum_to",
     "transpose",
+    "turned",
     "zeros",
     "zeros_like",
 ]
@@ -102,6 +103,14 @@ transpose: View = View(
     axis_terms=lambda shape, axes: [AxisTerm(position) for position in inverse(axes)],
     check=_check_transpose,
 )
+
+
+def turned(x: Node) -> Node:
+    """A node that shows ``x`` over a copy in memory whose outermost axis is the last one of ``x``."""
+    order, shape = (x.ndim - 1, *range(x.ndim - 1)), (x.shape[-1], *x.shape[:-1])
+    view = Node(transpose, (x,), (order,), shape, x.dtype, x.stream)
+    copied = Node(p.stored, (view,), (), shape, x.dtype, x.stream)
+    return Node(transpose, (copied,), (inverse(order),), x.shape, x.dtype, x.stream)
 
 
 def _infer_broadcast(x: Node, *, shape: Shape) -> Aval:
