@@ -105,11 +105,20 @@ def scattered(dtype: str) -> list[mx.array]:
     return [x.at[where].add(values), x.at[where].maximum(values), x[where] * values]
 
 
-def ordered(rows: int, columns: int, dtype: str) -> list[mx.array]:
+def repeated(rows: int, columns: int, dtype: str) -> mx.array:
     """Elements many of which are equal, among them zeros of both signs."""
-    x = mx.round(drawn(f"ordered {rows} {columns}", rows, columns, spread=3) * 40).astype(getattr(mx, dtype)) / 40
+    return mx.round(drawn(f"ordered {rows} {columns}", rows, columns, spread=3) * 40).astype(getattr(mx, dtype)) / 40
+
+
+def ordered(rows: int, columns: int, dtype: str) -> list[mx.array]:
+    x = repeated(rows, columns, dtype)
     largest = mx.topk(x, 5)
     return [mx.sort(x), mx.argsort(x), largest, mx.median(x, axis=-1), mx.searchsorted(mx.sort(x[0]), x)]
+
+
+def parted(rows: int, columns: int, dtype: str) -> list[mx.array]:
+    x = repeated(rows, columns, dtype)
+    return [mx.partition(x, columns // 3), mx.argpartition(x, columns // 3)]
 
 
 def small_matrices(count: int, rows: int, dtype: str) -> list[mx.array]:
@@ -183,6 +192,8 @@ def kernels() -> dict[str, Program]:
                 found[f"small matrices {count} {rows} {dtype}"] = partial(small_matrices, count, rows, dtype)
         for rows, columns in [(40, 16), (20, 100), (3, 1000), (2, 40_000)]:
             found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
+        for rows, columns in [(3, 1000), (2, 40_000)]:
+            found[f"parted {rows} {columns} {dtype}"] = partial(parted, rows, columns, dtype)
     for length, axis in [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 1)]:
         found[f"transforms {length} {axis}"] = partial(transforms, length, axis)
     return found

@@ -16,7 +16,7 @@ import weft.primitives as p
 from tests.checks import run_python
 from tests.ops.row import EVERY, numpy_dtype, to_numpy
 from tests.sampling import Cases, examples
-from weft.primitives.sort_cuts import FEW_ROWS, LONG, MANY_ROWS, MIDDLE, SAMPLE, SHORT, SMALLEST_BLOCK
+from weft.primitives.sort_cuts import FEW_ROWS, LONG, MANY_ROWS, MIDDLE, PARTED_BLOCK, SAMPLE, SHORT, SMALLEST_BLOCK
 
 LENGTHS = [
     1, 2, 3, 15, 16, 17, SHORT - 1, SHORT, SHORT + 1, 100, MIDDLE - 1, MIDDLE, MIDDLE + 1, 1000, LONG - 1, LONG,
@@ -194,6 +194,24 @@ def check_partition(x: mx.array, ordered: mx.array, kth: int, axis: int) -> None
         mx.split(found, [kth, kth + 1], axis), mx.split(ordered, [kth, kth + 1], axis), strict=True
     ):
         np.testing.assert_array_equal(numbers(to_numpy(mx.sort(ours, axis=axis))), numbers(to_numpy(theirs)))
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_partition_keeps_order(dtype: str, cases: Cases, rng: np.random.Generator) -> None:
+    """In rows that are not sorted whole, elements on each side stay as they were, so every target gives the same."""
+    shapes = [(1, MIDDLE + 1), (3, 1000), (2, PARTED_BLOCK + LONG), (FEW_ROWS, LONG)]
+    for rows, extent in cases.some(2, shapes):
+        x = KINDS["special" if rng.random() < 0.5 else "any bits"](rng, (rows, extent), numpy_dtype(dtype))
+        places, kth = order(x), int(rng.integers(extent))
+        for row, ordered in zip(places, np.take_along_axis(numbers(x), places, -1), strict=True):
+            first, behind = (np.searchsorted(ordered, ordered[kth], side) for side in ("left", "right"))
+            row[:first].sort()
+            row[behind:].sort()
+        array = array_of(x, dtype)
+        np.testing.assert_array_equal(np.array(mx.argpartition(array, kth)), places)
+        assert image(mx.partition(array, kth)) == image(
+            mx.take_along_axis(array, mx.array(places.astype(np.uint32)), -1)
+        )
 
 
 IN_THREADS = """

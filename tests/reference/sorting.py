@@ -9,6 +9,7 @@ import numpy as np
 import weft.primitives as p
 from tests.reference.routines import by
 from weft.dtypes import bfloat16
+from weft.primitives.sort_cuts import MIDDLE
 
 
 def ordered(elements: np.ndarray) -> np.ndarray:
@@ -26,6 +27,24 @@ def indices(x: np.ndarray, start: int, count: int) -> np.ndarray:
 def elements(x: np.ndarray, start: int, count: int) -> np.ndarray:
     """The same part of the sorted rows."""
     return np.take_along_axis(x, indices(x, start, count), -1)
+
+
+@by(p.argpartition.routine)
+def parted_indices(x: np.ndarray, kth: int) -> np.ndarray:
+    """The indices of the smaller, the equal and the larger elements of each row; short rows are sorted."""
+    found, extent = indices(x, 0, x.shape[-1]), x.shape[-1]
+    if extent > MIDDLE:
+        for row, numbers in zip(found.reshape(-1, extent), ordered(x).reshape(-1, extent), strict=True):
+            in_order = numbers[row]
+            first, behind = (np.searchsorted(in_order, in_order[kth], side) for side in ("left", "right"))
+            row[:first].sort()
+            row[behind:].sort()
+    return found
+
+
+@by(p.partition.routine)
+def parted(x: np.ndarray, kth: int) -> np.ndarray:
+    return np.take_along_axis(x, parted_indices(x, kth), -1)
 
 
 @by(p.searchsorted.routine)

@@ -20,6 +20,7 @@ from tests.ops.test_table import from_library
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.primitives import scans
+from weft.primitives.sort_cuts import MIDDLE
 
 
 def check(row: Row, dtype: str, seed: int) -> None:
@@ -114,3 +115,10 @@ def test_the_order_of_scans_in_chunks(scan: str, cases: Cases, monkeypatch: pyte
             got = SCANS[scan](x, axis=axis, reverse=reverse, inclusive=inclusive)
             assert bits(to_numpy(got)) == bits(to_numpy(wanted))
     evaluate.forget_plans()
+
+
+def test_partitions_of_long_rows(rng: np.random.Generator) -> None:
+    """Those of short ones are sorted."""
+    x = mx.array(np.round(rng.normal(size=(3, MIDDLE + 50)) * 9).astype(np.float32))
+    for function in (mx.partition, mx.argpartition):
+        assert bits(to_numpy(function(x, 70, stream=mx.gpu))) == bits(to_numpy(function(x, 70)))

@@ -47,10 +47,6 @@ def _moved_back(x: Array, axis: int) -> Array:
     return p.move_axis(x, x.node.ndim - 1, axis)
 
 
-def _whole(primitive: Any, x: Array, axis: int) -> Array:
-    return _moved_back(primitive(x, start=0, count=x.node.shape[-1]), axis)
-
-
 @on_stream
 def sort(
     a: Array,
@@ -121,11 +117,11 @@ def argsort(
     return _moved_back(p.subtract(last, found), along)
 
 
-def _check_kth(name: str, kth: Any, x: Array) -> int:
-    number, extent = integer_of(name, "kth", kth), x.node.shape[-1]
+def _parted(primitive: Any, x: Array, kth: Any, axis: int) -> Array:
+    number, extent = integer_of(primitive.name, "kth", kth), x.node.shape[-1]
     if not (decide(operator.lt, number, extent) if number >= 0 else decide(operator.le, -number, extent)):
-        raise ValueError(f"[{name}] kth is {shortened(kth)}, but there are {extent} elements along the axis.")
-    return number
+        raise ValueError(f"[{primitive.name}] kth is {shortened(kth)}, but there are {extent} elements along the axis.")
+    return _moved_back(primitive(x, kth=number if number >= 0 else extent + number), axis)
 
 
 @on_stream
@@ -148,8 +144,7 @@ def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrD
     array(3, dtype=int32)
     """
     x, along = _rows("partition", a, axis)
-    _check_kth("partition", kth, x)
-    return _whole(p.sort, x, along)
+    return _parted(p.partition, x, kth, along)
 
 
 @on_stream
@@ -172,8 +167,7 @@ def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: Stream
     array(2, dtype=uint32)
     """
     x, along = _rows("argpartition", a, axis)
-    _check_kth("argpartition", kth, x)
-    return _whole(p.argsort, x, along)
+    return _parted(p.argpartition, x, kth, along)
 
 
 @on_stream

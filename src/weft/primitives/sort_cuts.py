@@ -20,6 +20,8 @@ ALIGNMENT = 64
 BUCKETS, SAMPLE = 64, 1024
 """Buckets into which the elements of a long row go, and how many elements decide what goes where."""
 BUFFERS = 3
+PARTED_BLOCK = 1 << 14
+"""Elements of a row that is parted at one of them which a unit of work compares and moves."""
 
 
 def word_bytes(dtype: Dtype, indices: bool) -> int:
@@ -74,6 +76,43 @@ class Cut:
         if self.extent <= SHORT or not self.rows:
             return 0
         return self.rows * self.row_scratch if self.by_blocks else self.chunks * 2 * self.buffer
+
+
+@dataclass(frozen=True)
+class PartedCut:
+    """How ``rows`` of ``extent`` elements of ``size`` bytes are parted, and where in the scratch memory what lies.
+
+    The selected elements come first, then two numbers for each block, then what selecting takes.
+    """
+
+    rows: int
+    extent: int
+    size: int
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether rows are sorted instead."""
+        return self.extent <= MIDDLE
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.extent // PARTED_BLOCK)
+
+    @property
+    def counts(self) -> int:
+        """The first byte of the numbers."""
+        return aligned(self.rows * self.size)
+
+    @property
+    def selection(self) -> int:
+        """The first byte of what selecting takes."""
+        return self.counts + aligned(16 * self.rows * self.blocks)
+
+    def scratch(self, word: int) -> int:
+        """Bytes in all; words of ``word`` bytes are moved where rows are sorted."""
+        if self.is_sorted:
+            return Cut(self.rows, self.extent, word).scratch
+        return self.selection + Cut(self.rows, self.extent, self.size).scratch
 
 
 def aligned(size: int) -> int:

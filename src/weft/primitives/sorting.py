@@ -1,13 +1,13 @@
-"""Sorting: the elements of rows (of the last axis) in order, or the indices that put them in order.
+"""Sorting and partitioning: the elements of rows (of the last axis) in order, or the indices that put them in order.
 
 The order is stable, -0 and 0 are equal, NaN is behind all numbers, and complex numbers are ordered by real, then by
-imaginary part. A result is the part of the sorted row from ``start`` on with ``count`` elements.
+imaginary part.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.primitives as p
@@ -18,10 +18,10 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Primitive, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.routine import Routine
-from weft.primitives.sort_cuts import Cut, word_bytes
+from weft.primitives.sort_cuts import Cut, PartedCut, word_bytes
 from weft.primitives.untrusted import check_inputs, check_number
 
-__all__ = ["LARGEST_INDEX", "argsort", "put_in_rows", "sort", "take_from_rows"]
+__all__ = ["LARGEST_INDEX", "argpartition", "argsort", "partition", "put_in_rows", "sort", "take_from_rows"]
 
 LARGEST_INDEX = (1 << 32) - 1
 
@@ -31,44 +31,45 @@ def cut_of(x: Node, indices: bool) -> Cut:
     return Cut(product(x.shape[:-1]), x.shape[-1], word_bytes(x.dtype, indices))
 
 
+def parted_cut_of(x: Node) -> PartedCut:
+    """How the rows of ``x`` are parted."""
+    return PartedCut(product(x.shape[:-1]), x.shape[-1], x.dtype.size)
+
+
 def _comparisons(node: Node) -> int:
     source = node.inputs[0]
     return source.size * max(math.ceil(math.log2(max(source.shape[-1], 1))), 1)
 
 
-class Sorting(Primitive):
-    """``count`` elements from ``start`` on of sorted rows, or, with ``indices``, where in the row they are."""
+class Ordering(Primitive):
+    """The elements of rows in another order, or some of them; or, with ``indices``, where in the row they are."""
 
-    parameters = ("start", "count")
     routine: Routine
 
-    def __init__(self, name: str, indices: bool) -> None:
+    def __init__(self, name: str, indices: bool, scratch: Callable[[Node], int], names: tuple[str, str]) -> None:
         self.name = name
         self.indices = indices
         self.routine = Routine(
-            scratch=lambda node: cut_of(node.inputs[0], indices).scratch,
+            scratch=scratch,
             arithmetic=_comparisons,
             loops=lambda node: (node.inputs[0].shape[:-1], node.inputs[0].shape[-1:]),
-            names=("sort", "sorts"),
+            names=names,
         )
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 1)
-        check_number(params["start"])
-        check_number(params["count"])
+        for name in self.parameters:
+            check_number(params[name])
 
-    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        x, start, count = inputs[0], params["start"], params["count"]
-        last, end = value_of(x.shape[-1]), value_of(start + count)
-        if not 0 <= value_of(start) <= end <= last:
-            raise ValueError(f"[{self.name}] There are no elements {start} to {end} in rows of {last} elements.")
-        if last > LARGEST_INDEX:
-            raise ValueError(f"[{self.name}] A row has at most {LARGEST_INDEX} elements, not {last}.")
+    def result(self, x: Node, count: int) -> tuple[Shape, Dtype]:
+        """The shape and dtype of ``count`` elements of each row."""
+        if value_of(x.shape[-1]) > LARGEST_INDEX:
+            raise ValueError(f"[{self.name}] A row has at most {LARGEST_INDEX} elements, not {x.shape[-1]}.")
         return (*x.shape[:-1], count), dtypes.uint32 if self.indices else x.dtype
 
     def places(self, x: Array, **params: Any) -> Array:
         """Where in its row of ``x`` each element of the result was."""
-        return argsort(x, **params)
+        raise NotImplementedError
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         t = tangents[0]
@@ -88,6 +89,54 @@ class Sorting(Primitive):
         axis = axes[0]
         assert axis is not None
         return self(move_axis(inputs[0], axis, 0), **params), 0
+
+
+class Sorting(Ordering):
+    """``count`` elements from ``start`` on of sorted rows."""
+
+    parameters = ("start", "count")
+
+    def __init__(self, name: str, indices: bool) -> None:
+        super().__init__(name, indices, lambda node: cut_of(node.inputs[0], indices).scratch, ("sort", "sorts"))
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        x, start, count = inputs[0], params["start"], params["count"]
+        last, end = value_of(x.shape[-1]), value_of(start + count)
+        if not 0 <= value_of(start) <= end <= last:
+            raise ValueError(f"[{self.name}] There are no elements {start} to {end} in rows of {last} elements.")
+        return self.result(x, count)
+
+    def places(self, x: Array, **params: Any) -> Array:
+        return argsort(x, **params)
+
+
+class Partition(Ordering):
+    """Rows parted at the element that sorting puts at index ``kth``.
+
+    Which order the elements have is part of the definition, so that every target has to give the same one: first those
+    that are smaller, in the order in which they were, then those that are equal, then those that are larger. Rows that
+    `PartedCut.is_sorted` tells of are sorted.
+    """
+
+    parameters = ("kth",)
+
+    def __init__(self, name: str, indices: bool) -> None:
+        super().__init__(
+            name,
+            indices,
+            lambda node: parted_cut_of(node.inputs[0]).scratch(word_bytes(node.inputs[0].dtype, indices)),
+            ("partition", "partitions"),
+        )
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        x, kth = inputs[0], params["kth"]
+        last = value_of(x.shape[-1])
+        if not 0 <= value_of(kth) < last:
+            raise ValueError(f"[{self.name}] There is no element {kth} in rows of {last} elements.")
+        return self.result(x, x.shape[-1])
+
+    def places(self, x: Array, **params: Any) -> Array:
+        return argpartition(x, **params)
 
 
 def _indices_of_axes(indices: Array) -> list[Array]:
@@ -113,3 +162,5 @@ def put_in_rows(x: Array, indices: Array, values: Array, mode: str = "set") -> A
 
 sort: Sorting = Sorting("sort", indices=False)
 argsort: Sorting = Sorting("argsort", indices=True)
+partition: Partition = Partition("partition", indices=False)
+argpartition: Partition = Partition("argpartition", indices=True)

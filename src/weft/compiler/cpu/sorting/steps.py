@@ -9,11 +9,11 @@ import weft.primitives as p
 from weft.compiler.codegen import loading
 from weft.compiler.cpu import squares
 from weft.compiler.cpu.code import WIDTH
-from weft.compiler.cpu.sorting import blocks, chunks, network, words
+from weft.compiler.cpu.sorting import blocks, chunks, network, selecting, words
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.primitives.sort_cuts import BUCKETS, SAMPLE, Cut, word_bytes
+from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, Cut, PartedCut, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 _LANE_EXTENT = 48
@@ -33,6 +33,34 @@ def _sort(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
 @p.argsort.routine.on("cpu")
 def _argsort(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     return _sorted(call, indices=True)
+
+
+@p.partition.routine.on("cpu")
+def _partition(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
+    return _parted(call, indices=False)
+
+
+@p.argpartition.routine.on("cpu")
+def _argpartition(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
+    return _parted(call, indices=True)
+
+
+def _parted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:
+    (x,), (out,), (slot, offset) = call.operands, call.results, call.scratch
+    rows, extent = prod(x.shape[:-1]), x.shape[-1]
+    cut = PartedCut(rows, extent, x.dtype.size)
+    if cut.is_sorted:
+        return _sorted(call._replace(params={"start": 0, "count": extent}), indices)
+    selected = Operand((rows, 1), x.dtype, (1, 1), slot, offset)
+    window = {"start": call.params["kth"], "count": 1}
+    found = _sorted(RoutineCall(window, (x,), (selected,), (slot, offset + cut.selection)), indices=False)
+    locations = [*_location(x), *_location(out), *_location(selected), slot, offset + cut.counts]
+    numbers = [*locations, extent, cut.blocks]
+    steps = found if isinstance(found, list) else [found]
+    block = min(extent, PARTED_BLOCK)
+    for address in selecting.addresses(Form(x.dtype, indices)).values():
+        steps.append(RoutineStep(address, numbers, rows * cut.blocks, _grain(block), rows * extent))
+    return steps
 
 
 def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:

@@ -1,0 +1,165 @@
+"""Rows parted at one of their elements: it is selected, and then those that are smaller, equal and larger are written.
+
+1. The steps of sorting select the element: they write one of each sorted row.
+2. ``count``: how many elements of each block of a row are smaller, and how many are equal.
+3. ``write``: each block writes its elements, or their indices, to where the counts of all blocks say.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft import dtypes
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Code, Function, read, write
+from weft.compiler.cpu.sorting import keys, rows
+from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting.rows import lane_count
+from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
+from weft.primitives.sort_cuts import PARTED_BLOCK
+
+# The numbers of a step: slot and offset of input, result, selected elements and counts, and these.
+SOURCE, TARGET, SELECTED, COUNTS = 0, 2, 4, 6
+EXTENT, BLOCKS = 8, 9
+# The counts of a block.
+SMALLER, EQUAL, RECORD = 0, 1, 2
+
+
+@cache
+def addresses(form: Form) -> dict[str, int]:
+    """The steps ``count`` and ``write``, in this order."""
+    names = tuple(f"{name}_{form.name}" for name in ("count", "write"))
+    return loading.load(f"parted_{form.name}", lambda: generate(form), names, title=names[-1])
+
+
+def generate(form: Form) -> str:
+    """The LLVM IR of both steps."""
+    functions = [_count(form, f"count_{form.name}"), _write(form, f"write_{form.name}")]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+class _Block:
+    """A block of a row, and the element at which the row is parted."""
+
+    def __init__(self, form: Form, code: Code, unit: str) -> None:
+        self.form, self.code = form, code
+        extent, self.blocks = code.number(EXTENT), code.number(BLOCKS)
+        row, self.number = code.divide(unit, self.blocks), code.remainder(unit, self.blocks)
+        self.first = code.multiply(self.number, PARTED_BLOCK)
+        self.count = code.smaller(code.subtract(extent, self.first), PARTED_BLOCK)
+        before = code.multiply(row, extent)
+        self.source = code.moved(code.memory(SOURCE), code.multiply(code.add(before, self.first), form.key.size))
+        self.target = code.moved(code.memory(TARGET), code.multiply(before, form.result.size))
+        self.selected = read(code.scalar, form.key, code.memory(SELECTED), row)
+        self.counts = code.moved(code.memory(COUNTS), code.multiply(code.multiply(row, self.blocks), RECORD), "i64")
+
+    def count_of(self, block: str, place: int) -> str:
+        """Where a count of some block of the row is."""
+        code = self.code
+        return code.moved(self.counts, code.add(code.multiply(block, RECORD), place), "i64")
+
+    def compared(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
+        """Which elements are smaller than the one that was selected, and which are equal to it."""
+        key = keys.equal(L, raw, self.form.dtype)
+        selected = L.splat(keys.equal(self.code.scalar, self.selected, self.form.dtype))
+        return key < selected, L.equal(key, selected)
+
+
+def _count(form: Form, name: str) -> Function:
+    code = Code()
+    e = code.e
+    slots = [e.slot("i64") for _ in (SMALLER, EQUAL)]
+    with e.loop("%begin", "%end") as unit:
+        block = _Block(form, code, unit)
+        for slot in slots:
+            code.keep("0", slot)
+
+        def count(L: Lanes, start: str, mask: str | None, block: _Block = block) -> None:
+            found = block.compared(L, read(L, form.key, block.source, start, mask))
+            for slot, lanes in zip(slots, found, strict=True):
+                inside = lanes if mask is None else lanes & Value(L, mask, dtypes.bool_)
+                code.keep(code.add(code.integer(slot), lane_count(code, L, inside)), slot)
+
+        rows.vectors(code, block.count, count)
+        for place, slot in enumerate(slots):
+            code.keep(code.integer(slot), block.count_of(block.number, place))
+    return code.finished(name, STEP, "")
+
+
+def _write(form: Form, name: str) -> Function:
+    code = Code()
+    e = code.e
+    ends = [e.slot("i64") for _ in range(3)]
+    write_block = _write_lanes if is_fast(form.result.size) else _write_each
+    with e.loop("%begin", "%end") as unit:
+        block = _Block(form, code, unit)
+        _find_places(block, ends)
+        write_block(block, ends)
+    return code.finished(name, STEP, "")
+
+
+def _find_places(block: _Block, ends: list[str]) -> None:
+    """Where in the row the first smaller, equal and larger element of a block goes."""
+    code, e = block.code, block.code.e
+    before = [e.slot("i64") for _ in (SMALLER, EQUAL)]
+    total = [e.slot("i64") for _ in (SMALLER, EQUAL)]
+    for slot in (*before, *total):
+        code.keep("0", slot)
+    for slots, stop in ((before, block.number), (total, block.blocks)):
+        with e.loop("0", stop) as other:
+            for place, slot in enumerate(slots):
+                code.keep(code.add(code.integer(slot), code.integer(block.count_of(other, place))), slot)
+    (smaller_before, equal_before), (smaller, equal) = (
+        [code.integer(slot) for slot in slots] for slots in (before, total)
+    )
+    larger_before = code.subtract(code.subtract(block.first, smaller_before), equal_before)
+    code.keep(smaller_before, ends[0])
+    code.keep(code.add(smaller, equal_before), ends[1])
+    code.keep(code.add(code.add(smaller, equal), larger_before), ends[2])
+
+
+def _result(block: _Block, L: Lanes, raw: Value, start: str) -> Value:
+    """What is written for elements."""
+    if not block.form.indices:
+        return raw
+    index = block.code.counting(L, block.code.add(block.first, start))
+    return L.convert(Value(L, index.name, dtypes.uint64), dtypes.uint32)
+
+
+def _write_lanes(block: _Block, ends: list[str]) -> None:
+    code, e, form = block.code, block.code.e, block.form
+    v = Vectors(code, form.result.size)
+
+    def put(result: Value, lanes: Value, end: str) -> None:
+        place, found = code.integer(end), lane_count(code, v.L, lanes)
+        v.store(v.together(result, lanes), block.target, place, str(v.below(found).name))
+        code.keep(code.add(place, found), end)
+
+    def write_vector(start: str, inside: Value | None) -> None:
+        raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
+        result = _result(block, v.L, raw, start)
+        smaller, equal = block.compared(v.L, raw)
+        larger = ~(smaller | equal)
+        parts = [part if inside is None else part & inside for part in (smaller, larger, equal)]
+        put(result, parts[0], ends[0])
+        put(result, parts[1], ends[2])
+        with e.when(v.L.any_lane(parts[2])):
+            put(result, parts[2], ends[1])
+
+    v.each(block.count, write_vector)
+
+
+def _write_each(block: _Block, ends: list[str]) -> None:
+    code, e, L = block.code, block.code.e, block.code.scalar
+    with e.loop("0", block.count) as start:
+        raw = read(L, block.form.key, block.source, start)
+        smaller, equal = block.compared(L, raw)
+        chosen = ends[2]
+        for part, end in ((equal, ends[1]), (smaller, ends[0])):
+            chosen = e.assign(f"select i1 {part.name}, ptr {end}, ptr {chosen}")
+        place = code.integer(chosen)
+        write(L, _result(block, L, raw, start), block.target, place)
+        code.keep(code.add(place, 1), chosen)
