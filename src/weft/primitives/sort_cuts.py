@@ -16,6 +16,8 @@ SMALLEST_BLOCK, BLOCK_BYTES, FEWEST_BLOCKS = 2048, 1 << 16, 16
 """A block has `SMALLEST_BLOCK` elements, or more as long as there are `FEWEST_BLOCKS` and it moves `BLOCK_BYTES`."""
 CHUNKS, FEWEST_CHUNKS = 128, 16
 CHUNK_MEMORY = 1 << 26
+NEAR_BYTES = 1 << 16
+"""Words of a row that take at most so much memory are sorted on the stack of the thread, if rows are not cut."""
 ALIGNMENT = 64
 BUCKETS, SAMPLE = 64, 1024
 """Buckets into which the elements of a long row go, and how many elements decide what goes where."""
@@ -75,7 +77,9 @@ class Cut:
     def scratch(self) -> int:
         if self.extent <= SHORT or not self.rows:
             return 0
-        return self.rows * self.row_scratch if self.by_blocks else self.chunks * 2 * self.buffer
+        if self.by_blocks:
+            return self.rows * self.row_scratch
+        return self.chunks * 2 * self.buffer if self.buffer > NEAR_BYTES else 0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.code import STEP, Code, Function
 from weft.compiler.cpu.sorting import rows, runs, words
 from weft.compiler.cpu.sorting.keys import Form
+from weft.primitives.sort_cuts import NEAR_BYTES
 
 # The numbers of a step: slot and offset of input, result and scratch memory, and these.
 SOURCE, TARGET, SCRATCH = 0, 2, 4
@@ -31,9 +32,12 @@ def _step(form: Form, name: str) -> Function:
     chunk, bytes_ = code.number(CHUNK_ROWS), code.number(BUFFER_BYTES)
     source, target = code.memory(SOURCE), code.memory(TARGET)
     scratch = code.memory(SCRATCH)
+    near = e.slot(f"[{2 * NEAR_BYTES} x i8], align 64")
+    is_near = code.compare("ule", bytes_, NEAR_BYTES)
     with e.loop("%begin", "%end") as unit:
         first = code.multiply(unit, chunk)
-        buffer = code.moved(scratch, code.multiply(code.add(unit, unit), bytes_))
+        far = code.moved(scratch, code.multiply(code.add(unit, unit), bytes_))
+        buffer = e.assign(f"select i1 {is_near}, ptr {near}, ptr {far}")
         with e.loop(first, code.smaller(code.add(first, chunk), count)) as row:
             from_ = code.moved(source, code.multiply(row, code.multiply(extent, form.key.size)))
             to = code.moved(target, code.multiply(row, code.multiply(width, form.result.size)))
