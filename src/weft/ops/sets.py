@@ -16,7 +16,7 @@ from weft.graph.location import user_location
 from weft.graph.tracing import trace_of
 from weft.ops.arguments import Array, array_argument, promoted
 from weft.ops.entrance import on_stream
-from weft.ops.sorting import is_first, unique
+from weft.ops.sorting import SortedElements
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["isin", "nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
@@ -54,13 +54,12 @@ def _refuse_traced(array: Array, name: str, remedy: str) -> None:
         )
 
 
-def _different(name: str, a: Any) -> tuple[Array, int]:
-    """An array, and how many different elements it has."""
+def _different(name: str, a: Any, indices: bool) -> tuple[SortedElements, int]:
+    """The elements of an array in order, and how many different ones there are."""
     x = array_argument(name, a)
-    flat = p.reshape(x, shape=(x.node.size,))
-    ordered = p.sort(flat, start=0, count=x.node.size)
+    elements = SortedElements(x, indices)
     _refuse_traced(x, name, "Use mx.unique(a, size), whose result has the size that you give.")
-    return x, p.sum(p.cast(is_first(ordered), dtype=dtypes.int32), axes=(0,)).item()
+    return elements, p.sum(p.cast(elements.are_first(), dtype=dtypes.int32), axes=(0,)).item()
 
 
 @on_stream
@@ -77,8 +76,8 @@ def unique_all(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueAllResult
     >>> mx.unique_all(mx.array([3, 1, 3])).counts
     array([1, 2], dtype=int32)
     """
-    array, size = _different("unique_all", x)
-    return UniqueAllResult(*_found(unique(array, size, True, True, True, 0)))
+    elements, size = _different("unique_all", x, indices=True)
+    return UniqueAllResult(*elements.unique(size, 0, index=True, inverse=True, counts=True))
 
 
 @on_stream
@@ -88,8 +87,8 @@ def unique_counts(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueCounts
     >>> mx.unique_counts(mx.array([3, 1, 3])).counts
     array([1, 2], dtype=int32)
     """
-    array, size = _different("unique_counts", x)
-    return UniqueCountsResult(*_found(unique(array, size, return_counts=True, fill_value=0)))
+    elements, size = _different("unique_counts", x, indices=False)
+    return UniqueCountsResult(*elements.unique(size, 0, counts=True))
 
 
 @on_stream
@@ -99,8 +98,8 @@ def unique_inverse(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueInver
     >>> mx.unique_inverse(mx.array([3, 1, 3])).inverse_indices
     array([1, 0, 1], dtype=uint32)
     """
-    array, size = _different("unique_inverse", x)
-    return UniqueInverseResult(*_found(unique(array, size, return_inverse=True, fill_value=0)))
+    elements, size = _different("unique_inverse", x, indices=True)
+    return UniqueInverseResult(*elements.unique(size, 0, inverse=True))
 
 
 @on_stream
@@ -110,12 +109,8 @@ def unique_values(x: Array, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.unique_values(mx.array([3, 1, 3]))
     array([1, 3], dtype=int32)
     """
-    array, size = _different("unique_values", x)
-    return unique(array, size, fill_value=0)
-
-
-def _found(results: Any) -> tuple[Array, ...]:
-    return tuple(results)
+    elements, size = _different("unique_values", x, indices=False)
+    return elements.unique(size, 0)[0]
 
 
 @on_stream

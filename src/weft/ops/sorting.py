@@ -334,40 +334,49 @@ def unique(
     """
     x = array_argument("unique", a)
     size = count_of("unique", "size", size)
-    shape, dtype = x.node.shape, x.node.dtype
-    flat = p.reshape(x, shape=(x.node.size,))
     if size and fill_value is None and agree(x.node.size, 0):
         raise ValueError("[unique] An empty array has no elements to fill up with; give a fill_value.")
-    extent = x.node.size
-    order = p.argsort(flat, start=0, count=extent) if return_index or return_inverse else None
-    ordered = p.sort(flat, start=0, count=extent) if order is None else p.take_from_rows(flat, order)
-    first, rank = _ranks(ordered)
-    slots = p.select(first, rank, p.full(rank.node.shape, size, dtypes.int32))
-    results = [_placed(_filling(fill_value, dtype, ordered, size), slots, ordered)]
-    if return_index:
-        smallest = _filling(0 if agree(x.node.size, 0) else None, dtypes.uint32, order, size)
-        results.append(_placed(smallest, slots, order))
-    if return_inverse:
-        nearest = p.minimum(rank, p.full(rank.node.shape, max(size - 1, 0), dtypes.int32))
-        inverse = p.put_in_rows(p.zeros_like(order), order, p.cast(nearest, dtype=dtypes.uint32))
-        results.append(p.reshape(inverse, shape=shape))
-    if return_counts:
-        results.append(_placed(p.zeros((size,), dtypes.int32), rank, p.ones_like(rank), "add"))
-    return tuple(results) if len(results) > 1 else results[0]
+    elements = SortedElements(x, return_index or return_inverse)
+    results = elements.unique(size, fill_value, index=return_index, inverse=return_inverse, counts=return_counts)
+    return results if len(results) > 1 else results[0]
 
 
-def is_first(ordered: Array) -> Array:
-    """For sorted elements, whether each differs from the one before."""
-    number = p.iota(shape=ordered.node.shape, axis=0, dtype=dtypes.int32)
-    zero = p.zeros_like(number)
-    previous = p.take_from_rows(ordered, p.maximum(number - 1, zero))
-    return p.logical_or(p.equal(number, zero), p.not_equal(ordered, previous))
+class SortedElements:
+    """The elements of a flattened array in ascending order; with ``indices``, also where they were."""
 
+    def __init__(self, x: Array, indices: bool) -> None:
+        extent = x.node.size
+        flat = p.reshape(x, shape=(extent,))
+        self.shape = x.node.shape
+        self.order = p.argsort(flat, start=0, count=extent) if indices else None
+        self.values = p.sort(flat, start=0, count=extent) if self.order is None else p.take_from_rows(flat, self.order)
 
-def _ranks(ordered: Array) -> tuple[Array, Array]:
-    """For sorted elements, whether each differs from the one before, and how many different ones come before it."""
-    first = is_first(ordered)
-    return first, p.cumsum(p.cast(first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
+    def are_first(self) -> Array:
+        """Whether each differs from the one before."""
+        extent = self.values.node.shape[0]
+        if agree(extent, 0):
+            return p.zeros((0,), dtypes.bool_)
+        neighbours = [p.slice_(self.values, starts=(start,), sizes=(extent - 1,), steps=(1,)) for start in (1, 0)]
+        return p.pad(p.not_equal(*neighbours), p.full((), True, dtypes.bool_), low=(1,), high=(0,))
+
+    def unique(
+        self, size: int, fill_value: Any, *, index: bool = False, inverse: bool = False, counts: bool = False
+    ) -> tuple[Array, ...]:
+        """What `unique` gives, as a tuple."""
+        first, values = self.are_first(), self.values
+        rank = p.cumsum(p.cast(first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
+        slots = p.select(first, rank, p.full(rank.node.shape, size, dtypes.int32))
+        results = [_placed(_filling(fill_value, values.node.dtype, values, size), slots, values)]
+        if index:
+            smallest = _filling(0 if agree(values.node.size, 0) else None, dtypes.uint32, self.order, size)
+            results.append(_placed(smallest, slots, self.order))
+        if inverse:
+            nearest = p.minimum(rank, p.full(rank.node.shape, max(size - 1, 0), dtypes.int32))
+            found = p.put_in_rows(p.zeros_like(self.order), self.order, p.cast(nearest, dtype=dtypes.uint32))
+            results.append(p.reshape(found, shape=self.shape))
+        if counts:
+            results.append(_placed(p.zeros((size,), dtypes.int32), rank, p.ones_like(rank), "add"))
+        return tuple(results)
 
 
 def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Array:
