@@ -32,12 +32,16 @@ FORMS = {
     "16 bits": Form(dtypes.uint16, indices=False),
     "32 bits": Form(dtypes.uint32, indices=False),
     "64 bits": Form(dtypes.uint64, indices=False),
+    "float64": Form(dtypes.float64, indices=False),
     "with indices": Form(dtypes.uint32, indices=True),
 }
 
 
 def words_of(form: Form, drawn: np.ndarray) -> np.ndarray:
     """Words that have what was drawn as their keys."""
+    if form.is_double:
+        bits = drawn.astype(np.float64).view(np.int64)
+        return np.where(bits < 0, ~bits, bits ^ np.int64(-(1 << 63))).view(np.uint64)
     found = drawn.astype(form.key.numpy)
     return found.astype(np.uint64) << 32 | np.arange(drawn.size, dtype=np.uint64) if form.carries else found
 

@@ -55,6 +55,11 @@ class Form:
         return self.carries and self.key.size == 8
 
     @property
+    def is_double(self) -> bool:
+        """Whether what is moved are the keys of float64."""
+        return not self.carries and self.dtype is dtypes.float64
+
+    @property
     def gathers(self) -> bool:
         """Whether the result is what the input holds at the indices."""
         return self.carries and not self.indices
@@ -106,9 +111,13 @@ def ordered(L: Lanes, raw: Value, dtype: Dtype) -> Value:
         high, low = L.select(behind, L.constant(_NAN - 1, real.dtype), real), L.select(behind, real, imag)
         return (L.convert(high, dtypes.uint64) << 32) | L.convert(low, dtypes.uint64)
     if dtype.is_floating:
-        key = raw ^ (_signs(L, raw, dtype) | _sign_bit(dtype))
-        return L.select(is_nan(raw, dtype), L.constant(-1, raw.dtype), key)
+        return L.select(is_nan(raw, dtype), L.constant(-1, raw.dtype), ordered_number(L, raw, dtype))
     return raw ^ _sign_bit(dtype) if dtype.is_signed else raw
+
+
+def ordered_number(L: Lanes, raw: Value, dtype: Dtype) -> Value:
+    """The key of floating-point elements that are not NaN."""
+    return raw ^ (_signs(L, raw, dtype) | _sign_bit(dtype))
 
 
 def equal(L: Lanes, raw: Value, dtype: Dtype) -> Value:

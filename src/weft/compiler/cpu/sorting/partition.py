@@ -34,7 +34,7 @@ _PARAMETERS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %start, i64 %stop,
 
 def functions(form: Form, depth: int | None) -> list[Function]:
     """``sort_words``, which needs ``by_digits``, and what it calls."""
-    return [*tiles.functions(form.size), _is_ascending(form.size), _part(form), _start(form, depth)]
+    return [*tiles.functions(form), _is_ascending(form.size), _part(form), _start(form, depth)]
 
 
 def _start(form: Form, most: int | None) -> Function:

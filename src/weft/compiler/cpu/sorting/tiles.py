@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, Function
+from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.network import comparators
-from weft.compiler.cpu.sorting.vectors import Vectors
+from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors
 
 Place = tuple[int, int]
 """A row of two, and a lane."""
@@ -24,9 +25,9 @@ def tiles_of(size: int) -> tuple[int, ...]:
     return (2, 4, 8) if size == 2 else (2, 4, 8, 12, 16)
 
 
-def functions(size: int) -> list[Function]:
+def functions(form: Form) -> list[Function]:
     """``few``, and what it calls."""
-    return [*[_tile(size, rows) for rows in tiles_of(size)], _few(size)]
+    return [*[_tile(form, rows) for rows in tiles_of(form.size)], _few(form.size)]
 
 
 def _few(size: int) -> Function:
@@ -40,11 +41,11 @@ def _few(size: int) -> Function:
     return code.finished("few", "ptr %from, i64 %count, ptr %to")
 
 
-def _tile(size: int, count: int) -> Function:
+def _tile(form: Form, count: int) -> Function:
     """Sort up to ``count`` vectors of words; what is missing has the largest words."""
     code = Code()
-    v = Vectors(code, size)
-    smaller = max([rows for rows in tiles_of(size) if rows < count], default=0)
+    v = NumberVectors(code) if form.is_double else Vectors(code, form.size)
+    smaller = max([rows for rows in tiles_of(form.size) if rows < count], default=0)
     present = [v.below(code.subtract("%count", row * v.width)) for row in range(smaller, count)]
     masks: list[str | None] = [None] * smaller + [str(mask.name) for mask in present]
     rows = [v.load("%from", row * v.width, mask) for row, mask in enumerate(masks)]

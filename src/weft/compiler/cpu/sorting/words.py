@@ -24,18 +24,20 @@ DIGITS = 256
 
 def provided(form: Form) -> dict[str, int]:
     """The address of ``sort_words``."""
-    return {"sort_words": _address(Form(dtypes.uint32 if form.is_wide else form.key, form.carries))}
+    words = form if form.is_double else Form(dtypes.uint32 if form.is_wide else form.key, form.carries)
+    return {"sort_words": _address(words)}
 
 
 @cache
 def _address(form: Form) -> int:
-    name = f"sort_words_{form.size}_{form.key.size}"
+    name = f"sort_words_{form.name}"
     return loading.load(name, lambda: generate(form), ("sort_words",), title=name)["sort_words"]
 
 
 def generate(form: Form, depth: int | None = None) -> str:
-    """The LLVM IR of ``sort_words`` and what it calls; it depends on the sizes of words and keys alone.
+    """The LLVM IR of ``sort_words`` and what it calls.
 
+    It depends on the sizes of words and keys, and on whether these are keys of float64.
     Words are parted at most ``depth`` times; None stands for a number that grows with their count.
     """
     if is_fast(form.size):
