@@ -21,6 +21,8 @@ NEAR_BYTES = 1 << 16
 ALIGNMENT = 64
 BUCKETS, SAMPLE = 64, 1024
 """Buckets into which the elements of a long row go, and how many elements decide what goes where."""
+BUCKET_BYTES = 1 << 17
+"""Buckets are larger than need be, as long as their words do not take more."""
 BUFFERS = 3
 PARTED_BLOCK = 1 << 14
 """Elements of a row that is parted at one of them which a unit of work compares and moves."""
@@ -67,6 +69,14 @@ class Cut:
     @property
     def blocks(self) -> int:
         return -(-self.extent // self.block)
+
+    @property
+    def joined_buckets(self) -> int:
+        """How many neighbouring buckets are not told apart, because there are few words in each."""
+        joined = 1
+        while joined < BUCKETS // FEWEST_BLOCKS and 2 * joined * self.buffer <= BUCKETS * BUCKET_BYTES:
+            joined *= 2
+        return joined
 
     @property
     def row_scratch(self) -> int:

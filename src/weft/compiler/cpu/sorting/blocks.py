@@ -26,7 +26,7 @@ from weft.primitives.sort_cuts import BLOCK_BYTES, BUCKETS, BUFFERS, SAMPLE
 
 # The numbers of all steps: slot and offset of input, result and scratch memory, and these.
 SOURCE, TARGET, SCRATCH = 0, 2, 4
-ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES = 6, 7, 8, 9, 10, 11, 12, 13
+ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES, JOINED = 6, 7, 8, 9, 10, 11, 12, 13, 14
 
 # Bytes behind the buffers of a row.
 SPLITTERS = 0
@@ -251,7 +251,7 @@ def _spread_words(row: _Row, number: str, first: str, count: str, other: str) ->
     words = row.words_at(row.buffers[0], code.add(first, before))
     e.emit(
         f"call void @to_buckets(ptr {other}, i64 {code.integer(chosen)}, ptr {words}, ptr {other}, i64 {low}, "
-        f"i64 {high}, ptr {row.splitter('0')}, ptr {counts})"
+        f"i64 {high}, i64 {code.number(JOINED)}, ptr {row.splitter('0')}, ptr {counts})"
     )
     behind = code.subtract(code.subtract(count, before), code.integer(chosen))
     for bucket, omitted in ((code.subtract(low, 1), before), (high, behind)):
@@ -273,15 +273,20 @@ def _choose(
     )
 
 
-_TO_BUCKETS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, ptr %splitters, ptr %counts"
+_TO_BUCKETS = (
+    "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %first, i64 %behind, i64 %joined, ptr %splitters, ptr %counts"
+)
 
 
 def _to_buckets_in_vectors(form: Form) -> Function:
-    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``."""
+    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``.
+
+    Up to ``%joined`` neighbouring buckets are not told apart: the first of them has all words.
+    """
     code = Code()
     e = code.e
     v = Vectors(code, form.size)
-    with e.when(code.compare("eq", code.add("%first", 1), "%behind")):
+    with e.when(code.compare("sle", code.subtract("%behind", "%first"), "%joined")):
         code.keep("%count", code.moved("%counts", "%first", "i64"))
         with e.when(e.assign("icmp ne ptr %from, %to")):
             _copied(code, form, "%from", "%to", "%count")
@@ -299,7 +304,7 @@ def _to_buckets_in_vectors(form: Form) -> Function:
     ):
         e.emit(
             f"call void @to_buckets(ptr {from_}, i64 {count}, ptr {to}, ptr %rest, i64 {first}, i64 {behind}, "
-            "ptr %splitters, ptr %counts)"
+            "i64 %joined, ptr %splitters, ptr %counts)"
         )
     return code.finished("to_buckets", _TO_BUCKETS)
 
@@ -314,7 +319,7 @@ def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first:
         with e.when(e.assign(f"icmp eq i{8 * form.size} {word}, {other}")):
             e.emit(
                 f"call void @to_buckets(ptr %from, i64 %count, ptr %to, ptr %rest, i64 {first}, i64 {behind}, "
-                "ptr %splitters, ptr %counts)"
+                "i64 %joined, ptr %splitters, ptr %counts)"
             )
             e.leave()
 

@@ -118,6 +118,7 @@ def _chunks(form: Form) -> int:
 
 def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
     numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
+    numbers.append(cut.joined_buckets)
     units_and_work = {
         "look": (cut.blocks, cut.extent),
         "split": (1, SAMPLE),
