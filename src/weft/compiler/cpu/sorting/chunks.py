@@ -63,14 +63,16 @@ def _row(form: Form) -> Function:
         e.emit(f"call void @differences(ptr %from, i64 %count, ptr %from, ptr {odd})")
         differences = e.load("i64", odd)
         shift = runs.shift_of(code, differences)
-    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr %a, ptr {odd}, i64 {shift})")
+    first, width = code.multiply("%start", form.size), code.subtract("%stop", "%start")
+    words = "%a"
+    if not form.carries:  # a whole row is sorted where its results are to be
+        words = e.assign(f"select i1 {code.compare('eq', width, '%count')}, ptr %to, ptr %a")
+    e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr {words}, ptr {odd}, i64 {shift})")
     if form.is_wide:
-        runs.sort_all(code, "%a", "%count", "%b", "%from", differences)
+        runs.sort_all(code, words, "%count", "%b", "%from", differences)
     else:
-        e.emit("call void @sort_words(ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop)")
-    first = code.moved("%a", code.multiply("%start", form.size))
-    width = code.subtract("%stop", "%start")
-    e.emit(f"call void @make_results(ptr {first}, i64 {width}, ptr %from, ptr %to)")
+        e.emit(f"call void @sort_words(ptr {words}, i64 %count, ptr %b, i64 %start, i64 %stop)")
+    e.emit(f"call void @make_results(ptr {code.moved(words, first)}, i64 {width}, ptr %from, ptr %to)")
     if form.mends:
         with e.when(code.compare("ne", e.load("i64", odd), 0)):
             e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
