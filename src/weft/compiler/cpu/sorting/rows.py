@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from weft import dtypes
 from weft.compiler.codegen import host
@@ -13,6 +12,7 @@ from weft.compiler.cpu.code import WIDTH, Code, Function, read, write
 from weft.compiler.cpu.memory import Location, load
 from weft.compiler.cpu.sorting import keys
 from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
 
 def vectors(code: Code, count: str, body: Callable[[Lanes, str, str | None], None]) -> None:
@@ -160,29 +160,55 @@ def mend(form: Form) -> Function:
 
     vectors(code, "%count", count)
 
-    def place(L: Lanes, start: str, mask: str | None) -> None:
-        raw = read(L, form.key, "%from", start, mask)
-        with e.when(L.any_lane(keys.is_zero_or_nan(L, raw, dtype))), _each(code, L, start) as index:
-            element = read(code.scalar, form.key, "%from", index)
-            for slot, test in (
-                (zero, keys.is_zero(code.scalar, element, dtype)),
-                (nan, keys.is_nan(element, dtype)),
-            ):
-                with e.when(test.name):
-                    target = e.load("i64", slot)
-                    code.keep(code.add(target, 1), slot)
-                    inside = e.assign(
-                        f"and i1 {code.compare('sge', target, '%start')}, {code.compare('slt', target, '%stop')}"
-                    )
-                    with e.when(inside):
-                        write(code.scalar, element, "%to", code.subtract(target, "%start"))
-
-    vectors(code, "%count", place)
+    if is_fast(form.key.size):
+        _place_lanes(code, form, zero, nan)
+    else:
+        vectors(code, "%count", lambda L, start, mask: _place_each(code, form, zero, nan, (L, start, mask)))
     return code.finished("mend", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop")
 
 
-def _each(code: Code, L: Lanes, start: str) -> AbstractContextManager[str]:
-    return code.e.loop(start, code.smaller(code.add(start, L.width), "%count"))
+def _place_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
+    """Write the zeros and NaNs of a vector next to each other, from where ``zero`` and ``nan`` say."""
+    e, dtype = code.e, form.dtype
+    v = Vectors(code, form.key.size)
+    found = e.slot(f"{v.type}, align {v.bytes}")
+
+    def place(start: str, inside: Value | None) -> None:
+        raw = read(v.L, form.key, "%from", start, None if inside is None else str(inside.name))
+        with e.when(v.L.any_lane(keys.is_zero_or_nan(v.L, raw, dtype))):
+            for slot, lanes in ((zero, keys.is_zero(v.L, raw, dtype)), (nan, keys.is_nan(raw, dtype))):
+                lanes = lanes if inside is None else lanes & inside
+                target, number = code.integer(slot), lane_count(code, v.L, lanes)
+                code.keep(code.add(target, number), slot)
+                first = code.larger(code.subtract("%start", target), "0")
+                wanted = code.subtract(code.smaller(code.subtract("%stop", target), number), first)
+                v.store(v.together(raw, lanes), found, 0)
+                to = code.moved("%to", code.subtract(code.add(target, first), "%start"), v.element)
+                mask = str(v.below(wanted).name)
+                v.store(v.load(found, first, mask), to, 0, mask)
+
+    v.each("%count", place)
+
+
+def _place_each(code: Code, form: Form, zero: str, nan: str, part: tuple[Lanes, str, str | None]) -> None:
+    """Write zeros and NaNs one after the other, to where ``zero`` and ``nan`` say."""
+    e, dtype, (L, start, mask) = code.e, form.dtype, part
+    raw = read(L, form.key, "%from", start, mask)
+    end = code.smaller(code.add(start, L.width), "%count")
+    with e.when(L.any_lane(keys.is_zero_or_nan(L, raw, dtype))), e.loop(start, end) as index:
+        element = read(code.scalar, form.key, "%from", index)
+        for slot, test in (
+            (zero, keys.is_zero(code.scalar, element, dtype)),
+            (nan, keys.is_nan(element, dtype)),
+        ):
+            with e.when(test.name):
+                target = e.load("i64", slot)
+                code.keep(code.add(target, 1), slot)
+                inside = e.assign(
+                    f"and i1 {code.compare('sge', target, '%start')}, {code.compare('slt', target, '%stop')}"
+                )
+                with e.when(inside):
+                    write(code.scalar, element, "%to", code.subtract(target, "%start"))
 
 
 def lane_count(code: Code, L: Lanes, found: Value) -> str:
