@@ -81,7 +81,7 @@ class Cut:
     @property
     def row_scratch(self) -> int:
         """Scratch memory of a row that is cut into blocks: buffers, and for each block and bucket some numbers."""
-        return BUFFERS * self.buffer + aligned(8 * (2 * BUCKETS + 3 + self.blocks * (BUCKETS + 3)))
+        return BUFFERS * self.buffer + aligned(8 * (2 * BUCKETS + 5 + self.blocks * (BUCKETS + 3)))
 
     @property
     def scratch(self) -> int:

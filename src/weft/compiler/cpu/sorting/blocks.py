@@ -33,7 +33,8 @@ SPLITTERS = 0
 BOUNDS = SPLITTERS + BUCKETS * 8
 DIFFERENCES = BOUNDS + (BUCKETS + 1) * 8
 SORTED = DIFFERENCES + 8
-RECORDS = SORTED + 8
+LIKELY = SORTED + 8
+RECORDS = LIKELY + 16
 # A record of 64-bit numbers for each block: a note about its elements, whether they are sorted, and where each bucket
 # begins in it and ends.
 NOTE, IN_ORDER, BEGINS, RECORD = 0, 1, 2, BUCKETS + 3
@@ -124,15 +125,9 @@ class _Row:
         return runs.shift_of(self.code, self.differences()) if self.form.is_wide else "0"
 
     def likely(self) -> tuple[str, str]:
-        """The buckets that most probably have all that was asked for: the first of them, and the one behind the last.
-
-        The sample says where an element of the sorted row is with a deviation of up to one bucket.
-        """
-        code, step = self.code, 1 if is_fast(self.form.size) else BUCKETS // USED_WITHOUT_VECTORS
-        low, high = (code.divide(code.multiply(place, BUCKETS), self.extent) for place in (self.start, self.stop))
-        low, high = code.subtract(low, DEVIATIONS), code.add(high, DEVIATIONS + step)
-        low, high = (code.e.assign(f"and i64 {bucket}, {-step}") for bucket in (low, high))
-        return code.larger(low, "0"), code.smaller(high, BUCKETS)
+        """The buckets that are likely to have all that was asked for: the first of them and the one behind the last."""
+        low, high = (self.code.integer(self.entry(LIKELY, number)) for number in ("0", "1"))
+        return low, high
 
     def wanted(self, bucket: str) -> str:
         """Whether something of a bucket was asked for."""
@@ -197,7 +192,30 @@ def _split(row: _Row, name: str) -> Function:
                 word = e.assign(f"and i64 {word}, {-1 << 32}")
             _store(code, form, word, row.splitter(bucket))
         _store(code, form, "0", row.splitter("0"))
+        _choose_buckets(row)
     return code.finished(name, STEP, "")
+
+
+def _choose_buckets(row: _Row) -> None:
+    """Note which buckets are likely to have all that was asked for.
+
+    The sample says where an element of the sorted row is with a deviation of up to one bucket. Words that equal the one
+    with which the bucket behind begins are all in there: where many are equal, that one belongs to the others.
+    """
+    code, e = row.code, row.e
+    step = 1 if is_fast(row.form.size) else BUCKETS // USED_WITHOUT_VECTORS
+    low, high = (code.divide(code.multiply(place, BUCKETS), row.extent) for place in (row.start, row.stop))
+    low, high = code.subtract(low, DEVIATIONS), code.add(high, DEVIATIONS + step)
+    low, high = (code.e.assign(f"and i64 {bucket}, {-step}") for bucket in (low, high))
+    code.keep(code.larger(low, "0"), row.entry(LIKELY, "0"))
+    end = row.entry(LIKELY, "1")
+    code.keep(code.smaller(high, BUCKETS), end)
+    with e.loop(high, str(BUCKETS), step) as bucket:
+        words = [_load(code, row.form, row.splitter(one)) for one in (bucket, code.subtract(bucket, 1))]
+        is_same = e.assign(f"icmp eq {row.word} {words[0]}, {words[1]}")
+        reached = e.assign(f"and i1 {is_same}, {code.compare('eq', code.integer(end), bucket)}")
+        with e.when(reached):
+            code.keep(code.add(bucket, step), end)
 
 
 def _spread(row: _Row, name: str) -> Function:
