@@ -214,6 +214,13 @@ def test_partition_keeps_order(dtype: str, cases: Cases, rng: np.random.Generato
         )
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_marked_elements_first(share: float, rng: np.random.Generator) -> None:
+    for shape in [(5,), (3, 300), (2, PARTED_BLOCK + 100)]:
+        marks = rng.random(shape) < share
+        np.testing.assert_array_equal(np.array(p.marked_first(mx.array(marks))), np.argsort(~marks, kind="stable"))
+
+
 IN_THREADS = """
 import hashlib
 import numpy as np

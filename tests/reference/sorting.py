@@ -47,6 +47,11 @@ def parted(x: np.ndarray, kth: int) -> np.ndarray:
     return np.take_along_axis(x, parted_indices(x, kth), -1)
 
 
+@by(p.marked_first.routine)
+def marked_first(marks: np.ndarray) -> np.ndarray:
+    return np.argsort(marks == 0, axis=-1, kind="stable")
+
+
 @by(p.searchsorted.routine)
 def places(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
     """Where values belong in sorted rows."""

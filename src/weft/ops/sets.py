@@ -59,7 +59,7 @@ def _different(name: str, a: Any, indices: bool) -> tuple[SortedElements, int]:
     x = array_argument(name, a)
     elements = SortedElements(x, indices)
     _refuse_traced(x, name, "Use mx.unique(a, size), whose result has the size that you give.")
-    return elements, p.sum(p.cast(elements.are_first(), dtype=dtypes.int32), axes=(0,)).item()
+    return elements, elements.number.item()
 
 
 @on_stream
@@ -77,7 +77,7 @@ def unique_all(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueAllResult
     array([1, 2], dtype=int32)
     """
     elements, size = _different("unique_all", x, indices=True)
-    return UniqueAllResult(*elements.unique(size, 0, index=True, inverse=True, counts=True))
+    return UniqueAllResult(*elements.distinct(size, index=True, inverse=True, counts=True))
 
 
 @on_stream
@@ -88,7 +88,8 @@ def unique_counts(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueCounts
     array([1, 2], dtype=int32)
     """
     elements, size = _different("unique_counts", x, indices=False)
-    return UniqueCountsResult(*elements.unique(size, 0, counts=True))
+    values, _, _, counts = elements.distinct(size, index=False, inverse=False, counts=True)
+    return UniqueCountsResult(values, counts)
 
 
 @on_stream
@@ -99,7 +100,8 @@ def unique_inverse(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueInver
     array([1, 0, 1], dtype=uint32)
     """
     elements, size = _different("unique_inverse", x, indices=True)
-    return UniqueInverseResult(*elements.unique(size, 0, inverse=True))
+    values, _, inverse, _ = elements.distinct(size, index=False, inverse=True, counts=False)
+    return UniqueInverseResult(values, inverse)
 
 
 @on_stream
@@ -110,7 +112,7 @@ def unique_values(x: Array, /, *, stream: StreamOrDevice = None) -> Array:
     array([1, 3], dtype=int32)
     """
     elements, size = _different("unique_values", x, indices=False)
-    return elements.unique(size, 0)[0]
+    return elements.distinct(size, index=False, inverse=False, counts=False)[0]
 
 
 @on_stream
@@ -143,19 +145,9 @@ def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
 def _places(row: Array) -> Array:
     """The indices of the elements of a row that are not zero."""
     size = row.node.size
-    nothing = p.zeros((0,), dtypes.uint32)
-    if not size:
-        return nothing
-    dtype = dtypes.int32 if size < 1 << 31 else dtypes.int64
-    counted = p.cast(p.not_equal(row, p.zeros((size,), row.node.dtype)), dtype=dtype)
-    places = p.cumsum(counted, axis=0, reverse=False, inclusive=False)
-    last = [p.slice_(array, starts=(size - 1,), sizes=(1,), steps=(1,)) for array in (places, counted)]
-    count = (last[0] + last[1]).item()
-    if not count:
-        return nothing
-    # Elements that are zero have the place of the next one that is not, which is written later.
-    indices = p.iota(shape=(size, 1), axis=0, dtype=dtypes.uint32)
-    return p.scatter(p.zeros((count,), dtypes.uint32), places, indices, axes=(0,), mode="set")
+    marks = p.not_equal(row, p.zeros((size,), row.node.dtype))
+    count = p.sum(p.cast(marks, dtype=dtypes.uint32), axes=(0,)).item()
+    return p.slice_(p.marked_first(marks), starts=(0,), sizes=(count,), steps=(1,))
 
 
 @on_stream

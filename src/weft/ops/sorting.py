@@ -337,46 +337,76 @@ def unique(
     if size and fill_value is None and agree(x.node.size, 0):
         raise ValueError("[unique] An empty array has no elements to fill up with; give a fill_value.")
     elements = SortedElements(x, return_index or return_inverse)
-    results = elements.unique(size, fill_value, index=return_index, inverse=return_inverse, counts=return_counts)
-    return results if len(results) > 1 else results[0]
+    values, index, inverse, counts = elements.distinct(size, return_index, return_inverse, return_counts)
+    number = p.fill(elements.number, (size,))
+    present = p.less(p.iota(shape=(size,), axis=0, dtype=dtypes.int32), number)
+    results = [p.select(present, values, _filling(fill_value, x.node.dtype, elements.values, size))]
+    if index is not None:
+        smallest = _filling(0 if agree(x.node.size, 0) else None, dtypes.uint32, elements.order, size)
+        results.append(p.select(present, index, smallest))
+    if inverse is not None:
+        results.append(inverse)
+    if counts is not None:
+        results.append(p.select(present, counts, p.zeros((size,), dtypes.int32)))
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 class SortedElements:
-    """The elements of a flattened array in ascending order; with ``indices``, also where they were."""
+    """The elements of a flattened array in ascending order; with ``indices``, also where they were.
+
+    ``first`` tells of each whether it differs from the one before, and ``number`` of how many this is true.
+    """
 
     def __init__(self, x: Array, indices: bool) -> None:
         extent = x.node.size
         flat = p.reshape(x, shape=(extent,))
-        self.shape = x.node.shape
+        self.shape, self.extent = x.node.shape, extent
         self.order = p.argsort(flat, start=0, count=extent) if indices else None
         self.values = p.sort(flat, start=0, count=extent) if self.order is None else p.take_from_rows(flat, self.order)
+        self.first = self._are_first()
+        self.number = p.sum(p.cast(self.first, dtype=dtypes.int32), axes=(0,))
 
-    def are_first(self) -> Array:
-        """Whether each differs from the one before."""
-        extent = self.values.node.shape[0]
-        if agree(extent, 0):
+    def _are_first(self) -> Array:
+        if agree(self.extent, 0):
             return p.zeros((0,), dtypes.bool_)
-        neighbours = [p.slice_(self.values, starts=(start,), sizes=(extent - 1,), steps=(1,)) for start in (1, 0)]
+        neighbours = [p.slice_(self.values, starts=(start,), sizes=(self.extent - 1,), steps=(1,)) for start in (1, 0)]
         return p.pad(p.not_equal(*neighbours), p.full((), True, dtypes.bool_), low=(1,), high=(0,))
 
-    def unique(
-        self, size: int, fill_value: Any, *, index: bool = False, inverse: bool = False, counts: bool = False
-    ) -> tuple[Array, ...]:
-        """What `unique` gives, as a tuple."""
-        first, values = self.are_first(), self.values
-        rank = p.cumsum(p.cast(first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
-        slots = p.select(first, rank, p.full(rank.node.shape, size, dtypes.int32))
-        results = [_placed(_filling(fill_value, values.node.dtype, values, size), slots, values)]
-        if index:
-            smallest = _filling(0 if agree(values.node.size, 0) else None, dtypes.uint32, self.order, size)
-            results.append(_placed(smallest, slots, self.order))
-        if inverse:
-            nearest = p.minimum(rank, p.full(rank.node.shape, max(size - 1, 0), dtypes.int32))
-            found = p.put_in_rows(p.zeros_like(self.order), self.order, p.cast(nearest, dtype=dtypes.uint32))
-            results.append(p.reshape(found, shape=self.shape))
-        if counts:
-            results.append(_placed(p.zeros((size,), dtypes.int32), rank, p.ones_like(rank), "add"))
-        return tuple(results)
+    def distinct(
+        self, size: int, index: bool, inverse: bool, counts: bool
+    ) -> tuple[Array, Array | None, Array | None, Array | None]:
+        """What `unique` gives for the first ``size`` different elements, None for what is not asked for. If there are
+        fewer, what stands in the place of others is left open."""
+        chosen = self._places_of_first(size)
+        values = self._taken(self.values, chosen)
+        return (
+            values,
+            self._taken(self.order, chosen) if index else None,
+            self._inverse(size) if inverse else None,
+            self._counts(size, chosen) if counts else None,
+        )
+
+    def _places_of_first(self, size: int) -> Array:
+        """Where the first ``size`` different elements are."""
+        places = p.pad(p.marked_first(self.first), p.zeros((), dtypes.uint32), low=(0,), high=(size,))
+        return p.slice_(places, starts=(0,), sizes=(size,), steps=(1,))
+
+    def _taken(self, x: Any, places: Array) -> Array:
+        return p.zeros(places.node.shape, x.node.dtype) if agree(self.extent, 0) else p.take_from_rows(x, places)
+
+    def _inverse(self, size: int) -> Array:
+        rank = p.cumsum(p.cast(self.first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
+        nearest = p.minimum(rank, p.full(rank.node.shape, max(size - 1, 0), dtypes.int32))
+        found = p.put_in_rows(p.zeros_like(self.order), self.order, p.cast(nearest, dtype=dtypes.uint32))
+        return p.reshape(found, shape=self.shape)
+
+    def _counts(self, size: int, places: Array) -> Array:
+        """How many elements are there up to the next different one, or up to the end."""
+        following = p.slice_(self._places_of_first(size + 1), starts=(1,), sizes=(size,), steps=(1,))
+        end = p.fill(extent_constant(self.extent, dtypes.uint32), (size,))
+        behind = p.iota(shape=(size,), axis=0, dtype=dtypes.int32) + 1
+        is_last = p.greater_equal(behind, p.fill(self.number, (size,)))
+        return p.cast(p.select(is_last, end, following) - places, dtype=dtypes.int32)
 
 
 def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Array:
@@ -388,8 +418,3 @@ def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Arra
     if not agree(filler.node.size, 1):
         raise ValueError(f"[unique] fill_value must be one element, not of shape {shape_text(filler.node.shape)}.")
     return p.broadcast(p.reshape(filler, shape=(1,)), shape=(size,))
-
-
-def _placed(x: Array, indices: Array, values: Array, mode: str = "set") -> Array:
-    """``x`` with ``values`` at those of the indices that it has."""
-    return p.put_in_rows(x, indices, values, mode) if x.node.shape[0] else x

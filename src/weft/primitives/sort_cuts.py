@@ -109,10 +109,6 @@ class PartedCut:
         return self.extent <= MIDDLE
 
     @property
-    def blocks(self) -> int:
-        return -(-self.extent // PARTED_BLOCK)
-
-    @property
     def counts(self) -> int:
         """The first byte of the numbers."""
         return aligned(self.rows * self.size)
@@ -120,13 +116,22 @@ class PartedCut:
     @property
     def selection(self) -> int:
         """The first byte of what selecting takes."""
-        return self.counts + aligned(16 * self.rows * self.blocks)
+        return self.counts + counts_bytes(self.rows, self.extent)
 
     def scratch(self, word: int) -> int:
         """Bytes in all; words of ``word`` bytes are moved where rows are sorted."""
         if self.is_sorted:
             return Cut(self.rows, self.extent, word).scratch
         return self.selection + Cut(self.rows, self.extent, self.size).scratch
+
+
+def parted_blocks(extent: int) -> int:
+    return -(-extent // PARTED_BLOCK)
+
+
+def counts_bytes(rows: int, extent: int) -> int:
+    """Bytes of two numbers for each block of rows whose elements are written in groups."""
+    return aligned(16 * rows * parted_blocks(extent))
 
 
 def aligned(size: int) -> int:

@@ -18,22 +18,36 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Primitive, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.routine import Routine
-from weft.primitives.sort_cuts import Cut, PartedCut, word_bytes
+from weft.primitives.sort_cuts import Cut, PartedCut, counts_bytes, word_bytes
 from weft.primitives.untrusted import check_inputs, check_number
 
-__all__ = ["LARGEST_INDEX", "argpartition", "argsort", "partition", "put_in_rows", "sort", "take_from_rows"]
+__all__ = [
+    "LARGEST_INDEX",
+    "argpartition",
+    "argsort",
+    "marked_first",
+    "partition",
+    "put_in_rows",
+    "sort",
+    "take_from_rows",
+]
 
 LARGEST_INDEX = (1 << 32) - 1
 
 
 def cut_of(x: Node, indices: bool) -> Cut:
     """How the rows of ``x`` are sorted."""
-    return Cut(product(x.shape[:-1]), x.shape[-1], word_bytes(x.dtype, indices))
+    return Cut(*_rows_of(x), word_bytes(x.dtype, indices))
 
 
 def parted_cut_of(x: Node) -> PartedCut:
     """How the rows of ``x`` are parted."""
-    return PartedCut(product(x.shape[:-1]), x.shape[-1], x.dtype.size)
+    return PartedCut(*_rows_of(x), x.dtype.size)
+
+
+def _rows_of(x: Node) -> tuple[int, int]:
+    """How many rows there are, and of how many elements."""
+    return product(x.shape[:-1]), x.shape[-1]
 
 
 def _comparisons(node: Node) -> int:
@@ -139,6 +153,18 @@ class Partition(Ordering):
         return argpartition(x, **params)
 
 
+class MarkedFirst(Ordering):
+    """The indices of the elements of rows of booleans that are true, in order, and then of those that are false."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, True, lambda node: counts_bytes(*_rows_of(node.inputs[0])), ("partition", "partitions"))
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        if inputs[0].dtype is not dtypes.bool_:
+            raise ValueError(f"[{self.name}] Marks are booleans, not {inputs[0].dtype.name}.")
+        return self.result(inputs[0], inputs[0].shape[-1])
+
+
 def _indices_of_axes(indices: Array) -> list[Array]:
     """``indices`` along the last axis, the element's own along the others."""
     shape = indices.node.shape
@@ -163,4 +189,5 @@ def put_in_rows(x: Array, indices: Array, values: Array, mode: str = "set") -> A
 sort: Sorting = Sorting("sort", indices=False)
 argsort: Sorting = Sorting("argsort", indices=True)
 partition: Partition = Partition("partition", indices=False)
+marked_first: MarkedFirst = MarkedFirst("marked_first")
 argpartition: Partition = Partition("argpartition", indices=True)

@@ -1,8 +1,11 @@
-"""Rows parted at one of their elements: it is selected, and then those that are smaller, equal and larger are written.
+"""Rows whose elements are written in groups: each group has those of its elements in the order of the row.
 
-1. The steps of sorting select the element: they write one of each sorted row.
-2. ``count``: how many elements of each block of a row are smaller, and how many are equal.
-3. ``write``: each block writes its elements, or their indices, to where the counts of all blocks say.
+1. ``count``: how many elements of each block of a row are in the first group, and how many in the second one.
+2. ``write``: each block writes its elements, or their indices, to where the counts of all blocks say.
+
+Where a row is parted at one of its elements, the groups are those that are smaller, equal and larger. The steps of
+sorting have selected that element before: they wrote one of each sorted row. In rows of booleans the first group has
+what is true, and the last one what is false.
 """
 
 from __future__ import annotations
@@ -21,28 +24,37 @@ from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.primitives.sort_cuts import PARTED_BLOCK
 
-# The numbers of a step: slot and offset of input, result, selected elements and counts, and these.
-SOURCE, TARGET, SELECTED, COUNTS = 0, 2, 4, 6
-EXTENT, BLOCKS = 8, 9
+# The numbers of a step: slot and offset of input, result, counts and, if there are any, selected elements, and these.
+SOURCE, TARGET, COUNTS, SELECTED = 0, 2, 4, 8
+EXTENT, BLOCKS = 6, 7
 # The counts of a block.
-SMALLER, EQUAL, RECORD = 0, 1, 2
+FIRST, SECOND, RECORD = 0, 1, 2
 
 
 @cache
-def addresses(form: Form) -> dict[str, int]:
-    """The steps ``count`` and ``write``, in this order."""
-    names = tuple(f"{name}_{form.name}" for name in ("count", "write"))
-    return loading.load(f"parted_{form.name}", lambda: generate(form), names, title=names[-1])
+def parted(form: Form) -> list[int]:
+    """The steps ``count`` and ``write`` for rows that are parted at selected elements."""
+    return _addresses(_PartedBlock, form, f"parted_{form.name}")
 
 
-def generate(form: Form) -> str:
-    """The LLVM IR of both steps."""
-    functions = [_count(form, f"count_{form.name}"), _write(form, f"write_{form.name}")]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+@cache
+def marked() -> list[int]:
+    """The steps ``count`` and ``write`` for rows of booleans."""
+    return _addresses(_MarkedBlock, Form(dtypes.bool_, indices=True), "marked")
+
+
+def _addresses(kind: type[_Block], form: Form, name: str) -> list[int]:
+    names = f"count_{name}", f"write_{name}"
+
+    def generate() -> str:
+        functions = [_count(kind, form, names[0]), _write(kind, form, names[1])]
+        return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+    return list(loading.load(name, generate, names, title=names[-1]).values())
 
 
 class _Block:
-    """A block of a row, and the element at which the row is parted."""
+    """A block of a row."""
 
     def __init__(self, form: Form, code: Code, unit: str) -> None:
         self.form, self.code = form, code
@@ -53,7 +65,7 @@ class _Block:
         before = code.multiply(row, extent)
         self.source = code.moved(code.memory(SOURCE), code.multiply(code.add(before, self.first), form.key.size))
         self.target = code.moved(code.memory(TARGET), code.multiply(before, form.result.size))
-        self.selected = read(code.scalar, form.key, code.memory(SELECTED), row)
+        self.row = row
         self.counts = code.moved(code.memory(COUNTS), code.multiply(code.multiply(row, self.blocks), RECORD), "i64")
 
     def count_of(self, block: str, place: int) -> str:
@@ -61,24 +73,38 @@ class _Block:
         code = self.code
         return code.moved(self.counts, code.add(code.multiply(block, RECORD), place), "i64")
 
-    def compared(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
-        """Which elements are smaller than the one that was selected, and which are equal to it."""
+    def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
+        """Which elements are in the first group, and which in the second one."""
+        raise NotImplementedError
+
+
+class _PartedBlock(_Block):
+    def __init__(self, form: Form, code: Code, unit: str) -> None:
+        super().__init__(form, code, unit)
+        self.selected = read(code.scalar, form.key, code.memory(SELECTED), self.row)
+
+    def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         key = keys.equal(L, raw, self.form.dtype)
         selected = L.splat(keys.equal(self.code.scalar, self.selected, self.form.dtype))
         return key < selected, L.equal(key, selected)
 
 
-def _count(form: Form, name: str) -> Function:
+class _MarkedBlock(_Block):
+    def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
+        return L.not_equal(raw, 0), L.constant(0, dtypes.bool_)
+
+
+def _count(kind: type[_Block], form: Form, name: str) -> Function:
     code = Code()
     e = code.e
-    slots = [e.slot("i64") for _ in (SMALLER, EQUAL)]
+    slots = [e.slot("i64") for _ in (FIRST, SECOND)]
     with e.loop("%begin", "%end") as unit:
-        block = _Block(form, code, unit)
+        block = kind(form, code, unit)
         for slot in slots:
             code.keep("0", slot)
 
         def count(L: Lanes, start: str, mask: str | None, block: _Block = block) -> None:
-            found = block.compared(L, read(L, form.key, block.source, start, mask))
+            found = block.groups(L, read(L, form.key, block.source, start, mask))
             for slot, lanes in zip(slots, found, strict=True):
                 inside = lanes if mask is None else lanes & Value(L, mask, dtypes.bool_)
                 code.keep(code.add(code.integer(slot), lane_count(code, L, inside)), slot)
@@ -89,36 +115,36 @@ def _count(form: Form, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-def _write(form: Form, name: str) -> Function:
+def _write(kind: type[_Block], form: Form, name: str) -> Function:
     code = Code()
     e = code.e
     ends = [e.slot("i64") for _ in range(3)]
     write_block = _write_lanes if is_fast(form.result.size) else _write_each
     with e.loop("%begin", "%end") as unit:
-        block = _Block(form, code, unit)
+        block = kind(form, code, unit)
         _find_places(block, ends)
         write_block(block, ends)
     return code.finished(name, STEP, "")
 
 
 def _find_places(block: _Block, ends: list[str]) -> None:
-    """Where in the row the first smaller, equal and larger element of a block goes."""
+    """Where in the row the first element of each group of a block goes."""
     code, e = block.code, block.code.e
-    before = [e.slot("i64") for _ in (SMALLER, EQUAL)]
-    total = [e.slot("i64") for _ in (SMALLER, EQUAL)]
+    before = [e.slot("i64") for _ in (FIRST, SECOND)]
+    total = [e.slot("i64") for _ in (FIRST, SECOND)]
     for slot in (*before, *total):
         code.keep("0", slot)
     for slots, stop in ((before, block.number), (total, block.blocks)):
         with e.loop("0", stop) as other:
             for place, slot in enumerate(slots):
                 code.keep(code.add(code.integer(slot), code.integer(block.count_of(other, place))), slot)
-    (smaller_before, equal_before), (smaller, equal) = (
+    (first_before, second_before), (first, second) = (
         [code.integer(slot) for slot in slots] for slots in (before, total)
     )
-    larger_before = code.subtract(code.subtract(block.first, smaller_before), equal_before)
-    code.keep(smaller_before, ends[0])
-    code.keep(code.add(smaller, equal_before), ends[1])
-    code.keep(code.add(code.add(smaller, equal), larger_before), ends[2])
+    last_before = code.subtract(code.subtract(block.first, first_before), second_before)
+    code.keep(first_before, ends[0])
+    code.keep(code.add(first, second_before), ends[1])
+    code.keep(code.add(code.add(first, second), last_before), ends[2])
 
 
 def _result(block: _Block, L: Lanes, raw: Value, start: str) -> Value:
@@ -141,13 +167,12 @@ def _write_lanes(block: _Block, ends: list[str]) -> None:
     def write_vector(start: str, inside: Value | None) -> None:
         raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
         result = _result(block, v.L, raw, start)
-        smaller, equal = block.compared(v.L, raw)
-        larger = ~(smaller | equal)
-        parts = [part if inside is None else part & inside for part in (smaller, larger, equal)]
-        put(result, parts[0], ends[0])
-        put(result, parts[1], ends[2])
-        with e.when(v.L.any_lane(parts[2])):
-            put(result, parts[2], ends[1])
+        first, second = block.groups(v.L, raw)
+        groups = [group if inside is None else group & inside for group in (first, second, ~(first | second))]
+        put(result, groups[0], ends[0])
+        put(result, groups[2], ends[2])
+        with e.when(v.L.any_lane(groups[1])):  # most often there is none
+            put(result, groups[1], ends[1])
 
     v.each(block.count, write_vector)
 
@@ -156,10 +181,10 @@ def _write_each(block: _Block, ends: list[str]) -> None:
     code, e, L = block.code, block.code.e, block.code.scalar
     with e.loop("0", block.count) as start:
         raw = read(L, block.form.key, block.source, start)
-        smaller, equal = block.compared(L, raw)
+        first, second = block.groups(L, raw)
         chosen = ends[2]
-        for part, end in ((equal, ends[1]), (smaller, ends[0])):
-            chosen = e.assign(f"select i1 {part.name}, ptr {end}, ptr {chosen}")
+        for group, end in ((second, ends[1]), (first, ends[0])):
+            chosen = e.assign(f"select i1 {group.name}, ptr {end}, ptr {chosen}")
         place = code.integer(chosen)
         write(L, _result(block, L, raw, start), block.target, place)
         code.keep(code.add(place, 1), chosen)

@@ -13,7 +13,7 @@ from weft.compiler.cpu.sorting import blocks, chunks, network, selecting, words
 from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, Cut, PartedCut, word_bytes
+from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, Cut, PartedCut, parted_blocks, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 _LANE_EXTENT = 48
@@ -46,7 +46,7 @@ def _argpartition(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
 
 
 def _parted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:
-    (x,), (out,), (slot, offset) = call.operands, call.results, call.scratch
+    (x,), (slot, offset) = call.operands, call.scratch
     rows, extent = prod(x.shape[:-1]), x.shape[-1]
     cut = PartedCut(rows, extent, x.dtype.size)
     if cut.is_sorted:
@@ -54,13 +54,23 @@ def _parted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     selected = Operand((rows, 1), x.dtype, (1, 1), slot, offset)
     window = {"start": call.params["kth"], "count": 1}
     found = _sorted(RoutineCall(window, (x,), (selected,), (slot, offset + cut.selection)), indices=False)
-    locations = [*_location(x), *_location(out), *_location(selected), slot, offset + cut.counts]
-    numbers = [*locations, extent, cut.blocks]
     steps = found if isinstance(found, list) else [found]
-    block = min(extent, PARTED_BLOCK)
-    for address in selecting.addresses(Form(x.dtype, indices)).values():
-        steps.append(RoutineStep(address, numbers, rows * cut.blocks, _grain(block), rows * extent))
-    return steps
+    return [*steps, *_grouped(call, selecting.parted(Form(x.dtype, indices)), cut.counts, _location(selected))]
+
+
+@p.marked_first.routine.on("cpu")
+def _marked_first(call: RoutineCall) -> list[RoutineStep]:
+    return _grouped(call, selecting.marked(), 0, [])
+
+
+def _grouped(call: RoutineCall, addresses: list[int], counts: int, selected: list[int]) -> list[RoutineStep]:
+    """Steps that write elements in groups; their counts are at byte ``counts`` of the scratch memory."""
+    (x,), (out,), (slot, offset) = call.operands, call.results, call.scratch
+    rows, extent = prod(x.shape[:-1]), x.shape[-1]
+    blocks = parted_blocks(extent)
+    numbers = [*_location(x), *_location(out), slot, offset + counts, extent, blocks, *selected]
+    grain = _grain(min(extent, PARTED_BLOCK))
+    return [RoutineStep(address, numbers, rows * blocks, grain, rows * extent) for address in addresses]
 
 
 def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:
