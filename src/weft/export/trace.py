@@ -15,7 +15,7 @@ from weft.graph.location import user_location
 from weft.graph.node import Handle, Node, Placeholder, describe, next_serial, wrap
 from weft.graph.symbolic import Decisions, SymbolicExtent, input_shape
 from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
-from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.devices import saved_stream, set_current_stream
 
 Signature = tuple[int, tuple[str, ...], tuple[Any, ...]]
 """How many arguments have no names, the names of the others, and shape (or rank) and dtype of each."""
@@ -96,7 +96,7 @@ def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless
     if is_tracing():
         raise TraceError(f"{user_location()}: [{name}] A function cannot be exported while another one is traced.")
     start = next_serial()
-    stream = current_stream()
+    stream = saved_stream()
     with trace(name, fun) as record, assignments_undone():
         decisions = Decisions(record)
         inputs: list[Node] = []

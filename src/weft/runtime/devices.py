@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from itertools import count
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, TypeVar, final
+from typing import Any, Final, Literal, NoReturn, ParamSpec, TypeVar, final
 
 from weft.checks import called, integer_of, wrong_type
 
@@ -166,18 +168,37 @@ class Stream:
 CPU = Device(cpu)
 
 
+class _Marker(enum.Enum):
+    """In place of a stream: that of the block in which the running task is; there is no such block."""
+
+    OF_TASK = 0
+    NO_BLOCK = 1
+
+
+OF_TASK: Final = _Marker.OF_TASK
+NO_BLOCK: Final = _Marker.NO_BLOCK
+Saved = Stream | Literal[_Marker.OF_TASK] | None
+"""What `saved_stream` gives."""
+
+
 class _Local(threading.local):
     """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing), the
     default device, and the default stream of each device. No other thread has the same ones, so threads do not wait for
-    each other."""
+    each other.
+
+    ``stream`` is `OF_TASK` once a task of an event loop was in a block of ``with mx.stream(...)``: tasks wait inside of
+    blocks, while others run. ``around`` is the stream of those that are in none."""
 
     def __init__(self) -> None:
         self.device = CPU
         self.defaults = {CPU: Stream(CPU, LONG_WORK)}
-        self.stream: Stream | None = self.defaults[CPU]
+        self.stream: Saved = self.defaults[CPU]
+        self.around: Stream | None = self.defaults[CPU]
 
 
 _local = _Local()
+_block: ContextVar[Stream | Literal[_Marker.NO_BLOCK] | None] = ContextVar("weft stream", default=NO_BLOCK)
+"""The stream of the innermost block of the running task."""
 
 
 class _Own(threading.local):
@@ -214,11 +235,35 @@ StreamOrDevice = Stream | ThreadLocalStream | Device | DeviceType | None
 
 def current_stream() -> Stream | None:
     """The stream of an operation that names none; None inside a compiled function: the caller's."""
+    stream = _local.stream
+    return stream if stream is not OF_TASK else _stream_of_task()
+
+
+def _stream_of_task() -> Stream | None:
+    stream = _block.get()
+    return _local.around if stream is NO_BLOCK else stream
+
+
+def saved_stream() -> Saved:
+    """What `set_current_stream` is given to make the stream current again that is so now."""
     return _local.stream
 
 
-def set_current_stream(stream: Stream | None) -> None:
+def set_current_stream(stream: Saved) -> None:
+    """Make a stream the current one until this is called again; no task may wait for anything meanwhile."""
     _local.stream = stream
+
+
+def _make_default(stream: Stream) -> None:
+    """Make a stream the current one on this thread, or in the block in which this is called."""
+    if _local.stream is not OF_TASK:
+        if _local.stream is _local.around:
+            _local.around = stream
+        _local.stream = stream
+    elif _block.get() is NO_BLOCK:
+        _local.around = stream
+    else:
+        _block.set(stream)
 
 
 def with_stream(stream: Stream | None, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -263,7 +308,7 @@ def _require(device: Device) -> None:
 def as_stream(named: StreamOrDevice) -> Stream | None:
     """The stream that ``stream=`` names: a stream, the default one of a device, or the current one for None."""
     if named is None:
-        return _local.stream
+        return current_stream()
     if isinstance(named, Stream):
         _require(named.device)
         return named
@@ -282,7 +327,7 @@ def default_device() -> Device:
     >>> default_device()
     Device(cpu, 0)
     """
-    stream = _local.stream
+    stream = current_stream()
     return _local.device if stream is None else stream.device
 
 
@@ -291,7 +336,8 @@ def set_default_device(device: Device | DeviceType) -> None:
 
     >>> set_default_device(cpu)
     """
-    _local.stream = stream = default_stream(device)
+    stream = default_stream(device)
+    _make_default(stream)
     _local.device = stream.device
 
 
@@ -303,7 +349,7 @@ def default_stream(device: Device | DeviceType) -> Stream:
     """
     device = as_device(device)
     _require(device)
-    current = _local.stream
+    current = current_stream()
     if current is not None and current.device == device:
         return current
     stream = _local.defaults.get(device)
@@ -323,8 +369,9 @@ def set_default_stream(stream: Stream) -> None:
         raise wrong_type("set_default_stream", "stream", "a stream (see mx.new_stream)", stream)
     _require(stream.device)
     _local.defaults[stream.device] = stream
-    if _local.stream is not None and _local.stream.device == stream.device:
-        _local.stream = stream
+    current = current_stream()
+    if current is not None and current.device == stream.device:
+        _make_default(stream)
 
 
 def new_stream(device: Device | DeviceType) -> Stream:
@@ -366,6 +413,9 @@ def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
 class StreamContext:
     """``with mx.stream(s):`` makes a stream (or the default stream of a device) the current one for a block.
 
+    In a task of asyncio the block is that of the task, and of those that it creates there: others may run while it
+    waits, on their own streams.
+
     >>> with mx.stream(mx.cpu):
     ...     mx.zeros((2,))
     array([0, 0], dtype=float32)
@@ -377,15 +427,34 @@ class StreamContext:
         if s is None:
             raise wrong_type("stream", "s", "a stream or a device such as mx.cpu", None)
         self._stream = as_stream(s)
-        self._before: list[Stream | None] = []
+        self._before: list[tuple[bool, Any, Any]] = []
 
     def __enter__(self) -> StreamContext:
-        self._before.append(_local.stream)
-        _local.stream = self._stream
+        local = _local
+        if local.stream is local.around and _runs_tasks():
+            local.stream = OF_TASK  # for good: tasks that are created in the block may outlive it
+        if local.stream is OF_TASK:
+            self._before.append((True, _block.get(), None))
+            _block.set(self._stream)
+        else:
+            self._before.append((False, local.stream, local.around))
+            local.stream = local.around = self._stream
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        _local.stream = self._before.pop()
+        local = _local
+        of_task, stream, around = self._before[-1]
+        del self._before[-1]
+        if of_task:
+            _block.set(stream)
+        else:
+            local.stream, local.around = stream, around
+
+
+def _runs_tasks() -> bool:
+    """Whether this is called in an event loop of asyncio."""
+    asyncio: Any = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def stream(s: Stream | ThreadLocalStream | Device | DeviceType) -> StreamContext:

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft.graph.node import Handle, Node, reachable, wrap
 from weft.graph.tracing import follow
 from weft.primitives.base import Array, Tangent, plus
-from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.devices import saved_stream, set_current_stream
 
 
 def fresh(array: Array) -> Array:
@@ -46,7 +46,7 @@ def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: 
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output.node in depending:
             collected[output.node] = plus(collected.get(output.node), cotangent)
-    stream = current_stream()
+    stream = saved_stream()
     found: dict[Node, Tangent] = {}
     ends = set(targets)
     results = Results(order)
@@ -129,7 +129,7 @@ def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: S
     }
     order, depending = _dependents([array.node for array in outputs], list(known))
     results = Results(order)
-    stream = current_stream()
+    stream = saved_stream()
     try:
         for node in order:
             if node in depending and node not in known:

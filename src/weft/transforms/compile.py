@@ -24,7 +24,7 @@ from weft.graph.symbolic import Decisions, input_shape
 from weft.graph.tracing import assign, assignments_undone, is_tracing, name_of, trace
 from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
-from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.devices import saved_stream, set_current_stream
 from weft.runtime.locks import fork_safe_lock
 from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
@@ -315,7 +315,7 @@ class _Compiled:
         """Run the function on placeholders."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         counters.traces += 1
-        stream = current_stream()
+        stream = saved_stream()
         update = None
         start = next_serial()
         timed = recording.span("trace", name_of(self._fun))

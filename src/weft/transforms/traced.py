@@ -15,7 +15,7 @@ from weft.graph.shown import Extent, shown_extent
 from weft.graph.symbolic import Decisions, resolved
 from weft.graph.tracing import is_followed, is_tracing, no_value, trace_of, traced_placeholder
 from weft.inspection.explanation import Explanation, explain
-from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.devices import saved_stream, set_current_stream
 from weft.runtime.engine import Engine
 from weft.transforms.aliases import Apart
 from weft.transforms.calls import CallArguments
@@ -172,7 +172,7 @@ class Traced:
         if not self._shapeless:
             return self._placeholders, self._outputs
         placeholders = [Placeholder(None, values_of(node.shape), node.dtype) for node in inputs]
-        stream = current_stream()
+        stream = saved_stream()
         set_current_stream(None)  # so that the nodes have no stream: calls on any stream use this graph
         try:
             return placeholders, self._reshaped(placeholders)

@@ -17,7 +17,7 @@ from weft.graph.tracing import assignments_undone, name_of, trace
 from weft.ops.arguments import integer_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
-from weft.runtime.devices import current_stream, set_current_stream
+from weft.runtime.devices import saved_stream, set_current_stream
 from weft.transforms.lending import Lending
 
 __all__ = ["vmap"]
@@ -163,7 +163,7 @@ def _result_nodes(results: Sequence[Any], fun: Callable[..., Any]) -> list[Node]
 
 def _batched(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Mapped]:
     """The results with their mapped axis (None where they do not depend on a mapped input)."""
-    stream = current_stream()
+    stream = saved_stream()
     try:
         for node in reachable(nodes, min(node.serial for node in known) - 1):
             if node not in known and any(source in known for source in node.inputs):
