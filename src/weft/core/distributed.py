@@ -1,29 +1,11 @@
-"""Communication between processes: ``mx.distributed``."""
+"""Communication between processes: ``mx.distributed``.
 
-from weft.ops.distributed import (
-    Group,
-    all_gather,
-    all_max,
-    all_min,
-    all_sum,
-    init,
-    is_available,
-    recv,
-    recv_like,
-    send,
-    sum_scatter,
-)
+Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
-__all__ = [
-    "Group",
-    "all_gather",
-    "all_max",
-    "all_min",
-    "all_sum",
-    "init",
-    "is_available",
-    "recv",
-    "recv_like",
-    "send",
-    "sum_scatter",
-]
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from weft.ops.distributed import *
+
+if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [name for name in dir() if not name.startswith("_")]

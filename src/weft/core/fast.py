@@ -1,16 +1,13 @@
-"""Operations that are computed by one kernel or few: ``mx.fast``."""
+"""Operations that are computed by one kernel or few: ``mx.fast``.
 
-from weft.ops.fast import cross_entropy, layer_norm, rms_norm, rope
-from weft.ops.foreign_kernels import cuda_kernel, metal_kernel, precompiled_cuda_kernel
-from weft.ops.gated_delta import gated_delta_update
+Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
-__all__ = [
-    "cross_entropy",
-    "cuda_kernel",
-    "gated_delta_update",
-    "layer_norm",
-    "metal_kernel",
-    "precompiled_cuda_kernel",
-    "rms_norm",
-    "rope",
-]
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from weft.ops.fast import *
+from weft.ops.foreign_kernels import *
+from weft.ops.gated_delta import *
+
+if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,45 +1,13 @@
-"""Discrete Fourier transforms: ``mx.fft``."""
+"""Discrete Fourier transforms: ``mx.fft``.
 
-from weft.ops.fourier import (
-    fft,
-    fft2,
-    fftfreq,
-    fftn,
-    fftshift,
-    ifft,
-    ifft2,
-    ifftn,
-    ifftshift,
-    irfft,
-    irfft2,
-    irfftn,
-    rfft,
-    rfft2,
-    rfftfreq,
-    rfftn,
-)
-from weft.ops.hermitian import hfft, ihfft
-from weft.ops.short_time import istft, stft
+Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
-__all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "istft",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-    "stft",
-]
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from weft.ops.fourier import *
+from weft.ops.hermitian import *
+from weft.ops.short_time import *
+
+if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,56 +1,19 @@
-"""Linear algebra: ``mx.linalg``."""
+"""Linear algebra: ``mx.linalg``.
 
-from weft.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
-from weft.ops.linalg import (
-    cholesky,
-    cholesky_inv,
-    det,
-    inv,
-    lu,
-    lu_factor,
-    pinv,
-    qr,
-    slogdet,
-    solve,
-    solve_triangular,
-    svd,
-    tri_inv,
-)
-from weft.ops.matrices import diagonal, matrix_norm, matrix_power, matrix_rank, svdvals, trace, vector_norm
-from weft.ops.norms import cross, norm
-from weft.ops.products import matmul, outer, tensordot, vecdot
-from weft.ops.shaping import matrix_transpose
+Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
-__all__ = [
-    "cholesky",
-    "cholesky_inv",
-    "cross",
-    "det",
-    "diagonal",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "inv",
-    "lu",
-    "lu_factor",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "tri_inv",
-    "vecdot",
-    "vector_norm",
-]
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from weft.ops.eigenvalues import *
+from weft.ops.linalg import *
+from weft.ops.matrices import *
+from weft.ops.norms import *
+from weft.ops.products import matmul as matmul
+from weft.ops.products import outer as outer
+from weft.ops.products import tensordot as tensordot
+from weft.ops.products import vecdot as vecdot
+from weft.ops.shaping import matrix_transpose as matrix_transpose
+
+if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [name for name in dir() if not name.startswith("_")]

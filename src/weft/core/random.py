@@ -1,40 +1,16 @@
-"""Random numbers: ``mx.random``."""
+"""Random numbers: ``mx.random``.
+
+Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
 import time as _time
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from weft.ops.multivariate import multivariate_normal
-from weft.ops.random import (
-    bernoulli,
-    categorical,
-    gumbel,
-    key,
-    laplace,
-    normal,
-    permutation,
-    randint,
-    seed,
-    split,
-    state,
-    truncated_normal,
-    uniform,
-)
+from weft.ops.multivariate import *
+from weft.ops.random import *
 
-__all__ = [
-    "bernoulli",
-    "categorical",
-    "gumbel",
-    "key",
-    "laplace",
-    "multivariate_normal",
-    "normal",
-    "permutation",
-    "randint",
-    "seed",
-    "split",
-    "state",
-    "truncated_normal",
-    "uniform",
-]
+if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [name for name in dir() if not name.startswith("_")]
 
 # Every process starts elsewhere unless it seeds.
 seed(_time.time_ns())

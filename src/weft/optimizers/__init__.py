@@ -1,24 +1,21 @@
-"""Optimizers and learning-rate schedules, under the names of MLX's ``optimizers``."""
+"""Optimizers and learning-rate schedules, under the names of MLX's ``optimizers``.
 
-from weft.optimizers.adam import Adam, AdamW
-from weft.optimizers.clipping import clip_grad_norm
-from weft.optimizers.optimizer import Optimizer
-from weft.optimizers.schedules import cosine_decay, exponential_decay, join_schedules, linear_schedule, step_decay
-from weft.optimizers.sgd import SGD
+Each file names in its ``__all__`` what is public; nothing is listed again here.
+"""
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "Optimizer",
-    "clip_grad_norm",
-    "cosine_decay",
-    "exponential_decay",
-    "join_schedules",
-    "linear_schedule",
-    "step_decay",
-]
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-def __dir__() -> list[str]:
-    return __all__
+from weft.optimizers import adam, clipping, optimizer, schedules, sgd
+from weft.optimizers.adam import *
+from weft.optimizers.clipping import *
+from weft.optimizers.optimizer import *
+from weft.optimizers.schedules import *
+from weft.optimizers.sgd import *
+
+if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+    __all__ = [*adam.__all__, *clipping.__all__, *optimizer.__all__, *schedules.__all__, *sgd.__all__]
+
+    def __dir__() -> list[str]:
+        return __all__

@@ -9,6 +9,8 @@ import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
 from weft.optimizers.settings import check_learning_rate, check_number
 
+__all__ = ["Adam", "AdamW"]
+
 
 class Adam(Optimizer):
     """Steps scaled by running means of the gradient and of its square.

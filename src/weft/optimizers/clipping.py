@@ -8,6 +8,8 @@ import weft.core as mx
 from weft.optimizers.settings import check_number
 from weft.utils import tree_map, tree_reduce
 
+__all__ = ["clip_grad_norm"]
+
 
 def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
     """Scale gradients down so that their norm, over the whole tree, is at most ``max_norm``.

@@ -20,6 +20,8 @@ from weft.optimizers.trees import (
 from weft.tree import MISSING, Structure, dotted, flatten
 from weft.utils import tree_merge
 
+__all__ = ["Optimizer"]
+
 Schedule = Callable[[mx.array], Any]
 
 TAKEN_NAME = (

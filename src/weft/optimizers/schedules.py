@@ -9,6 +9,8 @@ from typing import Any
 import weft.core as mx
 from weft.optimizers.settings import check_number
 
+__all__ = ["cosine_decay", "exponential_decay", "join_schedules", "linear_schedule", "step_decay"]
+
 StepNumber = int | mx.array
 Schedule = Callable[[StepNumber], mx.array]
 

@@ -9,6 +9,8 @@ import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
 from weft.optimizers.settings import check_learning_rate, check_number
 
+__all__ = ["SGD"]
+
 
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum if asked for.
