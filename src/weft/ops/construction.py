@@ -12,7 +12,7 @@ from weft.dtypes import Dtype, as_dtype
 from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
-from weft.ops.entrance import call_on
+from weft.ops.entrance import on_stream
 from weft.ops.nested import from_nested
 from weft.runtime import interchange
 from weft.runtime.devices import StreamOrDevice
@@ -57,6 +57,7 @@ def _offers_dlpack(value: Any) -> bool:
     return not hasattr(value, "__array__") or value.__dlpack_device__()[0] == 1
 
 
+@on_stream
 def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
     """An array of ``a``, which may be one already.
 
@@ -77,12 +78,11 @@ def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None
         raise wrong_type("asarray", "copy", "True, False or None", copy)
     if copy is False and not (isinstance(a, Handle) and (dtype is None or dtype is a.node.dtype)):
         raise ValueError("[asarray] This cannot be made an array of that dtype without a copy; leave copy=False out.")
-    array = (
-        construct(a, dtype, "asarray", "a") if device is None else call_on(device, construct, a, dtype, "asarray", "a")
-    )
+    array = construct(a, dtype, "asarray", "a")
     return p.copy(array) if copy and isinstance(a, Handle) else array
 
 
+@on_stream
 def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
     """An array of another library's, through DLPack. The elements are copied.
 
@@ -101,12 +101,9 @@ def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None =
     array([0, 1, 2], dtype=int32)
     """
     if isinstance(x, Handle):
-        return asarray(fresh(x), device=device, copy=copy)
+        return asarray(fresh(x), copy=copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
     if copy is False:
         raise ValueError("[from_dlpack] Memory of another library is always copied; leave copy=False out.")
-    elements = interchange.from_dlpack(x)
-    if device is None:
-        return construct(elements, None, "from_dlpack", "x")
-    return call_on(device, construct, elements, None, "from_dlpack", "x")
+    return construct(interchange.from_dlpack(x), None, "from_dlpack", "x")

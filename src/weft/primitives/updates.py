@@ -74,12 +74,22 @@ class Update(Primitive):
         raise NotImplementedError(f"{self.name} does not say what it writes")
 
 
+class LinearUpdate(Update):
+    """An update that only moves elements, so that it is linear in all inputs together."""
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        if all(t is None for t in tangents):
+            return None
+        filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
+        return self(*filled, **params)
+
+
 def _whole(node: Node, position: int = 0) -> RegionWrite:
     """All of the result, from an input of its shape."""
     return RegionWrite(position, (0,) * node.ndim, (1,) * node.ndim)
 
 
-class SliceUpdate(Update):
+class SliceUpdate(LinearUpdate):
     """A copy of ``x`` with ``update`` in a strided slice."""
 
     name = "slice_update"
@@ -100,12 +110,6 @@ class SliceUpdate(Update):
         p.slice_.infer(x, starts=params["starts"], sizes=update.shape, steps=params["steps"])
         return x.shape, x.dtype
 
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        if tangents[0] is None and tangents[1] is None:
-            return None
-        filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
-        return self(*filled, **params)
-
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
@@ -122,7 +126,7 @@ class SliceUpdate(Update):
 slice_update = SliceUpdate()
 
 
-class Concatenate(Update):
+class Concatenate(LinearUpdate):
     """Inputs one behind the other along ``axis``; they are equal in the other axes."""
 
     name = "concatenate"
@@ -152,12 +156,6 @@ class Concatenate(Update):
         for node in inputs[1:]:
             extent = extent + node.shape[axis]
         return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype
-
-    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        if all(t is None for t in tangents):
-            return None
-        filled = [p.zeros_like(x) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
-        return self(*filled, **params)
 
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
