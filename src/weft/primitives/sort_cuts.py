@@ -22,10 +22,10 @@ ALIGNMENT = 64
 BUCKETS, SAMPLE = 64, 1024
 """Buckets into which the elements of a long row go, and how many elements decide what goes where."""
 BUCKET_BYTES = 1 << 17
-"""Buckets are larger than need be, as long as their words do not take more."""
+"""Neighbouring buckets are joined as long as their words take no more memory: then there are fewer to tell apart."""
 BUFFERS = 3
 PARTED_BLOCK = 1 << 14
-"""Elements of a row that is parted at one of them which a unit of work compares and moves."""
+"""Elements that a unit of work moves where rows are written in groups."""
 
 
 def word_bytes(dtype: Dtype, indices: bool) -> int:
@@ -72,7 +72,7 @@ class Cut:
 
     @property
     def joined_buckets(self) -> int:
-        """How many neighbouring buckets are not told apart, because there are few words in each."""
+        """How many neighbouring buckets are not told apart."""
         joined = 1
         while joined < BUCKETS // FEWEST_BLOCKS and 2 * joined * self.buffer <= BUCKETS * BUCKET_BYTES:
             joined *= 2
@@ -126,6 +126,7 @@ class PartedCut:
 
 
 def parted_blocks(extent: int) -> int:
+    """How many units of work such a row has."""
     return -(-extent // PARTED_BLOCK)
 
 

@@ -7,7 +7,7 @@ imaginary part.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
@@ -50,6 +50,11 @@ def _rows_of(x: Node) -> tuple[int, int]:
     return product(x.shape[:-1]), x.shape[-1]
 
 
+def _loops(node: Node) -> tuple[Shape, Shape]:
+    shape = node.inputs[0].shape
+    return shape[:-1], shape[-1:]
+
+
 def _comparisons(node: Node) -> int:
     source = node.inputs[0]
     return source.size * max(math.ceil(math.log2(max(source.shape[-1], 1))), 1)
@@ -60,15 +65,8 @@ class Ordering(Primitive):
 
     routine: Routine
 
-    def __init__(self, name: str, indices: bool, scratch: Callable[[Node], int], names: tuple[str, str]) -> None:
-        self.name = name
-        self.indices = indices
-        self.routine = Routine(
-            scratch=scratch,
-            arithmetic=_comparisons,
-            loops=lambda node: (node.inputs[0].shape[:-1], node.inputs[0].shape[-1:]),
-            names=names,
-        )
+    def __init__(self, name: str, indices: bool, routine: Routine) -> None:
+        self.name, self.indices, self.routine = name, indices, routine
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 1)
@@ -111,7 +109,13 @@ class Sorting(Ordering):
     parameters = ("start", "count")
 
     def __init__(self, name: str, indices: bool) -> None:
-        super().__init__(name, indices, lambda node: cut_of(node.inputs[0], indices).scratch, ("sort", "sorts"))
+        routine = Routine(
+            scratch=lambda node: cut_of(node.inputs[0], indices).scratch,
+            arithmetic=_comparisons,
+            loops=_loops,
+            names=("sort", "sorts"),
+        )
+        super().__init__(name, indices, routine)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, start, count = inputs[0], params["start"], params["count"]
@@ -135,12 +139,12 @@ class Partition(Ordering):
     parameters = ("kth",)
 
     def __init__(self, name: str, indices: bool) -> None:
-        super().__init__(
-            name,
-            indices,
-            lambda node: parted_cut_of(node.inputs[0]).scratch(word_bytes(node.inputs[0].dtype, indices)),
-            ("partition", "partitions"),
+        routine = Routine(
+            scratch=lambda node: parted_cut_of(node.inputs[0]).scratch(word_bytes(node.inputs[0].dtype, indices)),
+            loops=_loops,
+            names=("partition", "partitions"),
         )
+        super().__init__(name, indices, routine)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, kth = inputs[0], params["kth"]
@@ -156,8 +160,13 @@ class Partition(Ordering):
 class MarkedFirst(Ordering):
     """The indices of the elements of rows of booleans that are true, in order, and then of those that are false."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, True, lambda node: counts_bytes(*_rows_of(node.inputs[0])), ("partition", "partitions"))
+    def __init__(self) -> None:
+        routine = Routine(
+            scratch=lambda node: counts_bytes(*_rows_of(node.inputs[0])),
+            loops=_loops,
+            names=("partition", "partitions"),
+        )
+        super().__init__("marked_first", True, routine)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         if inputs[0].dtype is not dtypes.bool_:
@@ -189,5 +198,5 @@ def put_in_rows(x: Array, indices: Array, values: Array, mode: str = "set") -> A
 sort: Sorting = Sorting("sort", indices=False)
 argsort: Sorting = Sorting("argsort", indices=True)
 partition: Partition = Partition("partition", indices=False)
-marked_first: MarkedFirst = MarkedFirst("marked_first")
 argpartition: Partition = Partition("argpartition", indices=True)
+marked_first: MarkedFirst = MarkedFirst()
