@@ -83,6 +83,7 @@ INTERNAL = {
     "random_log1p": "Reached through mx.random.laplace, which is compared with MLX.",
     "settled": "Stands for a node with several results once these have values.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
+    "stored": "Put in by the planner where something small is read again and again.",
     "sequential_cumsum": "Reached through mx.random.categorical; test_scan_kernels.py tests its order.",
     "recurrence": "The derivative of cumprod and other scans, and its own; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
