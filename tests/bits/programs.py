@@ -194,7 +194,8 @@ def kernels() -> dict[str, Program]:
             found[f"ordered {rows} {columns} {dtype}"] = partial(ordered, rows, columns, dtype)
         for rows, columns in [(3, 1000), (2, 40_000)]:
             found[f"parted {rows} {columns} {dtype}"] = partial(parted, rows, columns, dtype)
-    for length, axis in [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1), (360 * 375, 1)]:
+    short = [(64, 1), (512, 0), (2048, 1), (3 * 343, 1), (1021, 1), (4099, 0), (8192, 1)]
+    for length, axis in [*short, (360 * 375, 1), (1 << 18, 1)]:
         found[f"transforms {length} {axis}"] = partial(transforms, length, axis)
     return found
 

@@ -43,6 +43,11 @@ def between_bytes(split: tuple[int, int]) -> int:
     return 8 * LANES * (first * -(-second // LANES) + LANES)
 
 
+def row_bytes(length: int) -> int:
+    """The bytes of a row between the complex transform and what makes one of real numbers of it."""
+    return 8 * (length + PADDING)
+
+
 def inner_length(node: Node) -> int:
     """The length of the complex transform behind a transform."""
     length = (
@@ -55,10 +60,11 @@ def _scratch(node: Node) -> int:
     axis, source = node.keywords["axis"], node.inputs[0]
     last, length = axis == node.ndim - 1, inner_length(node)
     transforms = source.size // source.shape[axis]
-    split = split_of(length) if node.primitive is fft else None
+    split = split_of(length)
     if split is not None:
         size = transform_bytes(split[0], LANES)
-        return transforms * between_bytes(split) + (0 if size <= STACK else LARGE_UNITS * size)
+        rows = between_bytes(split) + (0 if node.primitive is fft else row_bytes(length))
+        return transforms * rows + (0 if size <= STACK else LARGE_UNITS * size)
     lanes = 1 if last and transform_bytes(length, LANES) > STACK else LANES
     size = transform_bytes(length, lanes)
     return 0 if size <= STACK else min(transforms, LARGE_UNITS) * size

@@ -122,7 +122,7 @@ def product(name: str, rows: bool, source: Access, sink: Access, width: int) -> 
     with w.e.loop("0", inner, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
         numbers = w.load(source, w.moved("%from", w.multiply(index, in_next)), in_parts)
-        factor = _factor(w, rows, table, imag, index)
+        factor = factor_of(w, rows, table, imag, index)
         w.store(sink, w.moved("%to", w.multiply(index, out_next)), out_parts, times(w.L, numbers, *factor))
     if sink.kind == "planes":
         zero = w.L.constant(0.0, dtypes.float32)
@@ -131,7 +131,7 @@ def product(name: str, rows: bool, source: Access, sink: Access, width: int) -> 
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _factor(w: Writer, rows: bool, real: str, imag: str, index: str) -> Pair:
+def factor_of(w: Writer, rows: bool, real: str, imag: str, index: str) -> Pair:
     """Complex numbers of a table in planes: neighbours, or one for all lanes."""
     pointers = [w.moved(part, w.multiply(index, FLOAT)) for part in (real, imag)]
     if rows:
@@ -155,8 +155,8 @@ def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
     _copy_first(w, in_parts, w.multiply(inner, in_next), rows)
     with w.e.loop("0", count, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {count}, {width}")) if rows else turn
-        left, right = _mirrored(w, PLANES, in_parts, index, inner, in_next, rows)
-        result = real_of_half(w.L, left, right, _factor(w, rows, table, imag, index))
+        left, right = mirrored(w, PLANES, in_parts, index, inner, in_next, rows)
+        result = real_of_half(w.L, left, right, factor_of(w, rows, table, imag, index))
         w.store(sink, w.moved("%to", w.multiply(index, out_next)), out_parts, result)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
@@ -171,7 +171,7 @@ def _copy_first(w: Writer, parts: tuple[str, str], end: str, rows: bool) -> None
             w.store_vector(w.vector(start), w.moved(start, end))
 
 
-def _mirrored(
+def mirrored(
     w: Writer, source: Access, parts: tuple[str, str], index: str, inner: str, step: str, rows: bool
 ) -> tuple[Pair, Pair]:
     """The numbers at ``index`` and at ``inner - index``."""
@@ -196,8 +196,8 @@ def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
     imag = w.moved(table, w.multiply(w.add(inner, 1), FLOAT))
     with w.e.loop("0", inner, width if rows else 1) as turn:
         index = w.smaller(turn, w.e.assign(f"sub i64 {inner}, {width}")) if rows else turn
-        left, right = _mirrored(w, source, in_parts, index, inner, in_next, rows)
-        result, _ = half_of_whole(w.L, left, right, _factor(w, rows, table, imag, index))
+        left, right = mirrored(w, source, in_parts, index, inner, in_next, rows)
+        result, _ = half_of_whole(w.L, left, right, factor_of(w, rows, table, imag, index))
         w.store(PLANES, w.moved("%to", w.multiply(index, out_next)), out_parts, result)
     _first_of_halves(w, source, (in_parts, out_parts), w.multiply(inner, in_next), rows)
     return module([w.e], [w.e.function(name, PARAMETERS)])

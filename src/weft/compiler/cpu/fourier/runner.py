@@ -13,7 +13,7 @@ from weft.compiler.cpu.fourier.access import FIELD, FIELDS
 from weft.compiler.cpu.fourier.stages import Stages
 from weft.primitives.fourier import LARGE_UNITS, STACK
 from weft.primitives.fourier_lengths import Floats
-from weft.primitives.routine import RoutineStep
+from weft.primitives.routine import Operand, RoutineStep
 
 _HEAD = (
     *("in_slot", "in_offset", "out_slot", "out_offset", "scratch_slot", "scratch_offset", "scratch", "stack"),
@@ -44,12 +44,27 @@ class Axis:
     target: int
 
 
+def other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
+    """All axes but the one of the transform, neighbouring ones merged where their strides allow it."""
+    merged: list[Axis] = []
+    for number, extent in enumerate(target.shape):
+        if number == axis or extent == 1:
+            continue
+        one = Axis(extent, source.strides[number] * source.dtype.size, target.strides[number] * target.dtype.size)
+        before = merged[-1] if merged else None
+        if before and (before.source, before.target) == (one.source * extent, one.target * extent):
+            merged[-1] = Axis(before.extent * extent, one.source, one.target)
+        else:
+            merged.append(one)
+    return merged
+
+
 @dataclass(frozen=True)
 class Walk:
     """What a step goes over: slots and offsets of what it reads and writes, the axis of lanes, further axes.
 
     With ``whole_blocks`` the last block of lanes begins within the one before, if it would have fewer lanes: some are
-    computed twice.
+    computed twice. A block has ``block`` lanes, or as many as a vector.
     """
 
     source: tuple[int, int]
@@ -57,10 +72,11 @@ class Walk:
     lanes: Axis
     axes: list[Axis]
     whole_blocks: bool = False
+    block: int = 0
 
     def step(self, stages: Stages, scratch: tuple[int, int], work: int) -> RoutineStep:
         """The step that does the stages, with buffers on the stack or in scratch memory."""
-        width = stages.width
+        width = self.block or stages.width
         blocks = -(-self.lanes.extent // width)
         transforms = prod([axis.extent for axis in self.axes]) * blocks
         buffers = 4 * stages.plane

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from weft.compiler.codegen import host, loading
-from weft.compiler.cpu.fourier import ends, passes, rows, tables
+from weft.compiler.cpu.fourier import ends, parts, passes, rows, tables
 from weft.compiler.cpu.fourier.access import COMPLEX, FIELDS, FLOAT, PLANES, Access
 from weft.primitives.fourier import PADDING
 from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
@@ -234,6 +234,19 @@ class Stages:
         table = tables.shared(tables.half_roots, count, False)
         target = Access("planes", swapped=True)
         self.add(function, source.access, target, table, inner=count, in_next=source.stride, out_next=self.step)
+
+    def halves_to_real_in_parts(self, count: int, sink: Access) -> None:
+        """See `parts.halves_to_real`."""
+        function = _function(f"fourier_part_to_real_{sink.text}", self.width, parts.halves_to_real, sink)
+        table = tables.shared(tables.half_roots, count, True)
+        self.add(function, Access("row"), sink, table, inner=count)
+
+    def real_to_halves_in_parts(self, count: int) -> None:
+        """See `parts.real_to_halves`; real and imaginary parts are exchanged."""
+        sink = Access("row", swapped=True)
+        function = _function(f"fourier_part_to_halves_{sink.text}", self.width, parts.real_to_halves, sink)
+        table = tables.shared(tables.half_roots, count, False)
+        self.add(function, Access("row"), sink, table, inner=count)
 
 
 def _without_swap(access: Access) -> Access:

@@ -11,31 +11,15 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
-from weft.compiler.cpu.fourier.runner import Axis, Walk
+from weft.compiler.cpu.fourier.long_rows import long_half_rows, long_real_rows, long_rows
+from weft.compiler.cpu.fourier.runner import Axis, Walk, other_axes
 from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
 from weft.compiler.cpu.schedule import FAR_BYTES
-from weft.primitives.fourier import between_bytes
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
-from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.runtime.memory import contiguous_strides
+from weft.primitives.routine import RoutineCall, RoutineStep
 
 _LONGEST_SHORT_ROW = 128
 """Rows up to this length are transformed side by side, if there are several."""
-
-
-def _other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
-    """All axes but the one of the transform, neighbouring ones merged where their strides allow it."""
-    merged: list[Axis] = []
-    for number, extent in enumerate(target.shape):
-        if number == axis or extent == 1:
-            continue
-        one = Axis(extent, source.strides[number] * source.dtype.size, target.strides[number] * target.dtype.size)
-        before = merged[-1] if merged else None
-        if before and (before.source, before.target) == (one.source * extent, one.target * extent):
-            merged[-1] = Axis(before.extent * extent, one.source, one.target)
-        else:
-            merged.append(one)
-    return merged
 
 
 @p.fft.routine.on("cpu")
@@ -45,7 +29,7 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     inverse = call.params["inverse"]
     split = split_of(length)
     if split is not None:
-        return _long_rows(call, split)
+        return long_rows(call, split)
 
     def fill(stages: Stages, source: End, sink: End) -> None:
         if maker.together:
@@ -62,45 +46,19 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     return maker.step(fill)
 
 
-def _long_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
-    """Two steps, each with many transforms side by side; what is between them is in scratch memory. See `split_of`."""
-    (source,), (target,) = call.operands, call.results
-    first, second = split
-    width, inverse = vector_width(), call.params["inverse"]
-    others = _other_axes(source, target, call.params["axis"])
-    extents = [axis.extent for axis in others]
-    middle = [step * between_bytes(split) for step in contiguous_strides(tuple(extents))]
-    distance = prod(extents) * between_bytes(split)
-    slot, offset = call.scratch
-    between, buffers = (slot, offset), (slot, offset + distance)
-    columns = Access("columns", inverse, ahead=True)
-    stages = Stages(False, plane_bytes(first, False, width), 1.0, width=width)
-    block = End(Access("planes"), stages.step, plane=FLOAT * first * width)
-    stages.complex(first, End(columns, COMPLEX * second), block)
-    axes = [Axis(axis.extent, axis.source, step) for axis, step in zip(others, middle, strict=True)]
-    work = 2 * first * second * prod(extents)
-    lanes = Axis(second, COMPLEX, COMPLEX * first)
-    steps = [Walk((source.slot, source.offset), between, lanes, axes).step(stages, buffers, work)]
-    roots = call.params["roots"]
-    stages = Stages(False, plane_bytes(second, False, width), scale_of(first * second, roots), width=width)
-    stages.load_blocks(split)
-    columns = Access("columns", inverse, roots > 0, ahead=True)
-    stages.complex(second, End(Access("planes"), stages.step), End(columns, COMPLEX * first))
-    axes = [Axis(axis.extent, step, axis.target) for axis, step in zip(others, middle, strict=True)]
-    lanes = Axis(first, FLOAT * width, COMPLEX)
-    return [*steps, Walk(between, (target.slot, target.offset), lanes, axes).step(stages, buffers, work)]
-
-
 def _inside(stages: Stages, end: End) -> End:
     """The end itself, or the planes between which rows are brought."""
     return End(Access("planes"), stages.step) if end.rows else end
 
 
 @p.rfft.routine.on("cpu")
-def real_step(call: RoutineCall) -> RoutineStep:
+def real_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     """The step for transforms of real numbers: a complex one of half the length, and what makes one of the other."""
     length = call.operands[0].shape[call.params["axis"]]
     half = length // 2
+    split = split_of(half)
+    if split is not None:
+        return long_real_rows(call, split)
 
     def fill(stages: Stages, source: End, sink: End) -> None:
         if maker.together:
@@ -118,10 +76,13 @@ def real_step(call: RoutineCall) -> RoutineStep:
 
 
 @p.irfft.routine.on("cpu")
-def inverse_real_step(call: RoutineCall) -> RoutineStep:
+def inverse_real_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     """The step for transforms to real numbers."""
     length = call.results[0].shape[call.params["axis"]]
     half = length // 2
+    split = split_of(half)
+    if split is not None:
+        return long_half_rows(call, split)
 
     def fill(stages: Stages, source: End, sink: End) -> None:
         if maker.together:
@@ -150,7 +111,7 @@ class _Maker:
         self.swapped_in, self.swapped_out = swapped_in, swapped_out
         (self.source,), (self.target,) = call.operands, call.results
         self.axis = call.params["axis"]
-        self.others = _other_axes(self.source, self.target, self.axis)
+        self.others = other_axes(self.source, self.target, self.axis)
         self.transforms = prod([axis.extent for axis in self.others])
         self.width = vector_width()
         self.last = self.target.strides[self.axis] == 1

@@ -1,0 +1,106 @@
+"""Long rows as steps of a plan: each step shares one row among threads.
+
+A long row of complex numbers is a matrix, whose columns are transformed in one step and whose rows in the next; see
+`split_of`. Real numbers take one step more, before or behind.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
+from weft.compiler.cpu.fourier.parts import PART
+from weft.compiler.cpu.fourier.runner import Axis, Walk, other_axes
+from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, vector_width
+from weft.primitives.fourier import between_bytes, row_bytes
+from weft.primitives.fourier_lengths import scale_of
+from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.runtime.memory import contiguous_strides
+
+
+class Rows(NamedTuple):
+    """Rows of complex numbers in memory: slot and offset of the first one, and the bytes from one to the next along
+    each further axis."""
+
+    start: tuple[int, int]
+    steps: tuple[int, ...]
+
+
+class _Call:
+    """The rows of operand and result of a call, and what it takes of its scratch memory."""
+
+    def __init__(self, call: RoutineCall) -> None:
+        (source,), (target,) = call.operands, call.results
+        self.axis, self.roots = call.params["axis"], call.params["roots"]
+        others = other_axes(source, target, self.axis)
+        self.extents = [axis.extent for axis in others]
+        self.source = Rows((source.slot, source.offset), tuple([axis.source for axis in others]))
+        self.target = Rows((target.slot, target.offset), tuple([axis.target for axis in others]))
+        self.scratch = call.scratch
+
+    def taken(self, size: int) -> Rows:
+        """Rows of ``size`` bytes in scratch memory."""
+        slot, offset = self.scratch
+        self.scratch = slot, offset + prod(self.extents) * size
+        return Rows((slot, offset), tuple([step * size for step in contiguous_strides(tuple(self.extents))]))
+
+    def walk(self, source: Rows, target: Rows, lanes: Axis, in_parts: bool = False) -> Walk:
+        rows = zip(self.extents, source.steps, target.steps, strict=True)
+        axes = [Axis(extent, read, written) for extent, read, written in rows]
+        return Walk(source.start, target.start, lanes, axes, whole_blocks=in_parts, block=PART if in_parts else 0)
+
+    def complex(
+        self, split: tuple[int, int], ends: tuple[Rows, Rows], accesses: tuple[Access, Access], scale: float
+    ) -> list[RoutineStep]:
+        """Both steps of complex transforms."""
+        first, second = split
+        width = vector_width()
+        between = self.taken(between_bytes(split))
+        work = 2 * first * second * prod(self.extents)
+        columns = Stages(False, plane_bytes(first, False, width), 1.0, width=width)
+        block = End(Access("planes"), columns.step, plane=FLOAT * first * width)
+        columns.complex(first, End(accesses[0], COMPLEX * second), block)
+        rows = Stages(False, plane_bytes(second, False, width), scale, width=width)
+        rows.load_blocks(split)
+        rows.complex(second, End(Access("planes"), rows.step), End(accesses[1], COMPLEX * first))
+        return [
+            self.walk(ends[0], between, Axis(second, COMPLEX, COMPLEX * first)).step(columns, self.scratch, work),
+            self.walk(between, ends[1], Axis(first, FLOAT * width, COMPLEX)).step(rows, self.scratch, work),
+        ]
+
+    def parts(self, ends: tuple[Rows, Rows], count: int, stages: Stages) -> RoutineStep:
+        """The step that goes over ``count`` numbers of each row."""
+        return self.walk(*ends, Axis(count, 0, 0), in_parts=True).step(stages, self.scratch, count * prod(self.extents))
+
+
+def _columns(swapped: bool, scaled: bool = False) -> Access:
+    return Access("columns", swapped, scaled, ahead=True)
+
+
+def long_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
+    """The steps for transforms of complex numbers."""
+    rows, inverse = _Call(call), call.params["inverse"]
+    accesses = _columns(inverse), _columns(inverse, rows.roots > 0)
+    return rows.complex(split, (rows.source, rows.target), accesses, scale_of(prod(split), rows.roots))
+
+
+def long_real_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
+    """The steps for transforms of real numbers."""
+    rows, half = _Call(call), prod(split)
+    whole = rows.taken(row_bytes(half))
+    steps = rows.complex(split, (rows.source, whole), (_columns(False), _columns(False)), 1.0)
+    stages = Stages(True, 0, scale_of(2 * half, rows.roots))
+    stages.halves_to_real_in_parts(half, Access("row", scaled=rows.roots > 0))
+    return [*steps, rows.parts((whole, rows.target), half + 1, stages)]
+
+
+def long_half_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
+    """The steps for transforms to real numbers."""
+    rows, half = _Call(call), prod(split)
+    whole = rows.taken(row_bytes(half))
+    stages = Stages(True, 0, 1.0)
+    stages.real_to_halves_in_parts(half)
+    accesses = _columns(False), _columns(True, rows.roots > 0)
+    steps = rows.complex(split, (whole, rows.target), accesses, scale_of(2 * half, rows.roots))
+    return [rows.parts((rows.source, whole), half, stages), *steps]

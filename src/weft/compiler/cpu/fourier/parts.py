@@ -1,0 +1,60 @@
+"""What makes long transforms of real numbers of complex ones, and back, in generated code.
+
+A call does a part of a row, which threads share: ``%lanes`` numbers, a multiple of those of a vector, from ``%first``
+on.
+"""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, Access, Writer
+from weft.compiler.cpu.fourier.butterflies import Pair
+from weft.compiler.cpu.fourier.ends import factor_of, mirrored
+from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
+
+PART = 4096
+"""Numbers of a part."""
+
+_ROW = Access("row")
+_TOGETHER = ("0", "0")
+
+
+def halves_to_real(name: str, sink: Access, width: int) -> str:
+    """See `ends.halves_to_real`. All parts write ``z[h]``, and all write the same."""
+    w = Writer(width)
+    w.prepare(_ROW, sink)
+    inner = w.field("inner")
+    w.e.store("i64", w.e.load("i64", "%from"), w.moved("%from", w.multiply(inner, COMPLEX)))
+    with w.e.loop("%first", w.add("%first", "%lanes"), width) as index:
+        left, right, factor = _numbers(w, index, inner)
+        w.store(sink, w.moved("%to", w.multiply(index, COMPLEX)), _TOGETHER, real_of_half(w.L, left, right, factor))
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def real_to_halves(name: str, sink: Access, width: int) -> str:
+    """See `ends.real_to_halves`."""
+    w = Writer(width)
+    w.prepare(_ROW, sink)
+    inner = w.field("inner")
+    with w.e.loop("%first", w.add("%first", "%lanes"), width) as index:
+        left, right, factor = _numbers(w, index, inner)
+        result, ends = half_of_whole(w.L, left, right, factor)
+        is_first = w.e.assign(f"icmp eq i64 {index}, 0")
+        lane = ", ".join(["i1 true", *["i1 false"] * (width - 1)])
+        chosen = w.e.assign(f"select i1 {is_first}, <{width} x i1> <{lane}>, <{width} x i1> zeroinitializer")
+        both = [w.value(_selected(w, chosen, end.name, one.name)) for end, one in zip(ends, result, strict=True)]
+        w.store(sink, w.moved("%to", w.multiply(index, COMPLEX)), _TOGETHER, (both[0], both[1]))
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _numbers(w: Writer, index: str, inner: str) -> tuple[Pair, Pair, Pair]:
+    """The numbers from ``index`` on, their mirror images, and those of the table."""
+    table = w.table()
+    imag = w.moved(table, w.multiply(w.add(inner, 1), FLOAT))
+    left, right = mirrored(w, _ROW, _TOGETHER, index, inner, str(COMPLEX), True)
+    return left, right, factor_of(w, True, table, imag, index)
+
+
+def _selected(w: Writer, mask: str, left: str, right: str) -> str:
+    type_ = f"<{w.width} x float>"
+    return w.e.assign(f"select <{w.width} x i1> {mask}, {type_} {left}, {type_} {right}")
