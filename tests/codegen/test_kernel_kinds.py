@@ -189,6 +189,22 @@ def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: p
     np.testing.assert_array_equal(np.array(x[indices] * 2), data[chosen] * 2)
 
 
+@pytest.mark.parametrize("columns", [1, 12, 50])
+def test_rows_that_are_written_far_away_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, chosen = normal(90, columns), np.arange(-40, 200).reshape(3, 80) * 7 % 93 - 3
+    x, indices, new = mx.array(expected), mx.array(chosen), normal(3, 80, columns)
+    monkeypatch.setattr(schedules, "FAR_BYTES", 1)
+
+    def put(x: mx.array) -> mx.array:
+        x[indices] = mx.array(new)
+        return x
+
+    assert ("awaited" in plan_text(put, x)) == (columns < 50)
+    for row, index in zip(new.reshape(-1, columns), chosen.ravel(), strict=True):
+        expected[index] = row
+    np.testing.assert_array_equal(np.array(put(x)), expected)
+
+
 def test_what_is_gathered_is_computed_in_the_order_of_the_result() -> None:
     data, chosen = normal(40, 50, 60), np.arange(66) * 7 % 60
     x, indices, expected = mx.array(data), mx.array(chosen), data[:, :, chosen]

@@ -10,8 +10,8 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, from_memory, load, prefetch, store
-from weft.compiler.cpu.schedule import CpuSchedule
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, prefetch, store
+from weft.compiler.cpu.schedule import CpuSchedule, needed_for_place
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, number_layout
 from weft.dtypes import Dtype
 
@@ -86,6 +86,20 @@ class InstructionWriter:
         index = self.e.assign(f"add i64 {location.index}, {stride}")
         pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
         prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
+
+    def _emit_place(self, position: int) -> None:
+        """What the location of an access is computed of."""
+        for number in needed_for_place(self.kernel, position):
+            if number not in self.values:
+                self.values[number] = self._instruction(number, self.kernel.instructions[number])
+
+    def _ask(self, position: int, purpose: str) -> None:
+        """Ask for the location of an access."""
+        instruction = self.kernel.instructions[position]
+        assert instruction.access is not None
+        location = self._location(position, instruction, self.scalar)
+        element = MEMORY_TYPES[instruction.access.dtype]
+        prefetch(self.e, element_pointer(self.scalar, location, element), purpose)
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)

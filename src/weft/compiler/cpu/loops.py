@@ -17,9 +17,21 @@ from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.prefix import OrderedFold, Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.instructions import InstructionWriter
-from weft.compiler.cpu.memory import MEMORY_TYPES, element_pointer, load_tile_row, load_transposed, prefetch
+from weft.compiler.cpu.memory import (
+    MEMORY_TYPES,
+    READ_LATER,
+    WRITE_SOON,
+    load_tile_row,
+    load_transposed,
+)
 from weft.compiler.cpu.passes import SHORT_ROW, Pass
-from weft.compiler.cpu.schedule import SWEEP_OUTER_BLOCK, SWEEP_OUTER_ROWS, TILE_ROWS, CpuSchedule, Walk
+from weft.compiler.cpu.schedule import (
+    SWEEP_OUTER_BLOCK,
+    SWEEP_OUTER_ROWS,
+    TILE_ROWS,
+    CpuSchedule,
+    Walk,
+)
 from weft.compiler.kernel import Instruction, Kernel, Level
 
 LINE = 64
@@ -97,8 +109,8 @@ class _Generator(InstructionWriter):
             blocks = self.number("blocks")
             row = self.e.assign(f"udiv i64 {unit}, {blocks}")
             block = self.e.assign(f"urem i64 {unit}, {blocks}")
-        for position in self.schedule.awaited:
-            self._ask_ahead(position, unit)
+        if not self.kernel.sweeps:
+            self._ask_ahead_of_row(unit)
         with self._scope():
             if self.schedule.walk is Walk.TILED:
                 self._tile(row, block)
@@ -110,32 +122,30 @@ class _Generator(InstructionWriter):
             else:
                 self._body()
 
-    def _ask_ahead(self, position: int, row: str) -> None:
-        """Ask for what a load at a computed place reads in one of the next rows."""
-        access = self.kernel.instructions[position].access
-        assert access is not None
-        last = self.e.assign("sub i64 %end, 1")
-        with self._scope():
-            self._enter_rows(
-                self._smaller(self.e.assign(f"add i64 {row}, {self.number('ahead')}"), last), self.kernel.rows
-            )
-            for number in self._needed_for([value for value, _ in access.computed]):
-                if number not in self.values:
-                    self.values[number] = self._instruction(number, self.kernel.instructions[number])
-            with self.e.loop("0", self.number("lane"), LINE // access.dtype.size) as self.lane_index:
-                location = self._location(position, self.kernel.instructions[position], self.scalar)
-                prefetch(self.e, element_pointer(self.scalar, location, MEMORY_TYPES[access.dtype]))
+    def _ask_ahead_of_row(self, row: str) -> None:
+        """Ask for what loads at computed places read in one of the next rows."""
+        for position in self.schedule.awaited:
+            access = self.kernel.instructions[position].access
+            assert access is not None
+            with self._scope():
+                self._enter_rows(self._later(row, "%end"), self.kernel.rows)
+                self._emit_place(position)
+                with self.e.loop("0", self.number("lane"), LINE // access.dtype.size) as self.lane_index:
+                    self._ask(position, READ_LATER)
 
-    def _needed_for(self, values: Sequence[int]) -> list[int]:
-        """Values and what they are made of, in order."""
-        found: set[int] = set()
-        pending = list(values)
-        while pending:
-            number = pending.pop()
-            if number not in found:
-                found.add(number)
-                pending.extend(self.kernel.instructions[number].sources)
-        return sorted(found)
+    def _ask_ahead_of_sweep(self, count: str, extent: str) -> None:
+        """Ask for what stores at computed places write in one of the next turns of the last sweep."""
+        for position in self.schedule.awaited:
+            with self._scope():
+                every = range(len(self.kernel.instructions))
+                self._advance("sweep", self.kernel.sweeps - 1, self._later(count, extent), every)
+                self._emit_place(position)
+                self._ask(position, WRITE_SOON)
+
+    def _later(self, index: str, end: str) -> str:
+        """The index at which memory is asked for that the schedule says: some ahead, before the end."""
+        last = self.e.assign(f"sub i64 {end}, 1")
+        return self._smaller(self.e.assign(f"add i64 {index}, {self.number('ahead')}"), last)
 
     def _tile(self, row: str, block: str) -> None:
         """A block of rows: for each vector of lanes all its rows, while what they share is in the cache."""
@@ -414,6 +424,8 @@ class _Generator(InstructionWriter):
             self._sweep_by_vector(extent, current, reductions)
             return
         with self.e.loop("0", extent) as count, self._scope():
+            if last:
+                self._ask_ahead_of_sweep(count, extent)
             self._enter_sweep(depth, count, extent, current)
             self._open_sweep(depth + 1, current, reductions)
             if last:

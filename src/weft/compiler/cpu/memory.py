@@ -59,10 +59,14 @@ def load(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> Any:
     return from_memory(L, raw, dtype)
 
 
-def prefetch(emitter: Emitter, pointer: str) -> None:
-    """Ask for what is at an address, into the second cache: the first one is in use. There need be nothing."""
+READ_LATER, WRITE_SOON = "i32 0, i32 2", "i32 1, i32 3"
+"""What memory is asked for: to read it from the second cache, as the first one is in use; to write to it."""
+
+
+def prefetch(emitter: Emitter, pointer: str, purpose: str = READ_LATER) -> None:
+    """Ask for what is at an address. There need be nothing."""
     emitter.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-    emitter.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+    emitter.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, {purpose}, i32 1)")
 
 
 def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | None, streamed: bool = False) -> None:

@@ -32,6 +32,9 @@ STREAM_BYTES = 1 << 24
 FAR_BYTES = 1 << 21
 LONGEST_AWAITED = 256
 LANES_AHEAD = 512
+# Stores at computed places are asked for so many turns of the sweep ahead, if these are computed in few instructions.
+TURNS_AHEAD = 32
+MOST_FOR_PLACE = 12
 
 
 class Walk(enum.Enum):
@@ -52,9 +55,9 @@ class Walk(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class CpuSchedule(Schedule):
     """``transposed`` are the loads of a tiled kernel that read along the rows, ``streamed`` the stores that go past the
-    caches, ``awaited`` the loads of rows at computed places, which are asked for ``ahead`` rows before, by number of
-    the instruction. A unit is a row (a tile of rows), or a block of ``block`` lanes of one;
-    ``block`` is 0 if lanes are not cut."""
+    caches, by number of the instruction. ``awaited`` are the loads of rows at computed places, which are asked for
+    ``ahead`` rows before; in a kernel with sweeps the stores, asked for so many turns of the last sweep before. A unit
+    is a row (a tile of rows), or a block of ``block`` lanes of one; ``block`` is 0 if lanes are not cut."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -134,6 +137,9 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     if walk is Walk.PLAIN and kernel.lane == "parallel" and launch.lane_extent <= LONGEST_AWAITED:
         awaited = [number for number, instruction in instructions if _reads_far_rows(instruction, kernel)]
     ahead = LANES_AHEAD // max(launch.lane_extent, 1) if awaited else 0
+    if walk is Walk.PLAIN and kernel.sweeps and launch.sweep_extents[-1] > TURNS_AHEAD:
+        awaited = [number for number, _ in instructions if _writes_far(number, kernel)]
+        ahead = TURNS_AHEAD if awaited else 0
     return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks, tuple(awaited), ahead)
 
 
@@ -213,6 +219,33 @@ def _reads_far_rows(instruction: Instruction, kernel: Kernel) -> bool:
     by_row = not any(kernel.instructions[value].varying for value, _ in access.computed)
     large = access.operand.size * access.dtype.size >= FAR_BYTES
     return by_row and large and access.lane_stride is LaneStride.ONE and instruction.stage == 0
+
+
+def _writes_far(number: int, kernel: Kernel) -> bool:
+    """Whether a store is at a place that is computed for each turn of a sweep, in memory that near caches cannot hold.
+    What an addition reads there is asked for in time by the processor, but not what is only written."""
+    instruction = kernel.instructions[number]
+    access = instruction.access
+    if instruction.operation != "store" or access is None or not access.computed or kernel.lane == "reduced":
+        return False
+    needed = [kernel.instructions[value] for value in needed_for_place(kernel, number)]
+    simple = all(one.operation in ("load", "apply", "index", "scalar") and not one.varying for one in needed)
+    large = access.operand.size * access.dtype.size >= FAR_BYTES
+    return simple and len(needed) <= MOST_FOR_PLACE and large and instruction.combine is None
+
+
+def needed_for_place(kernel: Kernel, number: int) -> list[int]:
+    """What the location of an access is computed of, in order."""
+    access = kernel.instructions[number].access
+    assert access is not None
+    found: set[int] = set()
+    pending = [value for value, _ in access.computed]
+    while pending:
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            pending.extend(kernel.instructions[value].sources)
+    return sorted(found)
 
 
 def _reads_along_rows(instruction: Instruction) -> bool:
