@@ -5,7 +5,7 @@ A complex number is a pair of real values. Products are fused with additions whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.primitives.fourier_lengths import root
@@ -20,10 +20,35 @@ def butterfly(L: Any, x: Sequence[Pair]) -> list[Pair]:
         return [added(x[0], x[1]), subtracted(x[0], x[1])]
     if count == 4:
         return _four(x)
-    for first in (4, 3, 2):
-        if count % first == 0 and count > first:
-            return _composite(L, x, first)
-    return _odd(L, x)
+    if _first_factor(count) is None:
+        return _odd(L, x)
+    results: list[Pair] = [x[0]] * count
+    for k, result in in_turn(L, count, x.__getitem__):
+        results[k] = result
+    return results
+
+
+def in_turn(L: Any, count: int, number: Callable[[int], Pair]) -> Iterator[tuple[int, Pair]]:
+    """The results of a `butterfly` and their places, each as soon as it is known, of numbers that are asked for when
+    they are needed: so that few are in registers at once.
+
+    Transforms of some numbers, roots of unity, transforms of the others (Cooley and Tukey, 1965).
+    """
+    first = _first_factor(count)
+    if first is None:
+        yield from enumerate(butterfly(L, [number(j) for j in range(count)]))
+        return
+    second = count // first
+    columns = [butterfly(L, [number(j) for j in range(column, count, second)]) for column in range(second)]
+    for row in range(first):
+        turned = [_turned(L, columns[column][row], row * column, count) for column in range(second)]
+        for k, result in enumerate(butterfly(L, turned)):
+            yield row + first * k, result
+
+
+def _first_factor(count: int) -> int | None:
+    """The numbers that are transformed first, if a radix is not transformed at once."""
+    return next((first for first in (4, 3, 2) if count % first == 0 and count > max(first, 4)), None)
 
 
 def added(x: Pair, y: Pair) -> Pair:
@@ -48,18 +73,6 @@ def _four(x: Sequence[Pair]) -> list[Pair]:
         subtracted(even, odd),
         (minus[0] - turned[1], minus[1] + turned[0]),
     ]
-
-
-def _composite(L: Any, x: Sequence[Pair], first: int) -> list[Pair]:
-    """Transforms of ``first`` numbers, roots of unity, transforms of the others (Cooley and Tukey, 1965)."""
-    count = len(x)
-    second = count // first
-    columns = [butterfly(L, x[column::second]) for column in range(second)]
-    result: list[Pair] = [x[0]] * count
-    for row in range(first):
-        turned = [_turned(L, columns[column][row], row * column, count) for column in range(second)]
-        result[row::first] = butterfly(L, turned)
-    return result
 
 
 def _turned(L: Any, x: Pair, numerator: int, count: int) -> Pair:

@@ -8,9 +8,11 @@ pass leaves all in order. (P. N. Swarztrauber, FFT algorithms for vector compute
 
 from __future__ import annotations
 
+from functools import partial
+
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
-from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, times
+from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, in_turn, times
 
 
 def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool, width: int) -> str:
@@ -34,18 +36,17 @@ def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool
             read_here, written_here = w.moved(read, w.multiply(j, in_inner)), w.moved(written, w.multiply(j, out_inner))
             with w.e.loop("0", count, width) as q:
                 start = w.smaller(q, last)
-                pointer = w.moved(read_here, w.multiply(start, source.bytes))
-                numbers = []
-                for _ in range(radix):
-                    numbers.append(w.load(source, pointer, in_parts))
-                    pointer = w.moved(pointer, in_next)
-                pointer = w.moved(written_here, w.multiply(start, sink.bytes))
-                for position, result in enumerate(butterfly(w.L, numbers)):
-                    if roots and position:
-                        result = times(w.L, result, *roots[position - 1])
-                    w.store(sink, pointer, out_parts, result)
-                    pointer = w.moved(pointer, out_next)
+                first_in = w.moved(read_here, w.multiply(start, source.bytes))
+                first_out = w.moved(written_here, w.multiply(start, sink.bytes))
+                load = partial(_load_at, w, source, first_in, in_next, in_parts)
+                for k, result in in_turn(w.L, radix, load):
+                    product = times(w.L, result, *roots[k - 1]) if roots and k else result
+                    w.store(sink, w.moved(first_out, w.multiply(out_next, k)), out_parts, product)
     return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def _load_at(w: Writer, source: Access, first: str, step: str, parts: tuple[str, str], k: int) -> Pair:
+    return w.load(source, w.moved(first, w.multiply(step, k)), parts)
 
 
 def _roots_of_all(w: Writer, table: str, p: str, radix: int) -> list[Pair]:

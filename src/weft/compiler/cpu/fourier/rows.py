@@ -8,16 +8,16 @@ second pass, or in the first one of the inverse transform.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
-from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, times
+from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, in_turn, times
 from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 from weft.compiler.cpu.fourier.passes import in_order
 
 Load = Callable[[list[str], int], Pair]
-Store = Callable[[list[Pair], list[str]], None]
+Store = Callable[[Iterator[tuple[int, Pair]], list[str]], None]
 
 
 def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> str:
@@ -73,8 +73,8 @@ def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> s
     w = Writer(width)
     w.prepare(PLANES, sink)
 
-    def store(results: list[Pair], rows: list[str]) -> None:
-        for k, pair in enumerate(results):
+    def store(results: Iterator[tuple[int, Pair]], rows: list[str]) -> None:
+        for k, pair in results:
             _store_neighbours(w, rows, k * done, done, _swapped(sink, pair))
 
     return _second_pass(w, name, radix, done, store)
@@ -88,14 +88,16 @@ def second_pass_to_real(name: str, radix: int, done: int, sink: Access, width: i
     halves = w.table("fine")
     together = width // done
 
-    def store(results: list[Pair], rows: list[str]) -> None:
-        for k, left in enumerate(results):
-            right = _mirrored(w, results, k, done)
+    def store(results: Iterator[tuple[int, Pair]], rows: list[str]) -> None:
+        found = dict(results)
+        numbers = [found[k] for k in range(radix)]
+        for k, left in enumerate(numbers):
+            right = _mirrored(w, numbers, k, done)
             result = real_of_half(w.L, left, right, _factors(w, halves, k))
             _store_neighbours(w, rows, k * done, done, result)
         last = w.moved(halves, radix * 2 * width * FLOAT)
         factor = w.splat(last), w.splat(w.moved(last, FLOAT))
-        real, imag = (w.scaled(part).name for part in real_of_half(w.L, results[0], results[0], factor))
+        real, imag = (w.scaled(part).name for part in real_of_half(w.L, numbers[0], numbers[0], factor))
         for number in range(together):
             one = w.shuffled(real, imag, [number * done, number * done + width])
             w.store_vector(one, w.moved(rows[number], radix * done * COMPLEX), width=2)
@@ -109,16 +111,17 @@ def _second_pass(w: Writer, name: str, radix: int, done: int, store: Store) -> s
     in_parts = w.parts()[0]
     with w.e.loop("0", "%lanes", together) as row:
         start = w.moved("%from", w.multiply(row, length * FLOAT))
-        numbers = []
-        for k in range(radix):
+
+        def number(k: int, start: str = start) -> Pair:
             parts = []
             for distance in in_parts:
                 planes = w.moved(w.moved(start, distance), k * done * FLOAT)
-                pieces = [w.vector(w.moved(planes, number * length * FLOAT), width=done) for number in range(together)]
+                pieces = [w.vector(w.moved(planes, row * length * FLOAT), width=done) for row in range(together)]
                 parts.append(w.value(_joined(w, pieces, done)))
-            numbers.append((parts[0], parts[1]))
+            return parts[0], parts[1]
+
         rows = _rows(w, w.moved("%to", w.multiply(row, out_next)), out_next, together)
-        store(butterfly(w.L, numbers), rows)
+        store(in_turn(w.L, radix, number), rows)
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
