@@ -44,7 +44,7 @@ def between_bytes(split: tuple[int, int]) -> int:
 
 
 def row_bytes(length: int) -> int:
-    """The bytes of a row between the complex transform and what makes one of real numbers of it."""
+    """The bytes of a row between the passes of a long transform and what comes before or behind them."""
     return 8 * (length + PADDING)
 
 
@@ -60,11 +60,13 @@ def _scratch(node: Node) -> int:
     axis, source = node.keywords["axis"], node.inputs[0]
     last, length = axis == node.ndim - 1, inner_length(node)
     transforms = source.size // source.shape[axis]
-    split = split_of(length)
+    whole = work_length(length) if node.primitive is fft else length
+    split = split_of(whole)
     if split is not None:
         size = transform_bytes(split[0], LANES)
-        rows = between_bytes(split) + (0 if node.primitive is fft else row_bytes(length))
-        return transforms * rows + (0 if size <= STACK else LARGE_UNITS * size)
+        rows = 1 if node.primitive is not fft else 2 if whole != length else 0
+        buffers = 0 if size <= STACK else LARGE_UNITS * size
+        return transforms * (between_bytes(split) + rows * row_bytes(whole)) + buffers
     lanes = 1 if last and transform_bytes(length, LANES) > STACK else LANES
     size = transform_bytes(length, lanes)
     return 0 if size <= STACK else min(transforms, LARGE_UNITS) * size

@@ -1,7 +1,8 @@
 """Long rows as steps of a plan: each step shares one row among threads.
 
 A long row of complex numbers is a matrix, whose columns are transformed in one step and whose rows in the next; see
-`split_of`. Real numbers take one step more, before or behind.
+`split_of`. Real numbers take one step more, before or behind; lengths that are computed as convolutions take two such
+transforms, and steps that multiply.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
+from weft.compiler.cpu.fourier import tables
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
 from weft.compiler.cpu.fourier.parts import PART
 from weft.compiler.cpu.fourier.runner import Axis, Walk, other_axes
 from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, vector_width
 from weft.primitives.fourier import between_bytes, row_bytes
-from weft.primitives.fourier_lengths import scale_of
+from weft.primitives.fourier_lengths import Floats, convolution_length, scale_of, split_of
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.memory import contiguous_strides
 
@@ -32,12 +34,13 @@ class _Call:
 
     def __init__(self, call: RoutineCall) -> None:
         (source,), (target,) = call.operands, call.results
-        self.axis, self.roots = call.params["axis"], call.params["roots"]
-        others = other_axes(source, target, self.axis)
+        others = other_axes(source, target, call.params["axis"])
         self.extents = [axis.extent for axis in others]
         self.source = Rows((source.slot, source.offset), tuple([axis.source for axis in others]))
         self.target = Rows((target.slot, target.offset), tuple([axis.target for axis in others]))
+        self.roots = call.params["roots"]
         self.scratch = call.scratch
+        self._between: Rows | None = None
 
     def taken(self, size: int) -> Rows:
         """Rows of ``size`` bytes in scratch memory."""
@@ -56,7 +59,7 @@ class _Call:
         """Both steps of complex transforms."""
         first, second = split
         width = vector_width()
-        between = self.taken(between_bytes(split))
+        between = self._between = self._between or self.taken(between_bytes(split))
         work = 2 * first * second * prod(self.extents)
         columns = Stages(False, plane_bytes(first, False, width), 1.0, width=width)
         block = End(Access("planes"), columns.step, plane=FLOAT * first * width)
@@ -68,6 +71,14 @@ class _Call:
             self.walk(ends[0], between, Axis(second, COMPLEX, COMPLEX * first)).step(columns, self.scratch, work),
             self.walk(between, ends[1], Axis(first, FLOAT * width, COMPLEX)).step(rows, self.scratch, work),
         ]
+
+    def product(
+        self, ends: tuple[Rows, Rows], count: int, accesses: tuple[Access, Access], table: Floats, scale: float = 1.0
+    ) -> RoutineStep:
+        """The step that multiplies numbers by those of a table."""
+        stages = Stages(True, 0, scale)
+        stages.product_in_parts(count, *accesses, table)
+        return self.parts(ends, count, stages)
 
     def parts(self, ends: tuple[Rows, Rows], count: int, stages: Stages) -> RoutineStep:
         """The step that goes over ``count`` numbers of each row."""
@@ -83,6 +94,28 @@ def long_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:
     rows, inverse = _Call(call), call.params["inverse"]
     accesses = _columns(inverse), _columns(inverse, rows.roots > 0)
     return rows.complex(split, (rows.source, rows.target), accesses, scale_of(prod(split), rows.roots))
+
+
+def long_convolutions(call: RoutineCall, length: int) -> list[RoutineStep]:
+    """The steps for transforms of complex numbers that are computed as convolutions; see `Stages.complex`."""
+    rows, inverse, whole = _Call(call), call.params["inverse"], convolution_length(length)
+    split = split_of(whole)
+    assert split is not None
+    columns = _columns(False), _columns(False)
+    first, second = rows.taken(row_bytes(whole)), rows.taken(row_bytes(whole))
+    plain, swapped, source = Access("row"), Access("row", True), Access("row", inverse)
+    chirp, spectrum = tables.shared(tables.chirp, length), tables.shared(tables.chirp_spectrum, length, whole)
+    padding = Stages(True, 0, 1.0)
+    padding.zeros_in_parts(length)
+    scale, sink = scale_of(length, rows.roots), Access("row", inverse, rows.roots > 0)
+    return [
+        rows.product((rows.source, first), length, (source, plain), chirp),
+        rows.parts((first, first), whole - length, padding),
+        *rows.complex(split, (first, second), columns, 1.0),
+        rows.product((second, first), whole, (plain, swapped), spectrum),
+        *rows.complex(split, (first, second), columns, 1.0),
+        rows.product((second, rows.target), length, (swapped, sink), chirp, scale),
+    ]
 
 
 def long_real_rows(call: RoutineCall, split: tuple[int, int]) -> list[RoutineStep]:

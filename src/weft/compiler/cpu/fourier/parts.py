@@ -1,4 +1,4 @@
-"""What makes long transforms of real numbers of complex ones, and back, in generated code.
+"""What comes before and after the passes of long transforms, in generated code.
 
 A call does a part of a row, which threads share: ``%lanes`` numbers, a multiple of those of a vector, from ``%first``
 on.
@@ -6,9 +6,10 @@ on.
 
 from __future__ import annotations
 
+from weft import dtypes
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, Access, Writer
-from weft.compiler.cpu.fourier.butterflies import Pair
+from weft.compiler.cpu.fourier.butterflies import Pair, times
 from weft.compiler.cpu.fourier.ends import factor_of, mirrored
 from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 
@@ -17,6 +18,31 @@ PART = 4096
 
 _ROW = Access("row")
 _TOGETHER = ("0", "0")
+
+
+def product(name: str, source: Access, sink: Access, width: int) -> str:
+    """Multiply numbers by those of a table, which has ``inner`` of them, all real before all imaginary parts."""
+    w = Writer(width)
+    w.prepare(source, sink)
+    real = w.table()
+    imag = w.moved(real, w.multiply(w.field("inner"), FLOAT))
+    with w.e.loop("%first", w.add("%first", "%lanes"), width) as index:
+        distance = w.multiply(index, COMPLEX)
+        numbers = w.load(source, w.moved("%from", distance), _TOGETHER)
+        result = times(w.L, numbers, *factor_of(w, True, real, imag, index))
+        w.store(sink, w.moved("%to", distance), _TOGETHER, result)
+    return module([w.e], [w.e.function(name, PARAMETERS)])
+
+
+def zeros(name: str, width: int) -> str:
+    """Write zeros behind ``inner`` numbers."""
+    w = Writer(width)
+    w.prepare(_ROW, _ROW)
+    zero = w.L.constant(0.0, dtypes.float32)
+    start = w.moved("%to", w.multiply(w.field("inner"), COMPLEX))
+    with w.e.loop("%first", w.add("%first", "%lanes"), width) as index:
+        w.store(_ROW, w.moved(start, w.multiply(index, COMPLEX)), _TOGETHER, (zero, zero))
+    return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
 def halves_to_real(name: str, sink: Access, width: int) -> str:

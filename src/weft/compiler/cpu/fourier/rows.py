@@ -116,7 +116,7 @@ def _second_pass(w: Writer, name: str, radix: int, done: int, store: Store) -> s
             parts = []
             for distance in in_parts:
                 planes = w.moved(w.moved(start, distance), k * done * FLOAT)
-                pieces = [w.vector(w.moved(planes, row * length * FLOAT), width=done) for row in range(together)]
+                pieces = [w.vector(w.moved(planes, one * length * FLOAT), width=done) for one in range(together)]
                 parts.append(w.value(_joined(w, pieces, done)))
             return parts[0], parts[1]
 

@@ -235,6 +235,16 @@ class Stages:
         target = Access("planes", swapped=True)
         self.add(function, source.access, target, table, inner=count, in_next=source.stride, out_next=self.step)
 
+    def product_in_parts(self, count: int, source: Access, sink: Access, table: Floats) -> None:
+        """See `parts.product`."""
+        name = f"fourier_part_product_{source.text}_{sink.text}"
+        self.add(_function(name, self.width, parts.product, source, sink), source, sink, table, inner=count)
+
+    def zeros_in_parts(self, before: int) -> None:
+        """See `parts.zeros`."""
+        row = Access("row")
+        self.add(_function("fourier_part_zeros", self.width, parts.zeros), row, row, inner=before)
+
     def halves_to_real_in_parts(self, count: int, sink: Access) -> None:
         """See `parts.halves_to_real`."""
         function = _function(f"fourier_part_to_real_{sink.text}", self.width, parts.halves_to_real, sink)

@@ -11,7 +11,7 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
-from weft.compiler.cpu.fourier.long_rows import long_half_rows, long_real_rows, long_rows
+from weft.compiler.cpu.fourier.long_rows import long_convolutions, long_half_rows, long_real_rows, long_rows
 from weft.compiler.cpu.fourier.runner import Axis, Walk, other_axes
 from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
 from weft.compiler.cpu.schedule import FAR_BYTES
@@ -30,6 +30,8 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     split = split_of(length)
     if split is not None:
         return long_rows(call, split)
+    if split_of(work_length(length)) is not None:
+        return long_convolutions(call, length)
 
     def fill(stages: Stages, source: End, sink: End) -> None:
         if maker.together:
