@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from weft import dtypes
-from weft.compiler.codegen import jit
+from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import REGISTER_TYPES
 from weft.compiler.codegen.math import MathLanes
@@ -47,7 +47,7 @@ def kernel(function: Callable[..., Any], dtype: Dtype, arguments: int = 1, width
     name = next(_names)
     parameters = ", ".join(f"ptr {pointer}" for pointer in [*inputs, *outputs])
     text = module([emitter], [emitter.function(name, f"{parameters}, i64 %n")])
-    address = jit.load(text, name)[name]
+    address = loading.load(text, lambda: text, (name,), lasting=False)[name]
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(inputs) + 2), ctypes.c_int64)(address)
     is_complex = isinstance(result, Complex)
 

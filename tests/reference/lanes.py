@@ -18,7 +18,7 @@ import numpy as np
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.math.scalars import _DIGITS
+from weft.compiler.codegen.shared_functions import TURNS_PER_RADIAN
 from weft.compiler.codegen.values import Complex, Number, Value
 from weft.dtypes import Dtype
 
@@ -185,11 +185,11 @@ class _Cells:
 @cache
 def _wrap_angle(x: float, quarters: float, rest: float) -> float:
     """The angle in ``[-pi/2, pi/2]`` whose sine is that of ``x`` and some quarter turns, or what rounding it loses."""
-    turns = Fraction(x) * _DIGITS / (1 << 1168) + Fraction(quarters) / 4
+    turns = Fraction(x) * TURNS_PER_RADIAN / (1 << 1168) + Fraction(quarters) / 4
     turns -= round(turns)
     if abs(turns) > Fraction(1, 4):
         turns = Fraction(1 if turns > 0 else -1, 2) - turns
-    angle = turns * (1 << 1168) / _DIGITS
+    angle = turns * (1 << 1168) / TURNS_PER_RADIAN
     return float(angle - Fraction(float(angle))) if rest else float(angle)
 
 

@@ -14,7 +14,8 @@ import llvmlite
 
 import weft
 from weft.compiler import dumps
-from weft.compiler.codegen import half, host
+from weft.compiler.codegen import host, shared_functions
+from weft.compiler.codegen.shared_functions import SharedModule
 from weft.runtime import machine_code, recording
 from weft.runtime.disk_cache import process_cache
 from weft.runtime.machine_code import Image
@@ -93,17 +94,23 @@ def _found_or_made(
 
 
 def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
-    if any(name in made.slots if isinstance(made, Image) else name.encode() in made for name in half.FUNCTIONS):
-        provided = {**provided, **_half_conversions()}
+    for module in shared_functions.MODULES:
+        if module.functions != functions and any(_names(made, name) for name in module.functions):
+            provided = {**provided, **_shared(module)}
     if isinstance(made, Image):
         return machine_code.load(made, provided)
     return host.generator().link(made, functions, provided)
 
 
+def _names(made: Image | bytes, function: str) -> bool:
+    """Whether code calls a function of another module. Object code names those that it defines, too."""
+    return function in made.slots if isinstance(made, Image) else function.encode() in made
+
+
 @cache
-def _half_conversions() -> dict[str, int]:
-    """Addresses of the conversions of float16, which processors without instructions for them call."""
-    return load(half.TEXT, lambda: half.TEXT, half.FUNCTIONS)
+def _shared(module: SharedModule) -> dict[str, int]:
+    """Addresses of functions that other modules call."""
+    return load(module.text, lambda: module.text, module.functions)
 
 
 def _to_bytes(made: Image | bytes) -> bytes:

@@ -27,7 +27,8 @@ from weft.compiler.codegen.math.parts import (
     multiply_pairs,
     sign_of,
 )
-from weft.compiler.codegen.math.scalars import REMAINDER, call_each_lane, replace_lanes
+from weft.compiler.codegen.math.scalars import call_each_lane, replace_lanes
+from weft.compiler.codegen.shared_functions import REMAINDER
 from weft.compiler.codegen.values import Value
 
 # 2 / ln 2 and 2 / (3 ln 2), each as a pair

@@ -23,7 +23,8 @@ from weft.compiler.codegen.math.parts import (
     sign_of,
     two_product,
 )
-from weft.compiler.codegen.math.scalars import WRAP_ANGLE, call_each_lane, replace_lanes
+from weft.compiler.codegen.math.scalars import call_each_lane, replace_lanes
+from weft.compiler.codegen.shared_functions import WRAP_ANGLE
 from weft.compiler.codegen.values import Value
 
 # pi, each part rounded down, so that all are positive and a zero keeps its sign
