@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import llvmlite
@@ -27,27 +27,36 @@ _FILES = ("compiler/kernel.py", "dtypes.py", "runtime/machine_code.py")
 _IMAGE, _OBJECT = b"I", b"O"
 
 
-def _fingerprint() -> bytes | None:
-    """The digest of names, sizes and times of the files that make code; None where there are no files."""
-    facts = []
+def _files() -> list[str]:
+    """The files that make code; none where they cannot be listed."""
+    found = [os.path.join(_PACKAGE, name) for name in _FILES]
     folders = [os.path.join(_PACKAGE, name) for name in _FOLDERS]
     try:
         for folder in folders:  # which grows by what is found
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(".py"):
-                        facts.append((entry.path, entry.stat()))
+                        found.append(entry.path)
                     elif entry.is_dir() and entry.name != "__pycache__":
                         folders.append(entry.path)
-        facts += [(path, os.stat(path)) for path in [os.path.join(_PACKAGE, name) for name in _FILES]]
     except OSError:
-        return None
-    text = "\n".join(sorted([f"{path} {status.st_size} {status.st_mtime_ns}" for path, status in facts]))
-    return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
+        return []
+    return sorted(found)
 
 
-# Taken early: once modules are imported, files may change without changing the code that runs.
-_sources = _fingerprint()
+def _states(files: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of files; nothing if one is missing."""
+    try:
+        found = [os.stat(path) for path in files]
+    except OSError:
+        return []
+    return [(path, status.st_size, status.st_mtime_ns) for path, status in zip(files, found, strict=True)]
+
+
+# Taken early: once modules are imported, files may change without changing the code that runs. A file that is new can
+# have no part in that code unless one of these has changed, too.
+_code_files = _files()
+_sources = _states(_code_files)
 
 
 def load(
@@ -77,7 +86,7 @@ def _found_or_made(
     lasting: bool,
     title: str,
 ) -> dict[str, int]:
-    disk = process_cache() if lasting and _sources is not None else None
+    disk = process_cache() if lasting and _sources else None
     key = _key(source) if disk is not None else b""
     stored = disk.get(key) if disk is not None else None
     if stored is not None:
@@ -131,8 +140,8 @@ def _key(source: str) -> bytes:
 @cache
 def _common() -> hashlib._Hash:
     """The digest of what all keys have in common."""
-    facts = f"{weft.__version__} {llvmlite.__version__} {host.current()}\n"
-    return hashlib.sha256((_sources or b"") + facts.encode())
+    facts = f"{_sources} {weft.__version__} {llvmlite.__version__} {host.current()}\n"
+    return hashlib.sha256(facts.encode(errors="surrogateescape"))
 
 
 def _made_as_said() -> bool:
@@ -140,4 +149,4 @@ def _made_as_said() -> bool:
     if host.generator().host() != host.current():
         host.forget()
         return False
-    return _fingerprint() == _sources
+    return _states(_code_files) == _sources
