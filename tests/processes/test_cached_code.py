@@ -18,7 +18,6 @@ import pytest
 import weft
 from tests import checks
 
-# Of every kind of generated function: kernels with and without reductions, the pool, calls of BLAS.
 WORK = """
 import json, sys
 import weft
@@ -27,7 +26,7 @@ import weft.core as mx
 PRELUDE
 x = mx.arange(300.0).reshape(20, 15) / 100
 z = x.astype(mx.complex64)
-results = [mx.softmax(x, axis=-1), mx.sum(mx.sin(x), axis=0), mx.power(x, 2.5), x @ x.T, z @ z.T]
+results = [RESULTS]
 mx.eval(results)
 print(json.dumps({
     "results": [str(array.tolist()) for array in results],
@@ -35,6 +34,10 @@ print(json.dumps({
     "llvm": "llvmlite.binding" in sys.modules,
 }))
 """
+# Of every kind of generated function: kernels with and without reductions, the pool, calls of BLAS.
+EVERY_KIND = "mx.softmax(x, axis=-1), mx.sum(mx.sin(x), axis=0), mx.power(x, 2.5), x @ x.T, z @ z.T"
+# Enough for tests of where code is kept, and whether: a kernel and the pool.
+ONE_KERNEL = "mx.sum(x, axis=0)"
 PACKAGE = Path(weft.__file__).parent
 
 
@@ -47,9 +50,9 @@ def environment(base: Path, **variables: str) -> dict[str, str]:
     return os.environ | {"WEFT_CACHE_DIR": str(base), "WEFT_DISK_CACHE": "", "WEFT_NUM_THREADS": "2"} | variables
 
 
-def start(base: Path, prelude: str = "", **variables: str) -> subprocess.Popen[str]:
+def start(base: Path, prelude: str = "", results: str = ONE_KERNEL, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WORK.replace("PRELUDE", prelude)],
+        [sys.executable, "-c", WORK.replace("PRELUDE", prelude).replace("RESULTS", results)],
         env=environment(base, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -63,9 +66,9 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(printed) | {"complaints": complaints}
 
 
-def run(base: Path, prelude: str = "", **variables: str) -> dict[str, Any]:
+def run(base: Path, prelude: str = "", results: str = ONE_KERNEL, **variables: str) -> dict[str, Any]:
     """The results of the work, how many kernels were generated for it, and whether LLVM was loaded."""
-    return finish(start(base, prelude, **variables))
+    return finish(start(base, prelude, results, **variables))
 
 
 def entries(base: Path) -> list[Path]:
@@ -74,16 +77,22 @@ def entries(base: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def expected() -> list[str]:
-    """The results without a cache."""
+    """The result of one kernel, without a cache."""
     return run(Path("/nowhere"), WEFT_DISK_CACHE="0")["results"]
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory, expected: list[str]) -> Path:
-    """A cache that the work has filled; tests change copies of it."""
+def every_expected() -> list[str]:
+    """The results of every kind of function, without a cache."""
+    return run(Path("/nowhere"), results=EVERY_KIND, WEFT_DISK_CACHE="0")["results"]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, every_expected: list[str]) -> Path:
+    """A cache that functions of every kind have filled; tests change copies of it."""
     base = tmp_path_factory.mktemp("filled")
-    first = run(base)
-    assert first["results"] == expected
+    first = run(base, results=EVERY_KIND)
+    assert first["results"] == every_expected
     assert first["llvm"]
     return base
 
@@ -95,9 +104,9 @@ def copy(filled: Path, base: Path) -> Iterator[Path]:
     shutil.rmtree(base)
 
 
-def test_a_second_process_runs_no_llvm(filled, expected):
-    second = run(filled)
-    assert second["results"] == expected
+def test_a_second_process_runs_no_llvm(filled, every_expected):
+    second = run(filled, results=EVERY_KIND)
+    assert second["results"] == every_expected
     assert (second["generated"], second["llvm"]) == (0, False)
     assert second["complaints"] == ""
 
@@ -107,15 +116,15 @@ def test_the_folder_and_its_files_are_private(filled):
     assert {stat.S_IMODE(path.stat().st_mode) for path in entries(filled)} == {0o600}
 
 
-def test_damaged_entries_are_made_again(copy, expected):
+def test_damaged_entries_are_made_again(copy, every_expected):
     before = {path: path.read_bytes() for path in entries(copy)}
     for number, (path, content) in enumerate(before.items()):
         damaged = bytearray(content)
         damaged[-1 - number] ^= 1
         path.write_bytes(content[: len(content) // 2] if number % 2 else bytes(damaged))
-    assert run(copy)["results"] == expected
+    assert run(copy, results=EVERY_KIND)["results"] == every_expected
     assert {path: path.read_bytes() for path in entries(copy)} == before
-    assert not run(copy)["llvm"]
+    assert not run(copy, results=EVERY_KIND)["llvm"]
 
 
 def test_eight_processes_with_one_empty_cache(base, expected):
@@ -152,19 +161,21 @@ def test_an_unset_home_is_no_obstacle(base, expected):
     assert not run(base, prelude)["llvm"]
 
 
-def test_a_folder_that_others_may_write_is_not_used(copy, expected):
-    (copy / "kernels").chmod(0o777)
-    before = entries(copy)
-    answer = run(copy)
+def test_a_folder_that_others_may_write_is_not_used(base, expected):
+    run(base)
+    (base / "kernels").chmod(0o777)
+    before = entries(base)
+    answer = run(base)
     assert answer["results"] == expected
     assert answer["generated"] > 0
     assert answer["complaints"].count("others may write") == 1
-    assert entries(copy) == before
+    assert entries(base) == before
 
 
-def test_a_folder_of_somebody_else_is_not_used(copy, expected):
+def test_a_folder_of_somebody_else_is_not_used(base, expected):
+    run(base)
     prelude = "import os; user = os.geteuid() + 1; os.geteuid = lambda: user"
-    answer = run(copy, prelude)
+    answer = run(base, prelude)
     assert answer["results"] == expected
     assert answer["generated"] > 0
     assert answer["complaints"].count("belongs to user") == 1
@@ -203,11 +214,11 @@ mx.eval(twice(mx.array([1.0])))
 
 
 @pytest.mark.skipif(platform.machine() == "aarch64", reason="there is nothing that LLVM links on ARM64")
-def test_what_only_llvm_can_link_is_kept_as_well(base, expected):
+def test_what_only_llvm_can_link_is_kept_as_well(base, every_expected):
     prelude = "from weft.compiler.codegen import jit; jit.image_of = lambda *arguments: None"
-    first = run(base, prelude)
-    second = run(base)
-    assert (first["results"], second["results"]) == (expected, expected)
+    first = run(base, prelude, EVERY_KIND)
+    second = run(base, results=EVERY_KIND)
+    assert (first["results"], second["results"]) == (every_expected, every_expected)
     assert first["generated"] > 0
     assert (second["generated"], second["llvm"]) == (0, True)
 
