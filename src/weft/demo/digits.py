@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.datasets import load_digits
 
 import weft.core as mx
 import weft.nn as nn
@@ -42,6 +41,8 @@ class Digits:
 
 def load() -> tuple[Digits, Digits]:
     """The 1,797 digits of scikit-learn, split into 1,437 to learn from and 360 to be tested on."""
+    from sklearn.datasets import load_digits  # takes a second, for which `--help` need not wait
+
     bunch = load_digits()
     images = (bunch.data / 16).astype(np.float32)
     labels = bunch.target.astype(np.int32)

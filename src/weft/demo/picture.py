@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from .digits import Digits
 
@@ -29,6 +27,9 @@ def to_show(held_out: Digits, predictions: npt.NDArray[np.int64]) -> npt.NDArray
 
 def save(path: Path, losses: list[float], held_out: Digits, predictions: npt.NDArray[np.int64]) -> None:
     """Draws the picture without a display and writes it to `path`, in the format of its suffix."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes half a second
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(12, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     ((left, right),) = figure.subfigures(1, 2, squeeze=False, width_ratios=(5, 7))
