@@ -196,6 +196,12 @@ def flat(result: Any) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result]
 
 
+def evaluated(tree: Any) -> Any:
+    """The arrays of a tree, evaluated together, so that code for what they have in common is generated once."""
+    mx.eval(tree)
+    return tree
+
+
 def to_array(x: np.ndarray, namespace: Any = mx) -> Any:
     """The same numbers as an array of the same dtype in Weft or MLX."""
     name = "bool_" if x.dtype == np.bool_ else x.dtype.name

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops.row import Row, checked, flat, is_inexact, to_array, widened
+from tests.ops.row import Row, checked, evaluated, flat, is_inexact, to_array, widened
 from tests.ops.table import ROWS
 from tests.sampling import Cases
 
@@ -106,7 +106,7 @@ def dot(v: Sequence[Any], u: Sequence[Any]) -> float:
 
 def check_jvp(problem: Problem) -> None:
     u = problem.directions(problem.point)
-    _, tangents = mx.jvp(problem.function, [to_array(x) for x in problem.point], [to_array(x) for x in u])
+    tangents = evaluated(mx.jvp(problem.function, [to_array(x) for x in problem.point], [to_array(x) for x in u])[1])
     for got, want in zip(tangents, problem.difference(u), strict=True):
         np.testing.assert_allclose(np.array(got), want, problem.tolerance, problem.tolerance)
 
@@ -115,8 +115,8 @@ def check_vjp(problem: Problem) -> None:
     primals = [to_array(x) for x in problem.point]
     outputs = problem.function(*primals)
     u, v = problem.directions(problem.point), problem.directions(outputs)
-    _, tangents = mx.jvp(problem.function, primals, [to_array(x) for x in u])
-    _, cotangents = mx.vjp(problem.function, primals, [to_array(x) for x in v])
+    tangents = evaluated(mx.jvp(problem.function, primals, [to_array(x) for x in u])[1])
+    cotangents = evaluated(mx.vjp(problem.function, primals, [to_array(x) for x in v])[1])
     for x, cotangent in zip(primals, cotangents, strict=True):
         assert (cotangent.shape, cotangent.dtype) == (x.shape, x.dtype)
     np.testing.assert_allclose(dot(cotangents, u), dot(v, tangents), problem.tolerance, problem.tolerance)
@@ -133,12 +133,13 @@ def check_second_order(problem: Problem, step: float = STEP, tolerance: float = 
 
     def along(sign: int) -> float:
         moved = [(x + sign * step * d).astype(x.dtype) for x, d in zip(problem.point, w, strict=True)]
-        return dot(gradient(*[to_array(x) for x in moved]), u)
+        return dot(evaluated(gradient(*[to_array(x) for x in moved])), u)
 
     numeric = (along(1) - along(-1)) / (2 * step)
     primals = [to_array(x) for x in problem.point]
-    _, forwards = mx.jvp(gradient, primals, [to_array(x) for x in w])
-    _, backwards = mx.vjp(gradient, primals, [to_array(x) for x in u])
+    forwards = mx.jvp(gradient, primals, [to_array(x) for x in w])[1]
+    backwards = mx.vjp(gradient, primals, [to_array(x) for x in u])[1]
+    mx.eval(forwards, backwards)
     np.testing.assert_allclose(dot(forwards, u), numeric, tolerance, tolerance)
     np.testing.assert_allclose(dot(backwards, w), numeric, tolerance, tolerance)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.ops.row import Row, bits, checked, flat, is_floating, is_inexact, to_array, to_numpy
+from tests.ops.row import Row, bits, checked, evaluated, flat, is_floating, is_inexact, to_array, to_numpy
 from tests.ops.table import ROWS
 from tests.sampling import Cases
 
@@ -92,8 +92,8 @@ def gradient_of(row: Row, arguments: Sequence[np.ndarray]) -> Any:
 def test_vmap_of_the_gradient_is_a_loop(row: Row, seed: int) -> None:
     samples = [row.sample(seed + n, row.dtypes[0]) for n in range(BATCH)]
     gradient = gradient_of(row, samples[0])
-    looped = [gradient(*[to_array(x) for x in sample]) for sample in samples]
-    mapped = mx.vmap(gradient)(*[to_array(np.stack(one)) for one in zip(*samples, strict=True)])
+    looped = [evaluated(gradient(*[to_array(x) for x in sample])) for sample in samples]
+    mapped = evaluated(mx.vmap(gradient)(*[to_array(np.stack(one)) for one in zip(*samples, strict=True)]))
     for got, *wanted in zip(mapped, *looped, strict=True):
         assert_same(to_numpy(got), np.stack([to_numpy(want) for want in wanted]), "gradient")
 
