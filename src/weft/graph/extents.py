@@ -18,7 +18,8 @@ refused, so note only what the graph depends on. ``agree`` and ``value_of`` are 
 again for other shapes: in a shape rule (`Primitive.infer`), and in a check of arguments for which a shape rule repeats
 it. `identical`, `agree` and `decide_equal` take two extents or two shapes.
 
-Annotations say ``int`` for extents of either kind: graphs that are planned hold ints only.
+Annotations say ``AnyExtent`` for extents of either kind, and ``int`` where only a plain one comes. Graphs that are
+planned hold plain ones only.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.graph.location import user_location
-from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent, derived, named
+from weft.graph.symbolic import AmbiguousExtentError, AnyExtent, SymbolicExtent, derived, named
 
 __all__ = [
+    "AnyExtent",
     "agree",
     "decide",
     "decide_equal",
@@ -83,30 +85,30 @@ def decide_equal(left: Any, right: Any) -> bool:
     return left is right or decide(operator.eq, left, right)
 
 
-def fixed(extent: int | SymbolicExtent) -> int:
+def fixed(extent: AnyExtent | SymbolicExtent) -> int:
     """The plain integer, noted as a decision: what is made with it is right for this number only."""
     return extent.fix(user_location()) if type(extent) is SymbolicExtent else extent
 
 
-def value_of(extent: int | SymbolicExtent) -> int:
+def value_of(extent: AnyExtent | SymbolicExtent) -> int:
     """The number that an extent is for these shapes of the inputs, without a note."""
     return extent.value if type(extent) is SymbolicExtent else extent
 
 
-def values_of(shape: Iterable[int | SymbolicExtent]) -> tuple[int, ...]:
+def values_of(shape: Iterable[AnyExtent | SymbolicExtent]) -> tuple[int, ...]:
     """`value_of` for each extent of a shape."""
     return tuple([value_of(extent) for extent in shape])
 
 
-def smallest(*extents: int) -> int:
+def smallest(*extents: AnyExtent) -> AnyExtent:
     return derived(min, *extents)
 
 
-def largest(*extents: int) -> int:
+def largest(*extents: AnyExtent) -> AnyExtent:
     return derived(max, *extents)
 
 
-def product(extents: Iterable[int]) -> int:
+def product(extents: Iterable[AnyExtent]) -> AnyExtent:
     size = 1
     for extent in extents:
         size = size * extent

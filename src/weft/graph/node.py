@@ -12,12 +12,14 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.graph.symbolic import AnyExtent
+
 if TYPE_CHECKING:
     from weft.dtypes import Dtype
     from weft.runtime.devices import Stream
     from weft.runtime.memory import View
 
-Shape = tuple[int, ...]
+Shape = tuple[AnyExtent, ...]
 
 next_serial = count().__next__
 
@@ -54,7 +56,7 @@ class Node:
         return len(self.shape)
 
     @property
-    def size(self) -> int:
+    def size(self) -> AnyExtent:
         size = 1
         for extent in self.shape:
             size *= extent
@@ -131,6 +133,6 @@ def reachable(outputs: Iterable[Node], after: int = -1) -> list[Node]:
     return sorted(seen, key=serial_of)
 
 
-def describe(shape: Iterable[int], dtype: Dtype) -> str:
+def describe(shape: Iterable[AnyExtent], dtype: Dtype) -> str:
     """``float32[3,4]``: how shapes and dtypes are written in messages and printed graphs."""
     return f"{dtype.name}[{','.join(map(str, shape))}]"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.graph.extents import decide, decide_equal, derived
+from weft.graph.extents import AnyExtent, decide, decide_equal, derived
 from weft.graph.location import user_location
 from weft.graph.symbolic import SymbolicExtent
 
@@ -236,6 +236,6 @@ def shown_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
-def shown_extent(extent: int | SymbolicExtent) -> Any:
+def shown_extent(extent: AnyExtent | SymbolicExtent) -> Any:
     """A node's extent as its user sees it."""
     return Extent(extent) if type(extent) is SymbolicExtent else extent

@@ -48,6 +48,11 @@ def function_named(name: str) -> Callable[..., Any] | None:
     return _named.get(name)
 
 
+AnyExtent = int
+"""An extent, or a number made of extents: an int, or a `SymbolicExtent` inside of a shapeless trace. Type checkers take
+it for an int, because programs write the same arithmetic for both; what a symbolic extent does not know raises. What
+tells them apart takes ``AnyExtent | SymbolicExtent``."""
+
 Binding = dict["SymbolicExtent", int]
 """The extents of inputs, and what has been worked out from them."""
 
@@ -146,7 +151,7 @@ class SymbolicExtent:
             trace.made.setdefault(self, where)
         return self.value
 
-    def bound(self, binding: Binding) -> int:
+    def bound(self, binding: Binding) -> AnyExtent:
         """The value for other extents of inputs. It stays symbolic where an input is not in ``binding``."""
         stack = [self]
         known: dict[SymbolicExtent, Any] = binding
@@ -212,7 +217,7 @@ class SymbolicExtent:
     __mod__ = _arithmetic(operator.mod)
     __rmod__ = _arithmetic(operator.mod, reflected=True)
 
-    def __neg__(self) -> int:
+    def __neg__(self) -> AnyExtent:
         return derived(operator.neg, self)
 
 
@@ -226,7 +231,7 @@ _NEUTRAL: dict[Any, tuple[int | None, int | None]] = {
 }  # fmt: skip
 
 
-def derived(function: Callable[..., int], *operands: Any) -> int:
+def derived(function: Callable[..., int], *operands: Any) -> AnyExtent:
     """``function(*operands)``: a symbolic extent if an operand is one.
 
     The function is called again for other shapes, with plain numbers.
@@ -248,7 +253,7 @@ def derived(function: Callable[..., int], *operands: Any) -> int:
     return extent
 
 
-def input_shape(number: int, shape: tuple[int, ...], trace: Decisions) -> tuple[int, ...]:
+def input_shape(number: int, shape: tuple[AnyExtent, ...], trace: Decisions) -> tuple[AnyExtent, ...]:
     """The shape of input ``number`` as symbolic extents."""
     extents: Any = tuple([_input(number, axis, extent, trace) for axis, extent in enumerate(shape)])
     return extents

@@ -12,7 +12,7 @@ from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
 from weft.errors import AxisError
-from weft.graph.extents import identical, joint_extent, value_of
+from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
@@ -389,6 +389,6 @@ def checked_extents(name: str, shape: Shape) -> Shape:
     return shape
 
 
-def extent_constant(extent: int, dtype: Dtype) -> Array:
+def extent_constant(extent: AnyExtent, dtype: Dtype) -> Array:
     """A count of elements as a number of the computation."""
     return wrap(_new_constant(extent, dtype))

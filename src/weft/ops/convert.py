@@ -12,7 +12,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import Dtype
-from weft.graph.extents import decide, value_of
+from weft.graph.extents import AnyExtent, decide, value_of
 from weft.graph.node import Handle, Shape, leaf, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import SymbolicExtent
@@ -83,7 +83,7 @@ def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
     return other
 
 
-def fits(number: int | SymbolicExtent, dtype: Dtype) -> bool:
+def fits(number: AnyExtent | SymbolicExtent, dtype: Dtype) -> bool:
     """Whether an integer dtype holds a number, noted if that is an extent."""
     return decide(operator.ge, number, dtype.lowest) and decide(operator.le, number, dtype.highest)
 

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import agree, decide_equal, fixed, identical, largest
+from weft.graph.extents import AnyExtent, agree, decide_equal, fixed, identical, largest
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -298,7 +298,7 @@ def _dtype_of_range(begin: Any, end: Any, by: Any) -> Dtype:
     raise ValueError("[arange] Whole numbers of more than 64 bits make no range: use floats.")
 
 
-def _count(begin: Any, end: Any, by: Any) -> int:
+def _count(begin: Any, end: Any, by: Any) -> AnyExtent:
     if not any(isinstance(one, float) for one in (begin, end, by)):
         return largest(0, -((begin - end) // by))
     span = _ratio(_distance(begin, end), fixed(by))
@@ -321,7 +321,7 @@ def _ratio(distance: float, step: float) -> float:
         return math.inf
 
 
-def _progression(count: int, begin: float, by: float, dtype: Dtype) -> Array:
+def _progression(count: AnyExtent, begin: float, by: float, dtype: Dtype) -> Array:
     """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers with a whole step."""
     whole = dtype.is_integer
     if whole:

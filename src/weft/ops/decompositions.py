@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import weft.primitives as p
 from weft.dtypes import finfo
-from weft.graph.extents import derived
+from weft.graph.extents import AnyExtent, derived
 from weft.ops.arguments import Array, array_of, to_dtype
 
 __all__ = ["EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "limit_of"]
@@ -49,7 +49,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
-def limit_of(largest: Array, rows: int, columns: int, factor: float, rtol: Any) -> Array:
+def limit_of(largest: Array, rows: AnyExtent, columns: AnyExtent, factor: float, rtol: Any) -> Array:
     """Up to where singular values count as zero: ``rtol``, by default ``factor * max(rows, columns) * eps``, times the
     largest one, which ``largest`` has in its last axis."""
     dtype = largest.node.dtype

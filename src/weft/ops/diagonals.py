@@ -7,7 +7,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import largest, smallest
+from weft.graph.extents import AnyExtent, largest, smallest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -26,7 +26,7 @@ __all__ = ["diag", "diagonal", "eye", "identity", "trace", "tri", "tril", "triu"
 _FAR = 1 << 30
 
 
-def _rows_and_columns(rows: int, columns: int, offset: int) -> tuple[Array, Array]:
+def _rows_and_columns(rows: AnyExtent, columns: AnyExtent, offset: int) -> tuple[Array, Array]:
     """The row number plus ``offset``, and the column number, of each element of a matrix.
 
     A large offset is clipped to fit the dtype: beyond all rows and columns, all offsets have the same effect.

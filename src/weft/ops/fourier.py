@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import decide, decide_equal, derived, identical, named, smallest
+from weft.graph.extents import AnyExtent, decide, decide_equal, derived, identical, named, smallest
 from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, real_number, sequence_of, to_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.joining import part
@@ -414,7 +414,7 @@ def length_of(name: str, n: Any) -> int | None:
     return _positive(name, length)
 
 
-def _positive(name: str, length: int) -> int:
+def _positive(name: str, length: AnyExtent) -> AnyExtent:
     if decide(operator.lt, length, 1):
         raise ValueError(f"[{name}] The length of a transform must be positive; got {length}.")
     return length

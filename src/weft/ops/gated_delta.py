@@ -5,7 +5,7 @@ from __future__ import annotations
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, derived, named
+from weft.graph.extents import AnyExtent, agree, derived, named
 from weft.graph.node import Shape
 from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
 from weft.ops.entrance import on_stream
@@ -161,7 +161,7 @@ class _Chunks:
         self.gamma, self.beta = self._cut(columns[0], self.per_key, 1), self._cut(columns[1], self.per_key, 0)
         self.first = self._first_state(arrays.get("initial_state"))
 
-    def _cut(self, x: Array, per_key: int, filling: int) -> Array:
+    def _cut(self, x: Array, per_key: AnyExtent, filling: int) -> Array:
         """``(B, T, heads, F)`` cut into chunks; the steps that the last one lacks are made of one number."""
         shape = x.node.shape
         missing = self.count * self.extent - self.steps

@@ -11,7 +11,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import derived, identical, named, value_of
+from weft.graph.extents import AnyExtent, derived, identical, named, value_of
 from weft.ops.arguments import Array, array_argument, extent_constant, real_number, shape_text, to_dtype
 from weft.ops.convert import from_numpy
 from weft.ops.entrance import on_stream
@@ -84,7 +84,7 @@ def _rows(extent: int) -> int:
     return order << (places // 2)
 
 
-def _transformed(x: Array, extent: int, factor: Any, dtype: Dtype) -> Array:
+def _transformed(x: Array, extent: AnyExtent, factor: Any, dtype: Dtype) -> Array:
     """Real rows times the matrix and ``factor``. The matrix is a Kronecker product: each row is laid out as a matrix
     and multiplied with a smaller one from both sides."""
     wide = dtype if dtype is dtypes.float64 else dtypes.float32
@@ -100,7 +100,7 @@ def _transformed(x: Array, extent: int, factor: Any, dtype: Dtype) -> Array:
     return to_dtype(result, dtype)
 
 
-def _matrix(extent: int, dtype: Dtype) -> Array:
+def _matrix(extent: AnyExtent, dtype: Dtype) -> Array:
     """The Hadamard matrix of a length that `_order` accepts."""
     shape = (extent, extent)
     order = derived(_order, extent)

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened
-from weft.graph.extents import agree, decide, decide_equal
+from weft.graph.extents import AnyExtent, agree, decide, decide_equal
 from weft.graph.node import Shape
 from weft.graph.shown import Extent
 from weft.graph.symbolic import SymbolicExtent
@@ -185,7 +185,7 @@ def _without(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _with(shape: Shape, axis: int, extent: int) -> Shape:
+def _with(shape: Shape, axis: int, extent: AnyExtent) -> Shape:
     return (*shape[:axis], extent, *shape[axis:])
 
 

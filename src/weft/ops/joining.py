@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import shown
 from weft.dtypes import promote
-from weft.graph.extents import agree, derived, fixed, identical, largest, named, smallest, value_of
+from weft.graph.extents import AnyExtent, agree, derived, fixed, identical, largest, named, smallest, value_of
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
@@ -29,7 +29,7 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["concat", "concatenate", "diff", "flip", "repeat", "roll", "split", "stack", "tile", "unstack"]
 
 
-def part(x: Array, axis: int, start: int, size: int, step: int = 1) -> Array:
+def part(x: Array, axis: int, start: AnyExtent, size: AnyExtent, step: int = 1) -> Array:
     """``size`` elements along one axis, and all elements along the others."""
     shape = x.node.shape
     return p.slice_(
@@ -163,7 +163,7 @@ def _equal_part(extent: int, sections: int) -> int:
     return extent // sections
 
 
-def _bound(index: int, extent: int) -> int:
+def _bound(index: int, extent: AnyExtent) -> AnyExtent:
     """The start of a slice at ``index``, counted from the front and moved inside."""
     if index < 0:
         index = index + extent

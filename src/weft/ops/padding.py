@@ -8,7 +8,7 @@ from typing import Any, Literal
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of, shown
-from weft.graph.extents import agree, largest
+from weft.graph.extents import AnyExtent, agree, largest
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -120,19 +120,19 @@ def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str)
     return p.move_axis(row, 0, axis)
 
 
-def _nearest(position: Array, extent: int) -> Array:
+def _nearest(position: Array, extent: AnyExtent) -> Array:
     last = extent_constant(extent - 1, dtypes.int32)
     return p.minimum(p.maximum(position, 0), last)
 
 
-def _mirrored(position: Array, extent: int) -> Array:
+def _mirrored(position: Array, extent: AnyExtent) -> Array:
     """0 1 2 1 0 1 2 ...: the edges stand once."""
     period = extent_constant(largest(2 * extent - 2, 1), dtypes.int32)
     phase = p.remainder(position, period)
     return p.minimum(phase, p.subtract(period, phase))
 
 
-def _mirrored_with_edge(position: Array, extent: int) -> Array:
+def _mirrored_with_edge(position: Array, extent: AnyExtent) -> Array:
     """0 1 2 2 1 0 0 1 ...: the edges stand twice."""
     period = extent_constant(2 * extent, dtypes.int32)
     last = extent_constant(2 * extent - 1, dtypes.int32)

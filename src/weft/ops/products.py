@@ -8,7 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import wrong_type
-from weft.graph.extents import agree, decide_equal, derived, identical, named, product
+from weft.graph.extents import AnyExtent, agree, decide_equal, derived, identical, named, product
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -273,7 +273,7 @@ def _common_extent(left: int, right: int) -> int:
     return left
 
 
-def _extent_from_end(x: Array, axis: int) -> int:
+def _extent_from_end(x: Array, axis: int) -> AnyExtent:
     """The extent of an axis that is counted from the end; 0 if there is no such axis."""
     extent: int = x.node.shape[axis] if -axis <= x.node.ndim else 0
     return extent

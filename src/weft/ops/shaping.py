@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft.graph.extents import agree, decide_equal, product
+from weft.graph.extents import AnyExtent, agree, decide_equal, product
 from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
@@ -67,7 +67,7 @@ def reshape(
     return p.reshape(x, shape=wanted)
 
 
-def _inferred(name: str, wanted: Shape, size: int, source: Shape) -> Shape:
+def _inferred(name: str, wanted: Shape, size: AnyExtent, source: Shape) -> Shape:
     """``wanted`` with its -1, if it has one, replaced so that there are ``size`` elements in all."""
     open_axes = [axis for axis, extent in enumerate(wanted) if extent == -1]
     if not open_axes:

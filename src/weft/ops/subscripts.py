@@ -18,7 +18,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened, shown
 from weft.compiler.evaluate import evaluate
-from weft.graph.extents import agree, decide, decide_equal, derived, fixed, named, smallest
+from weft.graph.extents import AnyExtent, agree, decide, decide_equal, derived, fixed, named, smallest
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.shown import Extent
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
@@ -355,7 +355,7 @@ def _index_array(item: Any) -> Array:
     return array
 
 
-def from_front(index: Any, extent: int) -> int:
+def from_front(index: Any, extent: AnyExtent) -> AnyExtent:
     """An index counted from the front; a negative one that is not symbolic may stay as it is."""
     return derived(_from_front, index, extent) if type(index) is SymbolicExtent else index
 
@@ -365,7 +365,7 @@ def _from_front(index: int, extent: int) -> int:
     return index + extent if index < 0 else index
 
 
-def _checked_index(index: int, extent: int, axis: int, shape: Shape) -> int:
+def _checked_index(index: AnyExtent, extent: AnyExtent, axis: int, shape: Shape) -> AnyExtent:
     found = inside(index, extent)
     if found is None:
         raise IndexError(
@@ -385,7 +385,7 @@ def need_elements(name: str, shape: Shape, axes: Sequence[int], index: Array) ->
             )
 
 
-def inside(index: int, extent: int) -> int | None:
+def inside(index: AnyExtent, extent: AnyExtent) -> AnyExtent | None:
     """``index`` counted from the front, or None if it is not within ``extent``. A decision notes that."""
     try:
         found = index + extent if index < 0 else index
@@ -399,7 +399,7 @@ _LONGEST_STEP = 2**48
 """No memory holds two elements that are farther apart. Larger numbers do not fit where strides are counted in bytes."""
 
 
-def _range(part: slice, extent: Any) -> tuple[int, int, int]:
+def _range(part: slice, extent: Any) -> tuple[AnyExtent, AnyExtent, AnyExtent]:
     """Start, number of elements and step of a slice of ``extent`` elements."""
     start, stop, step = (_bound(bound) for bound in (part.start, part.stop, part.step))
     step = 1 if step is None else max(-_LONGEST_STEP, min(fixed(step), _LONGEST_STEP))
@@ -486,7 +486,7 @@ def _rows_in_order(mask: Array, rows: Array) -> Array:
     return p.squeeze(taken, axes=(mask.node.ndim,))
 
 
-def _check_count(flat: Array, count: int) -> None:
+def _check_count(flat: Array, count: AnyExtent) -> None:
     """Say so if there are fewer than ``count`` rows for the elements of a mask that hold, unless the mask is traced."""
     if trace_of(flat.node) is not None:
         return

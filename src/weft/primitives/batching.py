@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import weft.primitives as p
+from weft.graph.extents import AnyExtent
 from weft.graph.node import Shape
 from weft.primitives.base import Array, is_constant
 
 __all__ = ["align_batch", "batch_first", "batch_size", "move_axis", "with_batch"]
 
 
-def batch_size(inputs: Sequence[Array], axes: Sequence[int | None]) -> int:
+def batch_size(inputs: Sequence[Array], axes: Sequence[int | None]) -> AnyExtent:
     """The extent of the mapped axis."""
     return next(x.node.shape[axis] for x, axis in zip(inputs, axes, strict=True) if axis is not None)
 
@@ -25,11 +26,11 @@ def move_axis(x: Array, source: int, target: int) -> Array:
     return p.transpose(x, axes=tuple(order))
 
 
-def insert(shape: Shape, axis: int, extent: int) -> Shape:
+def insert(shape: Shape, axis: int, extent: AnyExtent) -> Shape:
     return (*shape[:axis], extent, *shape[axis:])
 
 
-def with_batch(x: Array, axis: int | None, target: int, size: int) -> Array:
+def with_batch(x: Array, axis: int | None, target: int, size: AnyExtent) -> Array:
     """``x`` with its mapped axis at ``target``, repeated there if it has none."""
     if axis is not None:
         return move_axis(x, axis, target)

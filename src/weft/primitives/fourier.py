@@ -7,7 +7,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, value_of
+from weft.graph.extents import AnyExtent, agree, value_of
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Linear
 from weft.primitives.fourier_lengths import split_of, work_length
@@ -146,7 +146,7 @@ def _checked(name: str, x: Node, axis: int, dtype: Dtype) -> None:
         raise ValueError(f"[{name}] There is no transform of {describe(x.shape, x.dtype)} along axis {axis}.")
 
 
-def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
+def _with_extent(shape: Shape, axis: int, extent: AnyExtent) -> Shape:
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
@@ -160,7 +160,7 @@ def _infer_rfft(x: Node, *, axis: int, roots: int) -> tuple[Shape, Dtype]:
     return _with_extent(x.shape, axis, x.shape[axis] // 2 + 1), dtypes.complex64
 
 
-def _infer_irfft(x: Node, *, axis: int, length: int, roots: int) -> tuple[Shape, Dtype]:
+def _infer_irfft(x: Node, *, axis: int, length: AnyExtent, roots: int) -> tuple[Shape, Dtype]:
     _checked("irfft", x, axis, dtypes.complex64)
     if value_of(length) < 1 or not agree(x.shape[axis], length // 2 + 1):
         raise ValueError(f"[irfft] {x.shape[axis]} numbers are not the first half of a transform of {length}.")

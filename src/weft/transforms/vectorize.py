@@ -11,7 +11,7 @@ import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
 from weft.errors import AxisError
-from weft.graph.extents import decide_equal
+from weft.graph.extents import AnyExtent, decide_equal
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
 from weft.graph.tracing import assignments_undone, name_of, trace
 from weft.ops.arguments import integer_of
@@ -135,7 +135,7 @@ def _axis_number(word: str, axis: Any) -> int:
     return integer_of("vmap", word, axis)
 
 
-def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
+def _common_size(leaves: Sequence[Any], axes: Sequence[int | None]) -> AnyExtent:
     sizes = [leaf.node.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
     if not sizes:
         raise ValueError("[vmap] At least one argument must be mapped: every in_axes is None.")
@@ -229,7 +229,7 @@ def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[i
     )
 
 
-def _with_axis_at(result: Mapped, target: Any, size: int) -> Array:
+def _with_axis_at(result: Mapped, target: Any, size: AnyExtent) -> Array:
     """A result with its mapped axis where the user wants it."""
     array, axis = result
     if target is None:
