@@ -148,3 +148,33 @@ def test_interrupted_while_tracing_planning_or_running() -> None:
 def test_interrupted_many_times(seed: int) -> None:
     out = run_python(AT_ANY_MOMENT.replace("ATTEMPTS", "1000").replace("ROUND", str(seed)), timeout=300)
     assert out == "usable\n"
+
+
+NO_THREAD = """
+    import sys
+    import weft.runtime.atomic as atomic
+
+    def refused(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    atomic.start_new_thread = refused
+    seen = []
+
+    def trace(frame, event, argument):
+        if frame.f_code is not atomic.without_interrupts.__code__:
+            return None
+        seen.append(event)
+        if "exception" in seen and event == "line":
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        atomic.without_interrupts(lambda: 1)
+    except KeyboardInterrupt:
+        print("interrupted", end="")
+"""
+
+
+def test_the_process_ends_if_no_helper_thread_starts_when_an_interrupt_comes() -> None:
+    assert run_python(NO_THREAD, timeout=20) == "interrupted"

@@ -114,16 +114,16 @@ def without_interrupts(work: Callable[[], T]) -> T:
         except BaseException as error:  # it belongs to who waits
             errors.append(error)
         finally:
-            _unfinished.discard(ended)
+            _unfinished.pop(ended, None)
             ended.release()
 
     # Not `threading.Thread`, whose `start` runs Python code: an interrupt in it becomes another error.
-    starting = [(_unfinished.add, ended), (start_new_thread, run, ())]
     started: list[Any] = []
+    starting = [(_unfinished.__setitem__, ended, started), (start_new_thread, run, ())]
     try:
         started.extend(starmap(call, starting))
     except RuntimeError:
-        if len(started) == len(starting):  # a signal handler raised it
+        if len(started) == _STARTED:  # a signal handler raised it
             raise
         run()  # the interpreter is about to end, or there are too many threads
     else:
@@ -145,13 +145,16 @@ def _no_garbage_collected() -> Iterator[None]:
             gc.enable()
 
 
-_unfinished: set[LockType] = set()
-"""Held while a helper thread works."""
+_STARTED = 2
+_unfinished: dict[LockType, list[Any]] = {}
+"""Locks that helper threads hold while they work. The list has `_STARTED` entries if the thread has begun; if it could
+not, an interrupt may leave the lock here."""
 
 
 def _at_exit() -> None:
-    for ended in list(_unfinished):
-        ended.acquire()
+    for ended, started in list(_unfinished.items()):
+        if len(started) == _STARTED:
+            ended.acquire()
 
 
 if hasattr(os, "register_at_fork"):
