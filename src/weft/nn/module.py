@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from reprlib import recursive_repr
 from typing import Any, NoReturn, Self
 
 import weft.core as mx
-from weft.nn.module_tree import outline, replace_leaves
+from weft.nn.module_tree import outline, replace_leaves, selected
 from weft.nn.weights import check_weights, save_named, weights_of
-from weft.tree import EndlessTree, Filling, cycle_of, dotted, items, join_path, unfold
+from weft.tree import EndlessTree, cycle_of, dotted, join_path
 from weft.utils import tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
 
 EntryFilter = Callable[["Module", str, Any], bool]
-Functions = tuple[EntryFilter, Callable[[Any], Any], EntryFilter]
-"""The arguments of `filter_and_map`."""
 
 NOT_INITIALISED = (
     "`{name}` has no `{key}`: its `__init__` has to call `super().__init__()` before anything else, "
@@ -204,50 +202,12 @@ class Module(dict[str, Any]):
         {'weight': (3, 2), 'bias': (3,)}
         """
         try:
-            return self._mapped((filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container))
+            return selected(self, (filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container), self.is_module)
         except EndlessTree:
             keys = cycle_of(self, is_leaf=lambda node: not isinstance(node, (dict, list)))
             if keys is None:
                 raise
             raise ValueError(ENDLESS_TREE.format(path=dotted(keys), name=type(self).__name__)) from None
-
-    def _mapped(self, functions: Functions) -> dict[str, Any]:
-        found: dict[str, Any] = unfold({}, (self, self._entries(functions)))
-        return found
-
-    # As `unfold` takes them: keys, leaves or empty containers, and what these are filled with.
-
-    def _entries(self, functions: Functions) -> Iterator[tuple[Any, Any, Filling]]:
-        filter_fn, map_fn, is_leaf_fn = functions
-        for key, value in self.items():
-            if filter_fn(self, key, value):
-                if is_leaf_fn(self, key, value):
-                    yield key, map_fn(value), None
-                else:
-                    yield key, *self._entered(key, value, functions)
-
-    def _entries_below(self, path: str, container: Any, functions: Functions) -> Iterator[tuple[Any, Any, Filling]]:
-        """Those of a dict or list that is at this path of the module."""
-        filter_fn, map_fn, is_leaf_fn = functions
-        for key, value in items(container):
-            inner = join_path(path, key)
-            if not filter_fn(self, inner, value):
-                yield key, {}, None
-            elif is_leaf_fn(self, inner, value):
-                yield key, map_fn(value), None
-            else:
-                yield key, *self._entered(inner, value, functions)
-
-    def _entered(self, path: str, value: Any, functions: Functions) -> tuple[Any, Filling]:
-        if isinstance(value, Module):
-            return {}, (value, value._entries(functions))
-        if not isinstance(value, (dict, list)):
-            raise RuntimeError(
-                f"[filter_and_map] `{path}` of `{type(self).__name__}` is of type {type(value).__name__}, "
-                "which cannot be entered; `is_leaf_fn` has to call it a leaf, or `filter_fn` leave it out."
-            )
-        container: Any = {} if isinstance(value, dict) else []
-        return container, (value, self._entries_below(path, value, functions))
 
     def parameters(self) -> dict[str, Any]:
         """All parameters as a tree of dicts and lists.
@@ -284,7 +244,7 @@ class Module(dict[str, Any]):
             if not isinstance(value, Module):
                 return False
             # Not `children`: an error about a cycle has to name the module that was asked, not one inside of it.
-            children = value._mapped((value.valid_child_filter, _unchanged, _is_module_entry))
+            children = selected(value, (value.valid_child_filter, _unchanged, _is_module_entry), Module.is_module)
             return not tree_flatten(children, is_leaf=Module.is_module)
 
         return self.filter_and_map(self.valid_child_filter, is_leaf_fn=is_leaf)

@@ -1,4 +1,4 @@
-"""What is inside of a module, as text; and replacing it in place.
+"""What is inside of a module: as text, as a tree of what passes a filter; and replacing it in place.
 
 A module is a tree of dicts (modules are dicts too), lists and leaves. Members are named by dotted paths:
 ``layers.0.weight`` is the weight of the first entry of the list ``layers``.
@@ -6,13 +6,17 @@ A module is a tree of dicts (modules are dicts too), lists and leaves. Members a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from weft.tree import CONTAINERS, MISSING, descend, dotted, items
+from weft.tree import CONTAINERS, MISSING, Filling, descend, dotted, items, join_path, unfold
 
 Path: TypeAlias = tuple[Any, str | int] | None
 """The path of a container and a key in there; None for the tree itself. Most paths are never written as text."""
+
+EntryFilter: TypeAlias = Callable[[Any, str, Any], bool]
+Functions: TypeAlias = tuple[EntryFilter, Callable[[Any], Any], EntryFilter]
+"""Which entries to take, what to make of leaves, and which are leaves; as `Module.filter_and_map` takes them."""
 
 MISMATCH = (
     "`{path}` is {current} and cannot be replaced by {new}; "
@@ -51,6 +55,53 @@ def outline(root: Any, own_text: Callable[[Any], tuple[str, list[tuple[str, Any]
         ending = ")" if children == [] else ""
         lines.append(indent + f"{name}{text}{ending}".replace("\n", f"\n{indent}"))
     return "\n".join(lines)
+
+
+def selected(module: Any, functions: Functions, is_module: Callable[[Any], bool]) -> dict[str, Any]:
+    """A tree of dicts and lists with the entries of a module that pass a filter; see `Module.filter_and_map`.
+
+    >>> is_number = lambda module, path, value: isinstance(value, int)
+    >>> functions = (lambda module, path, value: path != "a", lambda value: -value, is_number)
+    >>> selected({"a": 1, "b": [2, {"c": 3}]}, functions, lambda value: False)
+    {'b': [-2, {'c': -3}]}
+    """
+    found: dict[str, Any] = unfold({}, (module, _Selection(functions, is_module).of_module(module)))
+    return found
+
+
+class _Selection:
+    """What `unfold` takes: keys, leaves or empty containers, and what these are filled with."""
+
+    def __init__(self, functions: Functions, is_module: Callable[[Any], bool]) -> None:
+        self._filter, self._map, self._is_leaf = functions
+        self._is_module = is_module
+
+    def of_module(self, module: Any) -> Iterator[tuple[Any, Any, Filling]]:
+        for key, value in module.items():
+            if self._filter(module, key, value):
+                yield key, *self._entry(module, key, value)
+
+    def _below(self, module: Any, path: str, container: Any) -> Iterator[tuple[Any, Any, Filling]]:
+        """The entries of a dict or list that is at this path of the module."""
+        for key, value in items(container):
+            inner = join_path(path, key)
+            if self._filter(module, inner, value):
+                yield key, *self._entry(module, inner, value)
+            else:
+                yield key, {}, None
+
+    def _entry(self, module: Any, path: str, value: Any) -> tuple[Any, Filling]:
+        if self._is_leaf(module, path, value):
+            return self._map(value), None
+        if self._is_module(value):
+            return {}, (value, self.of_module(value))
+        if not isinstance(value, (dict, list)):
+            raise RuntimeError(
+                f"[filter_and_map] `{path}` of `{type(module).__name__}` is of type {type(value).__name__}, "
+                "which cannot be entered; `is_leaf_fn` has to call it a leaf, or `filter_fn` leave it out."
+            )
+        container: Any = {} if isinstance(value, dict) else []
+        return container, (value, self._below(module, path, value))
 
 
 def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:
