@@ -13,13 +13,10 @@ from typing import Any, NoReturn, final
 import numpy as np
 
 from weft import ops
-from weft.compiler.evaluate import evaluate
-from weft.dtypes import Dtype, bfloat16
-from weft.formatting import format_array
-from weft.graph.extents import agree
-from weft.graph.node import Handle, describe, leaf, wrap
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, leaf, wrap
 from weft.graph.shown import shown_extent, shown_shape
-from weft.graph.tracing import no_value, note_assignment, trace_of, traced_placeholder, watching
+from weft.graph.tracing import note_assignment, watching
 from weft.ops.array_at import ArrayAt
 from weft.ops.array_iterator import ArrayIterator
 from weft.ops.array_standard import API_VERSIONS, on_device
@@ -27,20 +24,13 @@ from weft.ops.construction import construct
 from weft.ops.convert import ArrayLike
 from weft.ops.numpy_calls import called_by_numpy
 from weft.ops.subscripts import getitem, update
+from weft.ops.values import array_interface, buffer, elements, index, numpy_array, seen, text, the_element
 from weft.runtime.devices import Device, DeviceType, as_device, default_device
 from weft.runtime.interchange import (
     DLPACK_CPU,
-    READ_ONLY,
     from_numpy,
-    in_host_memory,
-    is_on_host,
-    may_be_written,
-    scalar,
     to_dlpack,
-    to_numpy,
-    whole_buffer,
 )
-from weft.runtime.memory import View
 
 __all__ = ["ArrayAt", "ArrayIterator", "ArrayLike", "array"]
 
@@ -367,38 +357,6 @@ class array(Handle):
 
     # Values
 
-    def _value(self, action: str) -> View:
-        """The values, on any device; ``action`` says in an error what they are needed for."""
-        node = self.node
-        view = node.value
-        if view is None or view.event is not None:
-            if view is None:
-                placeholder = traced_placeholder(node)
-                if placeholder is not None:
-                    raise no_value(node, placeholder.trace, action)
-            evaluate([node])
-            view = node.value
-            assert view is not None
-        return view
-
-    def _visible(self, action: str, error: type[Exception]) -> View:
-        """The values, if they are where NumPy can see them."""
-        view = self._value(action)
-        if not is_on_host(view):
-            device = view.buffer.engine.device
-            raise error(f"Cannot {action} an array in the memory of {device} without a copy; make one: np.array(a).")
-        return view
-
-    def _numpy(self, action: str) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array that shares their memory, or a copy of it if it is not the host's.
-
-        It can be written if no other array would change with it.
-        """
-        node = self.node
-        view = self._value(action)
-        seen = in_host_memory(view, node.shape, node.dtype)
-        return to_numpy(seen, node.shape, node.dtype, seen is view and may_be_written(view, node.shape))
-
     def item(self) -> Any:
         """The only element, as a Python number.
 
@@ -408,14 +366,7 @@ class array(Handle):
         >>> mx.array([2.5]).item()
         2.5
         """
-        return self._scalar("take the item of")
-
-    def _scalar(self, action: str, remedy: str = "") -> Any:
-        if not agree(self.node.size, 1):
-            raise ValueError(
-                f"Cannot {action} an array of shape {self.shape}: it has {self.size} elements, not one.{remedy}"
-            )
-        return scalar(self._value(action), self.node.dtype)
+        return the_element(self.node, "take the item of")
 
     def tolist(self) -> Any:
         """The elements as Python numbers in nested lists.
@@ -423,41 +374,29 @@ class array(Handle):
         >>> mx.array([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
         """
-        return self._numpy("list the elements of").tolist()
+        return elements(self.node, "list the elements of").tolist()
 
     def __bool__(self) -> bool:
-        return bool(self._scalar("take the truth value of", " Use mx.any(a) or mx.all(a)."))
+        return bool(the_element(self.node, "take the truth value of", " Use mx.any(a) or mx.all(a)."))
 
     def __int__(self) -> int:
-        return int(self._scalar("convert to int"))
+        return int(the_element(self.node, "convert to int"))
 
     def __float__(self) -> float:
-        return float(self._scalar("convert to float"))
+        return float(the_element(self.node, "convert to float"))
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("convert to complex"))
+        return complex(the_element(self.node, "convert to complex"))
 
     def __index__(self) -> int:
-        node = self.node
-        if node.shape or not node.dtype.is_integer:
-            raise TypeError(
-                f"Only a 0-d array of integers can be an index or a count, not {describe(node.shape, node.dtype)}."
-            )
-        return int(self._scalar("use as an index"))
+        return index(self.node)
 
     def __repr__(self) -> str:
-        node = self.node
-        trace = trace_of(node)
-        if trace is None:
-            return format_array(self._numpy("print"), node.dtype)
-        if trace.active:
-            raise no_value(node, trace, "print")
-        what = describe(node.shape, node.dtype)
-        return f"array(<{what} traced by {trace}, without a value>, dtype={node.dtype.name})"
+        return text(self.node)
 
     def __format__(self, specification: str) -> str:
         if not self.node.shape:
-            return format(self._scalar("format"), specification)
+            return format(the_element(self.node, "format"), specification)
         if specification:
             raise TypeError(
                 f"An array of shape {self.shape} cannot be formatted as {specification!r}: it is no scalar. Format its "
@@ -466,7 +405,7 @@ class array(Handle):
         return str(self)
 
     def __bytes__(self) -> bytes:
-        return self._numpy("take the bytes of").tobytes()
+        return elements(self.node, "take the bytes of").tobytes()
 
     # Interchange
 
@@ -477,39 +416,13 @@ class array(Handle):
         It is given as an object that owns it, not as an address: the handle may name another node before NumPy's array
         is gone.
         """
-        dtype = self.node.dtype
-        if dtype is bfloat16:
-            raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
-        view = self._visible("make a NumPy array of", AttributeError)
-        return {
-            "version": 3,
-            "shape": self.shape,
-            "typestr": dtype.numpy.str,
-            "data": whole_buffer(view, may_be_written(view, self.node.shape)),
-            "offset": view.offset,
-            "strides": tuple([stride * dtype.size for stride in view.strides]),
-        }
+        return array_interface(self.node)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            self._visible("make a NumPy array of", ValueError)
-        values = self._numpy("make a NumPy array of")
-        if copy is True:
-            return values.astype(dtype) if dtype is not None else values.copy()
-        if dtype is None or np.dtype(dtype) == values.dtype:
-            return values
-        if copy is False:
-            raise ValueError(f"Cannot see an array of {self.node.dtype.name} as {np.dtype(dtype)} without a copy.")
-        return values.astype(dtype)
+        return numpy_array(self.node, dtype, copy)
 
     def __buffer__(self, flags: int) -> memoryview:
-        if self.node.dtype is bfloat16:
-            raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
-        self._visible("take the buffer of", BufferError)
-        values = self._numpy("take the buffer of")
-        if flags & _WRITABLE and not values.flags.writeable:
-            raise BufferError(READ_ONLY)
-        return memoryview(values)  # type: ignore[arg-type]  # NumPy arrays are buffers
+        return buffer(self.node, flags)
 
     def __dlpack__(
         self,
@@ -520,8 +433,8 @@ class array(Handle):
         copy: bool | None = None,
     ) -> Any:
         if copy is False:
-            self._visible("exchange", BufferError)
-        return to_dlpack(self._numpy("exchange"), stream, max_version, dl_device, copy)
+            seen(self.node, "exchange", BufferError)
+        return to_dlpack(elements(self.node, "exchange"), stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return DLPACK_CPU
@@ -548,7 +461,7 @@ class array(Handle):
         return copyreg.__newobj__, (array,), self.__getstate__()  # type: ignore[attr-defined]  # pickle's own, without a stub
 
     def __getstate__(self) -> tuple[bytes, tuple[int, ...], Dtype]:
-        values = np.ascontiguousarray(self._numpy("pickle"))
+        values = np.ascontiguousarray(elements(self.node, "pickle"))
         return values.tobytes(), tuple(self.node.shape), self.node.dtype
 
     def __setstate__(self, arg: tuple[bytes, tuple[int, ...], Dtype], /) -> None:
@@ -556,10 +469,6 @@ class array(Handle):
         data, shape, dtype = arg
         values = np.frombuffer(data, np.uint8).view(dtype.numpy).reshape(shape)
         self.node = leaf(from_numpy(values), shape, dtype)
-
-
-_WRITABLE = 1
-"""The flag of the buffer protocol that asks for memory to write to."""
 
 
 def _unpacked(values: tuple[Any, ...]) -> Any:

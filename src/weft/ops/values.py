@@ -1,0 +1,132 @@
+"""How the values of arrays are read: by Python, by NumPy, and by whoever asks for memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.evaluate import evaluate
+from weft.dtypes import bfloat16
+from weft.formatting import format_array
+from weft.graph.extents import agree
+from weft.graph.node import Node, describe
+from weft.graph.shown import shown_extent, shown_shape
+from weft.graph.tracing import no_value, trace_of, traced_placeholder
+from weft.runtime.interchange import (
+    READ_ONLY,
+    in_host_memory,
+    is_on_host,
+    may_be_written,
+    scalar,
+    to_numpy,
+    whole_buffer,
+)
+from weft.runtime.memory import View
+
+_WRITABLE = 1
+"""The flag of the buffer protocol that asks for memory to write to."""
+
+# What is asked for an ``action`` says so in its errors.
+
+
+def value(node: Node, action: str) -> View:
+    """Where the values are, on any device."""
+    view = node.value
+    if view is None or view.event is not None:
+        if view is None:
+            placeholder = traced_placeholder(node)
+            if placeholder is not None:
+                raise no_value(node, placeholder.trace, action)
+        evaluate([node])
+        view = node.value
+        assert view is not None
+    return view
+
+
+def seen(node: Node, action: str, error: type[Exception]) -> View:
+    """Where the values are, if NumPy can see them there."""
+    view = value(node, action)
+    if not is_on_host(view):
+        device = view.buffer.engine.device
+        raise error(f"Cannot {action} an array in the memory of {device} without a copy; make one: np.array(a).")
+    return view
+
+
+def elements(node: Node, action: str) -> np.ndarray[Any, Any]:
+    """The values as a NumPy array that shares their memory, or a copy of it if it is not the host's.
+
+    It can be written if no other array would change with it.
+    """
+    view = value(node, action)
+    on_host = in_host_memory(view, node.shape, node.dtype)
+    return to_numpy(on_host, node.shape, node.dtype, on_host is view and may_be_written(view, node.shape))
+
+
+def the_element(node: Node, action: str, remedy: str = "") -> Any:
+    """The only element, as a Python number."""
+    if not agree(node.size, 1):
+        shape, size = shown_shape(node.shape), shown_extent(node.size)
+        raise ValueError(f"Cannot {action} an array of shape {shape}: it has {size} elements, not one.{remedy}")
+    return scalar(value(node, action), node.dtype)
+
+
+def index(node: Node) -> int:
+    """The only element, as an index or a count."""
+    if node.shape or not node.dtype.is_integer:
+        raise TypeError(
+            f"Only a 0-d array of integers can be an index or a count, not {describe(node.shape, node.dtype)}."
+        )
+    return int(the_element(node, "use as an index"))
+
+
+def text(node: Node) -> str:
+    """What is printed."""
+    trace = trace_of(node)
+    if trace is None:
+        return format_array(elements(node, "print"), node.dtype)
+    if trace.active:
+        raise no_value(node, trace, "print")
+    what = describe(node.shape, node.dtype)
+    return f"array(<{what} traced by {trace}, without a value>, dtype={node.dtype.name})"
+
+
+def array_interface(node: Node) -> dict[str, Any]:
+    """What ``__array_interface__`` gives."""
+    dtype = node.dtype
+    if dtype is bfloat16:
+        raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
+    view = seen(node, "make a NumPy array of", AttributeError)
+    return {
+        "version": 3,
+        "shape": node.shape,
+        "typestr": dtype.numpy.str,
+        "data": whole_buffer(view, may_be_written(view, node.shape)),
+        "offset": view.offset,
+        "strides": tuple([stride * dtype.size for stride in view.strides]),
+    }
+
+
+def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
+    """What ``__array__`` gives."""
+    if copy is False:
+        seen(node, "make a NumPy array of", ValueError)
+    values = elements(node, "make a NumPy array of")
+    if copy is True:
+        return values.astype(dtype) if dtype is not None else values.copy()
+    if dtype is None or np.dtype(dtype) == values.dtype:
+        return values
+    if copy is False:
+        raise ValueError(f"Cannot see an array of {node.dtype.name} as {np.dtype(dtype)} without a copy.")
+    return values.astype(dtype)
+
+
+def buffer(node: Node, flags: int) -> memoryview:
+    """What ``__buffer__`` gives."""
+    if node.dtype is bfloat16:
+        raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
+    seen(node, "take the buffer of", BufferError)
+    values = elements(node, "take the buffer of")
+    if flags & _WRITABLE and not values.flags.writeable:
+        raise BufferError(READ_ONLY)
+    return memoryview(values)  # type: ignore[arg-type]  # NumPy arrays are buffers
