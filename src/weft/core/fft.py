@@ -6,6 +6,7 @@ Each module of `weft.ops` names in its ``__all__`` what is public; nothing is li
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft.ops.fourier import *
+from weft.ops.frequencies import *
 from weft.ops.hermitian import *
 from weft.ops.short_time import *
 
