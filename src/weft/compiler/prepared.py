@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 
 from weft.compiler.evaluate import arrived, evaluate, plan_of, strides_of_value
+from weft.compiler.input_tables import InputTables
 from weft.compiler.program import Program
-from weft.compiler.run import Run, run_now
-from weft.graph.node import Node, leaf
+from weft.compiler.run import Run, run_now, run_written
+from weft.graph.node import Handle, Node, leaf
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.engine import Engine
@@ -42,6 +44,9 @@ class Prepared:
         self._all_given = self._sources == list(range(len(placeholders)))
         self._tables: list[Table] = []
         """Tables of finished runs, reused with their constants."""
+        self._layouts = [(node.shape, node.dtype, layouts[node]) for node in placeholders]
+        self._input_tables: InputTables | None = None
+        self._shows_inputs = any(output.from_input for output in plan.outputs)
         self.can_replace = bool(plan.donations)
         self.work = plan.work
         self.strides = [output.strides for output in plan.outputs]
@@ -61,10 +66,50 @@ class Prepared:
         self._tables.append(table)
         if found is None:
             return self.run_later(inputs, stream)
+        return self._results(found)
+
+    def _results(self, found: Sequence[View]) -> list[Node]:
         results = []
         for view, (shape, dtype) in zip(found, self._avals):  # noqa: B905  # `strict` takes its time
             results.append(leaf(view, shape, dtype))
         return results
+
+    def run_again(self, arrays: Sequence[Handle], stream: Stream) -> list[Node] | None:
+        """What `run` gives for arrays most of which were inputs of the last run, too: their addresses are not written
+        again.
+
+        None if they are not all different, of the layouts that this was prepared for, and there.
+        """
+        plan = self._plan
+        tables = self._input_tables
+        if tables is None:
+            tables = self._input_tables = InputTables(plan, self._constants, self._sources, self._layouts)
+        taken = tables.take(arrays)
+        if taken is None:
+            return None
+        written, nodes = taken
+        if plan.work >= stream.work_at_once or not is_idle(stream):
+            return self.run_later(_values_of(nodes), stream)
+        found = run_written(plan, written.table, self._views(_values_of(nodes)) if self._shows_inputs else (), stream)
+        tables.give_back(written)
+        return self._results(found)
+
+    def values(self, arrays: Sequence[Handle]) -> list[View] | None:
+        """The values of arrays; None if they are not all different, of the layouts that this was prepared for, and
+        evaluated."""
+        kind = Handle.concrete
+        if len({*arrays}) != len(arrays):
+            return None
+        values = []
+        for array, (shape, dtype, strides) in zip(arrays, self._layouts):  # noqa: B905  # `strict` takes its time
+            if type(array) is not kind:
+                return None
+            node = array.node
+            value = node.value
+            if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
+                return None
+            values.append(value)
+        return values
 
     def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run | None]:
         """New nodes for the outputs, before they have memory, and the run to `finish`; no run if the stream's worker
@@ -95,3 +140,11 @@ class Prepared:
             inputs[source] if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources
         ]
+
+
+_value_of: Callable[[Node], View] = attrgetter("value")
+"""Of a node that has one."""
+
+
+def _values_of(nodes: Sequence[Node]) -> list[View]:
+    return list(map(_value_of, nodes))

@@ -7,7 +7,7 @@ from threading import get_ident
 from typing import NamedTuple
 from weakref import ref
 
-from weft.compiler.plan import Block, Output, Plan
+from weft.compiler.plan import Output, Plan
 from weft.dtypes import Dtype
 from weft.errors import CancelledError
 from weft.graph.node import Node, Shape, leaf
@@ -24,18 +24,10 @@ from weft.runtime.unread import NOWHERE, Unread
 _NONE: Mapping[int, Buffer] = {}
 
 
-def fill(
-    plan: Plan,
-    table: Table,
-    inputs: Sequence[View],
-    blocks: Sequence[Block],
-    wait: bool = True,
-    donated: Mapping[int, Buffer] = _NONE,
-) -> list[Buffer] | None:
-    """Write addresses into the table of a run: of ``inputs``, once they are there, and of memory for ``blocks``.
+def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = True) -> bool:
+    """Write the addresses of ``inputs`` into the table of a run, once they are there.
 
-    Returns that memory, some of which may be ``donated``, by slot.
-    None if an input is not there yet, and it is not to ``wait`` for that.
+    False if one is not there yet, and it is not to ``wait`` for that.
     """
     values, engine = table.values, plan.engine
     slot = FIRST
@@ -43,7 +35,7 @@ def fill(
         event = view.event  # another thread may settle it
         if event is not None:
             if not (wait or event.done):
-                return None
+                return False
             try:
                 event.wait()
             except CancelledError:
@@ -57,8 +49,15 @@ def fill(
         else:
             values[slot] = copy_on(engine, view, plan.spans[slot - FIRST]).address
         slot += 1
+    return True
+
+
+def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE) -> list[Buffer]:
+    """Take memory for outputs and temporaries, some of which may be ``donated``, by slot; write its addresses into the
+    table of a run."""
+    values, engine = table.values, plan.engine
     buffers = []
-    for slot, size, block in blocks:
+    for slot, size, block in plan.blocks:
         buffer = Buffer(engine, size, block) if slot not in donated else donated[slot]
         buffers.append(buffer)
         values[slot] = buffer.address
@@ -91,10 +90,15 @@ def run_now(
 
     ``table`` holds the constants. None if an input is not there yet, and it is not to ``wait`` for that.
     """
-    table.values[DONE] = 0
-    buffers = fill(plan, table, inputs, plan.blocks, wait)
-    if buffers is None:
+    if not write_inputs(plan, table, inputs, wait):
         return None
+    return run_written(plan, table, inputs, stream)
+
+
+def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None) -> list[View]:
+    """The outputs of a plan, computed on this thread for ``stream``; ``table`` has the addresses of ``inputs``."""
+    table.values[DONE] = 0
+    buffers = write_memory(plan, table)
     if recording.recorders:
         execute(plan, table, stream)
     elif plan.engine.run(plan.steps, table) != plan.steps.count:
@@ -152,9 +156,7 @@ class Run:
         plan = self._plan
         donated = _donated(plan, self._inputs, ended) if ended else _NONE
         table = plan.new_table(self._constants)
-        buffers = fill(plan, table, (), plan.blocks, donated=donated)
-        assert buffers is not None
-        return Memory(buffers, table)
+        return Memory(write_memory(plan, table, donated), table)
 
     def take_memory(self, ended: Collection[int] = ()) -> None:
         """Take memory for the outputs, if that has not happened."""
@@ -177,7 +179,7 @@ class Run:
             raise CancelledError  # before it waits for what need not be computed any more
         with sections:
             table = self._with_memory().table
-        fill(self._plan, table, self._inputs, ())
+        write_inputs(self._plan, table, self._inputs)
         execute(self._plan, table)
 
     def queue(self, stream: Stream) -> Event:

@@ -30,7 +30,7 @@ from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
-from weft.transforms.repeat import Repeat, repeat_of
+from weft.transforms.repeat import AnyRepeat, repeat_of
 from weft.transforms.traced import TRACE_LIMIT, Traced
 from weft.transforms.tracelog import History, Message, emit
 
@@ -168,7 +168,7 @@ class _Compiled:
         self._fun = fun
         self._state = None if inputs is None and outputs is None else State(inputs, outputs)
         self._shapeless = shapeless
-        self._repeat: Repeat | None = None
+        self._repeat: AnyRepeat | None = None
         self._cache = _cache_of(fun) if self._state is None else _Cache()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -178,8 +178,8 @@ class _Compiled:
         if _disabled:
             return self._fun(*args, **kwargs)
         repeat = self._repeat
-        if repeat is not None and not kwargs:
-            results = repeat(args, self._cache.tick)
+        if repeat is not None:
+            results = repeat(args, kwargs, self._cache.tick)
             if results is not NotImplemented:
                 return results
         return self._call(args, kwargs)
@@ -222,8 +222,7 @@ class _Compiled:
         if traced.update is not None and self._state is not None and moment is not None:
             entries = traced.update.apply(self._state.outputs, moment.outputs, nodes[traced.count :])
         results = traced.results(nodes, entries, inputs)
-        if not kwargs and all(type(argument) is Handle.concrete for argument in args):
-            self._repeat = repeat_of(traced, arrays, self._state, same)
+        self._repeat = repeat_of(self._repeat, traced, arrays, args, kwargs, self._state, moment, same)
         return results
 
     def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:

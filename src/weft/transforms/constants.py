@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter, is_
 from typing import Any, final
 
 from weft.dtypes import Dtype
@@ -85,3 +87,57 @@ def object_keys(containers: Sequence[Any]) -> tuple[Any, ...]:
         parts += attributes
         parts += [value if value is True or value is False else attribute_key(value) for value in attributes.values()]
     return tuple(parts)
+
+
+_dict_of: Callable[[Any], dict[str, Any]] = attrgetter("__dict__")
+_flat = chain.from_iterable
+
+
+@final
+class Attributes:
+    """The attributes of containers, to be compared again by a few native calls.
+
+    They are `unchanged` only where `object_keys` would give the same, types aside. Attributes that are equal, but other
+    objects than before, count as changed. Only constants, sets and members of sets are kept alive.
+    """
+
+    def __init__(self, containers: Sequence[Any]) -> None:
+        """``containers`` have a ``__dict__``."""
+        dicts = list(map(_dict_of, containers))
+        self._lengths = list(map(len, dicts))
+        self._names = list(_flat(dicts))
+        self._values: list[Any] = list(_flat(map(dict.values, dicts)))
+        self._sets = [value for value in self._values if isinstance(value, (set, frozenset))]
+        self._sizes = list(map(len, self._sets))
+        self._members = list(_flat(self._sets))
+        self._others: list[tuple[int, weakref.ref[Any]]] = []
+        """Positions of values that may change inside. They are not in the list, which would keep them alive."""
+        for position, value in enumerate(self._values):
+            if constant_key(value) is None and not isinstance(value, (set, frozenset)):
+                try:
+                    self._others.append((position, weakref.ref(value)))
+                except TypeError:
+                    continue
+                self._values[position] = None
+
+    def unchanged(self, containers: Sequence[Any]) -> bool:
+        """Whether containers, which have a ``__dict__``, have the same attributes as the first ones, in their order."""
+        values = self._values
+        if self._others:
+            values = values.copy()
+            for position, reference in self._others:
+                value = reference()
+                if value is None:
+                    return False
+                values[position] = value
+        dicts = list(map(_dict_of, containers))
+        try:
+            return (
+                list(map(len, dicts)) == self._lengths
+                and list(_flat(dicts)) == self._names
+                and all(map(is_, _flat(map(dict.values, dicts)), values))
+                and list(map(len, self._sets)) == self._sizes
+                and all(map(is_, _flat(self._sets), self._members))
+            )
+        except RuntimeError:  # another thread changes one at this moment
+            return False

@@ -15,8 +15,6 @@ from weft.graph.tracing import note_assignment
 from weft.runtime.atomic import Action, completed, consume, do_all, done_at_end
 from weft.transforms.constants import attribute_key, object_keys
 
-SKELETON_LIMIT = 500
-
 
 def restored(*states: Any) -> AbstractContextManager[None]:
     """Whatever the block does to the containers in ``states`` is undone at its end."""
@@ -116,53 +114,11 @@ Change = tuple[int | None, int | None, Any]
 """What becomes of an entry: which one it was before, which node it gets, or a constant."""
 
 
-class Skeleton:
-    """Where the entries of nested lists and dicts are."""
-
-    def __init__(self) -> None:
-        self.objects: list[Any] = []
-        self._sizes: list[tuple[Any, int]] = []
-        self._links: list[tuple[Any, Any, Any]] = []
-        self._slots: list[tuple[Any, Any]] = []
-
-    @staticmethod
-    def of(state: Any) -> Skeleton | None:
-        """The skeleton of containers; None if there are others than lists and dicts, or one of them comes twice."""
-        skeleton = Skeleton()
-        structure = tree.flatten(state, objects=skeleton.objects)[1]
-        containers = tree.mutable_containers(state)
-        if not 0 < len(containers) == structure.num_containers <= SKELETON_LIMIT:
-            return None
-        skeleton._sizes = [(container, len(container)) for container in containers]
-        for container, key, value in structure.entries(state):
-            if isinstance(value, (dict, list)):
-                skeleton._links.append((container, key, value))
-            else:
-                skeleton._slots.append((container, key))
-        return skeleton
-
-    def read(self) -> list[Any] | None:
-        """The entries in order; None if the containers are not nested as they were."""
-        for container, size in self._sizes:
-            if len(container) != size:
-                return None
-        try:
-            for container, key, value in self._links:
-                if container[key] is not value:
-                    return None
-            return [container[key] for container, key in self._slots]
-        except (KeyError, IndexError):
-            return None
-
-    def writer(self, changes: Sequence[Change]) -> Writer:
-        """What makes the changes of an update to the entries."""
-        return Writer(self._slots, changes)
-
-
 class Writer:
     """Makes the changes of an update, each of which changes the entry in its own place."""
 
-    def __init__(self, slots: Sequence[tuple[Any, Any]], changes: Sequence[Change]) -> None:
+    def __init__(self, slots: Sequence[tuple[int, Any]], changes: Sequence[Change]) -> None:
+        """``slots`` are the entries: each the number of a container, and an index or a key there."""
         self._replaced = [number for number, (origin, _, _) in enumerate(changes) if origin is None]
         replaced = [(slots[number], changes[number]) for number in self._replaced]
         self._containers = [container for (container, _), _ in replaced]
@@ -174,14 +130,17 @@ class Writer:
             if origin is not None and position is not None
         ]
 
-    def __call__(self, current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
-        """Make all changes to the entries, which are ``current``, or none, with other values for the nodes.
+    def __call__(self, containers: Sequence[Any], current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
+        """Make all changes to the entries of ``containers``, which are ``current``, or none, with other values for the
+        nodes.
 
         Returns the new entries.
         """
+        changed = [containers[number] for number in self._containers]
         values = [constant if position is None else wrap(nodes[position]) for position, constant in self._values]
         assigned = [(current[number], nodes[position]) for number, position in self._assigned]
-        completed(self._write, values, assigned)  # a container may have a way of its own to assign, written in Python
+        # A container may have a way of its own to assign, written in Python.
+        completed(self._write, changed, values, assigned)
         return values
 
     def after(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
@@ -191,8 +150,8 @@ class Writer:
             after[number] = value
         return after
 
-    def _write(self, values: Sequence[Any], assigned: Sequence[tuple[Any, Node]]) -> None:
-        consume(chain(map(operator.setitem, self._containers, self._keys, values), starmap(point, assigned)))
+    def _write(self, containers: Sequence[Any], values: Sequence[Any], assigned: Sequence[tuple[Any, Node]]) -> None:
+        consume(chain(map(operator.setitem, containers, self._keys, values), starmap(point, assigned)))
 
 
 class Update:

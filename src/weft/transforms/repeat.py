@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate, compress
+from operator import is_
+from typing import Any, NamedTuple
 
 from weft.compiler.evaluate import memory_of
 from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_segments import Runnable
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
-from weft.runtime.devices import current_stream
+from weft.runtime.devices import Stream, current_stream
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
-from weft.transforms.constants import object_keys
-from weft.transforms.containers import Skeleton, State
+from weft.transforms.constants import Attributes
+from weft.transforms.containers import Moment, State, Writer
 from weft.transforms.traced import Traced
+from weft.tree import CONTAINERS, Levels, flatten, mutable_containers
 
 
 class Repeat:
@@ -28,9 +31,9 @@ class Repeat:
         self._expected = [_aval(array.node) for array in arrays]
         self._count = len(arrays)
 
-    def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments are not what is expected."""
-        inputs = self._inputs(arguments)
+        inputs = None if kwargs else self._inputs(args)
         stream = current_stream()
         if inputs is None or stream is None or stream.engine is not self._prepared.engine:
             return NotImplemented
@@ -79,49 +82,143 @@ class RepeatOfSame(Repeat):
         return super()._inputs([arrays[number] for number in self._once])
 
 
-class StatefulRepeat(Repeat):
-    """The latest call of a function that replaces the arrays in the containers of its state."""
+class NestedRepeat:
+    """The latest call of a function of arrays and constants in nested containers: its arguments and its state.
 
-    __slots__ = ("_keys", "_skeleton", "_write")
+    Of arrays and containers it keeps only what native calls compare again: types, lengths, keys, attributes, constants.
+    """
+
+    failures = 0
+    """How often it was tried since it was of use last."""
+
+    def __init__(self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, state: Any) -> None:
+        """``root`` holds positional arguments, keyword arguments and ``state``; ``levels`` are those of ``root``."""
+        self.traced, self._prepared, self._levels, self._state = traced, prepared, levels, state
+        reading = levels.read(root)
+        assert reading is not None
+        leaves, containers = reading
+        self._is_array = [isinstance(leaf, Handle) for leaf in leaves]
+        self._is_constant = [not is_array for is_array in self._is_array]
+        self._constants = [leaf for leaf in leaves if not isinstance(leaf, Handle)]
+        self._has_attributes = [_has_attributes(container) for container in containers]
+        self._attributes = Attributes(list(compress(containers, self._has_attributes)))
+        own = set(map(id, mutable_containers(list(root[:2])))) - {id(root[1])}
+        self._is_argument = [id(container) in own for container in containers]
+        of_state = set(map(id, mutable_containers(state))) if own else ()
+        self._is_state = [id(container) in of_state for container in containers]
+        self._may_share = True in self._is_argument and True in self._is_state
+
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+        """The results; `NotImplemented` if these arguments or the state are not what is expected."""
+        stream = self._stream()
+        found = None if stream is None else self._read(args, kwargs)
+        if stream is None or found is None:
+            return NotImplemented
+        nodes = self._prepared.run_again(found.arrays, stream)
+        if nodes is None:
+            return NotImplemented
+        self._note_use(tick)
+        return self.traced.results(nodes)
+
+    def _stream(self) -> Stream | None:
+        """The stream of a call; None if it is another device's, or if a transformation has to see the call."""
+        stream = current_stream()
+        if stream is None or stream.engine is not self._prepared.engine or is_tracing() or followed:
+            return None
+        return stream
+
+    def _note_use(self, tick: Callable[[], int]) -> None:
+        self.traced.used = tick()
+        self.failures = 0
+
+    def _read(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Found | None:
+        """What a call and its state hold, if that is what is expected, except for the arrays themselves."""
+        reading = self._levels.read((args, kwargs, self._state))
+        if reading is None:
+            return None
+        arrays, containers = reading
+        if self._constants:
+            if not all(map(is_, compress(arrays, self._is_constant), self._constants)):
+                return None
+            arrays = list(compress(arrays, self._is_array))
+        if not self._attributes.unchanged(list(compress(containers, self._has_attributes))):
+            return None
+        if self._may_share:
+            own = set(map(id, compress(containers, self._is_argument)))
+            if not own.isdisjoint(map(id, compress(containers, self._is_state))):
+                return None
+        return _Found(reading.leaves, arrays, containers)
+
+
+class _Found(NamedTuple):
+    """What a call finds: all leaves of arguments and state, the arrays among them, and the containers."""
+
+    leaves: Sequence[Any]
+    arrays: Sequence[Handle]
+    containers: list[Any]
+
+
+def _has_attributes(container: Any) -> bool:
+    return (
+        isinstance(container, (list, dict)) and type(container) not in (list, dict) and hasattr(container, "__dict__")
+    )
+
+
+class StatefulRepeat(NestedRepeat):
+    """The latest call of a function that replaces entries in the containers of its state."""
 
     def __init__(
-        self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], skeleton: Skeleton, changes: Sequence[Any]
+        self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, state: Any, changes: Sequence[Any]
     ) -> None:
-        super().__init__(traced, prepared, arrays)
-        self._skeleton, self._write = skeleton, skeleton.writer(changes)
-        self._keys = object_keys(skeleton.objects)
+        super().__init__(traced, prepared, root, levels, state)
+        reading = levels.read(root)
+        assert reading is not None
+        numbers = {id(container): number for number, container in enumerate(reading.containers)}
+        leaves, structure = flatten(state)
+        slots = [
+            (numbers[id(container)], key)
+            for container, key, value in structure.entries(state)
+            if not isinstance(value, CONTAINERS)
+        ]
+        self._write = Writer(slots, changes)
+        self._first = len(self._is_array) - len(leaves)
+        positions = list(accumulate(self._is_array, initial=0))
+        assert traced.update is not None
+        self._replaced = [
+            positions[self._first + number] for number in traced.update.replaced if self._is_array[self._first + number]
+        ]
+        """The arrays that are not in the state any more afterwards."""
 
-    def __call__(self, arguments: Sequence[Any], tick: Callable[[], int]) -> Any:
-        state = self._skeleton.read()
-        if state is None or object_keys(self._skeleton.objects) != self._keys:
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+        stream = self._stream()
+        found = None if stream is None else self._read(args, kwargs)
+        if stream is None or found is None:
             return NotImplemented
-        arrays = [*arguments, *state]
-        inputs = self._inputs(arrays)
-        stream = current_stream()
-        if inputs is None or stream is None or stream.engine is not self._prepared.engine:
-            return NotImplemented
-        traced = self._traced
-        traced.used = tick()
-        prepared = self._prepared
-        if not isinstance(prepared, Prepared) or not prepared.can_replace:
-            nodes = prepared.run(inputs, stream)
-            new = self._write(state, nodes[traced.count :])
+        leaves, arrays, containers = found
+        state = leaves[self._first :]
+        traced, prepared = self.traced, self._prepared
+        if not prepared.can_replace:
+            nodes = prepared.run_again(arrays, stream)
+            if nodes is None:
+                return NotImplemented
+            self._note_use(tick)
+            new = self._write(containers, state, nodes[traced.count :])
             return traced.results(nodes, self._after(state, new))
+        inputs = prepared.values(arrays)
+        if inputs is None:
+            return NotImplemented
+        self._note_use(tick)
+        del found, leaves  # references that would be counted
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs, stream)
-        new = self._write(state, nodes[traced.count :])
+        new = self._write(containers, state, nodes[traced.count :])
         if run is not None:
-            prepared.finish(run, self._ended(arrays, inputs, len(arguments)))
+            prepared.finish(run, [number for number in self._replaced if _is_ended(arrays, inputs, number)])
         return traced.results(nodes, self._after(state, new))
 
     def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
         """What the state holds afterwards, if the results depend on it."""
-        return self._write.after(before, new) if self._traced.update and self._traced.update.returned else ()
-
-    def _ended(self, arrays: Sequence[Handle], inputs: Sequence[View], first: int) -> list[int]:
-        """The inputs from the ``first`` of the state on that were replaced and that nobody else refers to."""
-        assert self._traced.update is not None
-        return [number + first for number in self._traced.update.replaced if _is_ended(arrays, inputs, number + first)]
+        return self._write.after(before, new) if self.traced.update and self.traced.update.returned else ()
 
 
 def _is_ended(arrays: Sequence[Handle], inputs: Sequence[View], number: int) -> bool:
@@ -133,19 +230,52 @@ def _is_ended(arrays: Sequence[Handle], inputs: Sequence[View], number: int) -> 
 
 
 def repeat_of(
-    traced: Traced, arrays: Sequence[Handle], state: State | None, same: Sequence[int] | None
-) -> Repeat | None:
-    """A short way to do the same for arrays like these, the last of which are those of the state; None if it takes
-    more than that. ``same`` says which of the arguments are the same array."""
+    latest: AnyRepeat | None,
+    traced: Traced,
+    arrays: Sequence[Handle],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    state: State | None,
+    moment: Moment | None,
+    same: Sequence[int] | None,
+) -> AnyRepeat | None:
+    """A short way to make a call like this one again; None if that takes more.
+
+    ``arrays`` are those of arguments and ``state``, which was as ``moment`` says; ``same`` says which of the leaves are
+    the same array. ``latest`` is the short way that this call could not take.
+    """
     prepared = traced.prepared_again(arrays)
     if prepared is None:
         return None
-    if state is None:
+    if state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
         return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
-    if same is not None or state.inputs is not state.outputs or traced.update is None or traced.update.in_place is None:
+    if same is not None or not isinstance(prepared, Prepared) or (moment is not None and moment.is_shared):
         return None
-    skeleton = Skeleton.of(state.inputs)
-    return None if skeleton is None else StatefulRepeat(traced, prepared, arrays, skeleton, traced.update.in_place)
+    if isinstance(latest, NestedRepeat) and latest.traced is traced:
+        # Something differs in each call, perhaps. To look for it again takes as long as the call.
+        latest.failures += 1
+        if latest.failures & (latest.failures - 1):
+            return latest
+    found = _nested_repeat(traced, prepared, (args, kwargs, None if state is None else state.inputs), state)
+    if found is not None and isinstance(latest, NestedRepeat) and latest.traced is traced:
+        found.failures = latest.failures
+    return found
+
+
+def _nested_repeat(traced: Traced, prepared: Prepared, root: Any, state: State | None) -> NestedRepeat | None:
+    levels = Levels.of(root)
+    if levels is None:
+        return None
+    if state is None or state.outputs is None:
+        return NestedRepeat(traced, prepared, root, levels, root[2])
+    if state.inputs is not state.outputs or traced.update is None or traced.update.in_place is None:
+        return None
+    if len(mutable_containers(state.inputs)) != flatten(state.inputs)[1].num_containers:
+        return None  # entries of a tuple cannot be replaced, and a container that comes twice would be changed twice
+    return StatefulRepeat(traced, prepared, root, levels, state.inputs, traced.update.in_place)
+
+
+AnyRepeat = Repeat | NestedRepeat
 
 
 def _aval(node: Node) -> tuple[Any, ...]:

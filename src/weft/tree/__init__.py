@@ -4,6 +4,8 @@ What is not a list, a tuple or a dict is a leaf, ``None`` included. Nothing here
 limited by memory alone.
 """
 
+from weft.tree.levels import Levels as Levels
+from weft.tree.levels import Reading as Reading
 from weft.tree.paths import dotted as dotted
 from weft.tree.paths import join_path as join_path
 from weft.tree.structure import CONTAINERS as CONTAINERS

@@ -1,0 +1,115 @@
+"""Tables of a plan that hold the addresses of inputs from one run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import compress, count
+from operator import attrgetter, ne
+from typing import Any, NamedTuple
+
+from weft.compiler.plan import Plan
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, Node, Shape, serial_of
+from weft.runtime.steps import FIRST, Table
+
+Layout = tuple[Shape, Dtype, Shape]
+"""Shape, dtype and strides of an input."""
+
+CHANGING_LIMIT = 16
+_UNKNOWN = -1
+"""No node's serial."""
+
+_node_of: Callable[[Any], Node] = attrgetter("node")
+
+
+class Written(NamedTuple):
+    """A table with the addresses of inputs, and the serials of their nodes. A serial is given once, so no other node is
+    taken for one of them; and none of them is kept alive.
+
+    ``changing`` are the inputs that were another node in some run: their serials are not looked at.
+    """
+
+    table: Table
+    serials: list[int]
+    changing: list[int]
+
+
+class InputTables:
+    """Tables for runs of a plan most of whose inputs stay the same, such as the parameters of a model.
+
+    ``sources`` tells for each input of the plan which of the ``layouts`` it has, or is a node with a value.
+    """
+
+    def __init__(
+        self, plan: Plan, constants: Sequence[int], sources: Sequence[int | Node], layouts: Sequence[Layout]
+    ) -> None:
+        self._plan, self._constants, self._layouts = plan, constants, layouts
+        self._slots = {source: FIRST + slot for slot, source in enumerate(sources) if isinstance(source, int)}
+        self._fixed = [(FIRST + slot, source) for slot, source in enumerate(sources) if isinstance(source, Node)]
+        self._free: list[Written] = []
+
+    def take(self, arrays: Sequence[Any]) -> tuple[Written, list[Node]] | None:
+        """A table with the addresses of ``arrays``, to `give_back` after a run on this thread, and their nodes, which
+        have to live until then.
+
+        None if they are not arrays with values of the right layouts in the memory of the engine, or not all different.
+        """
+        try:
+            nodes = list(map(_node_of, arrays))
+            serials = list(map(serial_of, nodes))
+        except AttributeError:
+            return None
+        before = self._free_table(len(nodes))
+        if before is None:
+            return None
+        table, known, changing = before
+        found = serials.copy()
+        for number in changing:
+            if serials.count(serials[number]) > 1 or not self._write_array(
+                table, number, arrays[number], nodes[number]
+            ):
+                return None
+            found[number] = _UNKNOWN
+        if found != known:
+            if len(set(serials)) < len(serials):
+                return None
+            changed = list(compress(count(), map(ne, found, known)))
+            for number in changed:
+                if not self._write_array(table, number, arrays[number], nodes[number]):
+                    return None
+            if len(changing) + len(changed) <= CHANGING_LIMIT:
+                changing = changing + changed
+        return Written(table, found, changing), nodes
+
+    def _free_table(self, arrays: int) -> Written | None:
+        """A table that no run uses; None if what the function captured is not to be read yet."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            table = self._plan.new_table(self._constants)
+            there = [self._write(table, slot, node) for slot, node in self._fixed]
+            return Written(table, [_UNKNOWN] * arrays, []) if all(there) else None
+
+    def _write_array(self, table: Table, number: int, array: Any, node: Node) -> bool:
+        """Write the address of an array with this node; False if it is none, or not as expected."""
+        if type(array) is not Handle.concrete:
+            return False
+        layout = node.shape, node.dtype, None if node.value is None else node.value.strides
+        return layout == self._layouts[number] and self._write(table, self._slots.get(number), node)
+
+    def _write(self, table: Table, slot: int | None, node: Node) -> bool:
+        """Write the address of a node, unless the plan does not read it; False if there is nothing to be read yet."""
+        view = node.value
+        if view is None or view.buffer.engine is not self._plan.engine:
+            return False
+        event = view.event
+        if event is not None:
+            if not event.done:
+                return False
+            event.wait()  # it may have failed
+        if slot is not None:
+            table.values[slot] = view.address
+        return True
+
+    def give_back(self, written: Written) -> None:
+        self._free.append(written)

@@ -1,0 +1,130 @@
+"""Nested containers that are read again and again while they stay nested as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, compress
+from operator import is_, itemgetter
+from typing import Any, NamedTuple, final
+
+from weft.tree.structure import CONTAINERS
+
+__all__ = ["Levels", "Reading"]
+
+DEPTH_LIMIT = 32
+"""Deeper trees have too few containers on a level to be read faster than one by one."""
+
+_flat = chain.from_iterable
+_ITERATED_NATIVELY = frozenset({tuple.__iter__, list.__iter__, dict.__iter__})
+
+
+class Reading(NamedTuple):
+    """What a tree holds: its leaves from left to right, and its containers from the outside in."""
+
+    leaves: Sequence[Any]
+    containers: list[Any]
+
+
+class _Level(NamedTuple):
+    """What is equally deep in a tree and not the last such level. The children of its sequences, and then those of its
+    dicts, are the next one.
+
+    ``is_leaf``, ``is_sequence`` and ``is_dict`` have an entry for each of its ``types``; None: there are only dicts.
+    """
+
+    types: list[type]
+    is_leaf: list[bool] | None
+    is_sequence: list[bool]
+    is_dict: list[bool]
+    lengths: list[int]
+    keys: list[Any]
+
+
+@final
+class Levels:
+    """The levels of a tree. To read them again and compare them takes a few native calls each, and in all a tenth of
+    the time of `flatten`.
+
+    Containers and leaves may be others than before, if they have the same types, and containers the same lengths and
+    keys. Keys are compared by identity: equal ones (1 and True) may differ. No container and no leaf is kept alive.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        self._levels: list[_Level] = []
+        paths: list[tuple[int, ...]] = []
+        found: list[tuple[tuple[int, ...], Any]] = [((), tree)]
+        while any(isinstance(node, CONTAINERS) for _, node in found) and len(self._levels) <= DEPTH_LIMIT:
+            sequences = [(path, node) for path, node in found if isinstance(node, (tuple, list))]
+            dicts = [(path, node) for path, node in found if isinstance(node, dict)]
+            nodes = [node for _, node in found]
+            self._levels.append(
+                _Level(
+                    list(map(type, nodes)),
+                    None if len(dicts) == len(found) else [not isinstance(node, CONTAINERS) for node in nodes],
+                    [isinstance(node, (tuple, list)) for node in nodes],
+                    [isinstance(node, dict) for node in nodes],
+                    [len(node) for _, node in [*sequences, *dicts]],
+                    [key for _, node in dicts for key in node],
+                )
+            )
+            paths += [path for path, node in found if not isinstance(node, CONTAINERS)]
+            children = [*sequences, *[(path, node.values()) for path, node in dicts]]
+            found = [((*path, index), child) for path, node in children for index, child in enumerate(node)]
+        self._is_whole = len(self._levels) <= DEPTH_LIMIT
+        paths += [path for path, _ in found]
+        self._count = len(paths)
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        is_in_order = order == list(range(len(paths)))  # else there are two at least, and `itemgetter` gives a tuple
+        self._in_order: Callable[[list[Any]], Sequence[Any]] = list if is_in_order else itemgetter(*order)
+
+    @staticmethod
+    def of(tree: Any) -> Levels | None:
+        """The levels of a tree, if reading them again is worth it and tells all that `flatten` does: no class of a
+        container says in a way of its own what is in there.
+
+        >>> levels = Levels.of([{"a": 1}, 2])
+        >>> levels.read([{"a": 3}, 4])
+        Reading(leaves=(3, 4), containers=[[{'a': 3}, 4], {'a': 3}])
+        >>> levels.read([{"b": 3}, 4]) is None
+        True
+        """
+        levels = Levels(tree)
+        kinds = {kind for level in levels._levels for kind in level.types if issubclass(kind, CONTAINERS)}
+        return levels if levels._is_whole and all(map(_is_plain, kinds)) else None
+
+    def read(self, tree: Any) -> Reading | None:
+        """What a tree holds; None if it is not nested like the first one.
+
+        Where that has nothing but leaves on its last level, this one may have containers, which are given like leaves.
+        """
+        leaves: list[Any] = []
+        containers: list[Any] = []
+        nodes = [tree]
+        try:
+            for types, is_leaf, is_sequence, is_dict, lengths, keys in self._levels:
+                if list(map(type, nodes)) != types:
+                    return None
+                if is_leaf is None:
+                    sequences, dicts = [], nodes
+                else:
+                    leaves += compress(nodes, is_leaf)
+                    sequences, dicts = list(compress(nodes, is_sequence)), list(compress(nodes, is_dict))
+                containers += sequences
+                containers += dicts
+                if [*map(len, sequences), *map(len, dicts)] != lengths or not all(map(is_, _flat(dicts), keys)):
+                    return None
+                nodes = [*_flat(sequences), *_flat(map(dict.values, dicts))]
+        except RuntimeError:  # another thread changes a dict at this moment
+            return None
+        leaves += nodes
+        if len(leaves) != self._count:  # another thread changes a list
+            return None
+        return Reading(self._in_order(leaves), containers)
+
+
+def _is_plain(kind: type[Any]) -> bool:
+    """Whether containers of a class are read as the base class reads them."""
+    if issubclass(kind, dict) and kind.values is not dict.values:
+        return False
+    base = next(base for base in CONTAINERS if issubclass(kind, base))
+    return kind.__iter__ in _ITERATED_NATIVELY and kind.__len__ is base.__len__
