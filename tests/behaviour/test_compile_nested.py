@@ -20,7 +20,7 @@ class Scale(nn.Module):
         super().__init__()
         self.factor = mx.array([factor, 1.0])
         self.power = 1.0
-        self.chosen = {"plain"}
+        self.chosen: set[str] = set()
 
 
 class Model(nn.Module):
@@ -30,6 +30,7 @@ class Model(nn.Module):
         super().__init__()
         self.layers = [Scale(2.0), Scale(3.0)]
         self.table = {"low": mx.array([0.5, 0.25]), "high": mx.array([8.0, 4.0])}
+        self.first, self.second = [mx.array([1.0, 2.0])], [mx.array([3.0, 4.0])]
         self.pair = (mx.array([1.0, 1.0]), 2)
         self.offset = mx.array([0.0, 0.0])
         self.note = self.mark = "same"
@@ -38,10 +39,13 @@ class Model(nn.Module):
         for number, layer in enumerate(self.layers):
             weight = 10.0 if "squared" in layer.chosen else 1.0
             x = x * layer.factor * layer.power * weight + (0.5 if layer.training else 0.0) + number
+            x = x + len(layer._no_grad)
         for position, (key, value) in enumerate(self.table.items()):
             x = x * (position + 2) + value * len(key)
         for position, name in enumerate(vars(self)):
             x = x * (position + 1) + len(name)
+        for arrays in (self.first, self.second):
+            x = x * 3 + sum(arrays) * (2 if isinstance(arrays, tuple) else 1)
         return x * self.pair[0] * self.pair[1] + self.offset
 
 
@@ -72,7 +76,6 @@ def in_place(model: Model) -> None:
 def freeze(model: Model) -> None:
     model.freeze()
     assert model.layers[0]._no_grad
-    model.layers[0].chosen.add("squared")
 
 
 def other_attribute_order(model: Model) -> None:
@@ -111,6 +114,8 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "a list that lost an entry": lambda model: model.layers.pop(),
     "a list in another order": lambda model: model.layers.reverse(),
     "another list": lambda model: setattr(model, "layers", [Scale(9.0), Scale(9.0)]),
+    "an entry moved to the next list": lambda model: model.second.insert(0, model.first.pop()),
+    "a tuple for a list": lambda model: setattr(model, "first", tuple(model.first)),
     "a dict updated": lambda model: model.table.update(low=evaluated(1.0, 2.0)),
     "a key more": lambda model: model.table.update(middle=evaluated(1.0, 2.0)),
     "a key less": lambda model: model.table.pop("low"),
@@ -201,6 +206,34 @@ def test_containers_that_argument_and_state_share() -> None:
     assert [compiled(own).item(), compiled(own).item(), compiled(own).item()] == [21.0, 21.0, 21.0]
     assert compiled(state).item() == 20.0
     assert compiled(own).item() == 21.0
+
+
+def test_a_container_without_arrays_that_argument_and_state_share() -> None:
+    state: dict[str, Any] = {"numbers": [1], "x": evaluated(1.0)}
+
+    def function(given: list[int]) -> mx.array:
+        given[0] = 5
+        return state["x"] * state["numbers"][0]
+
+    compiled = mx.compile(function, inputs=state)
+    assert [compiled([1]).item(), compiled([1]).item(), compiled([1]).item()] == [1.0, 1.0, 1.0]
+    assert compiled(state["numbers"]).item() == 5.0
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 4])
+def test_an_argument_that_is_one_of_the_arrays_of_the_state(calls: int) -> None:
+    state = [evaluated(1.0), evaluated(2.0)]
+
+    def function(x: mx.array) -> mx.array:
+        x += 10
+        return x + state[0] + 100 * state[1]
+
+    compiled = mx.compile(function, inputs=state)
+    for _ in range(calls):
+        assert compiled(evaluated(3.0)).item() == 214.0
+    assert compiled(state[0]).item() == 222.0
+    state[0], state[1] = state[1], state[1]
+    assert compiled(evaluated(3.0)).item() == 215.0
 
 
 def test_it_keeps_neither_arguments_nor_arrays_alive() -> None:

@@ -24,14 +24,13 @@ _node_of: Callable[[Any], Node] = attrgetter("node")
 
 class Written(NamedTuple):
     """A table with the addresses of inputs, and the serials of their nodes. A serial is given once, so no other node is
-    taken for one of them; and none of them is kept alive.
-
-    ``changing`` are the inputs that were another node in some run: their serials are not looked at.
-    """
+    taken for one of them; and none of them is kept alive."""
 
     table: Table
     serials: list[int]
-    changing: list[int]
+    """Empty if it has no addresses yet."""
+    changing: Sequence[int]
+    """Inputs that were another node in some run: their serials are not looked at."""
 
 
 class InputTables:
@@ -59,7 +58,7 @@ class InputTables:
             serials = list(map(serial_of, nodes))
         except AttributeError:
             return None
-        before = self._free_table(len(nodes))
+        before = self._free_table()
         if before is None:
             return None
         table, known, changing = before
@@ -73,22 +72,22 @@ class InputTables:
         if found != known:
             if len(set(serials)) < len(serials):
                 return None
-            changed = list(compress(count(), map(ne, found, known)))
+            changed = list(compress(count(), map(ne, found, known))) if known else range(len(found))
             for number in changed:
                 if not self._write_array(table, number, arrays[number], nodes[number]):
                     return None
-            if len(changing) + len(changed) <= CHANGING_LIMIT:
-                changing = changing + changed
+            if known and len(changing) + len(changed) <= CHANGING_LIMIT:
+                changing = [*changing, *changed]
         return Written(table, found, changing), nodes
 
-    def _free_table(self, arrays: int) -> Written | None:
-        """A table that no run uses; None if what the function captured is not to be read yet."""
+    def _free_table(self) -> Written | None:
+        """A table that no run uses, or a new one; None if what the function captured is not to be read yet."""
         try:
             return self._free.pop()
         except IndexError:
             table = self._plan.new_table(self._constants)
             there = [self._write(table, slot, node) for slot, node in self._fixed]
-            return Written(table, [_UNKNOWN] * arrays, []) if all(there) else None
+            return Written(table, [], []) if all(there) else None
 
     def _write_array(self, table: Table, number: int, array: Any, node: Node) -> bool:
         """Write the address of an array with this node; False if it is none, or not as expected."""
