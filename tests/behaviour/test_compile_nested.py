@@ -30,7 +30,8 @@ class Model(nn.Module):
         super().__init__()
         self.layers = [Scale(2.0), Scale(3.0)]
         self.table = {"low": mx.array([0.5, 0.25]), "high": mx.array([8.0, 4.0])}
-        self.first, self.second = [mx.array([1.0, 2.0])], [mx.array([3.0, 4.0])]
+        self.first: Any = [mx.array([1.0, 2.0])]  # also a tuple
+        self.second = [mx.array([3.0, 4.0])]
         self.pair = (mx.array([1.0, 1.0]), 2)
         self.offset = mx.array([0.0, 0.0])
         self.note = self.mark = "same"

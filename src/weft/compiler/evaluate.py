@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import weft.primitives as p
@@ -10,6 +11,7 @@ from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
+from weft.compiler.single import Single, single
 from weft.dtypes import Dtype
 from weft.graph import tracing
 from weft.graph.node import Node, Shape, give_value, serial_of
@@ -26,6 +28,9 @@ from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
 PLAN_LIMIT = 4096
+_LITTLE_WORK = 1 << 13
+"""Of several results those that take less work, in element steps, need not share a kernel with others."""
+_first = itemgetter(0)
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: dict[Any, Plan] = {}
@@ -44,10 +49,15 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
             if plan is None:
                 plan = make_plan(program.entries, outputs, target, engine)
                 counters.plans += 1
-                if len(_plans) >= PLAN_LIMIT:
-                    _plans.pop(next(iter(_plans)))
-                _plans[key] = plan
+                _add_plan(key, plan)
     return plan
+
+
+def _add_plan(key: Any, plan: Plan) -> None:
+    """Cache a plan. The lock is held."""
+    if len(_plans) >= PLAN_LIMIT:
+        _plans.pop(next(iter(_plans)))
+    _plans[key] = plan
 
 
 def forget_plans() -> None:
@@ -95,6 +105,11 @@ def settle(node: Node) -> None:
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     caller = caller_stream()
     refuse_reentry(sections)
+    if wait:
+        most = LONG_WORK if len(pending) == 1 else _LITTLE_WORK
+        pending = [node for node in pending if not _evaluate_alone(node, node.stream or caller, most)]
+        if not pending:
+            return
     with sections:
         work = _Work(pending)
     stream, *others = [stream or caller for stream in work.program.streams]
@@ -116,6 +131,48 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
             if view is not None:
                 sent[node, reader.engine] = view
         del nodes, sends  # they keep memory that ends from being used again
+
+
+def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
+    """Give a node its value if it is a `Single`, takes less than ``most`` work, and no input ends whose memory could
+    become that of the result. Returns whether that was done."""
+    with sections:
+        found = single(node, stream)
+    if found is None or not is_idle(stream):
+        return False
+    plan = _plan_of_single(node, found, stream.engine)
+    if plan is None or plan.work >= most or found.may_end(map(_first, plan.donations)):
+        return False
+    table = plan.table_for(found.constants)
+    views = run_now(plan, table, found.views, stream)
+    assert views is not None
+    plan.spare_tables.append(table)
+    with sections:
+        for shown, view in [*found.shown, (node, views[0])]:
+            if shown.value is None:
+                shown.value = view
+        tracing.release([*[shown for shown, _ in found.shown], node])
+    return True
+
+
+def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
+    """The plan of one operation; None if another thread has evaluated it, or if it does not read what was found."""
+    key = (*found.key, engine.target.key)
+    plan = _plans.get(key)
+    if plan is None:
+        program = Program()
+        with sections:
+            if node.value is not None:  # another thread has evaluated it, and its inputs are gone
+                return None
+            shown = {source: view.strides for source, view in found.shown}
+            program.add([node], lambda source: shown[source] if source in shown else strides_of_value(source))
+        if len(program.inputs) != len(found.views) or program.constants != found.constants:
+            return None
+        plan = plan_of(program, [program.position(node)], engine)
+        refuse_reentry(_plan_lock)
+        with _plan_lock:
+            _add_plan(key, plan)
+    return plan
 
 
 def sent_to(engine: Engine, shape: Shape, dtype: Dtype, view: View | None, stream: Stream) -> View | None:

@@ -69,6 +69,8 @@ class Plan:
     entries: Sequence[Entry]
     wanted: Sequence[int]
     target: Target
+    spare_tables: list[Table] = field(default_factory=list, repr=False)
+    """Tables of runs that are over, for `table_for`."""
     blocks: list[Block] = field(init=False)
     """The new buffers, and then the memory for temporaries."""
 
@@ -84,6 +86,16 @@ class Plan:
     def new_table(self, constants: Sequence[int]) -> Table:
         """A table for a run, without the addresses."""
         return Table(self.steps, [0] * self.layout.constant(0) + [*constants])
+
+    def table_for(self, constants: Sequence[int]) -> Table:
+        """A table like `new_table`, perhaps that of a run that is over."""
+        try:
+            table = self.spare_tables.pop()
+        except IndexError:
+            return self.new_table(constants)
+        for slot, bits in enumerate(constants, FIRST + self.layout.constant(0)):
+            table.values[slot] = bits
+        return table
 
     def __str__(self) -> str:
         lines = [f"plan: {self.steps.count} steps, {self.arena} bytes of temporaries, outputs of {self.sizes} bytes"]

@@ -1,41 +1,122 @@
-"""The shortest way to a value: one operation on arrays that have theirs, planned before.
+"""The shortest way to a value: one operation on arrays that have theirs.
 
-Programs know everything that an evaluation may meet. Most evaluations in a loop meet nothing of it: of one operation
-its own key tells the plan, without a walk over a graph.
+A `Program` knows everything that an evaluation may meet. Most evaluations in a loop meet nothing of it, and the key of
+one operation tells the plan without a walk over a graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from weft.compiler.plan import Plan
-from weft.compiler.run import run_now
 from weft.graph import tracing
 from weft.graph.node import Node
 from weft.primitives.base import Primitive
-from weft.runtime.atomic import sections
 from weft.runtime.devices import Stream
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
-from weft.runtime.streams import is_idle
-
-__all__ = ["Single", "single"]
 
 _MOST_INPUTS = 4
 _MOST_VIEWS = 8
-"""Views of views of views: more of them than this are planned with the rest."""
+"""Longer chains of views of views are planned with the rest."""
 
 
 class Single:
-    """A node of one operation on values, views of values, and at most one number. Not made while tracing."""
+    """A node of one operation: the views that it reads, and everything that its plan depends on, as a ``key``.
 
-    __slots__ = ("_constants", "_node", "_owners", "_shown", "_sources", "_views", "key")
+    ``shown`` are inputs that show a value in another way, with that view of it.
+    """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._sources: list[Node] = []
+    __slots__ = ("_known", "_owners", "constants", "key", "shown", "views")
+
+    def __init__(self, engine: Any, primitive: Primitive, params: tuple[Any, ...], node: Node) -> None:
+        self.key: list[Any] = [engine, primitive, params, node.shape, node.dtype]
+        self.views: list[View] = []
+        self.constants: list[int] = []
+        self.shown: list[tuple[Node, View]] = []
         self._owners: list[Node] = []
-        self._views: list[View] = []
-        self._constants: tuple[int, ...] = ()
-        self._shown: list[tuple[Node, View]] = []
-        self.key: Any = None
+        self._known: list[int] = []
+
+    def _read(self, inputs: tuple[Node, ...]) -> bool:
+        """Note what the inputs are; False if there are others than values, views of values and one number."""
+        key = self.key
+        for number, source in enumerate(inputs):
+            first = inputs.index(source)
+            if first != number:
+                key.append(first)
+                continue
+            view, owner = source.value, source
+            known = 1 + inputs.count(source)
+            if view is None:
+                primitive, params = source.primitive, source.params
+                if primitive is None:  # another thread has evaluated it
+                    return False
+                if primitive.is_constant:
+                    if self.constants or type(params[0]) is not int:
+                        return False
+                    self.constants.append(params[0])
+                    key.append(source.dtype)
+                    continue
+                found = _view_of_value(source)
+                if found is None:
+                    return False
+                view, owner = found
+                known = 2
+                self.shown.append((source, view))
+            self.views.append(view)
+            self._owners.append(owner)
+            self._known.append(known)
+            key += (source.shape, source.dtype, view.strides)
+        return True
+
+    def may_end(self, numbers: Iterable[int]) -> bool:
+        """Whether nobody else refers to what one of these inputs is, or shows: its memory could be used again."""
+        for number in numbers:  # noqa: SIM110  # faster than a generator
+            if only_known([self._owners[number]], [self._known[number]]):
+                return True
+        return False
+
+
+def single(node: Node, stream: Stream) -> Single | None:
+    """A node without a value as one operation; None if it is more than that."""
+    # One statement: another thread may evaluate it.
+    primitive, inputs, params = node.primitive, node.inputs, node.params
+    if primitive is None or not 0 < len(inputs) <= _MOST_INPUTS or not _is_plain(primitive) or tracing.is_tracing():
+        return None
+    found = Single(stream.engine, primitive, params, node)
+    return found if found._read(inputs) else None
+
+
+_plain: dict[Primitive, bool] = {}
+
+
+def _is_plain(primitive: Primitive) -> bool:
+    """Whether a node of a primitive has one result, which is computed, and its parameters say all about it."""
+    found = _plain.get(primitive)
+    if found is None:
+        other = primitive.several or primitive.is_result or primitive.is_unique or primitive.is_view
+        found = not other and type(primitive).alias is Primitive.alias
+        _plain[primitive] = found
+    return found
+
+
+def _view_of_value(node: Node) -> tuple[View, Node] | None:
+    """What a view of a value shows, and the node that has the value; None if it is something else, or not there yet."""
+    chain: list[tuple[Any, Node]] = []
+    while node.value is None:
+        primitive, inputs = node.primitive, node.inputs
+        if primitive is None or not primitive.is_view or primitive.is_unique or len(chain) == _MOST_VIEWS:
+            return None
+        chain.append((primitive, node))
+        node = inputs[0]
+    value, dtype = node.value, node.dtype
+    if value.event is not None:
+        return None
+    strides, offset = value.strides, 0
+    for primitive, view in reversed(chain):
+        found = primitive.shown(view, strides) if view.dtype is dtype else None
+        if found is None:
+            return None
+        strides, step = found
+        offset += step
+    return View(value.buffer, value.offset + offset * dtype.size, strides), node

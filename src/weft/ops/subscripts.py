@@ -52,8 +52,9 @@ def getitem(x: Array, index: Any) -> Array:
         ValueError: the index is of another type, or a mask is traced.
     """
     node = x.node
-    if type(index) is int and node.shape:
-        return _row(node, index)
+    common = _entry_or_column(node, index if type(index) is tuple else (index,))
+    if common is not None:
+        return common
     if _has_mask(index):
         index = _with_lists_as_masks(index)
         if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
@@ -114,18 +115,33 @@ def _axes_of(item: Any) -> int:
     return int(item is not None)
 
 
-def _row(node: Node, index: int) -> Array:
-    """One entry of the first axis. This is common, so it skips checks that cannot fail."""
+def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
+    """What ints, and slices of everything, select; None if it takes more, or if they are not inside.
+
+    This is common, so it skips checks that cannot fail.
+    """
     shape = node.shape
-    rest = shape[1:]
-    still = (0,) * len(rest)
-    extent: Any = shape[0]
-    found = index if type(extent) is int and 0 <= index < extent else _checked_index(index, extent, 0, shape)
+    if len(items) > len(shape):
+        return None
+    starts, sizes = [0] * len(shape), list(shape)
+    single, rest = [], []
+    for axis, item in enumerate(items):
+        extent: Any = shape[axis]
+        if type(item) is int and type(extent) is int and -extent <= item < extent:
+            starts[axis] = item if item >= 0 else item + extent
+            sizes[axis] = 1
+            single.append(axis)
+        elif type(item) is slice and item == _EVERYTHING:
+            rest.append(extent)
+        else:
+            return None
+    if not single:
+        return None
     stream = current_stream()
-    sizes = (1, *rest)
-    steps = (1,) * len(shape)
-    part = Node(p.slice_, (node,), ((found, *still), sizes, steps), sizes, node.dtype, stream)
-    return p.wrap(Node(p.squeeze, (part,), ((0,),), rest, node.dtype, stream))
+    part_shape = tuple(sizes)
+    part = Node(p.slice_, (node,), (tuple(starts), part_shape, (1,) * len(shape)), part_shape, node.dtype, stream)
+    rest += shape[len(items) :]
+    return p.wrap(Node(p.squeeze, (part,), (tuple(single),), tuple(rest), node.dtype, stream))
 
 
 def setitem(x: Array, index: Any, value: Any) -> Array:

@@ -381,7 +381,8 @@ class View(Linear):
     or a fixed index.
 
     ``axis_terms(input_shape, **params)`` gives one `AxisTerm` per axis of the input. In memory this means other
-    strides, inside a fused kernel another index.
+    strides, inside a fused kernel another index. ``strides(strides, *params)`` may give what follows from that for
+    memory, where it is asked for often; see `shown`.
     """
 
     is_view = True
@@ -389,15 +390,24 @@ class View(Linear):
     def tangent_like(self, node: Node) -> Node | None:
         return node.inputs[0]
 
-    def __init__(self, *args: Any, axis_terms: Callable[..., Sequence[AxisTerm]], **keywords: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        axis_terms: Callable[..., Sequence[AxisTerm]],
+        strides: Callable[..., tuple[Shape, int]] | None = None,
+        **keywords: Any,
+    ) -> None:
         super().__init__(*args, **keywords)
         self.axis_terms = axis_terms
+        self.strides = strides
 
     def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
         source = node.inputs[0]
         return source, through_view(index, self.axis_terms(source.shape, **node.keywords))
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
+        if self.strides is not None:
+            return self.strides(strides, *node.params)
         return strides_through_view(self.axis_terms(node.inputs[0].shape, **node.keywords), strides, node.ndim)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 import weft.primitives as p
 from weft.dtypes import Dtype
@@ -224,6 +225,7 @@ squeeze: View = View(
     lambda ct, x, axes: expand(ct, axes=axes),
     _batch_squeeze,
     axis_terms=_terms_of_squeeze,
+    strides=lambda strides, axes: (tuple([stride for axis, stride in enumerate(strides) if axis not in axes]), 0),
 )
 
 
@@ -273,6 +275,7 @@ slice_: View = View(
     axis_terms=lambda source, starts, sizes, steps: [
         AxisTerm(axis, step, start) for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
     ],
+    strides=lambda strides, starts, sizes, steps: (tuple(map(mul, strides, steps)), sum(map(mul, strides, starts))),
     check=_check_slice,
 )
 

@@ -1,0 +1,90 @@
+"""One operation on values and on views of values: one plan serves all that differ in where their elements are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import weft
+import weft.core as mx
+
+
+def matrix(rows: int = 6, columns: int = 6) -> mx.array:
+    x = mx.array(np.arange(rows * columns, dtype=np.float32).reshape(rows, columns))
+    mx.eval(x)
+    return x
+
+
+VIEWS: dict[str, Callable[[mx.array], mx.array]] = {
+    "a row": lambda x: x[2],
+    "the last column": lambda x: x[:, -1],
+    "an element": lambda x: x[1, 3],
+    "an element of a row": lambda x: x[1][3],
+    "a part": lambda x: x[1:4, 2:],
+    "backwards": lambda x: x[::-2, 3],
+    "nothing": lambda x: x[2:2],
+    "transposed": lambda x: x.T[1],
+    "broadcast": lambda x: mx.broadcast_to(x[0], (3, 6)),
+    "in another shape": lambda x: x.reshape(2, 18),
+    "in a shape that needs a copy": lambda x: x.T.reshape(36),
+    "of another type": lambda x: x.view(mx.int32),
+    "with a new axis": lambda x: x[:, None, 2],
+    "windows": lambda x: mx.as_strided(x, (3, 2), (6, 1), 1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_a_value(name: str) -> None:
+    x, y = matrix(), matrix()
+    part, held = VIEWS[name](x), VIEWS[name](y)
+    expected = np.array(VIEWS[name](matrix()))
+    one = mx.array(1, part.dtype)
+    mx.eval(one)
+    np.testing.assert_array_equal(np.array(part + part), expected + expected)
+    np.testing.assert_array_equal(np.array(held + one), expected + np.array(one))
+    np.testing.assert_array_equal(np.array(held * 3), expected * 3)
+    np.testing.assert_array_equal(np.array(held), expected)
+
+
+def test_rows_and_columns_need_one_plan() -> None:
+    x, y = matrix(40, 7), matrix(7, 40)
+    before = weft.counters()
+    sums = [x[i] + y[:, i] for i in range(40)]
+    for one in sums[:20]:
+        mx.eval(one)
+    mx.eval(sums)
+    assert (weft.counters() - before).plans <= 1
+    np.testing.assert_array_equal(np.array(mx.stack(sums)), np.array(x) + np.array(y).T)
+
+
+def test_the_same_array_twice_is_another_operation_than_two_arrays() -> None:
+    x, y = matrix(), matrix() + 1
+    mx.eval(y)
+    for left, right in ((x, y), (x, x), (y, x), (y, y)):
+        np.testing.assert_array_equal(np.array(left - right), np.array(left) - np.array(right))
+
+
+@pytest.mark.parametrize("number", [2.0, 3.0, -0.0, float("nan")])
+def test_numbers_do_not_need_a_plan_of_their_own(number: float) -> None:
+    x = matrix()
+    mx.eval(x * 0.5)
+    before = weft.counters()
+    found = np.array(x * number)
+    assert (weft.counters() - before).plans == 0
+    np.testing.assert_array_equal(found, np.array(x) * np.float32(number))
+
+
+def test_threads_that_evaluate_the_same_views() -> None:
+    for _ in range(20):
+        x = matrix(50, 50)
+        parts = [x[i] for i in range(50)]
+        results = [part * 2 for part in parts]
+        threads = [threading.Thread(target=mx.eval, args=(results, parts)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        np.testing.assert_array_equal(np.array(mx.stack(results)), np.array(x) * 2)
