@@ -28,7 +28,7 @@ from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
 PLAN_LIMIT = 4096
-_LITTLE_WORK = 1 << 13
+LITTLE_WORK = 1 << 13
 """Of several results those that take less work, in element steps, need not share a kernel with others."""
 _first = itemgetter(0)
 _NOTHING_SENT: Mapping[Node, View] = {}
@@ -106,7 +106,7 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     caller = caller_stream()
     refuse_reentry(sections)
     if wait:
-        most = LONG_WORK if len(pending) == 1 else _LITTLE_WORK
+        most = LONG_WORK if len(pending) == 1 else LITTLE_WORK
         pending = [node for node in pending if not _evaluate_alone(node, node.stream or caller, most)]
         if not pending:
             return
