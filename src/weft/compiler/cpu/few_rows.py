@@ -16,13 +16,13 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import Location, load, prefetch, store, transposed
-from weft.compiler.cpu.product import DEPTH
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
     B_COLUMN,
     B_INNER,
     COLUMNS,
+    DEPTH,
     INNER,
     ROWS,
     Block,

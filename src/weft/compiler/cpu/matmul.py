@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import weft.primitives as p
 from weft import dtypes
@@ -11,6 +12,7 @@ from weft.dtypes import Dtype
 from weft.libraries import pointers
 from weft.primitives.products import leading
 from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.runtime.executor import thread_count
 
 _UNTILED_WORK = 1 << 20
 """A product of at most this many multiplications is one tile when BLAS computes it."""
@@ -84,8 +86,9 @@ def _generated(
     """Address, numbers and tile of a product in generated code."""
     (by_columns, a), (right_by_columns, b) = storage
     strides = [*((1, a) if by_columns else (a, 1)), *((1, b) if right_by_columns else (b, 1))]
-    tile = product.tile_of(dtype, extents)
-    return product.address(dtype), product.step_numbers(locations, extents, strides, tile, batch), tile
+    tile = product.tile_of(dtype, extents, prod(extent for extent, *_ in batch), thread_count())
+    ways = product.ways_of(dtype, extents, strides, tile)
+    return product.address(dtype), product.step_numbers(locations, extents, strides, tile, ways, batch), tile
 
 
 def _from_library(

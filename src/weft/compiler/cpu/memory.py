@@ -19,6 +19,7 @@ MEMORY_TYPES = {
     dtypes.complex64: "i64",
 }
 STREAM_ALIGNMENT = 64
+CACHE_LINE = 64
 FENCED_DISTANCE = 2
 """After which step of a transposition LLVM may not look back. With elements of up to four bytes it would try in vain to
 combine the instructions of all steps, which takes it longer than everything else in a kernel."""

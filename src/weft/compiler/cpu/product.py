@@ -1,8 +1,9 @@
 """Matrix products in generated code.
 
 A unit of work is a tile of the result. Its operands are packed, ``DEPTH`` terms of the sums at a time, into panels in
-which a kernel finds what it needs next to each other; the kernel keeps a block of the result in registers. (K. Goto and
-R. van de Geijn, Anatomy of high-performance matrix multiplication, 2008.)
+which a kernel finds what it needs next to each other, unless it finds that where they lie; the kernel keeps a block of
+the result in registers. (K. Goto and R. van de Geijn, Anatomy of high-performance matrix multiplication, 2008.) A panel
+of the left operand is in the first cache while those of the right one pass by, which are in the second.
 
 Every element is the sum, in order, of blocks of ``DEPTH`` terms, each block summed in order with fused multiply-adds:
 neither the tiles nor the blocks nor the processor's vectors change its bits.
@@ -11,49 +12,68 @@ neither the tiles nor the blocks nor the processor's vectors change its bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import cache
-from math import gcd
+from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
-from weft.compiler.codegen.emitter import Emitter, module
-from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import Location, load, store, transposed
+from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu.code import STEP, Function
+from weft.compiler.cpu.product_kernel import kernel
+from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
     B_COLUMN,
     B_INNER,
     COLUMNS,
+    DEPTH,
     INNER,
     ROWS,
     Block,
     StepWriter,
-    below,
-    further,
 )
 from weft.dtypes import Dtype
 
-DEPTH = 256
-TILE_COLUMNS = 256
-TILE_BLOCKS = 20
-MANY_TILES = 8
-SMALLEST_TILE = 1 << 18
-SQUARE = 4
+TILE_BYTES = 640 << 10
+"""The most of the right operand that is packed at once, for the second cache to hold."""
+GROUP = 8
+"""How many panels of the left operand are packed at once: enough to read whole lines of memory."""
+
+# What decides about tiles. Work is counted in multiplications.
+SMALLEST_SHARE = 1 << 19
+"""A thread more has to have so much to do."""
+PACKING = 24
+"""Packing an element takes the time of so many multiplications."""
+UNEVEN = 0.05
+"""Threads end at different times: this part of a tile apart."""
+MOST_CUTS = 24
+
+LITTLE = 32 << 10
+"""So many bytes are read where they lie: the first cache holds them."""
+OFTEN = 6
+"""So many panels of columns are worth packing a panel of rows for."""
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
 # The numbers of a step behind those of every product.
-TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS = 13, 14, 15, 16
-BATCH_AXES = 17
+TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY = range(13, 19)
+BATCH_AXES = 19
+
+
+class Way(IntEnum):
+    """How a kernel gets an operand: where it lies, or packed, with the elements or the terms as neighbours."""
+
+    IN_PLACE = 0
+    ALONG = 1
+    ACROSS = 2
 
 
 @cache
 def block_of(dtype: Dtype) -> Block:
-    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones. Rows and columns
-    are multiples of ``SQUARE``."""
-    return Block(dtype, 12, 2, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
+    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones."""
+    return Block(dtype, 8, 3, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
 
 
 @cache
@@ -66,213 +86,174 @@ def address(dtype: Dtype) -> int:
 
 def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step for products of a dtype."""
+    dtype = block.dtype
     widths = dict.fromkeys((block.rows, block.columns))
-    functions = [pack(block, width) for pack in (_pack_along, _pack_across) for width in widths]
-    narrow = Block(block.dtype, block.rows, 1, block.vector_bytes)
-    functions += [_kernel(block, "block", block.columns), _kernel(narrow, "narrow_block", block.columns)]
+    functions = [
+        *[pack(block, dtype, width) for pack in (pack_along, pack_across) for width in widths],
+        kernel(block, "block", edge=False),
+    ]
+    for vectors in range(1, block.vectors + 1):
+        narrow = Block(dtype, block.rows, vectors, block.vector_bytes)
+        functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
     functions.append(_step(block, name))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
-
-
-Function = tuple[Emitter, str]
-_PACK_PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
-
-
-def _pack_along(block: Block, width: int) -> Function:
-    """Pack a panel of an operand in which the elements of a term are neighbours."""
-    e = Emitter()
-    L = Lanes(e, gcd(width, block.lanes))
-    masks = {start: below(L, str(start), "%present") for start in range(0, width, L.width)}
-    with e.loop("0", "%inner") as term:
-        source = further(e, block.element, "%from", e.assign(f"mul i64 {term}, %stride"))
-        target = further(e, block.element, "%to", e.assign(f"mul i64 {term}, {width}"))
-        for start, mask in masks.items():
-            value = load(L, block.dtype, Location(source, str(start), False), mask)
-            store(L, value, block.dtype, Location(target, str(start), False), None)
-    return e, e.function(f"pack_along_{width}", _PACK_PARAMETERS, "internal ")
-
-
-def _pack_across(block: Block, width: int) -> Function:
-    """Pack a panel of an operand in which the terms of an element are neighbours: small squares are transposed.
-
-    Elements that are not there are copies of the last one, whose results nobody stores.
-    """
-    e = Emitter()
-    L, dtype = Lanes(e, SQUARE), block.dtype
-    last = e.assign("sub i64 %present, 1")
-    with e.loop("0", str(width), SQUARE) as place:
-        sources = []
-        for step in range(SQUARE):
-            wanted = e.assign(f"add i64 {place}, {step}")
-            less = e.assign(f"icmp slt i64 {wanted}, {last}")
-            nearest = e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
-            sources.append(further(e, block.element, "%from", e.assign(f"mul i64 {nearest}, %stride")))
-        with e.loop("0", "%inner", SQUARE) as term:
-            mask = below(L, term, "%inner")
-            vectors = [load(L, dtype, Location(source, term, False), mask).name for source in sources]
-            for step, vector in enumerate(transposed(L, dtype, vectors)):
-                row = e.assign(f"mul i64 {e.assign(f'add i64 {term}, {step}')}, {width}")
-                store(
-                    L, Value(L, vector, dtype), dtype, Location("%to", e.assign(f"add i64 {row}, {place}"), False), None
-                )
-    return e, e.function(f"pack_across_{width}", _PACK_PARAMETERS, "internal ")
-
-
-def _kernel(block: Block, name: str, width: int) -> Function:
-    """Multiply two panels, of which the right one is ``width`` wide: ``%rows`` by ``%columns`` of the block are stored,
-    or added to what is there."""
-    e = Emitter()
-    L, scalar = Lanes(e, block.lanes), Lanes(e, 1)
-    type_, dtype = L.type_of(block.dtype), block.dtype
-    places = [(row, vector) for row in range(block.rows) for vector in range(block.vectors)]
-    sums = {place: e.slot(type_) for place in places}
-    for slot in sums.values():
-        e.store(type_, L.constant(0.0, dtype).name, slot)
-    with e.loop("0", "%inner") as term:
-        a = further(e, block.element, "%a", e.assign(f"mul i64 {term}, {block.rows}"))
-        b = further(e, block.element, "%b", e.assign(f"mul i64 {term}, {width}"))
-        right = [load(L, dtype, Location(b, str(vector * block.lanes), False), None) for vector in range(block.vectors)]
-        left = [L.splat(load(scalar, dtype, Location(a, str(row), False), None)) for row in range(block.rows)]
-        for (row, vector), slot in sums.items():
-            value = L.fma(left[row], right[vector], Value(L, e.load(type_, slot), dtype))
-            e.store(type_, value.name, slot)
-    whole_rows = e.assign(f"icmp eq i64 %rows, {block.rows}")
-    whole_columns = e.assign(f"icmp eq i64 %columns, {block.columns}")
-    whole = e.assign(f"and i1 {whole_rows}, {whole_columns}")
-    with e.when(whole):
-        _store_whole(block, L, sums)
-    with e.when(e.assign(f"xor i1 {whole}, true")):
-        _store_part(block, L, sums)
-    parameters = "ptr %a, ptr %b, ptr %c, i64 %stride, i64 %inner, i64 %rows, i64 %columns, i1 %again"
-    return e, e.function(name, parameters, "internal ")
-
-
-def _store_whole(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> None:
-    e, dtype = L.emitter, block.dtype
-    type_ = L.type_of(dtype)
-    starts = [further(e, block.element, "%c", e.assign(f"mul i64 %stride, {row}")) for row in range(block.rows)]
-    targets = {(row, vector): Location(starts[row], str(vector * block.lanes), False) for row, vector in sums}
-    with e.when("%again"):
-        for place, slot in sums.items():
-            value = load(L, dtype, targets[place], None) + Value(L, e.load(type_, slot), dtype)
-            e.store(type_, value.name, slot)
-    for place, slot in sums.items():
-        store(L, Value(L, e.load(type_, slot), dtype), dtype, targets[place], None)
-
-
-def _store_part(block: Block, L: Lanes, sums: dict[tuple[int, int], str]) -> None:
-    """Store the rows and columns that exist, by way of a copy of the block in memory."""
-    e, dtype = L.emitter, block.dtype
-    type_ = L.type_of(dtype)
-    copy = e.slot(f"[{block.rows * block.columns} x {block.element}], align {block.vector_bytes}")
-    for (number, vector), slot in sums.items():
-        place = Location(copy, str(number * block.columns + vector * block.lanes), False)
-        store(L, Value(L, e.load(type_, slot), dtype), dtype, place, None)
-    again = L.splat(Value(Lanes(e, 1), "%again", dtypes.bool_))
-    with e.loop("0", "%rows") as row:
-        source = further(e, block.element, copy, e.assign(f"mul i64 {row}, {block.columns}"))
-        target = further(e, block.element, "%c", e.assign(f"mul i64 {row}, %stride"))
-        with e.loop("0", "%columns", block.lanes) as column:
-            mask = Value(L, below(L, column, "%columns"), dtypes.bool_)
-            before = load(L, dtype, Location(target, column, False), (again & mask).name)
-            value = before + load(L, dtype, Location(source, column, False), None)
-            store(L, value, dtype, Location(target, column, False), mask.name)
 
 
 def _step(block: Block, name: str) -> Function:
     writer = _StepWriter(block)
     with writer.e.loop("%begin", "%end") as unit:
         writer.tile(unit)
-    return writer.e, writer.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
+    return writer.e, writer.e.function(name, STEP)
+
+
+class _Side(NamedTuple):
+    """An operand of a step: the numbers of its strides between elements and between terms, how it is read, how many
+    elements a panel has, and where packed panels are."""
+
+    element: int
+    term: int
+    way: int
+    width: int
+    packed: str
+
+
+class _Panels(NamedTuple):
+    """Where panels are: the first one, and the distances from element to element of them all, and of one panel, and
+    from term to term."""
+
+    start: str
+    apart: str
+    element: str
+    term: str
 
 
 class _StepWriter(StepWriter):
-    """The loops over a tile: terms of the sums, panels of columns, blocks of rows."""
+    """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
 
     def __init__(self, block: Block) -> None:
         super().__init__(block.dtype, BATCH_AXES)
         self.block = block
-        width = -(-TILE_COLUMNS // block.columns) * block.columns
-        self.packed_a = self.e.slot(f"[{DEPTH * block.rows} x {block.element}], align 64")
-        self.packed_b = self.e.slot(f"[{DEPTH * width} x {block.element}], align 64")
+        self.group = GROUP * block.rows
+        packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
+        packed_b = self.e.slot(f"[{TILE_BYTES} x i8], align 64")
+        self.a = _Side(A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
+        self.b = _Side(B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
 
     def tile(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)
-        column_tile = self.e.assign(f"urem i64 {unit}, {across}")
-        others = self.e.assign(f"udiv i64 {unit}, {across}")
-        row_tile = self.e.assign(f"urem i64 {others}, {down}")
-        matrices = self.operands(self.e.assign(f"udiv i64 {others}, {down}"))
+        others = self.divide(unit, across)
+        matrices = self.operands(self.divide(others, down))
         height, width = self.number(TILE_HEIGHT), self.number(TILE_WIDTH)
-        top, left = self.multiply(row_tile, height), self.multiply(column_tile, width)
+        top = self.multiply(self.remainder(others, down), height)
+        left = self.multiply(self.remainder(unit, across), width)
         rows = self.rest(self.number(ROWS), top, height)
-        all_columns = self.number(COLUMNS)
-        columns = self.rest(all_columns, left, width)
+        columns = self.rest(self.number(COLUMNS), left, width)
         inner = self.number(INNER)
         # Without terms there is one round all the same, which stores zeros.
-        no_terms = self.e.assign(f"icmp eq i64 {inner}, 0")
-        stop = self.e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}")
-        with self.e.loop("0", stop, DEPTH) as term:
-            depth = self.rest(inner, term, DEPTH)
-            again = self.e.assign(f"icmp ne i64 {term}, 0")
-            a = self.further(matrices["a"], self.offset(top, A_ROW, term, A_INNER))
-            self.pack_columns(self.further(matrices["b"], self.offset(left, B_COLUMN, term, B_INNER)), depth, columns)
-            with self.e.loop("0", rows, self.block.rows) as row:
-                present = self.rest(rows, row, self.block.rows)
-                source = self.further(a, self.multiply(row, self.number(A_ROW)))
-                self.pack(source, A_ROW, A_INNER, self.packed_a, self.block.rows, depth, present)
-                target = self.add(self.multiply(self.add(top, row), all_columns), left)
-                self.blocks(self.further(matrices["c"], target), all_columns, depth, present, columns, again)
+        with self.e.loop("0", self.larger(inner, "1"), DEPTH) as term:
+            counts = self.rest(inner, term, DEPTH), self.compare("ne", term, 0)
+            b = self.place(matrices["b"], self.b, left, term)
+            right = self.panels(self.b, b, counts[0], columns)
+            with self.e.loop("0", rows, self.group) as start:
+                first = self.add(top, start)
+                present = self.rest(rows, start, self.group)
+                panels = self.panels(self.a, self.place(matrices["a"], self.a, first, term), counts[0], present)
+                target = self.further(matrices["c"], self.add(self.multiply(first, self.number(COLUMNS)), left))
+                with self.e.loop("0", present, self.block.rows) as row:
+                    self.blocks(panels, right, target, row, present, columns, counts)
 
-    def offset(self, element: str, element_stride: int, term: str, term_stride: int) -> str:
-        """Where an element is in an operand, from the numbers of its strides."""
-        return self.add(
-            self.multiply(element, self.number(element_stride)), self.multiply(term, self.number(term_stride))
+    def place(self, operand: str, side: _Side, element: str, term: str) -> str:
+        """Where an element and a term of an operand are."""
+        start = self.further(operand, self.multiply(element, self.number(side.element)))
+        return self.further(start, self.multiply(term, self.number(side.term)))
+
+    def panels(self, side: _Side, source: str, depth: str, present: str) -> _Panels:
+        """Packs panels, if the step says so."""
+        element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
+        for wanted, name, stride in ((Way.ALONG, "along", term), (Way.ACROSS, "across", element)):
+            with self.e.when(self.compare("eq", way, wanted)):
+                arguments = f"ptr {source}, i64 {stride}, ptr {side.packed}, i64 {depth}, i64 {present}"
+                self.e.emit(f"call void @pack_{name}_{side.width}({arguments})")
+        in_place = self.compare("eq", way, Way.IN_PLACE)
+        return _Panels(
+            self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {side.packed}"),
+            self.either(in_place, element, DEPTH),
+            self.either(in_place, element, 1),
+            self.either(in_place, term, side.width),
         )
 
-    def pack_columns(self, source: str, depth: str, columns: str) -> None:
-        width = self.block.columns
-        with self.e.loop("0", columns, width) as column:
-            panel = self.further(self.packed_b, self.multiply(column, DEPTH))
-            start = self.further(source, self.multiply(column, self.number(B_COLUMN)))
-            self.pack(start, B_COLUMN, B_INNER, panel, width, depth, self.rest(columns, column, width))
+    def blocks(
+        self,
+        left: _Panels,
+        right: _Panels,
+        target: str,
+        row: str,
+        rows: str,
+        columns: str,
+        counts: tuple[str, str],
+    ) -> None:
+        """Multiply the panel of rows that begins with ``row`` with all panels of columns."""
+        width, lanes = self.block.columns, self.block.lanes
+        a = self.further(left.start, self.multiply(row, left.apart))
+        c_row = self.number(COLUMNS)
+        line = self.further(target, self.multiply(row, c_row))
+        present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
-    def pack(self, source: str, place: int, inner: int, panel: str, width: int, depth: str, present: str) -> None:
-        """Pack a panel from an operand, of which the numbers ``place`` and ``inner`` are strides; one is 1."""
-        step, term = self.number(place), self.number(inner)
-        along = self.e.assign(f"icmp eq i64 {step}, 1")
-        apart = self.e.assign(f"xor i1 {along}, true")
-        for way, condition, stride in (("along", along, term), ("across", apart, step)):
-            with self.e.when(condition):
-                arguments = f"ptr {source}, i64 {stride}, ptr {panel}, i64 {depth}, i64 {present}"
-                self.e.emit(f"call void @pack_{way}_{width}({arguments})")
+        def call(name: str, column: str, wide: str) -> None:
+            b, c = self.further(right.start, self.multiply(column, right.apart)), self.further(line, column)
+            operands = f"ptr {a}, i64 {left.element}, i64 {left.term}, ptr {b}, i64 {right.term}"
+            result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
+            self.e.emit(f"call void @{name}({operands}, {result})")
 
-    def blocks(self, target: str, stride: str, depth: str, rows: str, columns: str, again: str) -> None:
-        width = self.block.columns
-        with self.e.loop("0", columns, width) as column:
-            panel, place = self.further(self.packed_b, self.multiply(column, DEPTH)), self.further(target, column)
-            present = self.rest(columns, column, width)
-            arguments = f"ptr {self.packed_a}, ptr {panel}, ptr {place}, i64 {stride}, i64 {depth}, i64 {rows}"
-            narrow = self.e.assign(f"icmp sle i64 {present}, {self.block.lanes}")
-            for function, condition in (("narrow_block", narrow), ("block", self.e.assign(f"xor i1 {narrow}, true"))):
-                with self.e.when(condition):
-                    self.e.emit(f"call void @{function}({arguments}, i64 {present}, i1 {again})")
+        edge = self.remainder(columns, width)
+        whole = self.subtract(columns, edge)
+        with self.e.loop("0", whole, width) as column:
+            call("block", column, str(width))
+        vectors = self.divide(self.add(edge, lanes - 1), lanes)
+        for number in range(1, self.block.vectors + 1):
+            with self.e.when(self.compare("eq", vectors, number)):
+                call(f"edge_{number}", whole, edge)
 
 
-def tile_of(dtype: Dtype, extents: tuple[int, int, int]) -> tuple[int, int]:
-    """Rows and columns of a tile: large ones pack each operand less often, small ones leave work for many threads."""
+@cache
+def tile_of(dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int) -> tuple[int, int]:
+    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy."""
     rows, columns, inner = extents
     block = block_of(dtype)
-    down, across = -(-rows // block.rows), -(-columns // block.columns)
-    most = (TILE_BLOCKS, max(TILE_COLUMNS // block.columns, 1))
-    high, wide = min(most[0], down), min(most[1], across)
-    while -(-down // high) * -(-across // wide) < MANY_TILES and high * wide > 1:
-        if high * block.rows * wide * block.columns * inner <= SMALLEST_TILE:
-            break
-        if wide == 1 or (high > 1 and high * block.rows >= wide * block.columns):
-            high = -(-high // 2)
-        else:
-            wide = -(-wide // 2)
+    busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
+    uneven = UNEVEN if busy > 1 else 0.0
+    down, across = max(1, -(-rows // block.rows)), max(1, -(-columns // block.columns))
+    widest = max(1, TILE_BYTES // (DEPTH * block.columns * dtype.size))
+
+    def time(tile: tuple[int, int]) -> float:
+        units = matrices * -(-down // tile[0]) * -(-across // tile[1])
+        high, wide = tile[0] * block.rows, tile[1] * block.columns
+        return (-(-units // busy) + uneven) * (high * wide + PACKING * (high + wide))
+
+    high, wide = min(((h, w) for h in _parts(down, down) for w in _parts(across, widest)), key=time)
     return high * block.rows, wide * block.columns
+
+
+def _parts(whole: int, most: int) -> list[int]:
+    """What comes of cutting a whole into equal parts of at most ``most``: the largest first, and only some."""
+    fewest = -(-whole // most)
+    return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + MOST_CUTS)}, reverse=True)
+
+
+def ways_of(
+    dtype: Dtype, extents: tuple[int, int, int], strides: Sequence[int], tile: tuple[int, int]
+) -> tuple[Way, Way]:
+    """How the kernel gets both operands, of which the strides are given: from row to row, term to term; term to term,
+    column to column. Neighbours in the columns of a term are needed, all else saves time."""
+    rows, columns, inner = extents
+    _, a_inner, _, b_column = strides
+    seldom = tile[1] < OFTEN * block_of(dtype).columns or inner < DEPTH
+    left = Way.ACROSS if a_inner == 1 else Way.ALONG
+    if rows * inner * dtype.size <= LITTLE or (a_inner == 1 and seldom):
+        left = Way.IN_PLACE
+    if b_column != 1:
+        return left, Way.ACROSS
+    return left, Way.IN_PLACE if inner * columns * dtype.size <= LITTLE else Way.ALONG
 
 
 def step_numbers(
@@ -280,11 +261,12 @@ def step_numbers(
     extents: tuple[int, int, int],
     strides: Sequence[int],
     tile: tuple[int, int],
+    ways: tuple[Way, Way],
     batch: Sequence[tuple[int, int, int, int]],
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms;
-    four strides; rows and columns of a tile; and per batch axis its extent and three strides."""
+    four strides; rows and columns of a tile; how operands are read; and per batch axis its extent and three strides."""
     rows, columns, _ = extents
     numbers = [number for place in places for number in place]
-    numbers += [*extents, *strides, *tile, -(-rows // tile[0]), -(-columns // tile[1]), len(batch)]
+    numbers += [*extents, *strides, *tile, -(-rows // tile[0]), -(-columns // tile[1]), *ways, len(batch)]
     return numbers + [number for axis in batch for number in axis]

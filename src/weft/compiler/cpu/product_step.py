@@ -13,6 +13,9 @@ from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES
 from weft.dtypes import Dtype
 
+DEPTH = 256
+"""Terms of a block. Sums are made in blocks, each in order: this number is part of what a product is."""
+
 # The numbers with which every step of a product begins. Strides are in elements, offsets in bytes.
 SLOTS = {"a": 0, "b": 2, "c": 4}
 ROWS, COLUMNS, INNER = 6, 7, 8

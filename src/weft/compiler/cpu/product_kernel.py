@@ -1,0 +1,91 @@
+"""The kernel of matrix products: a block of the result, which stays in registers while the terms of its sums go by."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, Location, load, prefetch, store
+from weft.compiler.cpu.product_step import Block, below
+
+PARAMETERS = (
+    "ptr %a, i64 %a_row, i64 %a_inner, ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, "
+    "i1 %again"
+)
+
+
+def kernel(block: Block, name: str, edge: bool) -> Function:
+    """Multiply ``%inner`` terms of rows and columns: the sums are stored, or added to what is there if ``%again``.
+
+    The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` of the last vector's exist.
+    """
+    written = _Kernel(block, edge)
+    return written.e, written.function(name)
+
+
+class _Kernel(Integers):
+    def __init__(self, block: Block, edge: bool) -> None:
+        super().__init__(Emitter())
+        self.block = block
+        self.L = Lanes(self.e, block.lanes)
+        self.type = self.L.type_of(block.dtype)
+        self.sums = {(row, v): self.e.slot(self.type) for row in range(block.rows) for v in range(block.vectors)}
+        self.masks: list[str | None] = [None] * block.vectors
+        if edge:
+            self.masks[-1] = below(self.L, str((block.vectors - 1) * block.lanes), "%columns")
+
+    def function(self, name: str) -> str:
+        for slot in self.sums.values():
+            self.e.store(self.type, self.L.constant(0.0, self.block.dtype).name, slot)
+        targets = [self._further("%c", self.multiply("%c_row", row)) for row in range(self.block.rows)]
+        self._ask_for(targets)
+        self._sum()
+        for row, target in enumerate(targets):
+            with self.e.when(self.compare("slt", str(row), "%rows")):
+                self._store(row, target)
+        return self.e.function(name, PARAMETERS, "internal ")
+
+    def _further(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, self.block.element)
+
+    def _ask_for(self, targets: list[str]) -> None:
+        """Ask for the memory of the result, which is used when the sums are ready."""
+        width = self.block.vectors * self.block.vector_bytes
+        for target in targets:
+            for distance in range(0, width, CACHE_LINE):
+                prefetch(self.e, self.moved(target, distance), WRITE_SOON)
+
+    def _sum(self) -> None:
+        """Each number of the left operand is read when it is needed: more would not fit the registers."""
+        e, L, dtype = self.e, self.L, self.block.dtype
+        scalar = Lanes(e, 1)
+        last = self.subtract("%rows", 1)
+        # Instead of a row that does not exist it is the last one, whose sums nobody stores.
+        rows = [
+            self._further("%a", self.multiply("%a_row", self.smaller(str(r), last))) for r in range(self.block.rows)
+        ]
+        with e.loop("0", "%inner") as term:
+            left_place = self.multiply(term, "%a_inner")
+            start = self._further("%b", self.multiply(term, "%b_inner"))
+            places = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
+            right = [load(L, dtype, place, mask) for place, mask in zip(places, self.masks, strict=True)]
+            for number, row in enumerate(rows):
+                left = L.splat(load(scalar, dtype, Location(row, left_place, False), None))
+                for v, vector in enumerate(right):
+                    slot = self.sums[number, v]
+                    total = L.fma(left, vector, Value(L, e.load(self.type, slot), dtype))
+                    e.store(self.type, total.name, slot)
+
+    def _store(self, row: int, target: str) -> None:
+        """Store a row of sums. What is done with finished numbers before they are in memory, is done here."""
+        e, L, dtype = self.e, self.L, self.block.dtype
+        places = [
+            (Location(target, str(v * L.width), False), self.sums[row, v], mask) for v, mask in enumerate(self.masks)
+        ]
+        with e.when("%again"):
+            for place, slot, mask in places:
+                total = load(L, dtype, place, mask) + Value(L, e.load(self.type, slot), dtype)
+                e.store(self.type, total.name, slot)
+        for place, slot, mask in places:
+            store(L, Value(L, e.load(self.type, slot), dtype), dtype, place, mask)

@@ -1,0 +1,91 @@
+"""Packing for matrix products: parts of an operand are copied to panels, where a kernel finds what it needs next to
+each other. Here operands become what the sums are made of: elements of half precision become float32.
+
+A panel has ``width`` elements for each of ``DEPTH`` terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store, transposed
+from weft.compiler.cpu.product_step import DEPTH, Block, below
+from weft.dtypes import Dtype
+
+PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
+"""Where from, the distance from one line of the operand to the next, where to, how many terms and elements."""
+
+
+class _Packing(Integers):
+    """Writes how panels of a block's ``width`` are packed from an operand of ``dtype``."""
+
+    def __init__(self, block: Block, dtype: Dtype, width: int) -> None:
+        super().__init__(Emitter())
+        self.block, self.dtype, self.width = block, dtype, width
+        self.L = Lanes(self.e, gcd(width, block.lanes))
+
+    def source(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, MEMORY_TYPES[self.dtype])
+
+    def target(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, self.block.element)
+
+    def read(self, pointer: str, index: str, mask: str | None) -> Value:
+        value: Value = self.L.convert(load(self.L, self.dtype, Location(pointer, index, False), mask), self.block.dtype)
+        return value
+
+    def write(self, value: Value, pointer: str, index: str) -> None:
+        store(self.L, value, self.block.dtype, Location(pointer, index, False), None)
+
+    def copy_line(self, source: str, target: str, masks: Mapping[int, str | None]) -> None:
+        for start, mask in masks.items():
+            self.write(self.read(source, str(start), mask), target, str(start))
+
+    def masks(self, present: str) -> dict[int, str | None]:
+        return {start: below(self.L, str(start), present) for start in range(0, self.width, self.L.width)}
+
+    def function(self, name: str) -> Function:
+        return self.e, self.e.function(name, PARAMETERS, "internal ")
+
+
+def pack_along(block: Block, dtype: Dtype, width: int) -> Function:
+    """Pack panels of an operand in which the elements of a term are neighbours: term after term, as they lie."""
+    w = _Packing(block, dtype, width)
+    rest = w.remainder("%present", width)
+    whole, masks = w.subtract("%present", rest), w.masks(rest)
+    unmasked: dict[int, str | None] = dict.fromkeys(masks)
+    with w.e.loop("0", "%inner") as term:
+        line = w.source("%from", w.multiply(term, "%stride"))
+        first = w.target("%to", w.multiply(term, width))
+        with w.e.loop("0", whole, width) as start:
+            w.copy_line(w.source(line, start), w.target(first, w.multiply(start, DEPTH)), unmasked)
+        with w.e.when(w.compare("ne", rest, 0)):
+            w.copy_line(w.source(line, whole), w.target(first, w.multiply(whole, DEPTH)), masks)
+    return w.function(f"pack_along_{width}")
+
+
+def pack_across(block: Block, dtype: Dtype, width: int) -> Function:
+    """Pack panels of an operand in which the terms of an element are neighbours: squares are transposed.
+
+    Elements that are not there are copies of the last one, whose results nobody stores.
+    """
+    w = _Packing(block, dtype, width)
+    square = w.L.width
+    last = w.subtract("%present", 1)
+    with w.e.loop("0", "%present", square) as place:
+        wanted = [w.smaller(w.add(place, step), last) for step in range(square)]
+        lines = [w.source("%from", w.multiply(element, "%stride")) for element in wanted]
+        inside = w.remainder(place, width)
+        panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), DEPTH), inside))
+        with w.e.loop("0", "%inner", square) as term:
+            mask = below(w.L, term, "%inner")
+            vectors = [w.read(line, term, mask).name for line in lines]
+            target = w.target(panel, w.multiply(term, width))
+            for step, vector in enumerate(transposed(w.L, block.dtype, vectors)):
+                w.write(Value(w.L, vector, block.dtype), target, str(step * width))
+    return w.function(f"pack_across_{width}")
