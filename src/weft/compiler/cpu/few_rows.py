@@ -15,7 +15,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import Location, load, prefetch, store, transposed
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, Location, load, prefetch, store, transposed
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -37,6 +37,9 @@ MOST_ROWS = 16
 
 AHEAD = 16
 """How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
+
+LINES_AHEAD = 4
+"""How many lines of memory ahead along a column of the matrix it is asked for."""
 
 # The numbers of a step behind those of every product.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
@@ -65,10 +68,8 @@ def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool) -> Strip:
     vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
     blocks = -(-rows // most)
     height = -(-rows // blocks)
-    if across:
-        vectors = max(1, min(4, (registers - vector_bytes // dtype.size) // height))
-    else:
-        vectors = min(8, registers // height)
+    # Across, each lane reads a line of memory of its own; more of them at a time than one vector's only disturb.
+    vectors = 1 if across else min(8, registers // height)
     return Strip(dtype, height, vectors, vector_bytes, across, apart)
 
 
@@ -161,6 +162,12 @@ class _Kernel:
         rest = e.assign(f"and i64 %inner, {lanes - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
         with e.loop("0", whole, lanes) as term:
+            for pointer in pointers:
+                prefetch(
+                    e,
+                    e.assign(f"getelementptr i8, ptr {self._further(pointer, term)}, i64 {LINES_AHEAD * CACHE_LINE}"),
+                    READ_SOON,
+                )
             for vector in range(self.vectors):
                 for step, name in enumerate(self._square(pointers, vector, term, None)):
                     self._add(starts, e.assign(f"add i64 {term}, {step}"), {vector: name})

@@ -7,7 +7,7 @@ from math import prod
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, gemm, product
+from weft.compiler.cpu import few_rows, gemm, product, row_streams
 from weft.dtypes import Dtype
 from weft.libraries import pointers
 from weft.primitives.products import leading
@@ -18,6 +18,11 @@ _UNTILED_WORK = 1 << 20
 """A product of at most this many multiplications is one tile when BLAS computes it."""
 
 _WORK_PER_GRAIN = 1 << 20
+_READING = 16
+"""To read an element from memory takes the time of so many multiplications."""
+
+_CACHED = 1 << 20
+"""A matrix of so many bytes is found in the second cache."""
 
 
 @p.matmul.routine.on("cpu")
@@ -42,7 +47,8 @@ def step(call: RoutineCall) -> RoutineStep:
         describe = _of_few_rows if min(extents[:2]) <= few_rows.MOST_ROWS else _generated
     address, numbers, tile = describe(out.dtype, locations, extents, (left, right), batch)
     units = matrices * -(-extents[0] // tile[0]) * -(-extents[1] // tile[1])
-    tile_work = min(tile[0], extents[0]) * min(tile[1], extents[1]) * max(extents[2], 1)
+    high, wide = min(tile[0], extents[0]), min(tile[1], extents[1])
+    tile_work = max(high * wide, _READING * max(high, wide)) * max(extents[2], 1)
     work = matrices * extents[0] * extents[1] * extents[2]
     return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work)
 
@@ -61,19 +67,46 @@ def _of_few_rows(
     """Address, numbers and tile of a product of few rows, or of few columns: these are the rows of the transposed
     product, whose operands change places."""
     rows, columns, inner = extents
-    strides = [(1, distance) if by_columns else (distance, 1) for by_columns, distance in storage]
-    (a_row, a_inner), (b_inner, b_column) = strides
+    (a_row, a_inner), (b_inner, b_column) = [
+        (1, distance) if by_columns else (distance, 1) for by_columns, distance in storage
+    ]
     if rows <= columns:
-        strip = few_rows.strip_of(dtype, rows, across=b_column != 1, apart=False)
-        all_strides = [a_row, a_inner, b_inner, b_column, columns, 1]
-        numbers = few_rows.step_numbers(locations, extents, all_strides, strip, batch)
-        return few_rows.address(strip), numbers, (rows, strip.columns)
+        strides = [a_row, a_inner, b_inner, b_column, columns, 1]
+        return _few_rows(dtype, locations, extents, strides, batch)
     a, b, c = locations
-    strip = few_rows.strip_of(dtype, columns, across=a_row != 1, apart=columns != 1)
-    all_strides = [b_column, b_inner, a_inner, a_row, 1, columns]
+    strides = [b_column, b_inner, a_inner, a_row, 1, columns]
     turned = [(extent, right, left, out) for extent, left, right, out in batch]
-    numbers = few_rows.step_numbers([b, a, c], (columns, rows, inner), all_strides, strip, turned)
-    return few_rows.address(strip), numbers, (strip.columns, columns)
+    address, numbers, tile = _few_rows(dtype, [b, a, c], (columns, rows, inner), strides, turned)
+    return address, numbers, (tile[1], tile[0])
+
+
+def _few_rows(
+    dtype: Dtype,
+    locations: Sequence[tuple[int, int]],
+    extents: tuple[int, int, int],
+    strides: Sequence[int],
+    batch: Batch,
+) -> Tiled:
+    """The same of fewer rows than columns, with the strides of the operands and of the result."""
+    rows, columns, inner = extents
+    across, apart = strides[3] != 1, strides[5] != 1
+    from_memory = rows <= row_streams.FEWEST_ROWS or inner * columns * dtype.size > _CACHED
+    if from_memory and not across:
+        streams = row_streams.streams_of(dtype, rows, apart)
+        matrices = prod(extent for extent, *_ in batch)
+        busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_PER_GRAIN)
+        width = row_streams.strip_of(streams, columns, matrices, busy)
+        numbers = row_streams.step_numbers(locations, extents, strides, width, batch)
+        return row_streams.address(streams), numbers, (rows, width)
+    strip = few_rows.strip_of(dtype, rows, across, apart)
+    return (
+        few_rows.address(strip),
+        few_rows.step_numbers(locations, extents, strides, strip, batch),
+        (
+            rows,
+            strip.columns,
+        ),
+    )
 
 
 def _generated(

@@ -60,8 +60,9 @@ def load(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> Any:
     return from_memory(L, raw, dtype)
 
 
-READ_LATER, WRITE_SOON = "i32 0, i32 2", "i32 1, i32 3"
-"""What memory is asked for: to read it from the second cache, as the first one is in use; to write to it."""
+READ_LATER, READ_SOON, WRITE_SOON = "i32 0, i32 2", "i32 0, i32 3", "i32 1, i32 3"
+"""What memory is asked for: to read it from the second cache, as the first one is in use; to read it from the first
+one; to write to it."""
 
 
 def prefetch(emitter: Emitter, pointer: str, purpose: str = READ_LATER) -> None:

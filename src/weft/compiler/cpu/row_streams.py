@@ -1,0 +1,245 @@
+"""Products of a few rows with a matrix whose rows are contiguous, in generated code.
+
+Such a product waits for the matrix. Several rows of the matrix are read side by side, each from end to end of a strip
+of columns, which is how memory is fastest; the sums of the strip stay in the first cache meanwhile. The sums are those
+of `product`, in the same order, so their bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from weft import dtypes
+from weft.compiler.codegen import host, loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.memory import MEMORY_TYPES, READ_SOON, Location, load, prefetch, store
+from weft.compiler.cpu.product_step import (
+    A_INNER,
+    A_ROW,
+    B_INNER,
+    COLUMNS,
+    DEPTH,
+    INNER,
+    ROWS,
+    StepWriter,
+    below,
+)
+from weft.dtypes import Dtype
+
+MOST_ROWS = 8
+"""Of more, the sums are made in blocks of rows."""
+FEWEST_ROWS = 3
+"""For so few, the numbers of the rows for 8 terms are in registers."""
+SUMS_BYTES = 24 << 10
+"""The most that all sums of a strip take."""
+NARROWEST = 128
+"""Columns of the narrowest strip: still some lines of memory of each row."""
+
+# The numbers of a step behind those of every product.
+C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """``terms`` rows of the matrix are read side by side, for up to ``rows`` rows of the result, whose columns are no
+    neighbours if it is ``apart``."""
+
+    dtype: Dtype
+    rows: int
+    terms: int
+    vector_bytes: int
+    apart: bool
+
+    @property
+    def lanes(self) -> int:
+        return self.vector_bytes // self.dtype.size
+
+    @property
+    def widest(self) -> int:
+        """Columns of the widest strip."""
+        return SUMS_BYTES // (self.rows * self.dtype.size * NARROWEST) * NARROWEST
+
+
+def streams_of(dtype: Dtype, rows: int, apart: bool) -> Streams:
+    """The streams for this processor. Rows are shared evenly by as few blocks as possible."""
+    vector_bytes = 64 if "+avx512f" in host.current().features else 32
+    height = -(-rows // -(-rows // MOST_ROWS))
+    return Streams(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
+
+
+def strip_of(streams: Streams, columns: int, matrices: int, threads: int) -> int:
+    """Columns of a strip: as many as there are, as long as there is something for each thread."""
+    pieces = max(-(-threads // max(matrices, 1)), -(-columns // streams.widest))
+    return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
+
+
+@cache
+def address(streams: Streams) -> int:
+    """The address of the step for products with such streams."""
+    name = f"row_streams_{streams.dtype.name}"
+    return loading.load(f"{name} {streams}", lambda: generate(streams, name), (name,))[name]
+
+
+def generate(streams: Streams, name: str) -> str:
+    """The LLVM IR of the step for products with such streams."""
+    functions = [
+        _add_terms(streams, streams.terms),
+        _add_terms(streams, 1),
+        _store_sums(streams),
+        _Step(streams).function(name),
+    ]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+class _Part(Integers):
+    """Writes a function that goes through the vectors of a strip."""
+
+    def __init__(self, streams: Streams) -> None:
+        super().__init__(Emitter())
+        self.streams, self.dtype = streams, streams.dtype
+        self.element = MEMORY_TYPES[self.dtype]
+        self.L = Lanes(self.e, streams.lanes)
+
+    def further(self, pointer: str, distance: str | int) -> str:
+        return self.moved(pointer, distance, self.element)
+
+    def read(self, pointer: str, start: str, mask: str | None = None) -> Value:
+        value: Value = load(self.L, self.dtype, Location(pointer, start, False), mask)
+        return value
+
+    def rows(self) -> list[str]:
+        """Where the rows begin. Instead of one that does not exist it is the last one, whose sums nobody stores."""
+        last = self.subtract("%rows", 1)
+        places = [self.smaller(str(row), last) for row in range(self.streams.rows)]
+        return [self.further("%a", self.multiply("%a_row", place)) for place in places]
+
+    def sums(self, row: int) -> str:
+        return self.further("%sums", row * self.streams.widest)
+
+
+def _add_terms(streams: Streams, terms: int) -> Function:
+    """Add the products of some terms to the sums of a strip."""
+    p = _Part(streams)
+    scalar = Lanes(p.e, 1)
+    lines = [p.further("%b", p.multiply("%b_step", term)) for term in range(terms)]
+    later = [p.further(line, p.multiply("%b_step", terms)) for line in lines]
+    factors = [
+        [
+            p.L.splat(load(scalar, p.dtype, Location(start, p.multiply("%a_inner", term), False), None))
+            for term in range(terms)
+        ]
+        for start in p.rows()
+    ]
+
+    def add(start: str, mask: str | None) -> None:
+        vectors = [p.read(line, start, mask) for line in lines]
+        for line in later:
+            prefetch(p.e, p.further(line, start), READ_SOON)
+        for row in range(streams.rows):
+            total = p.read(p.sums(row), start)
+            for factor, vector in zip(factors[row], vectors, strict=True):
+                total = p.L.fma(factor, vector, total)
+            store(p.L, total, p.dtype, Location(p.sums(row), start, False), None)
+
+    rest = p.remainder("%columns", streams.lanes)
+    whole = p.subtract("%columns", rest)
+    with p.e.loop("0", whole, streams.lanes) as start:
+        add(start, None)
+    with p.e.when(p.compare("ne", rest, 0)):
+        add(whole, below(p.L, "0", rest))
+    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %b, i64 %b_step, ptr %sums, i64 %rows, i64 %columns"
+    return p.e, p.e.function(f"add_{terms}", parameters, "internal ")
+
+
+def _store_sums(streams: Streams) -> Function:
+    """Store the sums of a strip, or add them to what is there if ``%again``."""
+    p = _Part(streams)
+    L, again = p.L, p.L.splat(Value(Lanes(p.e, 1), "%again", dtypes.bool_))
+    for row in range(streams.rows):
+        with p.e.when(p.compare("slt", str(row), "%rows")), p.e.loop("0", "%columns", streams.lanes) as start:
+            mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
+            place = _place(p, row, start)
+            before = load(L, p.dtype, place, (again & mask).name)
+            store(L, before + p.read(p.sums(row), start), p.dtype, place, mask.name)
+    parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
+    return p.e, p.e.function("store_sums", parameters, "internal ")
+
+
+def _place(p: _Part, row: int, start: str) -> Location:
+    """Where a vector of the result is."""
+    line, L = p.further("%c", p.multiply("%c_row", row)), p.L
+    if not p.streams.apart:
+        return Location(line, start, False)
+    numbers = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
+    step = L.splat(Value(Lanes(p.e, 1), "%c_column", dtypes.int64))
+    return Location(p.further(line, p.multiply(start, "%c_column")), (numbers * step).name, True)
+
+
+class _Step(StepWriter):
+    """The loops over a strip: blocks of terms, terms that are read side by side."""
+
+    def __init__(self, streams: Streams) -> None:
+        super().__init__(streams.dtype, BATCH_AXES)
+        self.streams = streams
+        self.size = streams.rows * streams.widest
+        self.sums = self.e.slot(f"[{self.size} x {self.element}], align 64")
+
+    def function(self, name: str) -> Function:
+        with self.e.loop("%begin", "%end") as unit:
+            self._unit(unit)
+        return self.e, self.e.function(name, STEP)
+
+    def _unit(self, unit: str) -> None:
+        strips, width, inner = self.number(STRIPS), self.number(STRIP), self.number(INNER)
+        matrices = self.operands(self.divide(unit, strips))
+        left = self.multiply(self.remainder(unit, strips), width)
+        columns = self.rest(self.number(COLUMNS), left, width)
+        b = self.further(matrices["b"], left)
+        c = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        # Without terms there is one round all the same, which stores zeros.
+        with self.e.loop("0", self.larger(inner, "1"), DEPTH) as first:
+            stop = self.add(first, self.rest(inner, first, DEPTH))
+            with self.e.loop("0", self.number(ROWS), self.streams.rows) as row:
+                rows = self.rest(self.number(ROWS), row, self.streams.rows)
+                a = self.further(matrices["a"], self.multiply(row, self.number(A_ROW)))
+                self._sum(a, b, first, stop, f"i64 {rows}, i64 {columns}")
+                target = self.further(c, self.multiply(row, self.number(C_ROW)))
+                strides = f"i64 {self.number(C_ROW)}, i64 {self.number(C_COLUMN)}"
+                counts = f"i64 {rows}, i64 {columns}, i1 {self.compare('ne', first, 0)}"
+                self.e.emit(f"call void @store_sums(ptr {self.sums}, ptr {target}, {strides}, {counts})")
+
+    def _sum(self, a: str, b: str, first: str, stop: str, counts: str) -> None:
+        """Make the sums of a block of terms."""
+        self._clear()
+        a_inner, b_inner = self.number(A_INNER), self.number(B_INNER)
+        whole = self.subtract(stop, self.remainder(self.subtract(stop, first), self.streams.terms))
+        for start, end, terms in ((first, whole, self.streams.terms), (whole, stop, 1)):
+            with self.e.loop(start, end, terms) as term:
+                left, right = (self.further(x, self.multiply(term, step)) for x, step in ((a, a_inner), (b, b_inner)))
+                operands = f"ptr {left}, i64 {self.number(A_ROW)}, i64 {a_inner}, ptr {right}, i64 {b_inner}"
+                self.e.emit(f"call void @add_{terms}({operands}, ptr {self.sums}, {counts})")
+
+    def _clear(self) -> None:
+        L = Lanes(self.e, self.streams.lanes)
+        zeros = L.constant(0.0, self.streams.dtype)
+        with self.e.loop("0", str(self.size), L.width) as start:
+            store(L, zeros, self.streams.dtype, Location(self.sums, start, False), None)
+
+
+def step_numbers(
+    places: Sequence[tuple[int, int]],
+    extents: tuple[int, int, int],
+    strides: Sequence[int],
+    strip: int,
+    batch: Sequence[tuple[int, int, int, int]],
+) -> list[int]:
+    """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; two
+    strides of each; columns of a strip; strips; and per batch axis its extent and three strides."""
+    numbers = [number for place in places for number in place]
+    numbers += [*extents, *strides, strip, -(-extents[1] // strip), len(batch)]
+    return numbers + [number for axis in batch for number in axis]
