@@ -71,7 +71,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype, layout: tuple[bool, bool]) -> 
 @pytest.mark.parametrize("block", [(8, 3, 64), (4, 3, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
     name = "_".join(map(str, ("tested", dtype.name, *block)))
-    address = jit.load(product.generate(Block(dtype, *block), name), name)[name]
+    address = jit.load(product.generate(Block(dtype, *block), dtype, name), name)[name]
     step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     rng = np.random.default_rng(3)
     for (rows, inner, columns), (left, right) in combinations(SHAPES, combinations([False, True], repeat=2)):
@@ -103,7 +103,7 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
         left = right != apart
         strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
-        address = jit.load(few_rows.generate(strip, name), name)[name]
+        address = jit.load(few_rows.generate(strip, dtype, name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * strip.columns + 3), (7, 513, strip.columns + 1), (2, 0, 5)]:
             a = packed(rng, (rows, inner), left, NUMPY[dtype])
@@ -128,7 +128,7 @@ def test_streams_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) ->
     for (height, terms), apart in combinations([(1, 8), (3, 4)], [False, True]):
         streams = row_streams.Streams(dtype, height, terms, vector_bytes, apart)
         name = "_".join(map(str, ("tested", *vars(streams).values())))
-        address = jit.load(row_streams.generate(streams, name), name)[name]
+        address = jit.load(row_streams.generate(streams, dtype, name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         for rows, inner, columns in [(1, 1, 1), (3, 7, 131), (7, 525, 3), (2, 0, 5)]:
             a, b = packed(rng, (rows, inner), apart, NUMPY[dtype]), packed(rng, (inner, columns), False, NUMPY[dtype])
@@ -195,3 +195,18 @@ def test_narrow_results(columns: int) -> None:
     rng = np.random.default_rng(columns)
     a, b = rng.integers(-9, 9, (30, 70)).astype(np.float32), rng.integers(-9, 9, (70, columns)).astype(np.float32)
     np.testing.assert_array_equal(np.array(mx.array(a) @ mx.array(b)), a @ b)
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
+@pytest.mark.parametrize("shape", [(1, 300, 40), (5, 20, 33), (17, 530, 70)], ids=str)
+def test_half_precision_is_multiplied_as_float32(dtype: mx.Dtype, shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(5)
+    rows, inner, columns = shape
+    for left, right in combinations([False, True], repeat=2):
+        x, y = (
+            mx.array(rng.normal(size=extents[:: -1 if turned else 1]), dtype=dtype)
+            for extents, turned in (((rows, inner), left), ((inner, columns), right))
+        )
+        a, b = (x.T if left else x), (y.T if right else y)
+        wanted = (a.astype(mx.float32) @ b.astype(mx.float32)).astype(dtype)
+        np.testing.assert_array_equal(np.array((a @ b).view(mx.uint16)), np.array(wanted.view(mx.uint16)))

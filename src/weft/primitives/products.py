@@ -117,7 +117,7 @@ class Matmul(Bilinear):
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
     def lowered(self, node: Node) -> Node | None:
-        """Half precision is multiplied in float32 and rounded once; products of integers are summed in a kernel; sums
+        """Half precision is multiplied as float32 and rounded once; products of integers are summed in a kernel; sums
         of no products are zeros."""
         shape, dtype = node.shape, node.dtype
         if node.inputs[0].shape[-1] == 0:
@@ -126,8 +126,7 @@ class Matmul(Bilinear):
             return _whole_product(*node.inputs)
         if dtype not in (dtypes.float16, dtypes.bfloat16):
             return None
-        wide = tuple([Node(p.cast, (x,), (dtypes.float32,), x.shape, dtypes.float32, None) for x in node.inputs])
-        product = Node(self, wide, node.params, shape, dtypes.float32, None)
+        product = Node(self, node.inputs, node.params, shape, dtypes.float32, None)
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
     def swapped(self, node: Node) -> Node | None:

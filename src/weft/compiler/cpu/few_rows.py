@@ -15,7 +15,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, Location, load, prefetch, store, transposed
+from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, Location, load, prefetch, store, transposed
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -29,11 +29,14 @@ from weft.compiler.cpu.product_step import (
     StepWriter,
     below,
     further,
+    read,
 )
 from weft.dtypes import Dtype
 
 MOST_ROWS = 16
 """Of more, packing the matrix costs less than it saves."""
+MOST_ROWS_ACROSS = 8
+"""The same of a matrix in the cache that has to be transposed: for each block of rows, or once if it is packed."""
 
 AHEAD = 16
 """How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
@@ -74,15 +77,15 @@ def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool) -> Strip:
 
 
 @cache
-def address(strip: Strip) -> int:
-    """The address of the step for products with a kind of strip."""
-    name = f"few_rows_{strip.dtype.name}"
-    return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
+def address(strip: Strip, source: Dtype) -> int:
+    """The address of the step for products with a kind of strip and operands of the dtype ``source``."""
+    name = f"few_rows_{source.name}"
+    return loading.load(f"{name} {strip}", lambda: generate(strip, source, name), (name,))[name]
 
 
-def generate(strip: Strip, name: str) -> str:
-    """The LLVM IR of the step for products with a kind of strip."""
-    whole, edge, step = _Kernel(strip, False), _Kernel(strip, True), _Step(strip)
+def generate(strip: Strip, source: Dtype, name: str) -> str:
+    """The LLVM IR of the step for products with a kind of strip and operands of the dtype ``source``."""
+    whole, edge, step = _Kernel(strip, source, False), _Kernel(strip, source, True), _Step(strip, source)
     functions = [whole.function("strip"), edge.function("edge"), step.function(name)]
     return module([whole.e, edge.e, step.e], functions)
 
@@ -93,8 +96,8 @@ class _Kernel:
     At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` exist.
     """
 
-    def __init__(self, strip: Strip, edge: bool) -> None:
-        self.strip, self.edge = strip, edge
+    def __init__(self, strip: Strip, source: Dtype, edge: bool) -> None:
+        self.strip, self.source, self.edge = strip, source, edge
         self.e = Emitter()
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
@@ -113,7 +116,11 @@ class _Kernel:
         return self.e.function(name, _KERNEL, "internal ")
 
     def _further(self, pointer: str, distance: str) -> str:
-        return further(self.e, self.strip.element, pointer, distance)
+        """A pointer so many elements of an operand further."""
+        return further(self.e, MEMORY_TYPES[self.source], pointer, distance)
+
+    def _read(self, L: Lanes, pointer: str, index: str, mask: str | None) -> Value:
+        return read(L, self.source, pointer, index, mask, self.strip.dtype)
 
     def _times(self, left: str | int, right: str) -> str:
         return self.e.assign(f"mul i64 {right}, {left}")
@@ -136,7 +143,7 @@ class _Kernel:
         scalar = Lanes(self.e, 1)
         place = self._times(term, "%a_inner")
         for row, start in enumerate(starts):
-            left = L.splat(load(scalar, dtype, Location(start, place, False), None))
+            left = L.splat(self._read(scalar, start, place, None))
             for vector, name in right.items():
                 slot = self.sums[row, vector]
                 total = L.fma(left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
@@ -150,8 +157,7 @@ class _Kernel:
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for vector in range(self.vectors):
                 prefetch(self.e, self._further(later, str(vector * lanes)))
-            places = [Location(row, str(vector * lanes), False) for vector in range(self.vectors)]
-            right = {number: load(L, self.strip.dtype, place, mask).name for number, place in enumerate(places)}
+            right = {vector: self._read(L, row, str(vector * lanes), mask).name for vector in range(self.vectors)}
             self._add(starts, term, right)
 
     def _sum_across(self, starts: Sequence[str]) -> None:
@@ -178,7 +184,7 @@ class _Kernel:
         """Vectors of columns, one per term: a square of the matrix, transposed."""
         L, dtype, lanes = self.L, self.strip.dtype, self.strip.lanes
         chosen = pointers[vector * lanes : (vector + 1) * lanes]
-        return transposed(L, dtype, [load(L, dtype, Location(pointer, term, False), mask).name for pointer in chosen])
+        return transposed(L, dtype, [self._read(L, pointer, term, mask).name for pointer in chosen])
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
         """The terms behind the last whole square, by way of a copy of what there is of it."""
@@ -198,7 +204,7 @@ class _Kernel:
         mask = below(L, "0", "%columns") if self.edge else None
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
-                start = self._further("%c", self._times(row, "%c_row"))
+                start = further(e, self.strip.element, "%c", self._times(row, "%c_row"))
                 places = [(self._place(start, v), self.sums[row, v]) for v in range(self.vectors)]
                 with e.when("%again"):
                     for place, slot in places:
@@ -219,8 +225,8 @@ class _Kernel:
 class _Step(StepWriter):
     """The loops over a strip: blocks of terms, blocks of rows."""
 
-    def __init__(self, strip: Strip) -> None:
-        super().__init__(strip.dtype, BATCH_AXES)
+    def __init__(self, strip: Strip, source: Dtype) -> None:
+        super().__init__(strip.dtype, source, BATCH_AXES)
         self.strip = strip
 
     def function(self, name: str) -> str:
@@ -234,16 +240,16 @@ class _Step(StepWriter):
         matrices = self.operands(e.assign(f"udiv i64 {unit}, {strips}"))
         left = self.multiply(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
         columns = self.rest(self.number(COLUMNS), left, strip.columns)
-        b = self.further(matrices["b"], self.multiply(left, self.number(B_COLUMN)))
+        b = self.in_operand(matrices["b"], self.multiply(left, self.number(B_COLUMN)))
         c = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         # Without terms there is one round all the same, which stores zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
-            b_here = self.further(b, self.multiply(term, self.number(B_INNER)))
-            a_here = self.further(matrices["a"], self.multiply(term, self.number(A_INNER)))
+            b_here = self.in_operand(b, self.multiply(term, self.number(B_INNER)))
+            a_here = self.in_operand(matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
             with e.loop("0", self.number(ROWS), strip.rows) as row:
-                a = self.further(a_here, self.multiply(row, self.number(A_ROW)))
+                a = self.in_operand(a_here, self.multiply(row, self.number(A_ROW)))
                 target = self.further(c, self.multiply(row, self.number(C_ROW)))
                 self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
 
@@ -253,7 +259,7 @@ class _Step(StepWriter):
         with e.when(whole):
             self._call("strip", a, b, c, rows, columns, depth, again)
         with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
-            there = self.further(b, self.multiply(column, self.number(B_COLUMN)))
+            there = self.in_operand(b, self.multiply(column, self.number(B_COLUMN)))
             target = self.further(c, self.multiply(column, self.number(C_COLUMN)))
             self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, gemm, product, row_streams
+from weft.compiler.cpu import few_rows, gemm, row_streams
+from weft.compiler.cpu import product as blocks
 from weft.dtypes import Dtype
 from weft.libraries import pointers
 from weft.primitives.products import leading
@@ -25,131 +27,124 @@ _CACHED = 1 << 20
 """A matrix of so many bytes is found in the second cache."""
 
 
+class Product(NamedTuple):
+    """What is multiplied: dtypes of the result and of the operands; slots and offsets of both operands and the result;
+    rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; and
+    per batch axis its extent and three strides."""
+
+    dtype: Dtype
+    source: Dtype
+    places: Sequence[tuple[int, int]]
+    extents: tuple[int, int, int]
+    storage: Sequence[tuple[int, int]]
+    batch: Sequence[tuple[int, int, int, int]]
+
+    @property
+    def matrices(self) -> int:
+        """How many products there are."""
+        return prod([extent for extent, *_ in self.batch])
+
+    @property
+    def strides(self) -> list[int]:
+        """Of the left operand from row to row and from term to term, of the right one from term to term and from column
+        to column."""
+        return [n for by_columns, far in self.storage for n in ((1, far) if by_columns else (far, 1))]
+
+    def transposed(self) -> Product:
+        """The transposed product, whose operands change places."""
+        (a, b, c), (rows, columns, inner), (left, right) = self.places, self.extents, self.storage
+        return self._replace(
+            places=[b, a, c],
+            extents=(columns, rows, inner),
+            storage=[(1 - right[0], right[1]), (1 - left[0], left[1])],
+            batch=[(extent, right, left, out) for extent, left, right, out in self.batch],
+        )
+
+
+Tiled = tuple[int, list[int], tuple[int, int]]
+"""The address and the numbers of a step, rows and columns of its tiles."""
+
+
 @p.matmul.routine.on("cpu")
 def step(call: RoutineCall) -> RoutineStep:
-    """The step for a matrix product.
-
-    The result is computed in tiles, which the threads share; how it is cut depends on the shape alone.
-    """
+    """The step for a matrix product. The result is computed in tiles, which the threads share."""
     (a, b), (out,) = call.operands, call.results
     left, right = leading(a.shape[-2:], a.strides[-2:]), leading(b.shape[-2:], b.strides[-2:])
     if left is None or right is None:
         raise AssertionError(f"matmul cannot read operands with strides {a.strides} and {b.strides}")
-    extents = (a.shape[-2], b.shape[-1], a.shape[-1])
+    extents = rows, columns, inner = a.shape[-2], b.shape[-1], a.shape[-1]
     batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
-    matrices = 1
-    for extent in out.shape[:-2]:
-        matrices *= extent
-    locations = [(operand.slot, operand.offset) for operand in (a, b, out)]
-    if out.dtype not in product.DTYPES:
-        describe = _from_library
-    else:
-        describe = _of_few_rows if min(extents[:2]) <= few_rows.MOST_ROWS else _generated
-    address, numbers, tile = describe(out.dtype, locations, extents, (left, right), batch)
-    units = matrices * -(-extents[0] // tile[0]) * -(-extents[1] // tile[1])
-    high, wide = min(tile[0], extents[0]), min(tile[1], extents[1])
-    tile_work = max(high * wide, _READING * max(high, wide)) * max(extents[2], 1)
-    work = matrices * extents[0] * extents[1] * extents[2]
+    places = [(operand.slot, operand.offset) for operand in (a, b, out)]
+    product = Product(out.dtype, a.dtype, places, extents, (left, right), batch)
+    address, numbers, tile = _tiled(product)
+    units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
+    high, wide = min(tile[0], rows), min(tile[1], columns)
+    tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
+    work = product.matrices * rows * columns * inner
     return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work)
 
 
-Tiled = tuple[int, list[int], tuple[int, int]]
-Batch = Sequence[tuple[int, int, int, int]]
-
-
-def _of_few_rows(
-    dtype: Dtype,
-    locations: Sequence[tuple[int, int]],
-    extents: tuple[int, int, int],
-    storage: Sequence[tuple[int, int]],
-    batch: Batch,
-) -> Tiled:
-    """Address, numbers and tile of a product of few rows, or of few columns: these are the rows of the transposed
-    product, whose operands change places."""
-    rows, columns, inner = extents
-    (a_row, a_inner), (b_inner, b_column) = [
-        (1, distance) if by_columns else (distance, 1) for by_columns, distance in storage
-    ]
+def _tiled(product: Product) -> Tiled:
+    """The way to compute a product."""
+    rows, columns, _ = product.extents
+    if product.dtype.is_complex:
+        return _from_library(product)
     if rows <= columns:
-        strides = [a_row, a_inner, b_inner, b_column, columns, 1]
-        return _few_rows(dtype, locations, extents, strides, batch)
-    a, b, c = locations
-    strides = [b_column, b_inner, a_inner, a_row, 1, columns]
-    turned = [(extent, right, left, out) for extent, left, right, out in batch]
-    address, numbers, tile = _few_rows(dtype, [b, a, c], (columns, rows, inner), strides, turned)
-    return address, numbers, (tile[1], tile[0])
+        return _of_few_rows(product, (columns, 1)) or _of_blocks(product)
+    found = _of_few_rows(product.transposed(), (1, columns))
+    if found is None:
+        return _of_blocks(product)
+    address, numbers, (wide, high) = found
+    return address, numbers, (high, wide)
 
 
-def _few_rows(
-    dtype: Dtype,
-    locations: Sequence[tuple[int, int]],
-    extents: tuple[int, int, int],
-    strides: Sequence[int],
-    batch: Batch,
-) -> Tiled:
-    """The same of fewer rows than columns, with the strides of the operands and of the result."""
-    rows, columns, inner = extents
+def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
+    """A product of few rows, with the strides of the result; None if there are too many."""
+    dtype, source, places, (rows, columns, inner), _, batch = product
+    strides = [*product.strides, *result]
     across, apart = strides[3] != 1, strides[5] != 1
-    from_memory = rows <= row_streams.FEWEST_ROWS or inner * columns * dtype.size > _CACHED
-    if from_memory and not across:
-        streams = row_streams.streams_of(dtype, rows, apart)
-        matrices = prod(extent for extent, *_ in batch)
-        busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_PER_GRAIN)
-        width = row_streams.strip_of(streams, columns, matrices, busy)
-        numbers = row_streams.step_numbers(locations, extents, strides, width, batch)
-        return row_streams.address(streams), numbers, (rows, width)
-    strip = few_rows.strip_of(dtype, rows, across, apart)
-    return (
-        few_rows.address(strip),
-        few_rows.step_numbers(locations, extents, strides, strip, batch),
-        (
-            rows,
-            strip.columns,
-        ),
-    )
+    cached = inner * columns * source.size <= _CACHED
+    if rows > (few_rows.MOST_ROWS_ACROSS if across and cached else few_rows.MOST_ROWS):
+        return None
+    if across or (cached and rows > row_streams.FEWEST_ROWS):
+        strip = few_rows.strip_of(dtype, rows, across, apart)
+        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch)
+        return few_rows.address(strip, source), numbers, (rows, strip.columns)
+    streams = row_streams.streams_of(dtype, rows, apart)
+    busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_PER_GRAIN)
+    width = row_streams.strip_of(streams, columns, product.matrices, busy)
+    numbers = row_streams.step_numbers(places, product.extents, strides, width, batch)
+    return row_streams.address(streams, source), numbers, (rows, width)
 
 
-def _generated(
-    dtype: Dtype,
-    locations: Sequence[tuple[int, int]],
-    extents: tuple[int, int, int],
-    storage: Sequence[tuple[int, int]],
-    batch: Batch,
-) -> Tiled:
-    """Address, numbers and tile of a product in generated code."""
-    (by_columns, a), (right_by_columns, b) = storage
-    strides = [*((1, a) if by_columns else (a, 1)), *((1, b) if right_by_columns else (b, 1))]
-    tile = product.tile_of(dtype, extents, prod(extent for extent, *_ in batch), thread_count())
-    ways = product.ways_of(dtype, extents, strides, tile)
-    return product.address(dtype), product.step_numbers(locations, extents, strides, tile, ways, batch), tile
+def _of_blocks(product: Product) -> Tiled:
+    """A product of many rows and columns."""
+    dtype, source, places, extents, _, batch = product
+    tile = blocks.tile_of(dtype, extents, product.matrices, thread_count())
+    ways = blocks.ways_of(blocks.block_of(dtype), source, extents, product.strides, tile)
+    numbers = blocks.step_numbers(places, extents, product.strides, tile, ways, batch)
+    return blocks.address(dtype, source), numbers, tile
 
 
-def _from_library(
-    dtype: Dtype,
-    locations: Sequence[tuple[int, int]],
-    extents: tuple[int, int, int],
-    storage: Sequence[tuple[int, int]],
-    batch: Batch,
-) -> Tiled:
-    """Address, numbers and tile of a product that BLAS computes.
+def _from_library(product: Product) -> Tiled:
+    """A product that BLAS computes.
 
     The numbers are, in this order: for each operand slot and byte offset; m, n, k; the three leading distances; the
     letters of both operations; rows and columns of a tile; tiles down and across; the bytes from tile to tile, of the
     left operand down, of the right one across, of the result down and across; the number of batch axes, and per batch
     axis its extent and three byte strides.
     """
-    assert dtype is dtypes.complex64
-    rows, columns, inner = extents
-    left, right = storage
-    size = dtype.size
+    assert product.dtype is dtypes.complex64
+    (rows, columns, inner), (left, right) = product.extents, product.storage
+    size = product.dtype.size
     tile_rows, tile_columns = _tile(rows, columns, inner)
-    numbers = [number for location in locations for number in location]
+    numbers = [number for place in product.places for number in place]
     numbers += [rows, columns, inner, left[1], right[1], max(columns, 1)]
     numbers += [ord("T") if transposed else ord("N") for transposed in (left[0], right[0])]
     numbers += [tile_rows, tile_columns, -(-rows // tile_rows), -(-columns // tile_columns)]
     numbers += [tile_rows * size * (1 if left[0] else left[1]), tile_columns * size * (right[1] if right[0] else 1)]
-    numbers += [tile_rows * size * columns, tile_columns * size, len(batch)]
-    for extent, *distances in batch:
+    numbers += [tile_rows * size * columns, tile_columns * size, len(product.batch)]
+    for extent, *distances in product.batch:
         numbers += [extent, *(distance * size for distance in distances)]
     return gemm.gemm_step(pointers.blas("cgemm")), numbers, (tile_rows, tile_columns)
 

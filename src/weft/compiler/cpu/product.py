@@ -46,6 +46,8 @@ SMALLEST_SHARE = 1 << 19
 """A thread more has to have so much to do."""
 PACKING = 24
 """Packing an element takes the time of so many multiplications."""
+FLAT_BLOCKS = 4, 2
+"""For at most so many blocks of rows, so many panels of columns are packed at once: they are soon used up."""
 UNEVEN = 0.05
 """Threads end at different times: this part of a tile apart."""
 MOST_CUTS = 24
@@ -77,30 +79,29 @@ def block_of(dtype: Dtype) -> Block:
 
 
 @cache
-def address(dtype: Dtype) -> int:
-    """The address of the step for products of a dtype."""
-    name = f"product_{dtype.name}"
+def address(dtype: Dtype, source: Dtype) -> int:
+    """The address of the step for products of a dtype, with operands of the dtype ``source``."""
+    name = f"product_{source.name}"
     block = block_of(dtype)
-    return loading.load(f"{name} {block}", lambda: generate(block, name), (name,))[name]
+    return loading.load(f"{name} {block}", lambda: generate(block, source, name), (name,))[name]
 
 
-def generate(block: Block, name: str) -> str:
-    """The LLVM IR of the step for products of a dtype."""
-    dtype = block.dtype
+def generate(block: Block, source: Dtype, name: str) -> str:
+    """The LLVM IR of the step for products in blocks, with operands of the dtype ``source``."""
     widths = dict.fromkeys((block.rows, block.columns))
     functions = [
-        *[pack(block, dtype, width) for pack in (pack_along, pack_across) for width in widths],
+        *[pack(block, source, width) for pack in (pack_along, pack_across) for width in widths],
         kernel(block, "block", edge=False),
     ]
     for vectors in range(1, block.vectors + 1):
-        narrow = Block(dtype, block.rows, vectors, block.vector_bytes)
+        narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
-    functions.append(_step(block, name))
+    functions.append(_step(block, source, name))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def _step(block: Block, name: str) -> Function:
-    writer = _StepWriter(block)
+def _step(block: Block, source: Dtype, name: str) -> Function:
+    writer = _StepWriter(block, source)
     with writer.e.loop("%begin", "%end") as unit:
         writer.tile(unit)
     return writer.e, writer.e.function(name, STEP)
@@ -130,8 +131,8 @@ class _Panels(NamedTuple):
 class _StepWriter(StepWriter):
     """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
 
-    def __init__(self, block: Block) -> None:
-        super().__init__(block.dtype, BATCH_AXES)
+    def __init__(self, block: Block, source: Dtype) -> None:
+        super().__init__(block.dtype, source, BATCH_AXES)
         self.block = block
         self.group = GROUP * block.rows
         packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
@@ -164,8 +165,8 @@ class _StepWriter(StepWriter):
 
     def place(self, operand: str, side: _Side, element: str, term: str) -> str:
         """Where an element and a term of an operand are."""
-        start = self.further(operand, self.multiply(element, self.number(side.element)))
-        return self.further(start, self.multiply(term, self.number(side.term)))
+        start = self.in_operand(operand, self.multiply(element, self.number(side.element)))
+        return self.in_operand(start, self.multiply(term, self.number(side.term)))
 
     def panels(self, side: _Side, source: str, depth: str, present: str) -> _Panels:
         """Packs panels, if the step says so."""
@@ -223,7 +224,7 @@ def tile_of(dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads:
     busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
     uneven = UNEVEN if busy > 1 else 0.0
     down, across = max(1, -(-rows // block.rows)), max(1, -(-columns // block.columns))
-    widest = max(1, TILE_BYTES // (DEPTH * block.columns * dtype.size))
+    widest = FLAT_BLOCKS[1] if down <= FLAT_BLOCKS[0] else max(1, TILE_BYTES // (DEPTH * block.columns * dtype.size))
 
     def time(tile: tuple[int, int]) -> float:
         units = matrices * -(-down // tile[0]) * -(-across // tile[1])
@@ -241,19 +242,21 @@ def _parts(whole: int, most: int) -> list[int]:
 
 
 def ways_of(
-    dtype: Dtype, extents: tuple[int, int, int], strides: Sequence[int], tile: tuple[int, int]
+    block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int], tile: tuple[int, int]
 ) -> tuple[Way, Way]:
     """How the kernel gets both operands, of which the strides are given: from row to row, term to term; term to term,
-    column to column. Neighbours in the columns of a term are needed, all else saves time."""
+    column to column. It needs its own dtype, and neighbours in the columns of a term; all else saves time."""
     rows, columns, inner = extents
     _, a_inner, _, b_column = strides
-    seldom = tile[1] < OFTEN * block_of(dtype).columns or inner < DEPTH
-    left = Way.ACROSS if a_inner == 1 else Way.ALONG
-    if rows * inner * dtype.size <= LITTLE or (a_inner == 1 and seldom):
+    left, right = (Way.ACROSS if a_inner == 1 else Way.ALONG), (Way.ALONG if b_column == 1 else Way.ACROSS)
+    if source is not block.dtype:
+        return left, right
+    seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
+    if rows * inner * source.size <= LITTLE or (left is Way.ACROSS and seldom):
         left = Way.IN_PLACE
-    if b_column != 1:
-        return left, Way.ACROSS
-    return left, Way.IN_PLACE if inner * columns * dtype.size <= LITTLE else Way.ALONG
+    if inner * columns * source.size <= LITTLE and right is Way.ALONG:
+        right = Way.IN_PLACE
+    return left, right
 
 
 def step_numbers(

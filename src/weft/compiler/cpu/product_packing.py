@@ -13,8 +13,8 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store, transposed
-from weft.compiler.cpu.product_step import DEPTH, Block, below
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, store, transposed
+from weft.compiler.cpu.product_step import DEPTH, Block, below, read
 from weft.dtypes import Dtype
 
 PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
@@ -36,8 +36,7 @@ class _Packing(Integers):
         return self.moved(pointer, distance, self.block.element)
 
     def read(self, pointer: str, index: str, mask: str | None) -> Value:
-        value: Value = self.L.convert(load(self.L, self.dtype, Location(pointer, index, False), mask), self.block.dtype)
-        return value
+        return read(self.L, self.dtype, pointer, index, mask, self.block.dtype)
 
     def write(self, value: Value, pointer: str, index: str) -> None:
         store(self.L, value, self.block.dtype, Location(pointer, index, False), None)

@@ -10,7 +10,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load
 from weft.dtypes import Dtype
 
 DEPTH = 256
@@ -59,12 +59,20 @@ def below(L: Lanes, start: str, stop: str) -> str:
     return str((numbers < L.splat(Value(scalar, stop, dtypes.int64))).name)
 
 
-class StepWriter(Integers):
-    """Writes the step of a product of ``dtype``; its number ``batch_axes`` counts batch axes, whose numbers follow."""
+def read(L: Lanes, source: Dtype, pointer: str, index: str, mask: str | None, dtype: Dtype) -> Value:
+    """Elements of an operand of the dtype ``source``, as ``dtype``."""
+    value: Value = L.convert(load(L, source, Location(pointer, index, False), mask), dtype)
+    return value
 
-    def __init__(self, dtype: Dtype, batch_axes: int) -> None:
+
+class StepWriter(Integers):
+    """Writes the step of a product of ``dtype`` with operands of the dtype ``source``; its number ``batch_axes`` counts
+    batch axes, whose numbers follow."""
+
+    def __init__(self, dtype: Dtype, source: Dtype, batch_axes: int) -> None:
         super().__init__(Emitter())
         self.element = MEMORY_TYPES[dtype]
+        self.source = MEMORY_TYPES[source]
         self.batch_axes = batch_axes
 
     def rest(self, whole: str, done: str, most: str | int) -> str:
@@ -72,8 +80,12 @@ class StepWriter(Integers):
         return self.smaller(self.e.assign(f"sub i64 {whole}, {done}"), most)
 
     def further(self, pointer: str, distance: str) -> str:
-        """A pointer so many elements of a matrix further."""
+        """A pointer so many elements of the result, or of what is packed, further."""
         return self.moved(pointer, distance, self.element)
+
+    def in_operand(self, pointer: str, distance: str) -> str:
+        """A pointer so many elements of an operand further."""
+        return self.moved(pointer, distance, self.source)
 
     def operands(self, batch: str) -> dict[str, str]:
         """Pointers to the three matrices of one product of the batch."""
@@ -97,5 +109,6 @@ class StepWriter(Integers):
             entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
             base = self.e.load("ptr", entry)
             start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(place + 1)}")
-            pointers[name] = self.further(start, self.e.load("i64", offsets[name]))
+            further = self.further if name == "c" else self.in_operand
+            pointers[name] = further(start, self.e.load("i64", offsets[name]))
         return pointers

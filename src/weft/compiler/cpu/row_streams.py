@@ -28,6 +28,7 @@ from weft.compiler.cpu.product_step import (
     ROWS,
     StepWriter,
     below,
+    read,
 )
 from weft.dtypes import Dtype
 
@@ -79,19 +80,19 @@ def strip_of(streams: Streams, columns: int, matrices: int, threads: int) -> int
 
 
 @cache
-def address(streams: Streams) -> int:
-    """The address of the step for products with such streams."""
-    name = f"row_streams_{streams.dtype.name}"
-    return loading.load(f"{name} {streams}", lambda: generate(streams, name), (name,))[name]
+def address(streams: Streams, source: Dtype) -> int:
+    """The address of the step for products with such streams and operands of the dtype ``source``."""
+    name = f"row_streams_{source.name}"
+    return loading.load(f"{name} {streams}", lambda: generate(streams, source, name), (name,))[name]
 
 
-def generate(streams: Streams, name: str) -> str:
-    """The LLVM IR of the step for products with such streams."""
+def generate(streams: Streams, source: Dtype, name: str) -> str:
+    """The LLVM IR of the step for products with such streams and operands of the dtype ``source``."""
     functions = [
-        _add_terms(streams, streams.terms),
-        _add_terms(streams, 1),
+        _add_terms(streams, source, streams.terms),
+        _add_terms(streams, source, 1),
         _store_sums(streams),
-        _Step(streams).function(name),
+        _Step(streams, source).function(name),
     ]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
@@ -108,40 +109,36 @@ class _Part(Integers):
     def further(self, pointer: str, distance: str | int) -> str:
         return self.moved(pointer, distance, self.element)
 
-    def read(self, pointer: str, start: str, mask: str | None = None) -> Value:
-        value: Value = load(self.L, self.dtype, Location(pointer, start, False), mask)
-        return value
-
-    def rows(self) -> list[str]:
-        """Where the rows begin. Instead of one that does not exist it is the last one, whose sums nobody stores."""
-        last = self.subtract("%rows", 1)
-        places = [self.smaller(str(row), last) for row in range(self.streams.rows)]
-        return [self.further("%a", self.multiply("%a_row", place)) for place in places]
-
     def sums(self, row: int) -> str:
         return self.further("%sums", row * self.streams.widest)
 
+    def read_sums(self, row: int, start: str) -> Value:
+        return read(self.L, self.dtype, self.sums(row), start, None, self.dtype)
 
-def _add_terms(streams: Streams, terms: int) -> Function:
+
+def _add_terms(streams: Streams, source: Dtype, terms: int) -> Function:
     """Add the products of some terms to the sums of a strip."""
     p = _Part(streams)
-    scalar = Lanes(p.e, 1)
-    lines = [p.further("%b", p.multiply("%b_step", term)) for term in range(terms)]
-    later = [p.further(line, p.multiply("%b_step", terms)) for line in lines]
+    scalar, last = Lanes(p.e, 1), p.subtract("%rows", 1)
+
+    def further(pointer: str, distance: str) -> str:
+        return p.moved(pointer, distance, MEMORY_TYPES[source])
+
+    lines = [further("%b", p.multiply("%b_step", term)) for term in range(terms)]
+    later = [further(line, p.multiply("%b_step", terms)) for line in lines]
+    # Instead of a row that does not exist it is the last one, whose sums nobody stores.
+    places = [p.smaller(str(row), last) for row in range(streams.rows)]
     factors = [
-        [
-            p.L.splat(load(scalar, p.dtype, Location(start, p.multiply("%a_inner", term), False), None))
-            for term in range(terms)
-        ]
-        for start in p.rows()
+        [p.L.splat(read(scalar, source, row, p.multiply("%a_inner", term), None, p.dtype)) for term in range(terms)]
+        for row in [further("%a", p.multiply("%a_row", place)) for place in places]
     ]
 
     def add(start: str, mask: str | None) -> None:
-        vectors = [p.read(line, start, mask) for line in lines]
+        vectors = [read(p.L, source, line, start, mask, p.dtype) for line in lines]
         for line in later:
-            prefetch(p.e, p.further(line, start), READ_SOON)
+            prefetch(p.e, further(line, start), READ_SOON)
         for row in range(streams.rows):
-            total = p.read(p.sums(row), start)
+            total = p.read_sums(row, start)
             for factor, vector in zip(factors[row], vectors, strict=True):
                 total = p.L.fma(factor, vector, total)
             store(p.L, total, p.dtype, Location(p.sums(row), start, False), None)
@@ -165,7 +162,7 @@ def _store_sums(streams: Streams) -> Function:
             mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
             place = _place(p, row, start)
             before = load(L, p.dtype, place, (again & mask).name)
-            store(L, before + p.read(p.sums(row), start), p.dtype, place, mask.name)
+            store(L, before + p.read_sums(row, start), p.dtype, place, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
     return p.e, p.e.function("store_sums", parameters, "internal ")
 
@@ -183,8 +180,8 @@ def _place(p: _Part, row: int, start: str) -> Location:
 class _Step(StepWriter):
     """The loops over a strip: blocks of terms, terms that are read side by side."""
 
-    def __init__(self, streams: Streams) -> None:
-        super().__init__(streams.dtype, BATCH_AXES)
+    def __init__(self, streams: Streams, source: Dtype) -> None:
+        super().__init__(streams.dtype, source, BATCH_AXES)
         self.streams = streams
         self.size = streams.rows * streams.widest
         self.sums = self.e.slot(f"[{self.size} x {self.element}], align 64")
@@ -199,14 +196,14 @@ class _Step(StepWriter):
         matrices = self.operands(self.divide(unit, strips))
         left = self.multiply(self.remainder(unit, strips), width)
         columns = self.rest(self.number(COLUMNS), left, width)
-        b = self.further(matrices["b"], left)
+        b = self.in_operand(matrices["b"], left)
         c = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         # Without terms there is one round all the same, which stores zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as first:
             stop = self.add(first, self.rest(inner, first, DEPTH))
             with self.e.loop("0", self.number(ROWS), self.streams.rows) as row:
                 rows = self.rest(self.number(ROWS), row, self.streams.rows)
-                a = self.further(matrices["a"], self.multiply(row, self.number(A_ROW)))
+                a = self.in_operand(matrices["a"], self.multiply(row, self.number(A_ROW)))
                 self._sum(a, b, first, stop, f"i64 {rows}, i64 {columns}")
                 target = self.further(c, self.multiply(row, self.number(C_ROW)))
                 strides = f"i64 {self.number(C_ROW)}, i64 {self.number(C_COLUMN)}"
@@ -220,7 +217,9 @@ class _Step(StepWriter):
         whole = self.subtract(stop, self.remainder(self.subtract(stop, first), self.streams.terms))
         for start, end, terms in ((first, whole, self.streams.terms), (whole, stop, 1)):
             with self.e.loop(start, end, terms) as term:
-                left, right = (self.further(x, self.multiply(term, step)) for x, step in ((a, a_inner), (b, b_inner)))
+                left, right = (
+                    self.in_operand(x, self.multiply(term, step)) for x, step in ((a, a_inner), (b, b_inner))
+                )
                 operands = f"ptr {left}, i64 {self.number(A_ROW)}, i64 {a_inner}, ptr {right}, i64 {b_inner}"
                 self.e.emit(f"call void @add_{terms}({operands}, ptr {self.sums}, {counts})")
 
