@@ -6,7 +6,7 @@ A panel has ``width`` elements for each of ``DEPTH`` terms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd
 
 from weft.compiler.codegen.emitter import Emitter
@@ -45,6 +45,12 @@ class _Packing(Integers):
         for start, mask in masks.items():
             self.write(self.read(source, str(start), mask), target, str(start))
 
+    def copy_square(self, lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
+        vectors = [self.read(line, term, mask).name for line in lines]
+        target = self.target(panel, self.multiply(term, self.width))
+        for step, vector in enumerate(transposed(self.L, self.block.dtype, vectors)):
+            self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
+
     def masks(self, present: str) -> dict[int, str | None]:
         return {start: below(self.L, str(start), present) for start in range(0, self.width, self.L.width)}
 
@@ -75,16 +81,15 @@ def pack_across(block: Block, dtype: Dtype, width: int) -> Function:
     """
     w = _Packing(block, dtype, width)
     square = w.L.width
-    last = w.subtract("%present", 1)
+    last, rest = w.subtract("%present", 1), w.remainder("%inner", square)
+    whole = w.subtract("%inner", rest)
     with w.e.loop("0", "%present", square) as place:
         wanted = [w.smaller(w.add(place, step), last) for step in range(square)]
         lines = [w.source("%from", w.multiply(element, "%stride")) for element in wanted]
         inside = w.remainder(place, width)
         panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), DEPTH), inside))
-        with w.e.loop("0", "%inner", square) as term:
-            mask = below(w.L, term, "%inner")
-            vectors = [w.read(line, term, mask).name for line in lines]
-            target = w.target(panel, w.multiply(term, width))
-            for step, vector in enumerate(transposed(w.L, block.dtype, vectors)):
-                w.write(Value(w.L, vector, block.dtype), target, str(step * width))
+        with w.e.loop("0", whole, square) as term:
+            w.copy_square(lines, panel, term, None)
+        with w.e.when(w.compare("ne", rest, 0)):
+            w.copy_square(lines, panel, whole, below(w.L, "0", rest))
     return w.function(f"pack_across_{width}")
