@@ -21,6 +21,8 @@ _PAUSES = {
     "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 SPINS = 1000
+STACK_BYTES = 8 << 20
+"""Steps have panels of matrices on the stack, more than some systems give a thread."""
 
 # The mutex and the conditions have more room than the types of any platform's pthreads need.
 _POOL_FIELDS: Fields = {
@@ -50,6 +52,8 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @clock_gettime(i32, ptr)
@@ -58,6 +62,7 @@ PAUSE_DECLARATION
 define i64 @weft_pool_init(ptr %p, i64 %workers) {
 entry:
   %thread = alloca i64
+  %attributes = alloca [128 x i8], align 16
   %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
   %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
   %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
@@ -65,13 +70,15 @@ entry:
   call i32 @pthread_mutex_init(ptr %m, ptr null)
   call i32 @pthread_cond_init(ptr %s, ptr null)
   call i32 @pthread_cond_init(ptr %d, ptr null)
+  call i32 @pthread_attr_init(ptr %attributes)
+  call i32 @pthread_attr_setstacksize(ptr %attributes, i64 STACK_BYTES)
   br label %loop
 loop:
   %i = phi i64 [0, %entry], [%i1, %started]
   %more = icmp slt i64 %i, %workers
   br i1 %more, label %start, label %out
 start:
-  %failed = call i32 @pthread_create(ptr %thread, ptr null, ptr @weft_worker, ptr %p)
+  %failed = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @weft_worker, ptr %p)
   %ok = icmp eq i32 %failed, 0
   br i1 %ok, label %started, label %out
 started:
@@ -357,5 +364,6 @@ def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
+    text = text.replace("STACK_BYTES", str(STACK_BYTES))
     text = _with_numbers(text.replace("ORDER_FIELDS", _ORDER_FIELDS))
     return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed"))
