@@ -58,11 +58,16 @@ class Access:
             return LaneStride.NONE
         return LaneStride.ONE if self.lane == 1 else LaneStride.ANY
 
-    def text(self) -> str:
-        computed = "".join(f" +%{value}" for value, _ in self.computed)
+    @property
+    def pattern(self) -> str:
+        """Along which loops it moves, and how."""
         rows = "".join("*" if stride else "." for stride in self.rows)
         sweeps = "".join("*" if stride else "." for stride in self.sweeps)
-        return f"{self.dtype.name}[{rows}|{sweeps}|{self.lane_stride.value}{computed}]"
+        return f"{rows}|{sweeps}|{self.lane_stride.value}"
+
+    def text(self) -> str:
+        computed = "".join(f" +%{value}" for value, _ in self.computed)
+        return f"{self.dtype.name}[{self.pattern}{computed}]"
 
 
 @dataclass(slots=True)
@@ -240,12 +245,14 @@ def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[Key, int]:
     if kernel.ragged:
         keys.append(("whole",))
     keys.extend((name,) for name in scheduled)
-    for position, instruction in enumerate(kernel.instructions):
-        keys.extend(_instruction_keys(position, instruction))
+    for position in range(len(kernel.instructions)):
+        keys.extend(instruction_keys(position, kernel))
     return {key: position for position, key in enumerate(keys)}
 
 
-def _instruction_keys(position: int, instruction: Instruction) -> list[Key]:
+def instruction_keys(position: int, kernel: Kernel) -> list[Key]:
+    """What `number_layout` calls the numbers of an instruction."""
+    instruction = kernel.instructions[position]
     access = instruction.access
     if instruction.operation == "scalar":
         return [(position, "slot")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from weft import dtypes
@@ -12,7 +14,7 @@ from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, prefetch, store
 from weft.compiler.cpu.schedule import CpuSchedule, needed_for_place
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, number_layout
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Key, LaneStride, number_layout
 from weft.dtypes import Dtype
 
 
@@ -20,14 +22,14 @@ class InstructionWriter:
     """Writes instructions for the current lanes, which the loops around them set: ``lane_index`` is the first one,
     ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far."""
 
-    def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
+    def __init__(self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int] | None = None) -> None:
         self.kernel = kernel
         self.schedule = schedule
         self.e = Emitter()
         self.scalar = MathLanes(self.e, 1)
         self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
         self.width = self.vector.width
-        self.layout = number_layout(kernel, schedule.numbers)
+        self.layout = number_layout(kernel, schedule.numbers) if layout is None else layout
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
@@ -40,6 +42,41 @@ class InstructionWriter:
     def number(self, *key: object) -> str:
         """A run-time number of the launch; it was read at the start of the function."""
         return self.numbers[self.layout[key]]
+
+    def _prepare(self, position: int) -> None:
+        """Find out where in memory the operand of an access is."""
+        access = self.kernel.instructions[position].access
+        if access is None:
+            return
+        self.offsets[position] = "0"
+        if access.operand is not None:
+            pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
+            address = self.e.load("ptr", pointer)
+            self.bases[position] = self.e.assign(
+                f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}"
+            )
+        else:
+            self.offsets[position] = self.number(position, "offset")
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        """Values and offsets made inside are forgotten at the end: their registers do not dominate what follows."""
+        values, offsets = dict(self.values), dict(self.offsets)
+        yield
+        self.values, self.offsets = values, offsets
+
+    def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
+        """Add ``index`` times its stride to the offset of every access that has one."""
+        for position in positions:
+            key = (position, kind, axis)
+            if key in self.layout:
+                step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
+                self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
+
+    def _lanes_before(self, stop: str) -> str:
+        """Which of the current lanes are before ``stop``."""
+        last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
+        return str((self._lane_indices() < last).name)
 
     def _lane_indices(self) -> Value:
         """The position of each lane along the lane axis."""

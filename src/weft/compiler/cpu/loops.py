@@ -7,8 +7,6 @@ where a unit is a row (a block of rows of a tiled kernel) or, if the lanes are p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from weft import dtypes
@@ -25,6 +23,7 @@ from weft.compiler.cpu.memory import (
     load_transposed,
 )
 from weft.compiler.cpu.passes import SHORT_ROW, Pass
+from weft.compiler.cpu.piece_functions import pieces_in_order
 from weft.compiler.cpu.schedule import (
     SWEEP_OUTER_BLOCK,
     SWEEP_OUTER_ROWS,
@@ -39,7 +38,9 @@ LINE = 64
 
 
 def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
-    """The LLVM IR of a kernel as a module with one function."""
+    """The LLVM IR of a kernel as a module with one function for the step."""
+    if schedule.walk is Walk.PIECES:
+        return pieces_in_order(kernel, schedule, name)
     return _Generator(kernel, schedule).function(name)
 
 
@@ -73,8 +74,8 @@ class _Generator(InstructionWriter):
         for position in self.layout.values():
             pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}")
             self.numbers[position] = self.e.load("i64", pointer)
-        for position, instruction in enumerate(self.kernel.instructions):
-            self._prepare(position, instruction)
+        for position in range(len(self.kernel.instructions)):
+            self._prepare(position)
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
         if self.sweep_outer:
             self._rows_in_parts()
@@ -85,21 +86,11 @@ class _Generator(InstructionWriter):
             self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
         return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
 
-    def _prepare(self, position: int, instruction: Instruction) -> None:
-        access = instruction.access
-        if access is None:
-            return
-        self.offsets[position] = "0"
-        if access.operand is not None:
-            pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
-            address = self.e.load("ptr", pointer)
-            self.bases[position] = self.e.assign(
-                f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}"
-            )
-        else:
-            self.offsets[position] = self.number(position, "offset")
+    def _prepare(self, position: int) -> None:
+        super()._prepare(position)
         below = (position, "sweep", self.kernel.sweeps - 1)
-        if instruction.operation == "load" and self.sweep_outer and self.rows_at_once == 1 and below in self.layout:
+        reads = self.kernel.instructions[position].operation == "load"
+        if reads and self.sweep_outer and self.rows_at_once == 1 and below in self.layout:
             self.ahead[position] = self.number(*below)
 
     def _unit(self, unit: str) -> None:
@@ -205,13 +196,6 @@ class _Generator(InstructionWriter):
             lambda i: i.level is Level.ROW and not i.varying and i.stage == 0 and i.operation not in ("reduce", "store")
         )
 
-    @contextmanager
-    def _scope(self) -> Iterator[None]:
-        """Values and offsets made inside are forgotten at the end: their registers do not dominate what follows."""
-        values, offsets = dict(self.values), dict(self.offsets)
-        yield
-        self.values, self.offsets = values, offsets
-
     def _enter_rows(self, row: str, axes: int) -> None:
         """Set the indices of the first ``axes`` row axes from a row-major number."""
         remaining = row
@@ -234,14 +218,6 @@ class _Generator(InstructionWriter):
         size = self.number("sweep", 0) if self.kernel.sweeps else self.number("lane")
         before = self.e.assign(f"mul i64 {chunk}, {size}")
         return self._smaller(self.e.assign(f"sub i64 {self.number('whole')}, {before}"), size)
-
-    def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
-        """Add ``index`` times its stride to the offset of every access that has one."""
-        for position in positions:
-            key = (position, kind, axis)
-            if key in self.layout:
-                step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
-                self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
 
     def _rows_in_parts(self) -> None:
         """Units that are neighbours in a row together, so that long pieces of memory are read in order."""
@@ -292,11 +268,6 @@ class _Generator(InstructionWriter):
             self.mask = self._lanes_before(stop)
             body()
         self.mask = None
-
-    def _lanes_before(self, stop: str) -> str:
-        """Which of the current lanes are before ``stop``."""
-        last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
-        return str((self._lane_indices() < last).name)
 
     def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
         """The lanes of a row from the last to the first: the rest is at the beginning, in the upper lanes."""
@@ -359,8 +330,7 @@ class _Generator(InstructionWriter):
 
     def _prefixes(self, current: Pass, vectors: int = 0) -> dict[int, Prefix]:
         """The scans of a pass, of which nothing is done yet."""
-        chosen = [number for number in current.needed if number not in current.recalled]
-        scans = [(number, self.kernel.instructions[number]) for number in chosen]
+        scans = [(number, self.kernel.instructions[number]) for number in current.computed]
         return {number: Prefix(self, scan, vectors) for number, scan in scans if scan.operation == "scan"}
 
     def is_first(self) -> str:

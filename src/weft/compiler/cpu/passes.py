@@ -33,6 +33,11 @@ class Pass:
     recalled: set[int] = field(default_factory=set)
     saved: set[int] = field(default_factory=set)
 
+    @property
+    def computed(self) -> list[int]:
+        """What it needs and does not recall, in order."""
+        return [number for number in self.needed if number not in self.recalled]
+
 
 def passes_of(kernel: Kernel, *, saves: bool = False, lanes_in_sweeps: bool = False) -> list[Pass]:
     """The passes of a kernel in order; one without roots is empty.

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from weft.compiler.cpu.passes import SHORT_ROW, Pass, passes_of
+from weft.compiler.cpu.pieces import Cut, cut_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.target import Schedule
 
 TILE_ROWS = 16
 LANE_BLOCK = 1 << 14
+PIECES_BLOCK = 1 << 12
 SWEEP_OUTER_BLOCK = 1024
 """Lanes per block of accumulators in sweep-outer kernels."""
 
@@ -43,13 +45,15 @@ class Walk(enum.Enum):
     ``TILED``: blocks of 16 rows for each vector of lanes, because some operand is contiguous along the last row axis.
     ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next. ``SWEEP_OUTER``: the
     sweeps outside and the lanes inside, so that memory is read in order, with accumulators for many lanes in memory;
-    units that are neighbours in a row are done together.
+    units that are neighbours in a row are done together. ``PIECES``: the body is cut (see `pieces`), and a strip of
+    lanes, or of short rows, goes through one piece after the other.
     """
 
     PLAIN = ""
     TILED = "tiled"
     SHORT_ROWS = "short rows"
     SWEEP_OUTER = "sweep outer"
+    PIECES = "pieces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class CpuSchedule(Schedule):
     """``transposed`` are the loads of a tiled kernel that read along the rows, ``streamed`` the stores that go past the
     caches, by number of the instruction. ``awaited`` are the loads of rows at computed places, which are asked for
     ``ahead`` rows before; in a kernel with sweeps the stores, asked for so many turns of the last sweep before. A unit
-    is a row (a tile of rows), or a block of ``block`` lanes of one; ``block`` is 0 if lanes are not cut."""
+    is a row (``rows`` of them, if several are done together), or a block of ``block`` lanes of one; ``block`` is 0 if
+    lanes are not cut."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -68,6 +73,8 @@ class CpuSchedule(Schedule):
     blocks: int
     awaited: tuple[int, ...] = ()
     ahead: int = 0
+    rows: int = 1
+    cut: Cut | None = None
 
     @property
     def text(self) -> str:
@@ -84,10 +91,14 @@ class CpuSchedule(Schedule):
     @property
     def numbers(self) -> dict[str, int]:
         numbers = {"block": self.block, "blocks": self.blocks}
+        if self.cut is not None:
+            numbers["rows"] = self.rows
         return {**numbers, "ahead": self.ahead} if self.awaited else numbers
 
     def passes(self, kernel: Kernel) -> list[Pass]:
-        """What is done in each pass over a row."""
+        """What is done in each pass over a row, or over a strip of its lanes."""
+        if self.cut is not None:
+            return list(self.cut.pieces)
         return passes_of(kernel, saves=self.walk is Walk.SHORT_ROWS, lanes_in_sweeps=self.walk is Walk.SWEEP_OUTER)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
@@ -111,9 +122,10 @@ class CpuSchedule(Schedule):
         }
         kinds = [kernel.instructions[number].operation for number in (*self.transposed, *self.streamed)]
         good = expected.get(self.walk, True) and bool(self.transposed) == (self.walk is Walk.TILED)
+        good = good and (self.cut is not None) == (self.walk is Walk.PIECES)
         good = good and kinds == ["load"] * len(self.transposed) + ["store"] * len(self.streamed)
         good = good and (self.block * self.blocks >= launch.lane_extent if self.block else kernel.lane != "parallel")
-        good = good and self.grain > 0 and self.units == _row_units(launch, self.walk) * self.blocks
+        good = good and self.grain > 0 and self.units == _row_units(launch, self.rows) * self.blocks
         if not good:
             raise AssertionError(f"{self} does not fit\n{kernel}\nwith extents {launch.extents_text}")
 
@@ -122,17 +134,18 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     """The schedule of a launch: its walk, and pieces of work of about equal size."""
     kernel = launch.kernel
     instructions = list(enumerate(kernel.instructions))
+    cut = cut_of(kernel)
     transposed: list[int] = []
-    if kernel.lane == "parallel" and not kernel.sweeps:
+    if kernel.lane == "parallel" and not kernel.sweeps and cut is None:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
     streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
-    walk = Walk.TILED if transposed else _walk(launch)
-    most = min(SWEEP_OUTER_BLOCK if walk is Walk.SWEEP_OUTER else LANE_BLOCK, _longest_block(launch))
-    lanes = _whole_vectors(launch.lane_extent)
-    block = min(most, max(VIRTUAL_LANES, lanes)) if kernel.lane == "parallel" else 0
+    walk = Walk.PIECES if cut is not None else Walk.TILED if transposed else _walk(launch)
+    block = _block(launch, walk)
     blocks = -(-launch.lane_extent // block) if block else 1
-    units = _row_units(launch, walk) * blocks
-    grain = max(1, WORK_PER_GRAIN // max(1, launch.work // max(1, units)))
+    rows = _rows_together(launch, walk, cut)
+    units = _row_units(launch, rows) * blocks
+    work = launch.work * (len(cut.pieces) if cut is not None else 1)
+    grain = max(1, WORK_PER_GRAIN // max(1, work // max(1, units)))
     awaited: list[int] = []
     if walk is Walk.PLAIN and kernel.lane == "parallel" and launch.lane_extent <= LONGEST_AWAITED:
         awaited = [number for number, instruction in instructions if _reads_far_rows(instruction, kernel)]
@@ -140,7 +153,17 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     if walk is Walk.PLAIN and kernel.sweeps and launch.sweep_extents[-1] > TURNS_AHEAD:
         awaited = [number for number, _ in instructions if _writes_far(number, kernel)]
         ahead = TURNS_AHEAD if awaited else 0
-    return CpuSchedule(walk, tuple(transposed), tuple(streamed), units, grain, block, blocks, tuple(awaited), ahead)
+    return CpuSchedule(
+        walk, tuple(transposed), tuple(streamed), units, grain, block, blocks, tuple(awaited), ahead, rows, cut
+    )
+
+
+def _block(launch: Launch, walk: Walk) -> int:
+    """How many lanes a unit has; 0 if lanes are not cut."""
+    if launch.kernel.lane != "parallel":
+        return launch.lane_extent if walk is Walk.PIECES else 0
+    most = {Walk.SWEEP_OUTER: SWEEP_OUTER_BLOCK, Walk.PIECES: PIECES_BLOCK}.get(walk, LANE_BLOCK)
+    return min(most, _longest_block(launch), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
 
 
 def _longest_block(launch: Launch) -> int:
@@ -170,14 +193,24 @@ def _walk(launch: Launch) -> Walk:
     return Walk.PLAIN
 
 
-def _row_units(launch: Launch, walk: Walk) -> int:
-    """Rows that can be done independently, if anything is stored: those of a tile are done together."""
+def _rows_together(launch: Launch, walk: Walk, cut: Cut | None) -> int:
+    """How many rows are done together: those of a tile, or as many as are a strip."""
+    if walk is Walk.TILED:
+        return TILE_ROWS
+    if cut is not None and launch.kernel.rows:
+        return max(1, cut.lanes // max(1, _whole_vectors(launch.lane_extent)))
+    return 1
+
+
+def _row_units(launch: Launch, rows: int) -> int:
+    """Rows that can be done independently, if anything is stored; neighbours along the last axis are done ``rows`` at a
+    time."""
     if not launch.has_results:
         return 0
-    if walk is not Walk.TILED:
+    if rows == 1:
         return launch.row_count
     last = launch.row_extents[-1]
-    return launch.row_count // max(last, 1) * -(-last // TILE_ROWS)
+    return launch.row_count // max(last, 1) * -(-last // rows)
 
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:

@@ -1,0 +1,238 @@
+"""A kernel whose body is cut: a function for each piece, and one that takes strips of lanes through all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.instructions import InstructionWriter
+from weft.compiler.cpu.memory import MEMORY_TYPES, from_memory, to_memory
+from weft.compiler.cpu.passes import Pass
+from weft.compiler.cpu.pieces import Cut
+from weft.compiler.cpu.schedule import CpuSchedule
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Key, instruction_keys, number_layout
+from weft.compiler.parameters import ExactParameters
+from weft.dtypes import Dtype
+
+ALIGNMENT = 64
+"""Bytes, of what is saved: those of the longest register."""
+
+_BOUNDS = ("%first_row", "%last_row", "%first_lane", "%last_lane")
+
+
+def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
+    """The LLVM IR of a kernel that is done in pieces, as a module. Pieces that differ only in which numbers they read,
+    such as the steps of a loop in the user's program, are one function."""
+    assert schedule.cut is not None
+    layout = number_layout(kernel, schedule.numbers)
+    written: dict[Any, str] = {}
+    emitters: list[Emitter] = []
+    functions: list[str] = []
+    calls: list[_Call] = []
+    for piece in schedule.cut.pieces:
+        work = _work(piece, schedule, kernel)
+        if work not in written:
+            written[work] = f"piece{len(functions)}"
+            writer = _PieceWriter(kernel, schedule, layout, piece, schedule.cut)
+            functions.append(writer.function(written[work]))
+            emitters.append(writer.e)
+        numbers = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
+        calls.append(_Call(written[work], numbers))
+    main, step = _strips(kernel, schedule, layout, calls, name)
+    return module([*emitters, main], [*functions, step])
+
+
+def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]:
+    """All that the code of a piece depends on."""
+    cut = schedule.cut
+    assert cut is not None
+    position_in = {number: position for position, number in enumerate(piece.needed)}
+    parts: list[tuple[Any, ...]] = []
+    for number in piece.needed:
+        i = kernel.instructions[number]
+        saved = cut.places[number] if number in piece.saved or number in piece.recalled else None
+        parts.append((i.dtype, i.varying, saved))
+        if number not in piece.recalled:
+            access = None if i.access is None else (i.access.dtype, i.access.pattern, len(i.access.computed))
+            sources = tuple([position_in[source] for source in i.sources])
+            how = (i.operation, i.primitive, ExactParameters(i.params.items()), i.where is None, i.combine)
+            parts.append((*how, sources, access, number in schedule.streamed))
+    return tuple(parts)
+
+
+class _Call(NamedTuple):
+    """A use of a function: ``numbers`` are the places in the argument block of the numbers that it reads."""
+
+    function: str
+    numbers: list[int]
+
+
+def _outer_rows(kernel: Kernel) -> list[str]:
+    """The parameters of a piece that are indices of row axes: of all but the last one."""
+    return [f"%row{axis}" for axis in range(kernel.rows - 1)]
+
+
+def _strips(
+    kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], calls: Sequence[_Call], name: str
+) -> Function:
+    """The function of the step: each strip goes through all pieces."""
+    code = Integers(Emitter())
+    e, cut = code.e, schedule.cut
+    assert cut is not None
+    saved = e.slot(f"[{max(cut.size, 1)} x i8], align {ALIGNMENT}")
+
+    def number(*key: object) -> str:
+        return code.number(layout[key])
+
+    lanes, block, blocks = number("lane"), number("block"), number("blocks")
+    with e.loop("%begin", "%end") as unit:
+        row, part = code.divide(unit, blocks), code.remainder(unit, blocks)
+        indices: list[str] = []
+        first_row, last_row = "0", "1"
+        if kernel.rows:
+            extent, together = number("row", kernel.rows - 1), number("rows")
+            tiles = code.divide(code.subtract(code.add(extent, together), 1), together)
+            first_row = code.multiply(code.remainder(row, tiles), together)
+            last_row = code.smaller(code.add(first_row, together), extent)
+            row = code.divide(row, tiles)
+        for axis in reversed(range(kernel.rows - 1)):
+            extent = number("row", axis)
+            indices.insert(0, code.remainder(row, extent))
+            row = code.divide(row, extent)
+        first_lane = code.multiply(part, block)
+        last_lane = code.smaller(code.add(first_lane, block), lanes)
+        width = cut.vectors * _width(kernel)
+        with e.loop(first_lane, last_lane, width) as lane:
+            stop = code.smaller(code.add(lane, width), last_lane)
+            integers = ", ".join(f"i64 {value}" for value in (*indices, first_row, last_row, lane, stop))
+            for call in calls:
+                places = _constant(e, call.numbers)
+                e.emit(f"call void @{call.function}(ptr %numbers, ptr {places}, ptr %table, ptr {saved}, {integers})")
+    if schedule.streamed:
+        e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
+    return e, e.function(name, STEP)
+
+
+def _constant(e: Emitter, values: Sequence[int]) -> str:
+    """Integers in memory that nobody writes to."""
+    numbers = ", ".join(f"i64 {value}" for value in values)
+    name = f"@places{len(e.declarations)}"
+    e.declarations[name] = f"{name} = internal unnamed_addr constant [{len(values)} x i64] [{numbers}]"
+    return name
+
+
+def _width(kernel: Kernel) -> int:
+    """Lanes of a vector."""
+    return 1 if kernel.lane == "none" else VIRTUAL_LANES
+
+
+class _PieceWriter(InstructionWriter):
+    """Writes the function of one piece: for some rows, and a strip of their lanes."""
+
+    def __init__(self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], piece: Pass, cut: Cut) -> None:
+        super().__init__(kernel, schedule, layout)
+        self.piece = piece
+        self.cut = cut
+        self.row_number = self.first_vector = "0"
+
+    def function(self, name: str) -> str:
+        """The text of the function."""
+        outer = _outer_rows(self.kernel)
+        for position in self.piece.computed:
+            for key in instruction_keys(position, self.kernel):
+                self._read(self.layout[key])
+            self._prepare(position)
+        for axis, index in enumerate(outer):
+            self._advance("row", axis, index, self.piece.computed)
+        self._compute([n for n in self.piece.computed if self.kernel.instructions[n].operation == "scalar"])
+        if self.kernel.rows:
+            with self.e.loop("%first_row", "%last_row") as row, self._scope():
+                self._advance("row", self.kernel.rows - 1, row, self.piece.computed)
+                self.row_number = self.e.assign(f"sub i64 {row}, %first_row")
+                self._row()
+        else:
+            self._row()
+        integers = ", ".join(f"i64 {name}" for name in (*outer, *_BOUNDS))
+        return self.e.function(name, f"ptr %numbers, ptr %places, ptr %table, ptr %saved, {integers}", "internal ")
+
+    def _read(self, number: int) -> None:
+        """Read a number of the argument block: where it stands there is in memory, one after the other."""
+        place = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {len(self.numbers)}"))
+        self.numbers[number] = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
+
+    def _row(self) -> None:
+        """The strip of one row."""
+        instructions = self.kernel.instructions
+        self._compute([number for number in self.piece.needed if not instructions[number].varying])
+        lanes = [number for number in self.piece.needed if instructions[number].varying]
+        length = self.e.assign("sub i64 %last_lane, %first_lane")
+        vectors = self.e.assign(f"udiv i64 {self.e.assign(f'add i64 {length}, {self.width - 1}')}, {self.width}")
+        self.first_vector = self.e.assign(f"mul i64 {self.row_number}, {vectors}")
+        whole = "%last_lane"
+        if any(self._touches_memory(number) for number in lanes):
+            whole = self.e.assign(f"add i64 %first_lane, {self.e.assign(f'and i64 {length}, {-self.width}')}")
+        with self.e.loop("%first_lane", whole, self.width) as self.lane_index, self._scope():
+            self._compute(lanes)
+        if whole != "%last_lane":
+            with self.e.when(self.e.assign(f"icmp slt i64 {whole}, %last_lane")), self._scope():
+                self.lane_index, self.mask = whole, self._lanes_before("%last_lane")
+                self._compute(lanes)
+            self.mask = None
+
+    def _touches_memory(self, number: int) -> bool:
+        """Whether an instruction must not be done for lanes that are not there."""
+        return number not in self.piece.recalled and self.kernel.instructions[number].operation in ("load", "store")
+
+    def _compute(self, numbers: Sequence[int]) -> None:
+        """Instructions in order; those of other pieces are recalled, and what others recall is saved."""
+        for number in numbers:
+            instruction = self.kernel.instructions[number]
+            if number in self.values:
+                continue
+            if number in self.piece.recalled:
+                self.values[number] = self._recalled(number, instruction)
+                continue
+            self.values[number] = self._instruction(number, instruction)
+            if number in self.piece.saved:
+                self._save(number, instruction)
+
+    def _recalled(self, number: int, instruction: Instruction) -> Any:
+        L, type_, pointer = self._place(number, instruction)
+        raw = self.e.assign(f"load {type_}, ptr {pointer}, align {_alignment(L, instruction.dtype)}")
+        if _as_in_memory(instruction.dtype):
+            return from_memory(L, raw, instruction.dtype)
+        return Value(L, raw, instruction.dtype)
+
+    def _save(self, number: int, instruction: Instruction) -> None:
+        L, type_, pointer = self._place(number, instruction)
+        value = self.fitted(self.values[number], L)
+        raw = to_memory(L, value, instruction.dtype) if _as_in_memory(instruction.dtype) else value.name
+        self.e.emit(f"store {type_} {raw}, ptr {pointer}, align {_alignment(L, instruction.dtype)}")
+
+    def _place(self, number: int, instruction: Instruction) -> tuple[Lanes, str, str]:
+        """The lanes of what is saved of an instruction, its type and its address: there is one for each vector of the
+        strip, or for each row."""
+        L = self.lanes_of(instruction)
+        element = (MEMORY_TYPES if _as_in_memory(instruction.dtype) else REGISTER_TYPES)[instruction.dtype]
+        place = self.row_number
+        if instruction.varying:
+            behind = self.e.assign(f"sub i64 {self.lane_index}, %first_lane")
+            vector = self.e.assign(f"udiv i64 {behind}, {self.width}")
+            place = self.e.assign(f"add i64 {self.first_vector}, {vector}")
+        type_ = f"<{L.width} x {element}>" if L.width > 1 else element
+        first = self.e.assign(f"getelementptr i8, ptr %saved, i64 {self.cut.places[number]}")
+        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {first}, i64 {place}")
+
+
+def _alignment(L: Lanes, dtype: Dtype) -> int:
+    return min(L.width * dtype.size, ALIGNMENT)
+
+
+def _as_in_memory(dtype: Dtype) -> bool:
+    """Whether a value is saved as arrays hold it: truth values are single bits in registers, complex numbers are in two
+    of them."""
+    return dtype.is_bool or dtype.is_complex
