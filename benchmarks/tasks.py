@@ -86,6 +86,11 @@ def indexed(method: str, shape: tuple[int, ...], count: int) -> Task:
     return Task(f"{method}-{extents}", title, method, {"shape": shape, "count": count})
 
 
+def formula(name: str, title: str) -> Task:
+    """A long elementwise formula."""
+    return Task(f"formula-{name}", title, "formula", {"name": name}, budget=FASTEST)
+
+
 def ordering(method: str, *shape: int) -> Task:
     """Sorting, or selecting from, the rows of an array."""
     extents = "x".join(map(str, shape))
@@ -193,6 +198,11 @@ TASKS = (
         {"count": POINTS, "dimensions": DIMENSIONS},
         memory=POINTS**2 * DIMENSIONS * FLOAT32_BYTES,
     ),
+    formula("seawater", "density of seawater, 80 operations, 200x200x25"),
+    formula("polynomials", "polynomials of 3 variables, 430 operations, 200x200x25"),
+    formula("options", "Black-Scholes, 6 results of 10^6"),
+    formula("orbit", "10 Runge-Kutta steps, 10^6 pairs"),
+    formula("reaction", "40 steps of a reaction, 10^6"),
     fourier("fft-64", "fft", 64),
     fourier("fft-1024", "fft", 1024),
     fourier("fft-prime", "fft", 10007),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -26,6 +28,7 @@ from . import (
     row_pairs,
     training_data,
 )
+from .formulas import formula_data
 
 
 class JaxPeer:
@@ -36,6 +39,11 @@ class JaxPeer:
         inputs = jax.block_until_ready([jnp.asarray(array) for array in arrays])
         compiled = jax.jit(function)
         return lambda: jax.block_until_ready(compiled(*inputs))
+
+    def formula(self, name: str) -> Work:
+        function, arrays = formula_data(name)
+        names = SimpleNamespace(sqrt=jnp.sqrt, exp=jnp.exp, log=jnp.log, erf=jax.scipy.special.erf)
+        return self._compiled(partial(function, names), *arrays)
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: x * (1 + jax.scipy.special.erf(x / math.sqrt(2))) / 2, floats(*shape))

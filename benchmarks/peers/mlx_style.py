@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -26,6 +27,7 @@ from . import (
     row_pairs,
     training_data,
 )
+from .formulas import formula_data
 
 
 class MlxStylePeer:
@@ -50,6 +52,10 @@ class MlxStylePeer:
             return result
 
         return work
+
+    def formula(self, name: str) -> Work:
+        function, arrays = formula_data(name)
+        return self._compiled(partial(function, self.mx), *arrays)
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,7 @@ from . import (
     row_pairs,
     training_data,
 )
+from .formulas import formula_data
 
 
 class TorchPeer:
@@ -42,6 +44,10 @@ class TorchPeer:
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2, floats(*shape))
+
+    def formula(self, name: str) -> Work:
+        function, arrays = formula_data(name)
+        return self._compiled(partial(function, torch), *arrays)
 
     def softmax(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.softmax(x, dim=-1), floats(*shape))
