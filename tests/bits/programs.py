@@ -132,6 +132,16 @@ def small_matrices(count: int, rows: int, dtype: str) -> list[mx.array]:
     return [*solutions, *factors, mx.linalg.inv(a), mx.linalg.tri_inv(square), mx.linalg.det(a)]
 
 
+def stepped(shape: tuple[int, ...], dtype: str) -> list[mx.array]:
+    """Many steps of a reaction, whose kernel is cut into pieces."""
+    u, v = drawn("u", *shape, dtype=dtype, spread=1) * 0.1, drawn("v", shape[-1], dtype=dtype, spread=1) * 0.1
+    feed = mx.exp(v)
+    for _ in range(20):
+        change = u * v * v
+        u, v = u + 0.5 * (feed * (1 - u) - change), v + 0.5 * (change - mx.sqrt(abs(v)) * 0.06)
+    return [u, v, u < v]
+
+
 def random_numbers() -> list[mx.array]:
     keys = mx.random.split(mx.random.key(7), 9)
     return [
@@ -186,6 +196,8 @@ def kernels() -> dict[str, Program]:
                 found[name] = partial(product, left, right, dtype, turned)
         found[f"normalised {dtype}"] = partial(normalised, 37, 257, dtype)
         found[f"transposed {dtype}"] = partial(transposed, dtype)
+        found[f"stepped (1000,) {dtype}"] = partial(stepped, (1000,), dtype)
+        found[f"stepped (41, 25) {dtype}"] = partial(stepped, (41, 25), dtype)
         found[f"scattered {dtype}"] = partial(scattered, dtype)
         if dtype in ("float32", "float64"):
             for count, rows in [(1, 3), (37, 4), (2, 17), (20, 16), (9, 32)]:

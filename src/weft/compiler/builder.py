@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.groups import Chunks
+from weft.compiler.index import behind_in
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, Launch, Level
 from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
@@ -16,6 +18,7 @@ from weft.primitives import index_code
 from weft.primitives.index import ZERO, Term, Terms, added, shifted, weighted
 from weft.runtime.memory import contiguous_strides
 
+EMPTY: Mapping[int, int] = MappingProxyType({})
 NARROW_LANES = VIRTUAL_LANES // 4
 
 InMemory = Callable[[Node], tuple[Any, Sequence[int], int] | None]
@@ -25,14 +28,23 @@ class Draft:
     """Kernel instructions over loop axis ids, before the axes are ordered.
 
     ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None.
-    ``chunks`` says how the reduced axis is cut. What `Indexed.element` gets is a `Reader` of it.
+    ``chunks`` says how the reduced axis is cut, ``loops`` gives the extents of the axes of a group that folds and scans
+    nothing, in order. What `Indexed.element` gets is a `Reader` of it.
     """
 
-    def __init__(self, in_memory: InMemory, reduced: Sequence[int], chunks: Chunks | None = None) -> None:
+    def __init__(
+        self,
+        in_memory: InMemory,
+        reduced: Sequence[int],
+        chunks: Chunks | None = None,
+        loops: Mapping[int, int] = EMPTY,
+    ) -> None:
         self._in_memory = in_memory
         self._reduced = tuple(reduced)
         self.chunks = chunks
+        self._loops = loops
         self._values: dict[Any, int] = {}
+        self._found: dict[tuple[Node, Terms, int | None], int] = {}
         self._wrapped: list[tuple[Node, Term]] = []
         self.instructions: list[Instruction] = []
         self.terms: list[Term | None] = []
@@ -67,17 +79,45 @@ class Draft:
         return value
 
     def value(self, node: Node, terms: Terms, where: int | None = None) -> int:
-        """The value of ``node`` at an index."""
+        """The value of ``node`` at an index. Formulas may be thousands of operations deep: what waits for its inputs is
+        on a stack of its own."""
+        waiting = [(node, terms)]
+        while waiting:
+            wanted = waiting[-1]
+            if (*wanted, where) not in self._found:
+                source, at, location = self._behind_views(*wanted)
+                inputs = self._inputs(source, at) if location is None else []
+                missing = [pair for pair in inputs if (*pair, where) not in self._found]
+                if missing:
+                    waiting.extend(reversed(missing))
+                    continue
+                self._found[(*wanted, where)] = self._made(source, at, location, where)
+            waiting.pop()
+        return self._found[node, terms, where]
+
+    def _behind_views(self, node: Node, terms: Terms) -> tuple[Node, Terms, tuple[Any, Sequence[int], int] | None]:
+        """What a view shows at an index: something in memory, or something to compute."""
         while True:
             location = self._in_memory(node)
-            if location is not None:
-                # An empty array has no element to read, not even in a loop that is never entered.
-                return self._load(node, location, terms, where) if node.size else self.zero(node.dtype)
-            step = node.primitive.behind(node, terms)
+            step = None if location is not None else behind_in(self._loops, node, terms)
             if step is None:
-                break
+                return node, terms, location
             node, terms = step
-        return self._once((node, terms, where), lambda: self._expression(node, terms, where))
+
+    def _inputs(self, node: Node, terms: Terms) -> list[tuple[Node, Terms]]:
+        """The inputs of an elementwise operation, each at its index."""
+        if not isinstance(node.primitive, p.Elementwise):
+            return []
+        return [(source, terms if source.shape else ()) for source in node.inputs]
+
+    def _made(
+        self, node: Node, terms: Terms, location: tuple[Any, Sequence[int], int] | None, where: int | None
+    ) -> int:
+        """What is in memory is loaded, all else computed."""
+        if location is None:
+            return self._once((node, terms, where), lambda: self._expression(node, terms, where))
+        # An empty array has no element to read, not even in a loop that is never entered.
+        return self._load(node, location, terms, where) if node.size else self.zero(node.dtype)
 
     def _load(self, node: Node, location: tuple[Any, Sequence[int], int], terms: Terms, where: int | None) -> int:
         operand, strides, offset = location
@@ -96,7 +136,7 @@ class Draft:
     def _expression(self, node: Node, terms: Terms, where: int | None) -> int:
         primitive = node.primitive
         if isinstance(primitive, p.Elementwise):
-            inputs = tuple([self.value(x, () if not x.shape else terms, where) for x in node.inputs])
+            inputs = tuple([self.value(source, at, where) for source, at in self._inputs(node, terms)])
             return self._apply(primitive, inputs, node.dtype, node.keywords)
         if p.is_constant(node):
             return self._once(

@@ -54,8 +54,8 @@ class FusedGroup(Group):
     """Nodes that one kernel computes.
 
     ``axes`` are its loop axes in logical order, ``reduced`` those that are folded; a single one can be scanned, too.
-    ``folds``: it has reductions. ``backwards``: its scans begin at the end (None: it has none). ``chunks`` says how the
-    reduced axis is cut.
+    ``members`` counts its nodes, ``indexed`` those that are `Indexed`. ``folds``: it has reductions. ``backwards``: its
+    scans begin at the end (None: it has none). ``chunks`` says how the reduced axis is cut.
     """
 
     axes: list[int] = field(default_factory=list)
@@ -63,6 +63,7 @@ class FusedGroup(Group):
     extents: dict[int, int] = field(default_factory=dict)
     roots: list[Root] = field(default_factory=list)
     members: int = 0
+    indexed: int = 0
     scattering: bool = False
     folds: bool = False
     backwards: bool | None = None
@@ -71,6 +72,18 @@ class FusedGroup(Group):
     @property
     def parallel(self) -> tuple[int, ...]:
         return tuple([axis for axis in self.axes if axis not in self.reduced])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is folded, scanned or scattered."""
+        return not (self.reduced or self.folds or self.scattering) and self.chunks is None and self.backwards is None
+
+    def absorb(self, other: FusedGroup) -> None:
+        """Compute and store what another group does, too, in the same loops."""
+        self.roots += other.roots
+        self.members += other.members
+        self.indexed += other.indexed
+        self.serial = max(self.serial, other.serial)
 
 
 Use = tuple[Group, Terms | None]

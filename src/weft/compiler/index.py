@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
-from weft.graph.node import Shape
-from weft.primitives.index import ZERO, Term, Terms
+from weft.graph.node import Node, Shape
+from weft.primitives.index import ZERO, Term, Terms, added, scaled
+from weft.runtime.memory import contiguous_strides
 
 new_axis = count().__next__
 
 
-def own_axes(shape: Shape) -> tuple[Terms, tuple[int, ...]]:
-    """One fresh loop axis per axis of ``shape`` that has more (or fewer) than one element."""
-    terms, axes = [], []
+def own_axes(shape: Shape) -> tuple[Terms, dict[int, int]]:
+    """One fresh loop axis per axis of ``shape`` that has more (or fewer) than one element, with its extent."""
+    terms: list[Term] = []
+    extents: dict[int, int] = {}
     for extent in shape:
         if extent == 1:
             terms.append(ZERO)
         else:
             axis = new_axis()
-            axes.append(axis)
+            extents[axis] = extent
             terms.append(Term(0, ((axis, 1),)))
-    return tuple(terms), tuple(axes)
+    return tuple(terms), extents
 
 
 def whole_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[int, ...] | None:
@@ -38,3 +40,57 @@ def whole_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[
             return None
         axes.append(axis)
     return tuple(axes)
+
+
+def walked_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[int, ...] | None:
+    """The loop axes that go over all of ``shape`` in row-major order, one or several for each of its axes; None if the
+    terms are anything else."""
+    axes: list[int] = []
+    for term, extent in zip(terms, shape, strict=True):
+        covered = 1
+        for axis, step in reversed(term.axes):
+            if step != covered:
+                return None
+            covered *= extents[axis]
+        if term.start or term.computed or covered != extent:
+            return None
+        axes.extend(axis for axis, _ in term.axes)
+    return tuple(axes)
+
+
+def index_in(loops: Mapping[int, int], shape: Sequence[int]) -> Terms | None:
+    """The index in ``shape`` of the element that ``loops`` (axes and extents, in order) are at, if they walk over just
+    its elements; None if an axis of it is no product of neighbouring loops."""
+    following = list(loops)
+    terms: list[Term] = []
+    for extent in shape:
+        term, covered = ZERO, 1
+        while following and covered < extent:
+            axis = following.pop(0)
+            covered *= loops[axis]
+            term = added(scaled(term, loops[axis]), Term(0, ((axis, 1),)))
+        if covered != extent:
+            return None
+        terms.append(term)
+    return None if following else tuple(terms)
+
+
+def behind_in(loops: Mapping[int, int], view: Node, terms: Terms) -> tuple[Node, Terms] | None:
+    """The input of a view and the index in it that belongs to an index of the view; None if no index can pass. In loops
+    over just the elements of the view, that only needs these to be in the order of those of the input."""
+    step: tuple[Node, Terms] | None = view.primitive.behind(view, terms)
+    if step is None and loops and view.primitive.is_view and keeps_places(view):
+        source = view.inputs[0]
+        at = index_in(loops, source.shape) if walked_axes(terms, view.shape, loops) == tuple(loops) else None
+        step = None if at is None else (source, at)
+    return step
+
+
+def keeps_places(view: Node) -> bool:
+    """Whether the elements of a view are those of its input in the same row-major order."""
+    source = view.inputs[0]
+    shown = view.primitive.shown(view, contiguous_strides(source.shape))
+    if shown is None or shown[1] or view.size != source.size:
+        return False
+    strides = zip(view.shape, shown[0], contiguous_strides(view.shape), strict=True)
+    return all(extent == 1 or stride == expected for extent, stride, expected in strides)

@@ -51,13 +51,16 @@ class Schedule(ABC):
 class FusionLimits:
     """How far fusion goes.
 
-    ``members`` is how many nodes a group has at most: it keeps code generation fast. Rows are walked one by one if
+    ``members`` is how many nodes a group has at most. ``uncut_members`` is how many it has if it folds, scans or
+    scatters, for the body of its kernel is not cut and a long one takes long to generate; and how many of its nodes are
+    `Indexed`, for their code is called from within the code of each other. Rows are walked one by one if
     there are at least ``group_rows`` of them, or at most ``group_size`` elements in all. A value with at least
     ``fewer`` times the elements of what it is made of, by at most ``repeated_operations`` cheap operations, is
     recomputed in each user instead of stored.
     """
 
     members: int
+    uncut_members: int
     group_rows: int
     group_size: int
     repeated_operations: int

@@ -15,7 +15,9 @@ class CpuTarget(Target):
 
     kind = "cpu"
     key = "cpu"
-    limits = FusionLimits(members=48, group_rows=16, group_size=1 << 15, repeated_operations=8, fewer=4)
+    limits = FusionLimits(
+        members=8192, uncut_members=48, group_rows=16, group_size=1 << 15, repeated_operations=8, fewer=4
+    )
 
     def schedule(self, launch: Launch) -> CpuSchedule:
         return schedule_of(launch)

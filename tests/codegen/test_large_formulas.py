@@ -1,0 +1,241 @@
+"""Formulas of hundreds of operations: one kernel, whose body is cut into pieces, with the bits of short ones."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.checks import assert_same_bits
+from tests.codegen.planned import plans_of
+from tests.sampling import Cases
+from weft.compiler.cpu import loops
+from weft.compiler.cpu.schedule import CpuSchedule
+from weft.compiler.kernel import Kernel
+from weft.compiler.plan import Plan
+from weft.runtime.host import host
+
+Program = Callable[..., Any]
+
+
+def planned(function: Program, *arguments: mx.array) -> Plan:
+    *_, plan = plans_of(mx.compile(function), *arguments)
+    return plan
+
+
+def one_kernel(function: Program, *arguments: mx.array) -> bool:
+    plan = planned(function, *arguments)
+    return (plan.steps.count, plan.arena) == (1, 0)
+
+
+def code_of(function: Program, *arguments: mx.array) -> str:
+    """The LLVM IR of the only kernel of a function."""
+    made: list[str] = []
+    target = host.target
+    code = target.code
+
+    def noted(kernel: Kernel, schedule: CpuSchedule) -> Any:
+        made.append(loops.generate(kernel, schedule, "kernel"))
+        return code(kernel, schedule)
+
+    with mock.patch.object(target, "code", noted):
+        planned(function, *arguments)
+    (text,) = made
+    return text
+
+
+def numbers(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).uniform(low, high, shape)
+
+
+def seawater(xp: Any, s: Any, t: Any, p: Any) -> Any:
+    """The density of seawater in kg/m3 by practical salinity, temperature (Celsius) and pressure (bar): EOS-80.
+
+    N. P. Fofonoff and R. C. Millard, Algorithms for computation of fundamental properties of seawater, Unesco
+    technical papers in marine science 44, 1983.
+    """
+
+    def polynomial(x: Any, *coefficients: float) -> Any:
+        result = coefficients[-1]
+        for coefficient in coefficients[-2::-1]:
+            result = coefficient + x * result
+        return result
+
+    root = xp.sqrt(s)
+    water = polynomial(t, 999.842594, 6.793952e-2, -9.095290e-3, 1.001685e-4, -1.120083e-6, 6.536332e-9)
+    a = polynomial(t, 8.24493e-1, -4.0899e-3, 7.6438e-5, -8.2467e-7, 5.3875e-9)
+    b = polynomial(t, -5.72466e-3, 1.0227e-4, -1.6546e-6)
+    surface = water + s * (a + root * b + s * 4.8314e-4)
+    bulk = polynomial(t, 19652.21, 148.4206, -2.327105, 1.360477e-2, -5.155288e-5)
+    f = polynomial(t, 54.6746, -0.603459, 1.09987e-2, -6.1670e-5)
+    g = polynomial(t, 7.944e-2, 1.6483e-2, -5.3009e-4)
+    first = polynomial(t, 3.239908, 1.43713e-3, 1.16092e-4, -5.77905e-7)
+    first = first + s * (polynomial(t, 2.2838e-3, -1.0981e-5, -1.6078e-6) + root * 1.91075e-4)
+    second = polynomial(t, 8.50935e-5, -6.12293e-6, 5.2787e-8) + s * polynomial(t, -9.9348e-7, 2.0816e-8, 9.1697e-10)
+    secant = bulk + s * (f + root * g) + p * (first + p * second)
+    return surface / (1 - p / secant)
+
+
+def expansion(s: mx.array, t: mx.array, p: mx.array) -> list[mx.array]:
+    """Density, thermal expansion and saline contraction, by derivatives."""
+    (density,), (by_t,) = mx.jvp(lambda t: seawater(mx, s, t, p), [t], [mx.ones_like(t)])
+    _, (by_s,) = mx.jvp(lambda s: seawater(mx, s, t, p), [s], [mx.ones_like(s)])
+    return [density, -by_t / density, by_s / density]
+
+
+def test_the_published_values_of_the_equation_of_state() -> None:
+    s, t = mx.array([35.0, 35.0, 0.0, 35.0], dtype=mx.float64), mx.array([5.0, 25.0, 25.0, 5.0], dtype=mx.float64)
+    density = mx.compile(lambda *x: seawater(mx, *x))(s, t, mx.array([0.0, 1000.0, 1000.0, 1000.0], dtype=mx.float64))
+    np.testing.assert_allclose(density, [1027.67547, 1062.53817, 1037.90204, 1069.48914], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64])
+def test_an_equation_of_state_on_a_grid_is_one_kernel(dtype: mx.Dtype) -> None:
+    shape = (7, 11, 25)
+    grid = [numbers(*shape, low=30, high=40), numbers(*shape, high=30, seed=1), numbers(25, high=500, seed=2)]
+    arrays = [mx.array(x, dtype=dtype) for x in grid]
+    assert one_kernel(expansion, *arrays)
+    density, thermal, saline = mx.compile(expansion)(*arrays)
+    exact = [np.array(x).astype(np.float64) for x in arrays]
+    step = 1e-3
+
+    def moved(by_s: float, by_t: float) -> Any:
+        return seawater(np, exact[0] + by_s, exact[1] + by_t, exact[2])
+
+    tolerance = 1e-6 if dtype is mx.float64 else 2e-3
+    np.testing.assert_allclose(density, moved(0, 0), rtol=1e-6)
+    np.testing.assert_allclose(thermal, (moved(0, -step) - moved(0, step)) / (2 * step) / moved(0, 0), atol=tolerance)
+    np.testing.assert_allclose(saline, (moved(step, 0) - moved(-step, 0)) / (2 * step) / moved(0, 0), rtol=tolerance)
+
+
+def orbit(x: Any, y: Any, steps: int = 12, h: float = 0.01) -> tuple[Any, Any]:
+    """Runge-Kutta steps for hunters and prey."""
+
+    def change(x: Any, y: Any) -> tuple[Any, Any]:
+        return x * (1.1 - 0.4 * y), y * (0.1 * x - 0.4)
+
+    for _ in range(steps):
+        a = change(x, y)
+        b = change(x + h / 2 * a[0], y + h / 2 * a[1])
+        c = change(x + h / 2 * b[0], y + h / 2 * b[1])
+        d = change(x + h * c[0], y + h * c[1])
+        x, y = (u + h / 6 * (p + 2 * q + 2 * r + s) for u, p, q, r, s in zip((x, y), a, b, c, d, strict=True))
+    return x, y
+
+
+def test_steps_in_time_are_one_kernel_of_few_functions() -> None:
+    x, y = numbers(1000, low=5, high=10), numbers(1000, low=2, high=5, seed=1)
+    arrays = mx.array(x), mx.array(y)
+    assert one_kernel(orbit, *arrays)
+    for found, want in zip(mx.compile(orbit)(*arrays), orbit(x, y), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+    few, many = (code_of(lambda x, y, n=n: orbit(x, y, n), *arrays).count("\ndefine") for n in (12, 48))
+    assert 1 < many <= few + 2
+
+
+def test_a_long_formula_may_write_over_its_argument() -> None:
+    def steps(x: mx.array, y: mx.array) -> mx.array:
+        return orbit(x, y)[0] * x
+
+    x, y = mx.array(numbers(100)), mx.array(numbers(100, seed=1))
+    assert planned(steps, x, y).donations
+
+
+def test_formulas_may_be_thousands_of_operations_deep() -> None:
+    def steps(x: mx.array) -> mx.array:
+        for _ in range(3000):
+            x = x * 0.999 + 0.001
+        return x
+
+    x = mx.array(numbers(40))
+    assert one_kernel(steps, x)
+    np.testing.assert_allclose(mx.compile(steps)(x), 1 + (np.array(x) - 1) * 0.999**3000, rtol=1e-4)
+
+
+def test_loops_over_the_same_elements_are_one() -> None:
+    def flat(x: mx.array, y: mx.array) -> list[mx.array]:
+        waves = mx.sin(x)
+        return [waves.reshape(-1) * y, (waves + 1).reshape(24, 10) / 2, mx.exp(y).reshape(4, 60)]
+
+    x, y = mx.array(numbers(4, 6, 10)), mx.array(numbers(240, seed=1))
+    one, two, three = mx.compile(flat)(x, y)
+    want = np.sin(np.array(x))
+    np.testing.assert_allclose(one, want.reshape(-1) * np.array(y), rtol=1e-6)
+    np.testing.assert_allclose(two, (want + 1).reshape(24, 10) / 2, rtol=1e-6)
+    np.testing.assert_allclose(three, np.exp(np.array(y)).reshape(4, 60), rtol=1e-6)
+    assert one_kernel(lambda x, y: mx.sin(x).reshape(-1) * y, x, y)
+    assert one_kernel(lambda x, y: flat(x, y)[:2], x, y)
+
+
+SHAPES: list[list[tuple[int, ...]]] = [
+    [()],
+    [(5,), ()],
+    [(1000,), (1,)],
+    [(40, 25), (25,), (40, 1)],
+    [(3, 7, 25), (25,), (7, 1), (3, 1, 1)],
+    [(3, 300, 33), (33,), (300, 1)],
+    [(2, 700), (700,), (2, 1)],
+    [(9, 2, 3), (3,)],
+]
+DTYPES: list[list[mx.Dtype]] = [
+    [mx.float32, mx.float64],
+    [mx.float32, mx.float16, mx.bfloat16, mx.bool_, mx.int32],
+    [mx.complex64, mx.float32],
+    [mx.int8, mx.uint16, mx.int64, mx.float32, mx.bool_],
+]
+
+
+def formula(seed: int, shapes: Sequence[tuple[int, ...]], kinds: Sequence[mx.Dtype]) -> tuple[Program, list[mx.array]]:
+    """A random formula of 130 operations with several results; its first argument is given each of these."""
+    rng = random.Random(seed)
+    inputs = [mx.array(numbers(*rng.choice(shapes), low=-3, high=3, seed=seed + k)) for k in range(3)]
+    inputs.append(mx.array(numbers(*reversed(shapes[0]), low=-3, high=3, seed=seed)).T)
+    inputs = [x.astype(rng.choice(kinds)) for x in inputs]
+    choices = [(rng.choice(OPERATIONS), [rng.random() for _ in range(3)], rng.choice(kinds)) for _ in range(130)]
+    results = [rng.random() for _ in range(3)]
+
+    def run(finish: Callable[[mx.array], mx.array], *values: mx.array) -> list[mx.array]:
+        known = list(values)
+        for operation, picks, dtype in choices:
+            recent = [known[-1 - int(pick * min(len(known), 12))] for pick in picks]
+            known.append(finish(operation(recent, dtype)))
+        return [known[int(pick * len(known))] for pick in results] + known[-1:]
+
+    return run, inputs
+
+
+def _along(x: mx.array) -> mx.array:
+    return mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 0)])[..., :-1] if x.ndim else x
+
+
+OPERATIONS: list[Callable[[list[mx.array], mx.Dtype], mx.array]] = [
+    lambda x, dtype: x[0].astype(mx.float32) + x[1],
+    lambda x, dtype: x[0] * x[1],
+    lambda x, dtype: mx.where(x[2] != 0, x[0], x[1]),
+    lambda x, dtype: x[0].astype(dtype),
+    lambda x, dtype: mx.exp(-mx.abs(x[0].astype(mx.float32))),
+    lambda x, dtype: x[0] == x[1],
+    lambda x, dtype: x[0].astype(mx.float32) / (mx.abs(x[1]) + 1),
+    lambda x, dtype: _along(x[0]),
+    lambda x, dtype: x[0][..., ::-1] if x[0].ndim else x[0],
+]
+
+
+def test_bits_are_those_of_short_formulas(cases: Cases, seed: int) -> None:
+    for shapes, kinds in cases.some(4, list(itertools.product(SHAPES, DTYPES))):
+        run, inputs = formula(seed, shapes, kinds)
+        count = itertools.count(1)
+
+        def in_parts(x: mx.array, count: Iterator[int] = count) -> mx.array:
+            if next(count) % 10 == 0:
+                mx.eval(x)
+            return x
+
+        whole = mx.compile(lambda *x, run=run: run(lambda y: y, *x))
+        assert_same_bits(whole(*inputs), run(in_parts, *inputs))
