@@ -30,7 +30,7 @@ class Single:
     __slots__ = ("_known", "_owners", "constants", "key", "shown", "views")
 
     def __init__(self, engine: Any, primitive: Primitive, params: tuple[Any, ...], node: Node) -> None:
-        self.key: list[Any] = [engine, primitive, params, node.shape, node.dtype]
+        self.key: list[Any] = [engine, engine.target.key, primitive, params, node.shape, node.dtype]
         self.views: list[View] = []
         self.constants: list[int] = []
         self.shown: list[tuple[Node, View]] = []
