@@ -11,7 +11,7 @@ from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now
 from weft.compiler.segments import segments_of
-from weft.compiler.single import Single, single
+from weft.compiler.single import Single, may_be_single, single
 from weft.dtypes import Dtype
 from weft.graph import tracing
 from weft.graph.node import Node, Shape, give_value, serial_of
@@ -136,6 +136,8 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     """Give a node its value if it is a `Single`, takes less than ``most`` work, and no input ends whose memory could
     become that of the result. Returns whether that was done."""
+    if not may_be_single(node):
+        return False
     with sections:
         found = single(node, stream)
     if found is None or not is_idle(stream):
@@ -157,7 +159,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
 
 def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
     """The plan of one operation; None if another thread has evaluated it, or if it does not read what was found."""
-    key = (*found.key, engine.target.key)
+    key = tuple(found.key)
     plan = _plans.get(key)
     if plan is None:
         program = Program()

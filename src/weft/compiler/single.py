@@ -77,11 +77,24 @@ class Single:
         return False
 
 
+def may_be_single(node: Node) -> bool:
+    """Whether it is worth asking for the `single` of a node: a quick look, for which no lock is held."""
+    inputs = node.inputs
+    if not 0 < len(inputs) <= _MOST_INPUTS:
+        return False
+    for source in inputs:
+        if source.value is None:
+            primitive = source.primitive
+            if primitive is None or not (primitive.is_view or primitive.is_constant):
+                return False
+    return True
+
+
 def single(node: Node, stream: Stream) -> Single | None:
-    """A node without a value as one operation; None if it is more than that."""
+    """A node that `may_be_single` as one operation; None if it is more than that."""
     # One statement: another thread may evaluate it.
     primitive, inputs, params = node.primitive, node.inputs, node.params
-    if primitive is None or not 0 < len(inputs) <= _MOST_INPUTS or not _is_plain(primitive) or tracing.is_tracing():
+    if primitive is None or not _is_plain(primitive) or tracing.is_tracing():
         return None
     found = Single(stream.engine, primitive, params, node)
     return found if found._read(inputs) else None
