@@ -119,7 +119,7 @@ class TestFork:
     """
         assert run_forking(program) == f"{[0] * 15}\n"
 
-    @pytest.mark.parametrize("delay", [0.003, 0.01, 0.03])
+    @pytest.mark.parametrize("delay", [0.0, 0.003, 0.01, 0.03])
     def test_while_another_thread_loads_llvm(self, delay: float) -> None:
         """Python's own locks of imports stay closed in a child."""
         program = f"""

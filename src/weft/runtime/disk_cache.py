@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from weft.runtime.atomic import without_interrupts
+from weft.runtime.logs import logging
 
 LIMIT = 256 << 20
 _LARGEST = 64 << 20
@@ -276,6 +277,5 @@ def _make(folder: str) -> None:
 
 
 def _log(warn: bool, message: str) -> None:
-    import logging  # takes 2 ms, and most processes have nothing to say
-
-    logging.getLogger("weft.cache").log(logging.WARNING if warn else logging.DEBUG, "%s", message)
+    log = logging()
+    log.getLogger("weft.cache").log(log.WARNING if warn else log.DEBUG, "%s", message)

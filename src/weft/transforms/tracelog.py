@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from weft.graph.location import user_location
+from weft.runtime.logs import logging
 from weft.transforms.calls import CallArguments, Change, listed
-
-if TYPE_CHECKING:
-    import logging
 
 TOPICS = ("compile",)
 """What ``WEFT_LOG`` may name, separated by commas; each is a logger, such as ``weft.compile``."""
@@ -30,24 +28,21 @@ NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so 
 Message = tuple[int, str]
 
 
-def _logger(name: str) -> logging.Logger:
-    import logging  # takes 3 ms, and programs that compile nothing have no messages
-
-    return logging.getLogger(name)
+def _logger(name: str) -> Any:
+    return logging().getLogger(name)
 
 
 def show(topics: str) -> None:
     """Write the log messages of the named topics to stderr."""
-    import logging
-
+    log = logging()
     unknown = []
     for topic in dict.fromkeys(part.strip() for part in topics.split(",")):
         if topic in TOPICS:
-            handler = logging.StreamHandler()
-            handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+            handler = log.StreamHandler()
+            handler.setFormatter(log.Formatter("[%(name)s] %(message)s"))
             logger = _logger(f"weft.{topic}")
             logger.addHandler(handler)
-            logger.setLevel(logging.INFO)
+            logger.setLevel(log.INFO)
             logger.propagate = False
         elif topic:
             unknown.append(ascii(topic[:40]))
@@ -77,12 +72,11 @@ class History:
         self, call: CallArguments, earlier: Sequence[CallArguments], seconds: float, number: int, is_cached: bool
     ) -> list[Message]:
         """Note a trace, made in call ``number``; return the messages about it."""
-        import logging
-
+        log = logging()
         messages = []
-        if _logger("weft.compile").isEnabledFor(logging.INFO):
+        if _logger("weft.compile").isEnabledFor(log.INFO):
             others = [*[recent for _, recent in self._recent], *earlier]
-            messages.append((logging.INFO, self._why(call, others, seconds, is_cached)))
+            messages.append((log.INFO, self._why(call, others, seconds, is_cached)))
         self._count += 1
         if is_cached:
             self._recent.append((number, call))
@@ -91,7 +85,7 @@ class History:
             calls = max(numbers) - min(numbers) + 1
             if calls <= SUSPICIOUS_CALLS:
                 self._has_warned = True
-                messages.append((logging.WARNING, self._again_and_again(calls)))
+                messages.append((log.WARNING, self._again_and_again(calls)))
         return messages
 
     def _why(self, call: CallArguments, others: Sequence[CallArguments], seconds: float, is_cached: bool) -> str:
