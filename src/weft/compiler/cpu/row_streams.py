@@ -118,63 +118,66 @@ class _Part(Integers):
 
 def _add_terms(streams: Streams, source: Dtype, terms: int) -> Function:
     """Add the products of some terms to the sums of a strip."""
-    p = _Part(streams)
-    scalar, last = Lanes(p.e, 1), p.subtract("%rows", 1)
+    code = _Part(streams)
+    scalar, last = Lanes(code.e, 1), code.subtract("%rows", 1)
 
     def further(pointer: str, distance: str) -> str:
-        return p.moved(pointer, distance, MEMORY_TYPES[source])
+        return code.moved(pointer, distance, MEMORY_TYPES[source])
 
-    lines = [further("%b", p.multiply("%b_step", term)) for term in range(terms)]
-    later = [further(line, p.multiply("%b_step", terms)) for line in lines]
+    lines = [further("%b", code.multiply("%b_step", term)) for term in range(terms)]
+    later = [further(line, code.multiply("%b_step", terms)) for line in lines]
     # Instead of a row that does not exist it is the last one, whose sums nobody stores.
-    places = [p.smaller(str(row), last) for row in range(streams.rows)]
+    places = [code.smaller(str(row), last) for row in range(streams.rows)]
     factors = [
-        [p.L.splat(read(scalar, source, row, p.multiply("%a_inner", term), None, p.dtype)) for term in range(terms)]
-        for row in [further("%a", p.multiply("%a_row", place)) for place in places]
+        [
+            code.L.splat(read(scalar, source, row, code.multiply("%a_inner", term), None, code.dtype))
+            for term in range(terms)
+        ]
+        for row in [further("%a", code.multiply("%a_row", place)) for place in places]
     ]
 
     def add(start: str, mask: str | None) -> None:
-        vectors = [read(p.L, source, line, start, mask, p.dtype) for line in lines]
+        vectors = [read(code.L, source, line, start, mask, code.dtype) for line in lines]
         for line in later:
-            prefetch(p.e, further(line, start), READ_SOON)
+            prefetch(code.e, further(line, start), READ_SOON)
         for row in range(streams.rows):
-            total = p.read_sums(row, start)
+            total = code.read_sums(row, start)
             for factor, vector in zip(factors[row], vectors, strict=True):
-                total = p.L.fma(factor, vector, total)
-            store(p.L, total, p.dtype, Location(p.sums(row), start, False), None)
+                total = code.L.fma(factor, vector, total)
+            store(code.L, total, code.dtype, Location(code.sums(row), start, False), None)
 
-    rest = p.remainder("%columns", streams.lanes)
-    whole = p.subtract("%columns", rest)
-    with p.e.loop("0", whole, streams.lanes) as start:
+    rest = code.remainder("%columns", streams.lanes)
+    whole = code.subtract("%columns", rest)
+    with code.e.loop("0", whole, streams.lanes) as start:
         add(start, None)
-    with p.e.when(p.compare("ne", rest, 0)):
-        add(whole, below(p.L, "0", rest))
+    with code.e.when(code.compare("ne", rest, 0)):
+        add(whole, below(code.L, "0", rest))
     parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %b, i64 %b_step, ptr %sums, i64 %rows, i64 %columns"
-    return p.e, p.e.function(f"add_{terms}", parameters, "internal ")
+    return code.e, code.e.function(f"add_{terms}", parameters, "internal ")
 
 
 def _store_sums(streams: Streams) -> Function:
     """Store the sums of a strip, or add them to what is there if ``%again``."""
-    p = _Part(streams)
-    L, again = p.L, p.L.splat(Value(Lanes(p.e, 1), "%again", dtypes.bool_))
+    code = _Part(streams)
+    L, again = code.L, code.L.splat(Value(Lanes(code.e, 1), "%again", dtypes.bool_))
     for row in range(streams.rows):
-        with p.e.when(p.compare("slt", str(row), "%rows")), p.e.loop("0", "%columns", streams.lanes) as start:
+        with code.e.when(code.compare("slt", str(row), "%rows")), code.e.loop("0", "%columns", streams.lanes) as start:
             mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
-            place = _place(p, row, start)
-            before = load(L, p.dtype, place, (again & mask).name)
-            store(L, before + p.read_sums(row, start), p.dtype, place, mask.name)
+            place = _place(code, row, start)
+            before = load(L, code.dtype, place, (again & mask).name)
+            store(L, before + code.read_sums(row, start), code.dtype, place, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
-    return p.e, p.e.function("store_sums", parameters, "internal ")
+    return code.e, code.e.function("store_sums", parameters, "internal ")
 
 
-def _place(p: _Part, row: int, start: str) -> Location:
+def _place(code: _Part, row: int, start: str) -> Location:
     """Where a vector of the result is."""
-    line, L = p.further("%c", p.multiply("%c_row", row)), p.L
-    if not p.streams.apart:
+    line, L = code.further("%c", code.multiply("%c_row", row)), code.L
+    if not code.streams.apart:
         return Location(line, start, False)
     numbers = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
-    step = L.splat(Value(Lanes(p.e, 1), "%c_column", dtypes.int64))
-    return Location(p.further(line, p.multiply(start, "%c_column")), (numbers * step).name, True)
+    step = L.splat(Value(Lanes(code.e, 1), "%c_column", dtypes.int64))
+    return Location(code.further(line, code.multiply(start, "%c_column")), (numbers * step).name, True)
 
 
 class _Step(StepWriter):
