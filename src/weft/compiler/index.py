@@ -76,12 +76,13 @@ def index_in(loops: Mapping[int, int], shape: Sequence[int]) -> Terms | None:
 
 
 def behind_in(loops: Mapping[int, int], view: Node, terms: Terms) -> tuple[Node, Terms] | None:
-    """The input of a view and the index in it that belongs to an index of the view; None if no index can pass. In loops
-    over just the elements of the view, that only needs these to be in the order of those of the input."""
+    """The input of a view and the index in it that belongs to an index of the view; None if no index can pass. If the
+    index goes over all elements of the view, that only needs these to be in the order of those of the input."""
     step: tuple[Node, Terms] | None = view.primitive.behind(view, terms)
     if step is None and loops and view.primitive.is_view and keeps_places(view):
         source = view.inputs[0]
-        at = index_in(loops, source.shape) if walked_axes(terms, view.shape, loops) == tuple(loops) else None
+        walked = walked_axes(terms, view.shape, loops)
+        at = None if walked is None else index_in({axis: loops[axis] for axis in walked}, source.shape)
         step = None if at is None else (source, at)
     return step
 

@@ -254,8 +254,7 @@ class _Planner:
                 self.watch(group, node)
             return location
 
-        loops = group.extents if group.is_plain else {}
-        draft = Draft(in_memory if self.watch is None else watched, group.reduced, group.chunks, loops)
+        draft = Draft(in_memory if self.watch is None else watched, group.reduced, group.chunks, group.extents)
         for root in group.roots:
             self._store(draft, group, root)
         return launch_of(draft, group.axes, group.extents)

@@ -37,6 +37,8 @@ def _found() -> frozenset[Primitive]:
     modules = [module for name, module in sys.modules.items() if name.startswith("weft.primitives.")]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Primitive)]
     found += [part for primitive in found for part in vars(primitive).values() if isinstance(part, Primitive)]
+    for primitive in found:
+        primitive.equal_is_same = not primitive.is_unique
     return frozenset(found)
 
 
@@ -47,6 +49,3 @@ put primitives of other code into these modules.
 Their code is kept on disk under their names; that of others may change while their names, and Weft, stay the same. Each
 of their parameters has one type, and none is a float.
 """
-
-for own in OWN:
-    own.equal_is_same = not own.is_unique
