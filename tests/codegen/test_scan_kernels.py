@@ -181,6 +181,19 @@ def test_what_shares_a_kernel(name: str) -> None:
         assert_same_bits(mx.compile(function)(x), apart(function, x))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan_and_what_it_scans_are_both_stored(axis: int, reverse: bool) -> None:
+    def scanned(x: mx.array) -> tuple[mx.array, mx.array]:
+        y = mx.sin(x)
+        return y, mx.cumsum(y, axis=axis, reverse=reverse)
+
+    x = mx.array(scattered(40, 37), mx.float32)
+    y = mx.sin(x)
+    mx.eval(y)
+    assert_same_bits(mx.compile(scanned)(x), (y, mx.cumsum(y, axis=axis, reverse=reverse)))
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_sum_and_a_scan_from_the_end_in_one_stage(axis: int) -> None:
     """They are two passes over the rows: a sum begins at the front."""

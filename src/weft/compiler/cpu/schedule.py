@@ -217,7 +217,7 @@ def _folds_rows_of_memory(kernel: Kernel) -> bool:
     """Whether a kernel is one pass that folds or scans contiguous rows elementwise."""
     operations = {instruction.operation for instruction in kernel.instructions}
     scans = "scan" in operations
-    if scans and kernel.backwards and "reduce" in operations:
+    if sum(bool(found.roots) for found in passes_of(kernel)) > 1:
         return False
     for instruction in kernel.instructions:
         if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
