@@ -79,7 +79,9 @@ class Engine(ABC):
 
     def execute(self, step: Step, slots: Sequence[int]) -> None:
         """Run one step. Its numbers refer to ``slots``: the addresses and constants in the table of the run."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} runs no step by itself: it needs execute, or a run of its own"
+        )
 
     # Work is queued by threads of the host, unless the device has queues of its own.
 
