@@ -163,6 +163,14 @@ def test_infinities_stay_in_their_row_and_column() -> None:
     assert np.all(np.isnan(found[:, 34]))
 
 
+def test_the_sign_of_vanishing_terms_is_kept() -> None:
+    """However a product is made: of few rows along or across the matrix, or of blocks."""
+    b = mx.full((4, 40), -1e-30)
+    mx.eval(b)
+    for rows, matrix in combinations([1, 3, 20], [b, mx.contiguous(b.T).T]):
+        assert mx.all(mx.signbit(mx.full((rows, 4), 1e-30) @ matrix)).item()
+
+
 def test_batches_of_views() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(3, 1, 20, 50)).astype(np.float32), rng.normal(size=(4, 60, 50)).astype(np.float32)

@@ -165,7 +165,8 @@ def _store_sums(streams: Streams) -> Function:
             mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
             place = _place(code, row, start)
             before = load(L, code.dtype, place, (again & mask).name)
-            store(L, before + code.read_sums(row, start), code.dtype, place, mask.name)
+            sums = code.read_sums(row, start)  # of terms that vanish these may be -0, which 0 + -0 is not
+            store(L, L.select(again, before + sums, sums), code.dtype, place, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
     return code.e, code.e.function("store_sums", parameters, "internal ")
 
