@@ -72,6 +72,8 @@ def folds(shape: tuple[int, ...], axis: int | None, dtype: str) -> list[mx.array
 
 def product(left: tuple[int, ...], right: tuple[int, ...], dtype: str, transposed: bool) -> list[mx.array]:
     x, y = drawn("left", *left, dtype=dtype), drawn("right", *right, dtype=dtype)
+    if dtype == "complex64":
+        x, y = x + 1j * drawn("left imaginary parts", *left), y + 1j * drawn("right imaginary parts", *right)
     return [mx.swapaxes(mx.swapaxes(y, -1, -2) @ mx.swapaxes(x, -1, -2), -1, -2) if transposed else x @ y]
 
 
@@ -180,20 +182,12 @@ def transforms(length: int, axis: int) -> list[mx.array]:
 
 
 def kernels() -> dict[str, Program]:
-    """Long and short rows, folded along every axis; products of all layouts; what whole models are made of."""
+    """Long and short rows, folded along every axis; what whole models are made of."""
     found: dict[str, Program] = {"random": random_numbers, "training": partial(training, 3)}
     for dtype in FLOATS:
         for shape, axis in [((300_001,), None), ((3, 70_000), 1), ((70_000, 3), 0), ((40, 70), 0), ((5, 9, 33), 1)]:
             found[f"folds {shape} {axis} {dtype}"] = partial(folds, shape, axis, dtype)
             found[f"scans {shape} {axis} {dtype}"] = partial(scans, shape, axis, dtype)
-        for left, right in [
-            ((1, 300), (300, 65)),
-            ((130, 517), (517, 67)),
-            ((3, 17, 40), (3, 40, 16)),
-        ]:
-            for turned in (False, True):
-                name = f"product {left} {right} {'transposed ' * turned}{dtype}"
-                found[name] = partial(product, left, right, dtype, turned)
         found[f"normalised {dtype}"] = partial(normalised, 37, 257, dtype)
         found[f"transposed {dtype}"] = partial(transposed, dtype)
         found[f"stepped (1000,) {dtype}"] = partial(stepped, (1000,), dtype)
@@ -210,6 +204,15 @@ def kernels() -> dict[str, Program]:
     for length, axis in [*short, (360 * 375, 1), (1 << 18, 1)]:
         found[f"transforms {length} {axis}"] = partial(transforms, length, axis)
     return found
+
+
+def products() -> dict[str, Program]:
+    """Products of all layouts."""
+    shapes = [((1, 300), (300, 65)), ((130, 517), (517, 67)), ((3, 17, 40), (3, 40, 16))]
+    return {
+        f"product {left} {right} {'transposed ' * turned}{dtype}": partial(product, left, right, dtype, turned)
+        for dtype, (left, right), turned in itertools.product((*FLOATS, "complex64"), shapes, (False, True))
+    }
 
 
 def processors_differ() -> dict[str, Program]:
@@ -232,6 +235,7 @@ PROGRAMS: dict[str, Program] = (
         if not from_library(row, dtype)
     }
     | kernels()
+    | products()
     | processors_differ()
 )
 

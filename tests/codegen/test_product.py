@@ -16,7 +16,7 @@ from weft.compiler.cpu import few_rows, product, row_streams
 from weft.compiler.cpu.product import Way
 from weft.compiler.cpu.product_step import DEPTH, Block
 
-NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64}
+NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.complex64: np.complex64}
 SHAPES = [
     (1, 1, 1),
     (2, 3, 4),
@@ -35,6 +35,8 @@ SHAPES = [
 
 def defined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The product as the page on architecture defines it: blocks of terms, each summed in order, exactly rounded."""
+    if a.dtype.kind == "c":
+        return np.ascontiguousarray(defined(*of_real(a, b))).view(a.dtype)
     result = np.zeros((a.shape[0], b.shape[1]), a.dtype)
     for start in range(0, a.shape[1], DEPTH):
         block = np.zeros_like(result)
@@ -46,12 +48,22 @@ def defined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def packed(rng: np.random.Generator, shape: tuple[int, int], transposed: bool, dtype: type) -> np.ndarray:
-    values: np.ndarray = rng.normal(size=shape[::-1] if transposed else shape).astype(dtype)
+    extents = shape[::-1] if transposed else shape
+    values = rng.normal(size=extents) + (1j * rng.normal(size=extents) if dtype is np.complex64 else 0)
+    values = values.astype(dtype)
     return values.T if transposed else values
 
 
+def of_real(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The real matrices whose product has the parts of a complex one as neighbouring columns."""
+    parts = [np.stack([x.real, x.imag], axis=-1) for x in (a, b)]
+    turned = np.stack([-b.imag, b.real], axis=-1)
+    right = np.stack([parts[1], turned], axis=1)
+    return parts[0].reshape(len(a), 2 * a.shape[1]), right.reshape(2 * len(b), 2 * b.shape[1])
+
+
 @pytest.mark.parametrize("layout", list(combinations([False, True], repeat=2)), ids=str)
-@pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [*product.DTYPES, dtypes.complex64], ids=str)
 def test_every_bit_is_as_defined(dtype: mx.Dtype, layout: tuple[bool, bool]) -> None:
     rng = np.random.default_rng(7)
     for rows, inner, columns in SHAPES:
@@ -61,7 +73,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype, layout: tuple[bool, bool]) -> 
             mx.array(np.ascontiguousarray(n.T if t else n), dtype=dtype) for n, t in ((a, layout[0]), (b, layout[1]))
         )
         found = np.array((x.T if layout[0] else x) @ (y.T if layout[1] else y))
-        if dtype is dtypes.float32:
+        if dtype is not dtypes.float64:
             np.testing.assert_array_equal(found, defined(a, b))
         else:
             np.testing.assert_allclose(found, a.astype(np.longdouble) @ b, rtol=1e-9, atol=1e-12)

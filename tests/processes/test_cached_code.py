@@ -34,7 +34,7 @@ print(json.dumps({
     "llvm": "llvmlite.binding" in sys.modules,
 }))
 """
-# Of every kind of generated function: kernels with and without reductions, the pool, calls of BLAS.
+# Of every kind of generated function: kernels with and without reductions, the pool, products.
 EVERY_KIND = "mx.softmax(x, axis=-1), mx.sum(mx.sin(x), axis=0), mx.power(x, 2.5), x @ x.T, z @ z.T"
 # Enough for tests of where code is kept, and whether: a kernel and the pool.
 ONE_KERNEL = "mx.sum(x, axis=0)"

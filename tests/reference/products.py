@@ -13,7 +13,9 @@ from weft.compiler.cpu.product_step import DEPTH
 @by(p.matmul.routine)
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Every element is the sum, in order, of blocks of ``DEPTH`` terms, each summed in order with fused multiply-adds.
-    Elements of half precision are float32 before. Complex products are those of NumPy."""
+    Elements of half precision are float32 before; complex products are made of real ones."""
+    if a.dtype.kind == "c":
+        return np.ascontiguousarray(product(*_of_real(a, b))).view(a.dtype)
     if a.dtype.itemsize == 2:
         a, b = a.astype(np.float32), b.astype(np.float32)
     total = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
@@ -22,9 +24,17 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
+def _of_real(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The real matrices of a complex product: parts of ``a`` are terms, and ``b`` has for each term that of ``1j * b``
+    behind it, with parts as columns."""
+    *batch, inner, columns = b.shape
+    right = np.empty((*batch, inner, 2, columns, 2), b.real.dtype)
+    right[..., 0, :, 0], right[..., 0, :, 1] = b.real, b.imag
+    right[..., 1, :, 0], right[..., 1, :, 1] = -b.imag, b.real
+    return np.ascontiguousarray(a).view(a.real.dtype), right.reshape(*batch, 2 * inner, 2 * columns)
+
+
 def _block(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind == "c":
-        return np.matmul(a, b)
     total = np.zeros((), a.dtype)
     for term in range(a.shape[-1]):
         total = fused(a[..., term, None], b[..., term, None, :], total)

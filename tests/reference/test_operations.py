@@ -1,7 +1,6 @@
 """Every row of the operation table has the same bits on the reference device as on the CPU.
 
-Products of complex matrices and linear algebra differ in their last bits: on the CPU they are those of BLAS and LAPACK,
-which define no order.
+Linear algebra differs in its last bits: on the CPU it is that of LAPACK, which defines no order.
 """
 
 from __future__ import annotations

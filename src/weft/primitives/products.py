@@ -131,7 +131,7 @@ class Matmul(Bilinear):
 
     def swapped(self, node: Node) -> Node | None:
         """The product of the transposed operands in the other order, which sums the same products in the same order.
-        None for complex numbers: a library multiplies them, and may sum in another order."""
+        None for complex numbers: both products of an imaginary part would change places."""
         if node.dtype.is_complex:
             return None
         last = node.ndim - 1

@@ -1,4 +1,4 @@
-"""Matrix products as steps of a plan: generated code for float32 and float64, BLAS for complex numbers."""
+"""Matrix products as steps of a plan."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, gemm, row_streams
+from weft.compiler.cpu import few_rows, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
 from weft.dtypes import Dtype
-from weft.libraries import pointers
 from weft.primitives.products import leading
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
-
-_UNTILED_WORK = 1 << 20
-"""A product of at most this many multiplications is one tile when BLAS computes it."""
 
 _WORK_PER_GRAIN = 1 << 20
 _READING = 16
@@ -88,7 +84,7 @@ def _tiled(product: Product) -> Tiled:
     """The way to compute a product."""
     rows, columns, _ = product.extents
     if product.dtype.is_complex:
-        return _from_library(product)
+        return _of_complex(product)
     if rows <= columns:
         return _of_few_rows(product, (columns, 1)) or _of_blocks(product)
     found = _of_few_rows(product.transposed(), (1, columns))
@@ -119,39 +115,21 @@ def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
 
 def _of_blocks(product: Product) -> Tiled:
     """A product of many rows and columns."""
+    return _blocks_of(product, product.strides)
+
+
+def _of_complex(product: Product) -> Tiled:
+    """A product of complex numbers, as one of real numbers."""
+    rows, columns, inner = product.extents
+    batch = [(extent, 2 * left, 2 * right, 2 * out) for extent, left, right, out in product.batch]
+    real = product._replace(dtype=dtypes.float32, extents=(rows, 2 * columns, 2 * inner), batch=batch)
+    address, numbers, (high, wide) = _blocks_of(real, product_complex.real_strides(product.strides))
+    return address, numbers, (high, wide // 2)
+
+
+def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled:
     dtype, source, places, extents, _, batch = product
     tile = blocks.tile_of(dtype, extents, product.matrices, thread_count())
-    ways = blocks.ways_of(blocks.block_of(dtype), source, extents, product.strides, tile)
-    numbers = blocks.step_numbers(places, extents, product.strides, tile, ways, batch)
+    ways = blocks.ways_of(blocks.block_of(dtype), source, extents, strides, tile)
+    numbers = blocks.step_numbers(places, extents, strides, tile, ways, batch)
     return blocks.address(dtype, source), numbers, tile
-
-
-def _from_library(product: Product) -> Tiled:
-    """A product that BLAS computes.
-
-    The numbers are, in this order: for each operand slot and byte offset; m, n, k; the three leading distances; the
-    letters of both operations; rows and columns of a tile; tiles down and across; the bytes from tile to tile, of the
-    left operand down, of the right one across, of the result down and across; the number of batch axes, and per batch
-    axis its extent and three byte strides.
-    """
-    assert product.dtype is dtypes.complex64
-    (rows, columns, inner), (left, right) = product.extents, product.storage
-    size = product.dtype.size
-    tile_rows, tile_columns = _tile(rows, columns, inner)
-    numbers = [number for place in product.places for number in place]
-    numbers += [rows, columns, inner, left[1], right[1], max(columns, 1)]
-    numbers += [ord("T") if transposed else ord("N") for transposed in (left[0], right[0])]
-    numbers += [tile_rows, tile_columns, -(-rows // tile_rows), -(-columns // tile_columns)]
-    numbers += [tile_rows * size * (1 if left[0] else left[1]), tile_columns * size * (right[1] if right[0] else 1)]
-    numbers += [tile_rows * size * columns, tile_columns * size, len(product.batch)]
-    for extent, *distances in product.batch:
-        numbers += [extent, *(distance * size for distance in distances)]
-    return gemm.gemm_step(pointers.blas("cgemm")), numbers, (tile_rows, tile_columns)
-
-
-def _tile(rows: int, columns: int, inner: int) -> tuple[int, int]:
-    """The extents of the tiles of a result: small products stay whole, large ones leave work for many threads."""
-    if rows * columns * inner <= _UNTILED_WORK:
-        return rows, columns
-    edge = 512 if min(rows, columns) >= 2048 else 256
-    return edge, edge

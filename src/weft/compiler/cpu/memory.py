@@ -44,20 +44,23 @@ def element_pointer(L: Lanes, location: Location, element: str) -> str:
 def load(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> Any:
     """The value of ``dtype`` at a location, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and
     are zero."""
+    return from_memory(L, image(L, dtype, location, mask), dtype)
+
+
+def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
+    """What `load` reads, as it is in memory."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     pointer = element_pointer(L, location, element)
     if L.width == 1:
         if mask is not None:
             pointer = L.emitter.assign(f"select i1 {mask}, ptr {pointer}, ptr {location.base}")
-        raw = L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
-    elif location.scattered:
-        raw = _gather(L, dtype, type_, pointer, mask or all_lanes(L))
-    elif mask is None:
-        raw = L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
-    else:
-        raw = _masked_load(L, dtype, type_, pointer, mask)
-    return from_memory(L, raw, dtype)
+        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+    if location.scattered:
+        return _gather(L, dtype, type_, pointer, mask or all_lanes(L))
+    if mask is None:
+        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+    return _masked_load(L, dtype, type_, pointer, mask)
 
 
 READ_LATER, READ_SOON, WRITE_SOON = "i32 0, i32 2", "i32 0, i32 3", "i32 1, i32 3"

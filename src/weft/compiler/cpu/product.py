@@ -19,6 +19,7 @@ from typing import NamedTuple
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu import product_complex
 from weft.compiler.cpu.code import STEP, Function
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across, pack_along
@@ -88,16 +89,20 @@ def address(dtype: Dtype, source: Dtype) -> int:
 
 def generate(block: Block, source: Dtype, name: str) -> str:
     """The LLVM IR of the step for products in blocks, with operands of the dtype ``source``."""
-    widths = dict.fromkeys((block.rows, block.columns))
-    functions = [
-        *[pack(block, source, width) for pack in (pack_along, pack_across) for width in widths],
-        kernel(block, "block", edge=False),
-    ]
+    functions = [*_packing(block, source), kernel(block, "block", edge=False)]
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
     functions.append(_step(block, source, name))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+def _packing(block: Block, source: Dtype) -> list[Function]:
+    """The functions that pack operands of the dtype ``source``."""
+    if source.is_complex:
+        return product_complex.packing(block)
+    widths = dict.fromkeys((block.rows, block.columns))
+    return [pack(block, source, width) for pack in (pack_along, pack_across) for width in widths]
 
 
 def _step(block: Block, source: Dtype, name: str) -> Function:
@@ -132,7 +137,8 @@ class _StepWriter(StepWriter):
     """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
 
     def __init__(self, block: Block, source: Dtype) -> None:
-        super().__init__(block.dtype, source, BATCH_AXES)
+        # Of complex operands, everything is counted in real numbers.
+        super().__init__(block.dtype, block.dtype if source.is_complex else source, BATCH_AXES)
         self.block = block
         self.group = GROUP * block.rows
         packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
