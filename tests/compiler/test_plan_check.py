@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from weft.compiler import arena, evaluate, plan
+from weft.compiler import arena, donation, evaluate, plan
 from weft.compiler.plan import make_plan
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -45,12 +45,12 @@ def test_temporaries_beyond_their_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_steps_in_a_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
     accesses = plan._Planner.accesses
     monkeypatch.setattr(plan._Planner, "accesses", lambda self: accesses(self)[::-1])
-    monkeypatch.setattr(plan, "donations", lambda *arguments: [])
+    monkeypatch.setattr(donation.Touches, "donations", lambda *arguments: [])
     with pytest.raises(AssertionError, match="before it is written"):
         planned(monkeypatch)
 
 
 def test_an_input_that_is_read_after_its_memory_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "donations", lambda *arguments: [(0, 0)])
+    monkeypatch.setattr(donation.Touches, "donations", lambda *arguments: [(0, 0)])
     with pytest.raises(AssertionError, match=r"whose memory .* has taken"):
         planned(monkeypatch)

@@ -1,79 +1,207 @@
-"""Which outputs may be written where an input is that nobody needs afterwards."""
+"""Which results may be written where something is that nobody needs afterwards.
+
+Of temporaries a plan decides it (`Touches.overlays`); of inputs it says what a run may do, if nobody else holds them
+(`Touches.donations`). An update that takes the memory of what it updates only has to write what is new.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from weft.compiler.kernel import Instruction, Launch
+from weft.compiler.kernel import Access, Instruction, Launch
+from weft.compiler.regions import are_apart
 from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.runtime.memory import size_class
 
-Accesses = tuple[set[Node], set[Node], Launch | None, Schedule | None]
-"""What a step reads and writes, and how, if it is a kernel."""
+
+class Accesses(NamedTuple):
+    """What a step reads and writes, and how, if it is a kernel. If it neither is one nor a call, it does nothing."""
+
+    read: set[Node]
+    written: set[Node]
+    launch: Launch | None
+    schedule: Schedule | None
+    is_call: bool
 
 
-def donations(
-    steps: Sequence[Accesses], inputs: Mapping[Node, int], shown: set[int], buffers: Mapping[Node, int]
-) -> list[tuple[int, int]]:
-    """Pairs of an input and a new buffer of as many bytes.
+class _Touch(NamedTuple):
+    """A load or a store of a node, by number of the instruction; of a call it is only known which step it is."""
 
-    The buffer may be written only when the input has been read; or by the same kernel, if that reads each element
-    before it writes the one in its place. ``steps`` are what each reads and writes, ``shown`` the inputs that outputs
-    show.
-    """
-    reads: dict[Node, list[int]] = {}
-    writes: dict[Node, list[int]] = {}
-    for number, (read, written, *_) in enumerate(steps):
-        for node in read:
-            reads.setdefault(node, []).append(number)
-        for node in written:
-            writes.setdefault(node, []).append(number)
-    free = [node for node, number in inputs.items() if number not in shown]
-    found: list[tuple[int, int]] = []
-    for target, buffer in buffers.items():
-        if not target.size or target not in writes:
-            continue
-        for node in free:
-            if _block(node) != _block(target):
+    step: int
+    node: Node
+    accesses: Accesses
+    number: int
+
+    @property
+    def instruction(self) -> Instruction:
+        assert self.accesses.launch is not None
+        return self.accesses.launch.kernel.instructions[self.number]
+
+    @property
+    def access(self) -> Access:
+        access = self.instruction.access
+        assert access is not None
+        return access
+
+    @property
+    def copied(self) -> Node | None:
+        """What a store copies to the same place."""
+        assert self.accesses.launch is not None
+        store = self.instruction
+        value = self.accesses.launch.kernel.instructions[store.inputs[0]]
+        plain = value.operation == "load" and value.dtype is store.dtype and store.combine is None
+        if value.access is None or not plain or not _same_location(value.access, self.access):
+            return None
+        node: Node = value.access.operand
+        return node
+
+
+class Touches:
+    """The loads and stores of the steps of a plan, by node and in order."""
+
+    def __init__(self, steps: Iterable[Accesses]) -> None:
+        self._loads: dict[Node, list[_Touch]] = {}
+        self._stores: dict[Node, list[_Touch]] = {}
+        for step, accesses in enumerate(steps):
+            if accesses.is_call:
+                for node in accesses.read:
+                    self._loads.setdefault(node, []).append(_Touch(step, node, accesses, -1))
+                for node in accesses.written:
+                    self._stores.setdefault(node, []).append(_Touch(step, node, accesses, -1))
+            elif accesses.launch is not None:
+                self._add_kernel(step, accesses, accesses.launch)
+
+    def _add_kernel(self, step: int, accesses: Accesses, launch: Launch) -> None:
+        for number, instruction in enumerate(launch.kernel.instructions):
+            if instruction.access is not None and instruction.access.operand is not None:
+                touch = _Touch(step, instruction.access.operand, accesses, number)
+                table = self._stores if instruction.operation == "store" else self._loads
+                table.setdefault(touch.node, []).append(touch)
+
+    def donations(
+        self, inputs: Mapping[Node, int], shown: set[int], buffers: Mapping[Node, int], homes: Mapping[Node, Node]
+    ) -> list[tuple[int, int]]:
+        """Pairs of an input and a new buffer of as many bytes that may be written in its memory.
+
+        ``shown`` are the inputs that outputs show, ``homes`` what `overlays` found.
+        """
+        free = [node for node, number in inputs.items() if number not in shown]
+        found: list[tuple[int, int]] = []
+        for target, buffer in buffers.items():
+            stores = self.stores_in(target, homes)
+            for node in free if stores else ():
+                if _block(node) == _block(target) and self.may_end(node, stores):
+                    found.append((inputs[node], buffer))
+                    free.remove(node)
+                    break
+        return found
+
+    def stores_in(self, target: Node, homes: Mapping[Node, Node]) -> list[_Touch]:
+        """All stores in the memory of a node."""
+        sharing = [target, *[node for node, home in homes.items() if home is target]]
+        return [touch for node in sharing for touch in self._stores.get(node, ())]
+
+    def may_end(self, node: Node, stores: Sequence[_Touch]) -> bool:
+        """Whether something may be stored in the memory of an input."""
+        return may_take({node}, self._loads.get(node, []), stores)
+
+    def overlays(self, updates: Iterable[tuple[Node, Node]], temporaries: Iterable[Node]) -> dict[Node, Node]:
+        """For each temporary that is updated in place the node in whose memory it is: the last of its updates.
+
+        ``updates`` are pairs of what is updated and the result, in order.
+        """
+        free = set(temporaries)
+        sharing: dict[Node, set[Node]] = {}
+        touches: dict[Node, list[_Touch]] = {}
+        for source, target in updates:
+            fits = source.size == target.size and source.dtype.size == target.dtype.size
+            if source not in free or not fits:
                 continue
-            first, last = min(writes[target]), max(reads.get(node, [-1]))
-            if last < first or (last == first and may_share(*steps[first][2:], node, target)):
-                found.append((inputs[node], buffer))
-                free.remove(node)
-                break
-    return found
+            sources, others = sharing.get(source, {source}), touches.get(source) or self._of(source)
+            if may_take(sources, others, self._stores.get(target, [])):
+                free.discard(source)
+                sharing.pop(source, None)
+                sharing[target] = sources | {target}
+                touches[target] = others
+                for touch in self._of(target):
+                    insort(others, touch, key=_step)
+        return {node: home for home, nodes in sharing.items() for node in nodes if node is not home}
+
+    def _of(self, node: Node) -> list[_Touch]:
+        """All loads and stores of a node, in order."""
+        return sorted([*self._loads.get(node, ()), *self._stores.get(node, ())], key=_step)
+
+
+def _step(touch: _Touch) -> int:
+    return touch.step
 
 
 def _block(node: Node) -> int:
     return size_class(node.size * node.dtype.size)
 
 
-def may_share(launch: Launch | None, schedule: Schedule | None, source: Node, target: Node) -> bool:
-    """Whether a kernel reads ``source`` only where it then writes ``target``."""
-    if launch is None or schedule is None or source.dtype.size != target.dtype.size:
+def may_take(sources: Collection[Node], touches: Sequence[_Touch], stores: Sequence[_Touch]) -> bool:
+    """Whether something may be stored in the memory of ``sources``: what is needed of these has been read before, or
+    stays as it is. ``touches`` are all loads and stores there, in order."""
+    for store in stores:
+        first = bisect_left(touches, store.step, key=_step)
+        if not all(_is_harmless(store, other, sources) for other in touches[first:]):
+            return False
+    return True
+
+
+def _is_harmless(store: _Touch, other: _Touch, sources: Collection[Node]) -> bool:
+    """Whether a store does not disturb a load or another store of ``sources`` in the same step or a later one."""
+    if store.accesses.is_call or other.accesses.is_call or store.node.dtype.size != other.node.dtype.size:
         return False
-    instructions = launch.kernel.instructions
-    stores = [number for number, i in enumerate(instructions) if _touches(i, "store", target)]
-    loads = [number for number, i in enumerate(instructions) if _touches(i, "load", source)]
-    if len(stores) != 1:
+    launch, loads = store.accesses.launch, other.instruction.operation == "load"
+    if loads and store.copied in sources:
+        return True
+    assert launch is not None
+    assert other.accesses.launch is not None
+    if are_apart(store.access, launch, other.access, other.accesses.launch, store.node.shape):
+        return True
+    if other.step > store.step:
         return False
-    (store,) = stores
-    return all(
-        _same_location(instructions[load], instructions[store]) and schedule.reads_first(launch.kernel, load, store)
-        for load in loads
-    )
+    if not loads:
+        return _is_same_store(store, other)
+    if store.instruction.combine is not None or not _same_location(store.access, other.access):
+        return False
+    assert store.accesses.schedule is not None
+    return store.accesses.schedule.reads_first(launch.kernel, other.number, store.number)
 
 
-def _touches(instruction: Instruction, operation: str, node: Node) -> bool:
-    access = instruction.access
-    return instruction.operation == operation and access is not None and access.operand is node
+def needless_stores(accesses: Accesses, homes: Mapping[Node, Node]) -> set[int]:
+    """The stores of a kernel that write what is there already, by position among its stores: what was read there, or
+    what it stores there for another node in the same memory (``homes``)."""
+    if accesses.launch is None:
+        return set()
+    found: set[int] = set()
+    done: list[_Touch] = []
+    for number, instruction in enumerate(accesses.launch.kernel.instructions):
+        if instruction.operation == "store" and instruction.access is not None:
+            node = instruction.access.operand
+            store, home = _Touch(0, node, accesses, number), homes.get(node, node)
+            copied = store.copied
+            again = [other for other in done if homes.get(other.node, other.node) is home]
+            is_there = copied is not None and homes.get(copied, copied) is home
+            if is_there or any(_is_same_store(store, other) for other in again):
+                found.add(len(done))
+            done.append(store)
+    return found
 
 
-def _same_location(load: Instruction, store: Instruction) -> bool:
-    left, right = load.access, store.access
-    assert left is not None
-    assert right is not None
-    if left.computed or right.computed or store.combine is not None:
+def _is_same_store(store: _Touch, other: _Touch) -> bool:
+    """Whether two stores of a kernel write the same values to the same places."""
+    one, two = store.instruction, other.instruction
+    same = one.inputs == two.inputs and one.where == two.where and one.combine is two.combine is None
+    return same and _same_location(store.access, other.access)
+
+
+def _same_location(left: Access, right: Access) -> bool:
+    if left.computed or right.computed:
         return False
     return (left.rows, left.sweeps, left.lane, left.offset) == (right.rows, right.sweeps, right.lane, right.offset)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
-from weft.compiler import folding, scanning, uniting
+from weft.compiler import folding, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
 from weft.compiler.dependencies import Dependencies
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
@@ -23,7 +23,7 @@ from weft.compiler.layouts import Layouts, behind, copy_of
 from weft.compiler.reads import ReadRecorder
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node, Shape
-from weft.primitives.index import Term, Terms
+from weft.primitives.index import Term, Terms, shifted
 
 
 class Fusion:
@@ -41,6 +41,7 @@ class Fusion:
         self._results: dict[Node, dict[int, Node]] = {}
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
         self._wanted = set(outputs)
+        self._updates: list[Node] = []
         for node in reversed(order):
             self._assign(node)
         self.groups = self._dependencies.in_order()
@@ -392,21 +393,30 @@ class Fusion:
         return self.copies.get((group, position), group.node.inputs[position])
 
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
-        """One group per input writes its part of the result."""
+        """One group per input writes its part of the result; of what is overwritten in part, one for each box that is
+        left."""
         writers: list[FusedGroup] = []
-        for write in node.primitive.writes(node):
+        for write, box in updates.parts_of(node):
             source = node.inputs[write.position]
-            group, terms = self._new_fused_group(source.shape, node.serial)
-            group.roots.append(Root(source, terms, node, write))
+            group, terms = self._new_fused_group(box.sizes, node.serial)
+            at = tuple([shifted(term, start) for term, start in zip(terms, box.starts, strict=True)])
+            group.roots.append(Root(source, at, node, write))
             if isinstance(write, p.ScatterWrite):
-                self._scatter(group, node, write, terms)
+                self._scatter(group, node, write, at)
             self._dependencies.link(group, uses)
             writers.append(group)
-            self._use(source, group, terms)
+            self._use(source, group, at)
         if not node.primitive.disjoint:
             for earlier, later in pairwise(writers):
                 self._dependencies.link(earlier, [(later, None)])
         self.stored[node] = list(writers)
+        self._updates.append(node)
+
+    @property
+    def updated(self) -> list[tuple[Node, Node]]:
+        """What updates begin with a copy of: the node in whose memory that is, and the result, in order."""
+        pairs = [(self.layout(node.inputs[0]), node) for node in reversed(self._updates)]
+        return [(layout.base, node) for layout, node in pairs if layout is not None]
 
     def _scatter(self, group: FusedGroup, node: Node, write: p.ScatterWrite, terms: Terms) -> None:
         indices = [node.inputs[position] for position in write.indices]

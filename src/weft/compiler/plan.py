@@ -11,7 +11,7 @@ import weft.primitives as p
 from weft.compiler import dumps
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.builder import Draft, launch_of
-from weft.compiler.donation import Accesses, donations
+from weft.compiler.donation import Accesses, Touches, needless_stores
 from weft.compiler.fusion import Fusion
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
@@ -212,6 +212,7 @@ class _Planner:
         self.outputs = [self._output(node) for node in wanted]
         self.layout = TableLayout(len(inputs), len(self.buffers))
         self.drafts = [(group, *self._scheduled(group)) for group in fusion.groups]
+        self.homes = self._overlays()
 
     def _output(self, node: Node) -> Output:
         layout = self.fusion.layout(node)
@@ -234,9 +235,26 @@ class _Planner:
             schedule.check(launch)
         return launch, schedule
 
+    def _overlays(self) -> dict[Node, Node]:
+        """The temporaries that are updated in place, each with the node in whose memory it is; copies to there are left
+        out."""
+        if not self.fusion.updated:
+            return {}
+        temporaries = self.fusion.stored.keys() - self.buffers.keys()
+        homes = Touches(self.accesses()).overlays(self.fusion.updated, temporaries)
+        if homes:
+            for number, accesses in enumerate(self.accesses()):
+                needless = needless_stores(accesses, homes)
+                if needless:
+                    group = self.drafts[number][0]
+                    assert isinstance(group, FusedGroup)
+                    group.roots = [root for position, root in enumerate(group.roots) if position not in needless]
+                    self.drafts[number] = (group, *self._scheduled(group))
+        return homes
+
     def _draft(self, group: FusedGroup) -> Launch | None:
         """The loop nest of a group; None if there is nothing to do."""
-        if any(group.extents[axis] == 0 for axis in group.parallel):
+        if not group.roots or any(group.extents[axis] == 0 for axis in group.parallel):
             return None
 
         def in_memory(node: Node) -> tuple[Node, Shape, int] | None:
@@ -313,20 +331,22 @@ class _Planner:
             for group in writers:
                 written[group].add(node)
         return [
-            (set(self._read_by(group, launch)), written[group], launch, schedule)
+            Accesses(
+                set(self._read_by(group, launch)), written[group], launch, schedule, isinstance(group, RoutineGroup)
+            )
             for group, launch, schedule in self.drafts
         ]
 
     def donations(self) -> list[tuple[int, int]]:
         """Inputs and the new buffers that may be written in their memory."""
-        return donations(self.accesses(), self.inputs, self._shown(), self.buffers)
+        return Touches(self.accesses()).donations(self.inputs, self._shown(), self.buffers, self.homes)
 
     def check(self, slots: Slots, arena: int, found: list[tuple[int, int]]) -> None:
         """Raise if memory is read too early or too late. There are ``arena`` bytes of temporaries, and donations were
         ``found``."""
         steps = self.accesses()
-        check_memory(steps, slots, self.layout.arena, arena, self.inputs)
-        check_donations(steps, found, self.inputs, self._shown(), self.buffers)
+        check_memory(steps, slots, self.layout.arena, arena, self.inputs, self.homes)
+        check_donations(steps, found, self.inputs, self._shown(), self.buffers, self.homes)
 
     def _shown(self) -> set[int]:
         """The inputs that outputs show."""
@@ -340,6 +360,7 @@ class _Planner:
         intervals = self._lifetimes()
         offsets, size = arrange(list(intervals.values()))
         slots.update((node, (layout.arena, offset)) for node, offset in zip(intervals, offsets, strict=True))
+        slots.update((node, slots[home]) for node, home in self.homes.items())
         return slots, size
 
     def _lifetimes(self) -> dict[Node | RoutineGroup, Interval]:
@@ -354,7 +375,11 @@ class _Planner:
             if node not in self.buffers:
                 first = min(position[group] for group in writers)
                 final = max(last.get(node, 0), max(position[group] for group in writers))
-                intervals[node] = Interval(node.size * node.dtype.size, first, final)
+                home = self.homes.get(node, node)
+                if home in intervals:
+                    first, final = min(first, intervals[home].first), max(final, intervals[home].last)
+                if home not in self.buffers:
+                    intervals[home] = Interval(node.size * node.dtype.size, first, final)
         for group, number in position.items():
             if isinstance(group, RoutineGroup):
                 routine: Routine = group.node.primitive.routine

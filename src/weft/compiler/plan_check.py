@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft.compiler.donation import Accesses, may_share
+from weft.compiler.donation import Accesses, Touches
 from weft.graph.node import Node
 
 Slots = dict[object, tuple[int, int]]
@@ -30,10 +30,18 @@ class _Memory:
         return any(owner is node for _, _, owner in self.owners)
 
 
-def check_memory(steps: Sequence[Accesses], slots: Slots, arena: int, size: int, inputs: Mapping[Node, int]) -> None:
+def check_memory(
+    steps: Sequence[Accesses],
+    slots: Slots,
+    arena: int,
+    size: int,
+    inputs: Mapping[Node, int],
+    homes: Mapping[Node, Node],
+) -> None:
     """Raise unless everything is read after it was written and before its memory is written again.
 
-    ``arena`` is the slot of the memory for temporaries, of ``size`` bytes.
+    ``arena`` is the slot of the memory for temporaries, of ``size`` bytes. ``homes`` says which of them are in the
+    memory of another one.
     """
     left: dict[Node, int] = {}
     for _, written, *_ in steps:
@@ -41,17 +49,19 @@ def check_memory(steps: Sequence[Accesses], slots: Slots, arena: int, size: int,
             left[node] = left.get(node, 0) + 1
     memory = _Memory()
     for number, (read, written, *_) in enumerate(steps):
-        for node in read - inputs.keys() - written:
+        for node in set(read) - inputs.keys() - set(written):
             if left.get(node, 1):
                 raise AssertionError(f"step {number} reads {node} before it is written")
-            if slots[node][0] == arena and not memory.holds(node):
+            if slots[node][0] == arena and not memory.holds(homes.get(node, node)):
                 raise AssertionError(f"step {number} reads {node}, whose memory another step has overwritten")
         for node in written:
             left[node] -= 1
             if slots[node][0] == arena:
-                _check_write(number, node, (read | written) - {node}, slots, size)
+                home = homes.get(node, node)
+                others = {other for other in {*read, *written} if homes.get(other, other) is not home}
+                _check_write(number, node, others, slots, size)
                 low = slots[node][1]
-                memory.write(low, low + _bytes(node), node)
+                memory.write(low, low + _bytes(node), home)
 
 
 def _check_write(number: int, node: Node, others: set[Node], slots: Slots, size: int) -> None:
@@ -76,20 +86,19 @@ def check_donations(
     inputs: Mapping[Node, int],
     shown: set[int],
     buffers: Mapping[Node, int],
+    homes: Mapping[Node, Node],
 ) -> None:
     """Raise unless each donated input has been read when the buffer that takes its memory is written.
 
-    ``shown`` are the inputs that outputs show.
+    ``shown`` are the inputs that outputs show, ``homes`` the temporaries in the memory of other nodes.
     """
     given, taken = [number for number, _ in donations], [number for _, number in donations]
     if len(set(given)) != len(given) or len(set(taken)) != len(taken) or shown.intersection(given):
         raise AssertionError(f"the donations {donations} use memory twice, or that of a result")
     node_of_input = {number: node for node, number in inputs.items()}
     node_of_buffer = {number: node for node, number in buffers.items()}
+    touches = Touches(steps)
     for number, output in donations:
         source, target = node_of_input[number], node_of_buffer[output]
-        first = min(step for step, (_, written, *_) in enumerate(steps) if target in written)
-        for step, (read, _, launch, schedule) in enumerate(steps):
-            late = step > first or (step == first and not may_share(launch, schedule, source, target))
-            if source in read and late:
-                raise AssertionError(f"step {step} reads input {number}, whose memory {target} has taken")
+        if not touches.may_end(source, touches.stores_in(target, homes)):
+            raise AssertionError(f"a step reads input {number}, whose memory {target} has taken")

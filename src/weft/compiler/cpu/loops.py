@@ -76,6 +76,7 @@ class _Generator(InstructionWriter):
             self.numbers[position] = self.e.load("i64", pointer)
         for position in range(len(self.kernel.instructions)):
             self._prepare(position)
+        self._leave_if_in_place()
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
         if self.sweep_outer:
             self._rows_in_parts()
@@ -85,6 +86,29 @@ class _Generator(InstructionWriter):
         if self.schedule.streamed:
             self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
         return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
+
+    def _leave_if_in_place(self) -> None:
+        """A copy of elements to where they are is done: only a run knows whether an update got the memory of what it
+        updates."""
+        instructions = self.kernel.instructions
+        if [i.operation for i in instructions] != ["load", "store"]:
+            return
+        load, store = (i.access for i in instructions)
+        assert load is not None
+        assert store is not None
+        if load.text() != store.text() or instructions[1].where is not None or instructions[1].combine is not None:
+            return
+        strides = [
+            (self.number(*key), self.number(1, *key[1:]))
+            for key in self.layout
+            if key[0] == 0 and key[1] not in ("slot", "offset")
+        ]
+        same = self.e.assign(f"icmp eq ptr {self.bases[0]}, {self.bases[1]}")
+        for left, right in strides:
+            equal = self.e.assign(f"icmp eq i64 {left}, {right}")
+            same = self.e.assign(f"and i1 {same}, {equal}")
+        with self.e.when(same):
+            self.e.leave()
 
     def _prepare(self, position: int) -> None:
         super()._prepare(position)

@@ -1,0 +1,88 @@
+"""Regions of arrays: what is around one, and whether a kernel reads where another one writes."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+from weft.compiler.kernel import Access, Launch
+from weft.graph.node import Shape
+from weft.runtime.memory import contiguous_strides
+
+
+class Box(NamedTuple):
+    """Neighbouring elements of an array: the index of the first one, and how many there are on each axis."""
+
+    starts: Shape
+    sizes: Shape
+
+
+def around(shape: Shape, inner: Box) -> list[Box]:
+    """All of an array but a box in it, as boxes that do not overlap. Those that are most often contiguous are first."""
+    found: list[Box] = []
+    starts, sizes = [0] * len(shape), list(shape)
+    for axis, (start, size, extent) in enumerate(zip(*inner, shape, strict=True)):
+        for first, count in ((0, start), (start + size, extent - start - size)):
+            if count:
+                starts[axis], sizes[axis] = first, count
+                found.append(Box(tuple(starts), tuple(sizes)))
+        starts[axis], sizes[axis] = start, size
+    return [box for box in found if 0 not in box.sizes]
+
+
+class Reach(NamedTuple):
+    """Where an access goes in an array, on one axis: from ``low`` to ``high``, in multiples of ``step`` from ``low`` on
+    (0: there is only one)."""
+
+    low: int
+    high: int
+    step: int
+
+    def misses(self, other: Reach) -> bool:
+        """Whether no index is in both."""
+        if self.high < other.low or other.high < self.low:
+            return True
+        step = gcd(self.step, other.step)
+        return step > 1 and (self.low - other.low) % step != 0
+
+
+def are_apart(left: Access, left_launch: Launch, right: Access, right_launch: Launch, shape: Shape) -> bool:
+    """Whether two accesses to the memory of an array of ``shape`` never go to the same element."""
+    one, other = _reach(left, left_launch, shape), _reach(right, right_launch, shape)
+    if one is None or other is None:
+        return False
+    return any(mine.misses(theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def _reach(access: Access, launch: Launch, shape: Shape) -> list[Reach] | None:
+    """Where an access may go on each axis of a contiguous array; None if that is not known."""
+    if access.computed or not shape:
+        return None
+    extents = (*launch.row_extents, *launch.sweep_extents, launch.lane_extent)
+    loops = list(zip((*access.rows, *access.sweeps, access.lane), extents, strict=True))
+    rest = access.offset + sum(stride * (extent - 1) for stride, extent in loops if stride < 0)
+    weights = contiguous_strides(shape)
+    reach: list[Reach] = []
+    for weight in weights:
+        reach.append(Reach(rest // weight, rest // weight, 0))
+        rest %= weight
+    for stride, extent in loops:
+        if stride and extent > 1:
+            axis = next(number for number, weight in enumerate(weights) if stride % weight == 0)
+            low, high, step = reach[axis]
+            steps = abs(stride) // weights[axis]
+            reach[axis] = Reach(low, high + steps * (extent - 1), gcd(step, steps))
+    return _carried(reach, shape)
+
+
+def _carried(reach: list[Reach], shape: Shape) -> list[Reach]:
+    """Where an access goes that goes on in the next row behind the end of an axis: anywhere on that axis, in multiples
+    of what divides both its step and the extent."""
+    for axis in reversed(range(1, len(shape))):
+        over = reach[axis].high // shape[axis]
+        if over:
+            low, high, _ = reach[axis - 1]
+            reach[axis - 1] = Reach(low, high + over, 1)
+            step = gcd(reach[axis].step, shape[axis])
+            reach[axis] = Reach(reach[axis].low % step, shape[axis] - 1, step)
+    return reach

@@ -1,0 +1,38 @@
+"""Which part of an update each of its writes has to do."""
+
+from __future__ import annotations
+
+import weft.primitives as p
+from weft.compiler.regions import Box, around
+from weft.graph.node import Node
+from weft.primitives import Write
+
+STEP_ELEMENTS = 4096
+"""Copying so many elements takes as long as one more step in a plan."""
+
+WORTH_CUTTING = 8
+"""A copy leaves out what is at least this part of it: rows that are not whole take longer."""
+
+
+def parts_of(node: Node) -> list[tuple[Write, Box]]:
+    """The writes of an update, in order, each with a box of its input that it writes."""
+    writes: list[Write] = node.primitive.writes(node)
+    parts: list[tuple[Write, Box]] = []
+    for number, write in enumerate(writes):
+        parts += [(write, box) for box in _boxes(node, write, writes[number + 1 :])]
+    return parts
+
+
+def _boxes(node: Node, write: Write, later: list[Write]) -> list[Box]:
+    """The boxes of its input that a write writes: a slice that is assigned next need not be copied before."""
+    shape = node.inputs[write.position].shape
+    whole = [Box((0,) * len(shape), shape)]
+    if not later or node.primitive.disjoint or shape != node.shape:
+        return whole
+    following = later[0]
+    update = node.inputs[following.position]
+    if not isinstance(following, p.RegionWrite) or any(step != 1 for step in following.steps):
+        return whole
+    boxes = around(shape, Box(following.starts, update.shape))
+    pays = update.size >= STEP_ELEMENTS * (len(boxes) - 1) and update.size * WORTH_CUTTING >= node.size
+    return boxes if pays else whole
