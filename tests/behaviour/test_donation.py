@@ -187,15 +187,17 @@ def training(layers: int = 2) -> tuple[nn.Module, optim.Optimizer, Callable[[mx.
     return model, optimizer, step, state
 
 
-def test_a_compiled_training_step_updates_parameters_in_place() -> None:
+@pytest.mark.parametrize("rows", [8, 512], ids=["at once", "by the worker"])
+def test_a_compiled_training_step_updates_parameters_in_place(rows: int) -> None:
     model, _, step, state = training()
     compiled = mx.compile(step, inputs=state, outputs=state)
-    x = values(8, 32)
-    addresses = []
-    for _ in range(5):
-        mx.eval(compiled(x))
-        addresses.append([address(layer.weight) for layer in model.layers])
-    assert addresses[1] == addresses[2] == addresses[3] == addresses[4]
+    x = values(rows, 32)
+    addresses = [[address(layer.weight) for layer in model.layers]]
+    with mx.stream(mx.new_stream(mx.cpu)):
+        for _ in range(5):
+            mx.eval(compiled(x), state)
+            addresses.append([address(layer.weight) for layer in model.layers])
+    assert addresses[1:] == addresses[:-1]
 
 
 def test_a_compiled_training_step_trains_as_without() -> None:
@@ -372,7 +374,9 @@ def test_what_another_thread_evaluates_meanwhile_takes_no_memory(monkeypatch: py
     assert (x.tolist(), y.tolist()) == (list(range(64)), list(range(0, 128, 2)))
 
 
-def test_a_thread_that_reads_the_state_of_a_compiled_step() -> None:
+@pytest.mark.parametrize("work_at_once", [1 << 18, 0], ids=["at once", "by the worker"])
+def test_a_thread_that_reads_the_state_of_a_compiled_step(work_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mx.default_stream(mx.cpu), "work_at_once", work_at_once)
     state = {"w": mx.zeros((50_000,))}
 
     def step(x: mx.array) -> mx.array:

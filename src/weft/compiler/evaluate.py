@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft.compiler.plan import Plan, make_plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run, run_now
+from weft.compiler.run import Run, arrived, run_now
 from weft.compiler.segments import segments_of
 from weft.compiler.single import Single, may_be_single, single
 from weft.dtypes import Dtype
@@ -296,12 +296,6 @@ class _Work:
                 if not tracing.is_followed([call]):
                     p.settle_results(call, results)
         tracing.release(self._nodes)
-
-
-def arrived(views: Sequence[Any]) -> bool:
-    """Whether nothing has to be waited for before values are read."""
-    events = [view.event for view in views]
-    return all(event is None or event.done for event in events)
 
 
 # A program refers to each node as a key of `references` and as a key of the positions, and to inputs in a list as well.

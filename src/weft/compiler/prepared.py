@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 
-from weft.compiler.evaluate import arrived, evaluate, plan_of, strides_of_value
+from weft.compiler.evaluate import evaluate, plan_of, strides_of_value
 from weft.compiler.input_tables import InputTables
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now, run_written
@@ -111,19 +111,22 @@ class Prepared:
             values.append(value)
         return values
 
-    def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run | None]:
-        """New nodes for the outputs, before they have memory, and the run to `finish`; no run if the stream's worker
-        got the work."""
+    def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run]:
+        """New nodes for the outputs, before they have memory, and the run to `finish` on a stream."""
         refuse_reentry(sections)
-        views = self._views(inputs)
-        if self._plan.work >= stream.work_at_once or not is_idle(stream) or not arrived(views):
-            return self.run_later(inputs, stream), None
-        run = Run(self._plan, views, self._constants, deferred=True)
+        if not is_idle(stream):
+            self._plan.engine.make_room(stream)
+        run = Run(self._plan, self._views(inputs), self._constants, deferred=True)
         return run.promise(self._avals), run
 
-    def finish(self, run: Run, ended: Collection[int]) -> None:
-        """Compute what was promised, in the memory of the ``ended`` inputs."""
-        run.take_memory([number for number, source in enumerate(self._sources) if source in ended])
+    def finish(self, run: Run, ended: Collection[int], stream: Stream) -> None:
+        """Compute what was promised, in the memory of the ``ended`` inputs, or have the worker of the stream do so."""
+        own = [number for number, source in enumerate(self._sources) if source in ended]
+        at_once = self._plan.work < stream.work_at_once and is_idle(stream) and run.can_begin
+        with sections:
+            if run.take_memory(own) and not at_once:
+                run.queue(stream)
+                return
         run.wait()
 
     def run_later(self, inputs: Sequence[View], stream: Stream) -> list[Node]:

@@ -52,6 +52,12 @@ def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = 
     return True
 
 
+def arrived(views: Sequence[View]) -> bool:
+    """Whether nothing has to be waited for before values are read."""
+    events = [view.event for view in views]
+    return all(event is None or event.done for event in events)
+
+
 def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE) -> list[Buffer]:
     """Take memory for outputs and temporaries, some of which may be ``donated``, by slot; write its addresses into the
     table of a run."""
@@ -127,7 +133,7 @@ class Run:
     """
 
     done = False  # it is used as an event, and is done only by running it
-    __slots__ = ("_constants", "_event", "_inputs", "_lock", "_memory", "_outputs", "_plan", "_stream")
+    __slots__ = ("_constants", "_event", "_failed", "_inputs", "_lock", "_memory", "_outputs", "_plan", "_stream")
 
     def __init__(
         self,
@@ -145,6 +151,9 @@ class Run:
         """Weak, because the outputs refer to the run while they wait for it: nobody may ever read them."""
         self._memory: Memory | None = None
         self._event: Event | None = None
+        """That of the stream's worker, while it is queued there."""
+        self._failed: Event | None = None
+        """The event of a worker that failed."""
         for view in inputs:
             event = view.event
             if type(event) in (Run, Unread):
@@ -158,10 +167,12 @@ class Run:
         table = plan.new_table(self._constants)
         return Memory(write_memory(plan, table, donated), table)
 
-    def take_memory(self, ended: Collection[int] = ()) -> None:
-        """Take memory for the outputs, if that has not happened."""
+    def take_memory(self, ended: Collection[int] = ()) -> bool:
+        """Take memory for the outputs; False if that has happened: another thread may be running this."""
         with sections:
+            is_first = self._memory is None
             self._with_memory(ended)
+        return is_first
 
     def _with_memory(self, ended: Collection[int] = ()) -> Memory:
         if self._memory is None:
@@ -172,6 +183,11 @@ class Run:
             if view is not None and view.buffer is NOWHERE and not output.from_input:
                 view.move(memory.buffers[output.number])
         return memory
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether all inputs are there."""
+        return arrived(self._inputs)
 
     def now(self) -> None:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
@@ -184,7 +200,7 @@ class Run:
 
     def queue(self, stream: Stream) -> Event:
         """Leave it to the worker of a stream; the `results` wait for the event. Should it fail, they are promised
-        afterwards: who reads one then runs it again."""
+        afterwards: who reads one then runs it again. Of those who could read one before that, none may have begun."""
         with sections:
             self._stream = stream  # keeps the stream alive until the work is done
             self._event = event = self._plan.engine.submit(stream, self._queued, self._stop)
@@ -194,8 +210,10 @@ class Run:
     def _queued(self) -> None:
         try:
             self.now()
+            self._let_go()
         except BaseException:
             with sections:
+                self._failed, self._event = self._event, None
                 self._with_memory().table.allow_again()
                 for view in self._inputs:
                     if type(view.event) is Sending:
@@ -247,18 +265,32 @@ class Run:
 
     def wait(self) -> None:
         """Run if needed; raises the error of the run."""
-        if self._event is not None:
-            self._event.noticed = True
         refuse_reentry(sections)
+        with sections:
+            event = self._event
+            if event is None:
+                self._with_memory()  # it will not be queued any more
+        if event is not None:
+            event.wait()
+            return
+        if self._failed is not None:
+            self._failed.noticed = True
         refuse_reentry(self._lock)
         with self._lock:
             under_way[self] = get_ident()
             try:
                 if self._memory is None or self._memory.table.steps_run != self._plan.steps.count:
                     self.now()
+                self._let_go()
             finally:
                 under_way.pop(self, None)
         self._await(None)
+
+    def _let_go(self) -> None:
+        """Refer no more to the memory of a run that is over, which may be in a queue still: whether memory ends is
+        found by counting references."""
+        self._inputs = ()
+        self._memory = self._memory and Memory((), self._memory.table)
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:

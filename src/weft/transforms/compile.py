@@ -30,7 +30,7 @@ from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
-from weft.transforms.repeat import AnyRepeat, repeat_of
+from weft.transforms.repeat import AnyRepeat, StatefulRepeat, repeat_of
 from weft.transforms.traced import TRACE_LIMIT, Traced
 from weft.transforms.tracelog import History, Message, emit
 
@@ -217,13 +217,23 @@ class _Compiled:
     def _call(self, args: Any, kwargs: Any) -> Any:
         traced, arrays, moment, same = self._find(args, kwargs)
         inputs = [array.node for array in arrays]
-        nodes = traced.call(inputs)
+        prepared = traced.prepared(inputs)
+        latest, self._repeat = self._repeat, None
+        if prepared is not None and traced.has_short_ways:
+            repeat = repeat_of(latest, traced, prepared, arrays, args, kwargs, self._state, moment, same)
+            self._repeat = repeat
+            if isinstance(repeat, StatefulRepeat) and repeat is not latest:
+                del arrays, moment, inputs  # references that would be counted: the first call may donate as well
+                results = repeat(args, kwargs, self._cache.tick)
+                if results is not NotImplemented:
+                    return results
+                traced, arrays, moment, same = self._find(args, kwargs)
+                inputs = [array.node for array in arrays]
+        nodes = traced.run(inputs, prepared)
         entries: Sequence[Any] = ()
         if traced.update is not None and self._state is not None and moment is not None:
             entries = traced.update.apply(self._state.outputs, moment.outputs, nodes[traced.count :])
-        results = traced.results(nodes, entries, inputs)
-        self._repeat = repeat_of(self._repeat, traced, arrays, args, kwargs, self._state, moment, same)
-        return results
+        return traced.results(nodes, entries, inputs)
 
     def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:
         """The trace for these arguments, made if there is none; the arrays of arguments and state, each once; the

@@ -212,8 +212,7 @@ class StatefulRepeat(NestedRepeat):
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs, stream)
         new = self._write(containers, state, nodes[traced.count :])
-        if run is not None:
-            prepared.finish(run, [number for number in self._replaced if _is_ended(arrays, inputs, number)])
+        prepared.finish(run, [number for number in self._replaced if _is_ended(arrays, inputs, number)], stream)
         return traced.results(nodes, self._after(state, new))
 
     def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
@@ -232,6 +231,7 @@ def _is_ended(arrays: Sequence[Handle], inputs: Sequence[View], number: int) -> 
 def repeat_of(
     latest: AnyRepeat | None,
     traced: Traced,
+    prepared: Runnable,
     arrays: Sequence[Handle],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -239,14 +239,11 @@ def repeat_of(
     moment: Moment | None,
     same: Sequence[int] | None,
 ) -> AnyRepeat | None:
-    """A short way to make a call like this one again; None if that takes more.
+    """A short way to make this call, and others like it; None if that takes more.
 
-    ``arrays`` are those of arguments and ``state``, which was as ``moment`` says; ``same`` says which of the leaves are
-    the same array. ``latest`` is the short way that this call could not take.
+    ``arrays``, for which the graph is ``prepared``, are those of arguments and ``state``, which is as ``moment`` says;
+    ``same`` says which of the leaves are the same array. ``latest`` is the short way that this call could not take.
     """
-    prepared = traced.prepared_again(arrays)
-    if prepared is None:
-        return None
     if state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
         return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
     if same is not None or not isinstance(prepared, Prepared) or (moment is not None and moment.is_shared):

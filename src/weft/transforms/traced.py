@@ -99,13 +99,22 @@ class Traced:
             evaluate([node for node in captured if node.inputs])
         self._own_streams = self._recorded.has_streams
 
+    def prepared(self, inputs: list[Node]) -> Runnable | None:
+        """What computes the results for inputs like these, which get values; None if a transformation has to see the
+        operations."""
+        if is_tracing() or not self.cacheable or self._any_traced(inputs) or is_followed(inputs):
+            return None
+        return self._prepared_for(inputs, caller_stream().engine)
+
     def call(self, inputs: list[Node]) -> list[Node]:
         """The nodes of the results for other inputs, and those of the update."""
-        if is_tracing() or not self.cacheable or self._any_traced(inputs) or is_followed(inputs):
+        return self.run(inputs, self.prepared(inputs))
+
+    def run(self, inputs: list[Node], prepared: Runnable | None) -> list[Node]:
+        """What `call` gives, with what is ``prepared`` for such inputs."""
+        if prepared is None:
             return self._replayed(inputs)
-        stream = caller_stream()
-        prepared = self._prepared_for(inputs, stream.engine)
-        return prepared.run([node.value for node in inputs], stream)  # type: ignore[misc]  # they have values
+        return prepared.run([node.value for node in inputs], caller_stream())  # type: ignore[misc]  # they have values
 
     def results(self, nodes: Sequence[Node], entries: Sequence[Any] = (), inputs: Sequence[Node] = ()) -> Any:
         """What the function returned, made of ``nodes``, in which those of the update follow. ``entries`` are what the
@@ -123,12 +132,10 @@ class Traced:
                 leaves[position] = shown_extent(resolved(symbolic, binding))
         return self._structure.unflatten(leaves)
 
-    def prepared_again(self, arrays: Sequence[Handle]) -> Runnable | None:
-        """What was prepared for arrays of these shapes and strides; None if one has no value, or calls need more."""
-        inputs = [array.node for array in arrays]
-        if self._extents or self.apart or not self.cacheable or any(node.value is None for node in inputs):
-            return None
-        return self._prepared.get((caller_stream().engine, *_layouts(inputs)))
+    @property
+    def has_short_ways(self) -> bool:
+        """Whether a call of arrays and constants needs nothing else; see `repeat_of`."""
+        return self.cacheable and not (self._extents or self.apart)
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
