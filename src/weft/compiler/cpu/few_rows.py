@@ -58,14 +58,15 @@ class Strip(Block):
     """A block as wide as the strip of columns that is a unit of work.
 
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
-    are. ``apart``: columns are no neighbours in the result.
+    are. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in memory.
     """
 
     across: bool
     apart: bool
+    beside: bool
 
 
-def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool) -> Strip:
+def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool, beside: bool) -> Strip:
     """The strip for this processor: rows are shared evenly by as few blocks of them as registers allow."""
     wide = "+avx512f" in host.current().features
     vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
@@ -73,7 +74,7 @@ def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool) -> Strip:
     height = -(-rows // blocks)
     # Across, each lane reads a line of memory of its own; more of them at a time than one vector's only disturb.
     vectors = 1 if across else min(8, registers // height)
-    return Strip(dtype, height, vectors, vector_bytes, across, apart)
+    return Strip(dtype, height, vectors, vector_bytes, across, apart, beside)
 
 
 @cache
@@ -141,7 +142,7 @@ class _Kernel:
         """Add the products of a term: ``right`` are vectors of the matrix, by number."""
         L, dtype = self.L, self.strip.dtype
         scalar = Lanes(self.e, 1)
-        place = self._times(term, "%a_inner")
+        place = term if self.strip.beside else self._times(term, "%a_inner")
         for row, start in enumerate(starts):
             left = L.splat(self._read(scalar, start, place, None))
             for vector, name in right.items():

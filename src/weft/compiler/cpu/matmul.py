@@ -103,7 +103,7 @@ def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
     if rows > (few_rows.MOST_ROWS_ACROSS if across and cached else few_rows.MOST_ROWS):
         return None
     if across or (cached and rows > row_streams.FEWEST_ROWS):
-        strip = few_rows.strip_of(dtype, rows, across, apart)
+        strip = few_rows.strip_of(dtype, rows, across, apart, strides[1] == 1)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch)
         return few_rows.address(strip, source), numbers, (rows, strip.columns)
     streams = row_streams.streams_of(dtype, rows, apart)
