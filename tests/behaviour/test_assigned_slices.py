@@ -50,28 +50,35 @@ class Statement:
     reads: tuple[Read, ...]
 
     def value(self, xp: Any, values: Values) -> Any:
-        total = xp.full(self.sizes, self.factor, dtype=xp.int32)
-        for number, read in enumerate(self.reads):
-            total = total + read.of(values) * (number + 2)
+        """A number, an array, or a sum of several."""
+        if not self.reads:
+            return xp.full(self.sizes, self.factor, dtype=xp.int32)
+        total = self.reads[0].of(values)
+        for read in self.reads[1:]:
+            total = total + read.of(values) * self.factor
         return total
 
     def run(self, xp: Any, values: Values) -> None:
-        values[self.name] = KINDS[self.kind](self, xp, values[self.name], self.value(xp, values))
+        values[self.name] = KINDS[self.kind](self, xp, values)
 
 
-def assigned(statement: Statement, xp: Any, old: Any, new: Any) -> Any:
-    result = xp.array(old)
-    result[statement.at] = new
+def assigned(statement: Statement, xp: Any, values: Values) -> Any:
+    result = xp.array(values[statement.name])
+    result[statement.at] = statement.value(xp, values)
     return result
 
 
-def added(statement: Statement, xp: Any, old: Any, new: Any) -> Any:
+def added(statement: Statement, xp: Any, values: Values) -> Any:
+    old, new = values[statement.name], statement.value(xp, values)
     if xp is mx:
         return old.at[statement.at].add(new)
-    return assigned(statement, xp, old, old[statement.at] + new)
+    result = old.copy()
+    result[statement.at] += new
+    return result
 
 
-def added_to_rows(statement: Statement, xp: Any, old: Any, new: Any) -> Any:
+def added_to_rows(statement: Statement, xp: Any, values: Values) -> Any:
+    old, new = values[statement.name], statement.value(xp, values)
     if xp is mx:
         return old.at[mx.array(statement.rows)].add(new)
     result = old.copy()
@@ -79,12 +86,13 @@ def added_to_rows(statement: Statement, xp: Any, old: Any, new: Any) -> Any:
     return result
 
 
-KINDS: dict[str, Callable[[Statement, Any, Any, Any], Any]] = {
+KINDS: dict[str, Callable[[Statement, Any, Values], Any]] = {
     "assigned": assigned,
     "added": added,
     "added to rows": added_to_rows,
-    "replaced": lambda statement, xp, old, new: old * statement.factor + new,
-    "sums": lambda statement, xp, old, new: old.sum(axis=0) + new,
+    "replaced": lambda statement, xp, values: values[statement.name] * 2 + statement.value(xp, values),
+    "sums": lambda statement, xp, values: values[statement.name].sum(axis=0) + statement.value(xp, values),
+    "another name": lambda statement, xp, values: values[statement.reads[0].name],
 }
 
 
@@ -109,18 +117,18 @@ def statements(draw: st.DrawFn, shape: Shape) -> Statement:
     elif kind == "added to rows":
         sizes = (draw(st.integers(1, shape[0])), *shape[1:])
     rows = draw(st.tuples(*[st.integers(0, shape[0] - 1)] * sizes[0]))
-    reads = [
-        Read(draw(names), regions(draw, shape, sizes), draw(st.integers(0, 5)) == 0)
-        for _ in range(draw(st.integers(0, 3)))
-    ]
     at = regions(draw, shape, sizes)
+    reads = []
+    for _ in range(draw(st.integers(kind == "another name", 2))):
+        where = at if draw(st.booleans()) else regions(draw, shape, sizes)
+        reads.append(Read(draw(names), where, draw(st.integers(0, 5)) == 0))
     return Statement(kind, draw(names), at, rows, sizes, draw(st.integers(-3, 3)), tuple(reads))
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[Shape, list[Statement]]:
-    shape = tuple(draw(st.lists(st.integers(2, 7), min_size=1, max_size=3)))
-    return shape, draw(st.lists(statements(shape), min_size=1, max_size=7))
+    shape = tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=2)))
+    return shape, draw(st.lists(statements(shape), min_size=2, max_size=8))
 
 
 def start(xp: Any, shape: Shape) -> Values:

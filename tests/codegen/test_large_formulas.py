@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.checks import assert_same_bits
+from tests.checks import assert_same_bits, leaves
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
 from weft.compiler.cpu import loops
@@ -137,6 +137,38 @@ def test_steps_in_time_are_one_kernel_of_few_functions() -> None:
         np.testing.assert_allclose(found, want, rtol=1e-5)
     few, many = (code_of(lambda x, y, n=n: orbit(x, y, n), *arrays).count("\ndefine") for n in (12, 48))
     assert 1 < many <= few + 2
+
+
+FOLDS: dict[str, Program] = {
+    "a mean": lambda x, y: x.mean(),
+    "a mean along an axis": lambda x, y: y.reshape(20, 50).mean(axis=0),
+    "rows that are normalised": lambda x, y: mx.softmax(y.reshape(20, 50), axis=-1),
+    "a scan": lambda x, y: mx.cumsum(x),
+    "a scatter": lambda x, y: mx.zeros(8).at[(mx.arange(1000) % 8)].add(x),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_what_folds_a_long_formula_is_one_more_kernel(name: str) -> None:
+    fold = FOLDS[name]
+    x, y = mx.array(numbers(1000)), mx.array(numbers(1000, seed=1))
+    results = orbit(x, y, 4)
+    mx.eval(results)
+    function = mx.compile(lambda x, y: fold(*orbit(x, y, 4)))
+    assert_same_bits(function(x, y), fold(*results))
+    assert planned(function, x, y).steps.count == planned(fold, *results).steps.count + 1
+
+
+def test_a_mean_and_its_gradient_are_few_kernels() -> None:
+    def loss(x: mx.array, y: mx.array) -> mx.array:
+        return (orbit(x, y, 4)[0] * x).mean()
+
+    x, y = mx.array(numbers(1000)), mx.array(numbers(1000, seed=1))
+    function = mx.value_and_grad(loss, argnums=(0, 1))
+    assert planned(function, x, y).steps.count <= 3
+    exact = function(x.astype(mx.float64), y.astype(mx.float64))
+    for found, want in zip(leaves(mx.compile(function)(x, y)), leaves(exact), strict=True):
+        np.testing.assert_allclose(found, want, rtol=2e-5)
 
 
 def test_a_long_formula_may_write_over_its_argument() -> None:

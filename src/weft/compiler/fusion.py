@@ -17,6 +17,7 @@ import weft.primitives as p
 from weft.compiler import folding, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
 from weft.compiler.dependencies import Dependencies
+from weft.compiler.formulas import is_longer, narrowest, operations_from_less
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import behind_in, keeps_places, own_axes, walked_axes, whole_axes
 from weft.compiler.layouts import Layouts, behind, copy_of
@@ -42,6 +43,7 @@ class Fusion:
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
         self._wanted = set(outputs)
         self._updates: list[Node] = []
+        self._cut_off: set[Node] = set()
         for node in reversed(order):
             self._assign(node)
         self.groups = self._dependencies.in_order()
@@ -79,6 +81,14 @@ class Fusion:
         if node not in self.inputs:
             self._uses.setdefault(node, []).append((user, terms))
             self._used_by.setdefault(user, []).append(node)
+
+    def _use_formula(self, node: Node, user: FusedGroup, terms: Terms) -> None:
+        """Note that a group uses what it folds, scans or writes. The body of the kernel of one that is not plain is not
+        cut: a long formula is left to another group, and only its value goes through memory."""
+        self._use(node, user, terms)
+        node = narrowest(node, self.inputs)
+        if not user.is_plain and is_longer(node, self.limits.uncut_members, self.inputs):
+            self._cut_off.add(node)
 
     def layout(self, node: Node) -> Layout | None:
         """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""
@@ -167,13 +177,17 @@ class Fusion:
 
     def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         uses = list(dict.fromkeys(uses))
-        if not in_memory and (self._inline(node, uses) or node.primitive.is_counted or self._repeat(node, uses)):
+        cut_off = node in self._cut_off
+        stored = in_memory or cut_off
+        if not stored and (self._inline(node, uses) or node.primitive.is_counted or self._repeat(node, uses)):
             return
         uses = self._united(node, uses)
-        if not in_memory and self._inline(node, uses):
+        if not stored and self._inline(node, uses):
             return
         for user, terms in uses:
-            if terms is not None and isinstance(user, FusedGroup) and self._may_store(node, user, terms, uses):
+            if terms is None or not isinstance(user, FusedGroup) or (cut_off and not user.is_plain):
+                continue
+            if self._may_store(node, user, terms, uses):
                 self._store(node, user, terms, uses)
                 self._expand(node, user, terms)
                 return
@@ -251,7 +265,7 @@ class Fusion:
     def _repeat(self, node: Node, uses: Iterable[Use]) -> bool:
         """Recompute a cheap node in each of its users if its inputs are much smaller; returns whether that is done.
         Storing the result of broadcasting would take longer."""
-        if _operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
+        if operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
             return False
         fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
         if not all(self._has_room(user) for user, _ in fused):
@@ -308,7 +322,7 @@ class Fusion:
         group.folds = True
         group.members += 1
         self._store(node, group, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
-        self._use(source, group, terms)
+        self._use_formula(source, group, terms)
 
     def _may_compute(self, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
         """Whether a group has room for one more node that it uses, at one index only, and needs none of the users."""
@@ -321,7 +335,7 @@ class Fusion:
     def _join_reduction(self, node: Node, group: FusedGroup, terms: Terms) -> None:
         inner = folding.include(node, group, terms, self.limits)
         group.members += 1
-        self._use(node.inputs[0], group, inner)
+        self._use_formula(node.inputs[0], group, inner)
 
     def _scan_in_new_group(self, node: Node, uses: list[Use]) -> None:
         group, terms = self._new_fused_group(node.shape, node.serial)
@@ -333,7 +347,7 @@ class Fusion:
         scanning.include(node, group, terms)
         group.members += 1
         for source in node.primitive.scanned(node):
-            self._use(source, group, terms)
+            self._use_formula(source, group, terms)
         for source in node.primitive.before(node):
             self._use(source, group, None)
 
@@ -354,7 +368,7 @@ class Fusion:
         self._totals[key] = group, at
         self._store(node, group, at, uses)
         for source in node.inputs:
-            self._use(source, group, terms)
+            self._use_formula(source, group, terms)
 
     def _assign_result(self, node: Node, uses: list[Use]) -> None:
         """A result is stored by the routine that computes all results."""
@@ -405,7 +419,7 @@ class Fusion:
                 self._scatter(group, node, write, at)
             self._dependencies.link(group, uses)
             writers.append(group)
-            self._use(source, group, at)
+            self._use_formula(source, group, at)
         if not node.primitive.disjoint:
             for earlier, later in pairwise(writers):
                 self._dependencies.link(earlier, [(later, None)])
@@ -426,24 +440,6 @@ class Fusion:
         group.scattering = True
         for index in indices:
             self._use(index, group, at)
-
-
-def _operations_from_less(node: Node, most: int, limit: int) -> int | None:
-    """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if that takes more than
-    ``limit`` operations."""
-    while behind(node) is not None:
-        node = node.inputs[0]
-    if node.size <= most:
-        return 0
-    if limit == 0 or not isinstance(node.primitive, p.Elementwise) or not node.primitive.cheap:
-        return None
-    count = 1
-    for source in node.inputs:
-        found = _operations_from_less(source, most, limit - count)
-        if found is None:
-            return None
-        count += found
-    return count if count <= limit else None
 
 
 def _are_apart(uses: Sequence[Use]) -> bool:

@@ -1,0 +1,53 @@
+"""How long the formula of a value is: how many operations a group would have as members that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import weft.primitives as p
+from weft.compiler.layouts import behind
+from weft.graph.node import Node
+
+
+def is_longer(node: Node, most: int, inputs: Collection[Node]) -> bool:
+    """Whether more than so many operations make ``node`` of what is in memory, of reductions and of smaller arrays."""
+    found: set[Node] = set()
+    pending = [node]
+    while pending and len(found) <= most:
+        source = pending.pop()
+        while source not in inputs and behind(source) is not None:
+            source = source.inputs[0]
+        computed = isinstance(source.primitive, p.Elementwise | p.Indexed) and source.size == node.size
+        if computed and source not in found and source not in inputs:
+            found.add(source)
+            pending += source.inputs
+    return len(found) > most
+
+
+def narrowest(node: Node, inputs: Collection[Node]) -> Node:
+    """What is behind the views and the cast to a wider type that ``node`` may be made by."""
+    while node not in inputs:
+        source = node.inputs[0] if node.inputs else node
+        widens = isinstance(node.primitive, p.Elementwise) and len(node.inputs) == 1
+        if behind(node) is None and not (widens and source.dtype.size < node.dtype.size):
+            break
+        node = source
+    return node
+
+
+def operations_from_less(node: Node, most: int, limit: int) -> int | None:
+    """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if that takes more than
+    ``limit`` operations."""
+    while behind(node) is not None:
+        node = node.inputs[0]
+    if node.size <= most:
+        return 0
+    if limit == 0 or not isinstance(node.primitive, p.Elementwise) or not node.primitive.cheap:
+        return None
+    count = 1
+    for source in node.inputs:
+        found = operations_from_less(source, most, limit - count)
+        if found is None:
+            return None
+        count += found
+    return count if count <= limit else None

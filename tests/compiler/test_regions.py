@@ -1,0 +1,79 @@
+"""Whether two accesses meet, and what is left around a slice, against sets of elements."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weft.core as mx
+from tests.sampling import examples
+from weft.compiler.kernel import Access, Kernel, Launch
+from weft.compiler.regions import Box, are_apart, around
+
+Loops = tuple[int, list[tuple[int, int]]]
+"""The first element, and the stride and extent of each loop."""
+
+
+def elements(loops: Loops) -> set[int]:
+    first, axes = loops
+    return {
+        first + sum(index * stride for index, (stride, _) in zip(indices, axes, strict=True))
+        for indices in product(*[range(extent) for _, extent in axes])
+    }
+
+
+def apart(one: Loops, other: Loops, shape: tuple[int, ...]) -> bool:
+    accesses = []
+    for first, axes in (one, other):
+        strides, extents = [stride for stride, _ in axes], tuple([extent for _, extent in axes])
+        access = Access(mx.float32, tuple(strides[:-1]), (), strides[-1], first, (), None)
+        accesses += [access, Launch(Kernel(len(axes) - 1, 0, "parallel", []), extents[:-1], (), extents[-1])]
+    return are_apart(accesses[0], accesses[1], accesses[2], accesses[3], shape)
+
+
+@st.composite
+def loops_over(draw: st.DrawFn, size: int) -> Loops:
+    axes = [(draw(st.integers(-9, 9)), draw(st.integers(1, 4))) for _ in range(draw(st.integers(1, 3)))]
+    low = sum(min(0, stride * (extent - 1)) for stride, extent in axes)
+    high = sum(max(0, stride * (extent - 1)) for stride, extent in axes)
+    return draw(st.integers(-low, max(-low, size - 1 - high))), axes
+
+
+@given(st.data())
+@examples(200)
+def test_accesses_that_are_apart_do_not_meet(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    one, other = data.draw(loops_over(prod(shape))), data.draw(loops_over(prod(shape)))
+    if max(elements(one) | elements(other)) < prod(shape):
+        assert not (apart(one, other, shape) and elements(one) & elements(other))
+
+
+SHAPE = (6, 8)
+APART: dict[str, tuple[Loops, Loops]] = {
+    "rows": ((0, [(1, 16)]), (16, [(1, 32)])),
+    "columns": ((0, [(8, 6), (1, 3)]), (3, [(8, 6), (1, 5)])),
+    "a row and the others": ((8, [(1, 8)]), (16, [(1, 32)])),
+    "every other element": ((0, [(2, 24)]), (1, [(2, 24)])),
+    "every other row": ((0, [(16, 3), (1, 8)]), (8, [(16, 3), (1, 8)])),
+    "rows from the end": ((47, [(-1, 8)]), (39, [(-1, 16)])),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_regions_that_do_not_meet_are_found_to_be_apart(name: str) -> None:
+    assert apart(*APART[name], SHAPE)
+
+
+@given(st.data())
+@examples(50)
+def test_boxes_around_a_slice_are_all_else(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    starts = tuple([data.draw(st.integers(0, extent)) for extent in shape])
+    sizes = tuple([data.draw(st.integers(0, extent - start)) for extent, start in zip(shape, starts, strict=True)])
+    boxes = [Box(starts, sizes), *around(shape, Box(starts, sizes))]
+    covered = [index for box in boxes for index in product(*map(range, box.starts, map(sum, zip(*box, strict=True))))]
+    assert sorted(covered) == list(product(*map(range, shape)))
