@@ -26,13 +26,16 @@ def elements(loops: Loops) -> set[int]:
     }
 
 
+def access_of(loops: Loops) -> tuple[Access, Launch]:
+    first, axes = loops
+    *rows, lane = [stride for stride, _ in axes]
+    *row_extents, lanes = [extent for _, extent in axes]
+    kernel = Kernel(len(rows), 0, "parallel", [])
+    return Access(mx.float32, tuple(rows), (), lane, first, (), None), Launch(kernel, tuple(row_extents), (), lanes)
+
+
 def apart(one: Loops, other: Loops, shape: tuple[int, ...]) -> bool:
-    accesses = []
-    for first, axes in (one, other):
-        strides, extents = [stride for stride, _ in axes], tuple([extent for _, extent in axes])
-        access = Access(mx.float32, tuple(strides[:-1]), (), strides[-1], first, (), None)
-        accesses += [access, Launch(Kernel(len(axes) - 1, 0, "parallel", []), extents[:-1], (), extents[-1])]
-    return are_apart(accesses[0], accesses[1], accesses[2], accesses[3], shape)
+    return are_apart(*access_of(one), *access_of(other), shape)
 
 
 @st.composite
