@@ -13,6 +13,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+from _pytest.runner import runtestprotocol
 
 os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
 # Code is generated once in a run: all its processes share a cache on disk, which is empty when the run begins.
@@ -27,7 +28,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.sampling import Cases
+from tests.sampling import Cases, leave_variants
 
 sys.dont_write_bytecode = False
 
@@ -44,10 +45,33 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a run of whole files, and before slow tests are left out, each check chooses among variants of operations."""
+    chosen = config.getoption("keyword") or any("::" in argument for argument in config.args)
+    if not chosen:
+        complete = config.getoption("markexpr") != "not slow"
+        leave_variants(items, int(config.getoption("hypothesis_seed")), complete)
+
+
 def pytest_collection_finish() -> None:
     """Lets the collector of garbage pass over what lives to the end: tests that call it need not look through it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker reports what tests gave, and of their beginnings and ends only what went wrong.
+
+    Sending all six messages of each test takes as long as the shorter half of the tests.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,12 +6,14 @@ And how many examples hypothesis draws.
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 T = TypeVar("T")
@@ -35,16 +37,40 @@ class Cases:
         return map(said, dict.fromkeys([first, *chain(*drawn)]))
 
     def _drawn(self, name: str, count: int, of: Sequence[T]) -> list[T]:
-        if self.complete or count >= len(of):
-            return list(of)
-        rng = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
-        return [of[number] for number in sorted(rng.choice(len(of), count, replace=False))]
+        return list(of) if self.complete else drawn_cases(self.seed, name, count, of)
+
+
+def drawn_cases(seed: int, name: str, count: int, of: Sequence[T]) -> list[T]:
+    """``count`` different cases, in their order; all, if there are not as many."""
+    if count >= len(of):
+        return list(of)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    return [of[number] for number in sorted(rng.choice(len(of), count, replace=False))]
 
 
 def said(case: T) -> T:
     """The case, which is printed: the last one is the one that failed."""
     print(f"case: {case}")
     return case
+
+
+def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
+    """Of tests with the mark `some_variants`, leave to the slow ones most rows of an operation that has several.
+
+    A check looks at the first row of each operation, and at one more that the seed draws; ``complete`` leaves all.
+    """
+    groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("some_variants") is not None:
+            # The fixture `cases` makes the complete test itself.
+            if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
+                groups[item.parent, item.originalname, item.callspec.params["row"].name].append(item)
+    for (_, test, name), variants in groups.items():
+        if len(variants) > 2:
+            drawn = drawn_cases(seed, f"{test} {name}", 1, variants[1:])
+            for item in variants:
+                if complete or item not in (variants[0], *drawn):
+                    item.add_marker("slow")
 
 
 def examples(count: int) -> settings:

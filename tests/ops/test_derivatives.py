@@ -144,16 +144,19 @@ def check_second_order(problem: Problem, step: float = STEP, tolerance: float = 
     np.testing.assert_allclose(dot(backwards, w), numeric, tolerance, tolerance)
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("jvp", FLOATING))
 def test_jvp_is_the_derivative(row: Row, seed: int) -> None:
     check_jvp(Problem(row, precise_dtype(row) or "float64", seed))
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vjp", FLOATING))
 def test_vjp_is_the_transpose(row: Row, seed: int) -> None:
     check_vjp(Problem(row, precise_dtype(row) or "float64", seed))
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("second order", DOUBLE))
 def test_second_order(row: Row, seed: int) -> None:
     check_second_order(Problem(row, "float64", seed))
@@ -167,11 +170,13 @@ def test_second_order_in_single_precision(cases: Cases, seed: int) -> None:
             check_second_order(Problem(rows[name], precise_dtype(rows[name]) or "", seed), SINGLE_STEP, 2e-2)
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("jvp", COMPLEX))
 def test_jvp_of_complex_numbers(row: Row, seed: int) -> None:
     check_jvp(Problem(row, "complex64", seed))
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vjp", COMPLEX))
 def test_vjp_of_complex_numbers(row: Row, seed: int) -> None:
     check_vjp(Problem(row, "complex64", seed))

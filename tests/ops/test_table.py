@@ -89,6 +89,7 @@ def layouts(x: np.ndarray) -> list[str]:
     return [name for name in LAYOUTS if x.size or name != "inside"]
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("layout", ROWS))
 def test_layout_of_the_arguments_does_not_matter(row: Row, cases: Cases, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
@@ -123,6 +124,7 @@ def from_library(row: Row, dtype: str) -> bool:
     return name not in GENERATED_LINALG or dtype == "complex64"
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("layout", [row for row in ROWS if row.elementwise]))
 def test_broadcast_arguments(row: Row, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])

@@ -36,6 +36,7 @@ def mapped_axes(arguments: Sequence[np.ndarray]) -> list[tuple[int | None, ...]]
     return list(dict.fromkeys(alone + (together if count > 1 else [])))
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_is_a_loop(row: Row, cases: Cases, seed: int) -> None:
     dtype = row.dtypes[0]
@@ -63,6 +64,7 @@ def assert_same(got: np.ndarray, want: np.ndarray, where: str) -> None:
         np.testing.assert_array_equal(got, want, err_msg=where)
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_to_the_last_axis(row: Row, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
@@ -88,6 +90,7 @@ def gradient_of(row: Row, arguments: Sequence[np.ndarray]) -> Any:
     return lambda *arrays: flat(gradient(*arrays))
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_of_the_gradient_is_a_loop(row: Row, seed: int) -> None:
     samples = [row.sample(seed + n, row.dtypes[0]) for n in range(BATCH)]
@@ -98,6 +101,7 @@ def test_vmap_of_the_gradient_is_a_loop(row: Row, seed: int) -> None:
         assert_same(to_numpy(got), np.stack([to_numpy(want) for want in wanted]), "gradient")
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("compile", WITH_ARGUMENTS))
 def test_compiled_gradient_gives_the_same_bits(row: Row, seed: int) -> None:
     arguments = row.sample(seed, row.dtypes[0])
@@ -115,6 +119,7 @@ def compared(row: Row, arguments: Sequence[np.ndarray], compiled: Any) -> None:
         assert bits(to_numpy(got)) == bits(to_numpy(want))
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("compile", ROWS))
 def test_compiled_gives_the_same_bits(row: Row, seed: int) -> None:
     for dtype in row.dtypes[:2]:
@@ -128,6 +133,7 @@ def grown(shape: tuple[int, ...], by: int) -> tuple[int, ...]:
     return tuple(extent + by if extent > 1 else extent for extent in shape)
 
 
+@pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("shapeless", WITH_ARGUMENTS))
 def test_shapeless_serves_other_shapes(row: Row, seed: int) -> None:
     calls = itertools.count()

@@ -107,7 +107,7 @@ class Emitter:
     def function(self, name: str, parameters: str, linkage: str = "") -> str:
         """The finished text of the function."""
         body = "\n".join(["entry:", *self._slots, *self._lines, "  ret void"])
-        return f"define {linkage}void @{name}({parameters}) {{\n{body}\n}}\n"
+        return f"define {linkage}void @{name}({parameters}) nounwind {{\n{body}\n}}\n"
 
 
 def module(emitters: Iterable[Emitter], functions: Iterable[str]) -> str:
