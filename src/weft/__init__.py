@@ -6,8 +6,11 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from weft.inspection.profile import profile as profile
     from weft.runtime.counters import counters as counters
+    from weft.runtime.precision import get_matmul_precision as get_matmul_precision
+    from weft.runtime.precision import matmul_precision as matmul_precision
+    from weft.runtime.precision import set_matmul_precision as set_matmul_precision
 
-__all__ = ["counters", "profile"]
+__all__ = ["counters", "get_matmul_precision", "matmul_precision", "profile", "set_matmul_precision"]
 __version__ = "0.1.0"
 
 
@@ -35,4 +38,8 @@ def __getattr__(name: str) -> _typing.Any:
         from weft.runtime.counters import counters
 
         return counters
+    if name in __all__:
+        from weft.runtime import precision
+
+        return getattr(precision, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from weft.compiler.cpu.product_step import DEPTH
 
 
 @by(p.matmul.routine)
-def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def product(a: np.ndarray, b: np.ndarray, precision: str = "reproducible") -> np.ndarray:
     """Every element is the sum, in order, of blocks of ``DEPTH`` terms, each summed in order with fused multiply-adds.
     Elements of half precision are float32 before; complex products are made of real ones."""
     if a.dtype.kind == "c":

@@ -415,7 +415,7 @@ class _Planner:
         scratch = slots.get(group, (self.layout.arena, 0))
         made = routine.steps(RoutineCall(node.keywords, tuple(operands), tuple(results), scratch), self.target.kind)
         whole = sum([step.work for step in made])
-        phases = [Phase(number, len(made), step.work, whole) for number, step in enumerate(made)]
+        phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
         return [
             _PlannedStep(group, None, None, Step(x.code, x.numbers, x.units, x.grain), x.work, phase)
             for x, phase in zip(made, phases, strict=True)

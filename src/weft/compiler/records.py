@@ -37,15 +37,17 @@ class Written(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Which of the ``steps`` of a call a step is, and how much of the work of all of them it does."""
+    """Which of the ``steps`` of a call a step is, how much of the work of all of them it does, and in which way."""
 
     position: int
     steps: int
     work: int
     whole: int
+    way: str = ""
 
     def of(self, name: str) -> str:
-        """The name of a call, with the number of its step if it has several."""
+        """The name of a call, with the way in which it is computed, and the number of its step if it has several."""
+        name = f"{name} ({self.way})" if self.way else name
         return name if self.steps == 1 else f"{name} {self.position + 1}/{self.steps}"
 
 

@@ -13,6 +13,8 @@ from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, require
+from weft.runtime.devices import Stream
+from weft.runtime.precision import PRECISIONS, REPRODUCIBLE, get_matmul_precision
 
 __all__ = [
     "Bilinear",
@@ -89,9 +91,14 @@ def _sum_of(x: Array, axis: int) -> Node:
 
 
 class Matmul(Bilinear):
-    """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``."""
+    """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``.
+
+    ``precision`` is that of `get_matmul_precision` where a product is called, and part of its node where it matters.
+    Derivatives have that of the product.
+    """
 
     name = "matmul"
+    parameters = ("precision",)
     routine: Routine = Routine(
         accepts=_accepts,
         arithmetic=lambda node: _multiplications(node) * (8 if node.dtype.is_complex else 2),
@@ -99,12 +106,21 @@ class Matmul(Bilinear):
         names=("product of matrices", "products of matrices"),
     )
     transposes = (
-        lambda ct, a, b: matmul(ct, p.conjugate_of(matrix_transpose(b))),
-        lambda ct, a, b: matmul(p.conjugate_of(matrix_transpose(a)), ct),
+        lambda ct, a, b, **params: matmul(ct, p.conjugate_of(matrix_transpose(b)), **params),
+        lambda ct, a, b, **params: matmul(p.conjugate_of(matrix_transpose(a)), ct, **params),
     )
+
+    def node(
+        self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
+    ) -> Node:
+        precision = REPRODUCIBLE
+        if inputs[0].dtype is dtypes.bfloat16:
+            precision = params.get("precision") or get_matmul_precision()
+        return super().node(inputs, {"precision": precision}, shape, dtype, stream)
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 2)
+        require(params["precision"] in PRECISIONS, f"its precision is none of {', '.join(PRECISIONS)}")
         require(inputs[0].dtype is not dtypes.bool_, "it does not multiply booleans")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
@@ -140,18 +156,18 @@ class Matmul(Bilinear):
             Node(p.transpose, (x,), (axes,), (*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype, None)
             for x in node.inputs
         ]
-        return Node(self, (b, a), (), (*node.shape[:-2], node.shape[-1], node.shape[-2]), node.dtype, None)
+        return Node(self, (b, a), node.params, (*node.shape[:-2], node.shape[-1], node.shape[-2]), node.dtype, None)
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         a, b = inputs
         if axes[1] is None and a.node.ndim == 3 and axes[0] is not None:
-            return self._stacked_rows(p.move_axis(a, axes[0], 0), b), 0
-        return self(*p.batch_first(inputs, axes)), 0
+            return self._stacked_rows(p.move_axis(a, axes[0], 0), b, **params), 0
+        return self(*p.batch_first(inputs, axes), **params), 0
 
-    def _stacked_rows(self, a: Array, b: Array) -> Array:
+    def _stacked_rows(self, a: Array, b: Array, **params: Any) -> Array:
         """Many matrices times one, as a single product of all their rows."""
         size, rows, inner = a.node.shape
-        product = self(p.reshape(a, shape=(size * rows, inner)), b)
+        product = self(p.reshape(a, shape=(size * rows, inner)), b, **params)
         return p.reshape(product, shape=(size, rows, b.node.shape[1]))
 
 

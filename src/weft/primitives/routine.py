@@ -43,6 +43,7 @@ class RoutineStep(NamedTuple):
     numbers that this reads.
 
     Threads share ``units`` of work in pieces of ``grain``; ``work`` is how often the innermost body runs in all.
+    Inspection shows ``way``, if there is something to say of how it is computed.
     """
 
     code: Any
@@ -50,6 +51,7 @@ class RoutineStep(NamedTuple):
     units: int = 1
     grain: int = 1
     work: int = 1
+    way: str = ""
 
 
 MakeSteps = Callable[[RoutineCall], RoutineStep | list[RoutineStep]]

@@ -26,6 +26,7 @@ from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.devices import saved_stream, set_current_stream
 from weft.runtime.locks import fork_safe_lock
+from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import constant_key, object_keys
@@ -178,7 +179,7 @@ class _Compiled:
         if _disabled:
             return self._fun(*args, **kwargs)
         repeat = self._repeat
-        if repeat is not None:
+        if repeat is not None and repeat.precision == get_matmul_precision():
             results = repeat(args, kwargs, self._cache.tick)
             if results is not NotImplemented:
                 return results
@@ -241,7 +242,7 @@ class _Compiled:
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
-        parts: list[Any] = [structure, bool(kwargs), self._shapeless]
+        parts: list[Any] = [structure, bool(kwargs), self._shapeless, get_matmul_precision()]
         moment = None
         if self._state is not None:
             moment = self._state.now(arguments, structure)

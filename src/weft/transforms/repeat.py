@@ -24,10 +24,11 @@ from weft.tree import CONTAINERS, Levels, flatten, mutable_containers
 class Repeat:
     """The latest call of a function of arrays, no two of which are the same array."""
 
-    __slots__ = ("_count", "_expected", "_prepared", "_traced")
+    __slots__ = ("_count", "_expected", "_prepared", "_traced", "precision")
 
     def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle]) -> None:
         self._traced, self._prepared = traced, prepared
+        self.precision = traced.precision
         self._expected = [_aval(array.node) for array in arrays]
         self._count = len(arrays)
 
@@ -94,6 +95,7 @@ class NestedRepeat:
     def __init__(self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, state: Any) -> None:
         """``root`` holds positional arguments, keyword arguments and ``state``; ``levels`` are those of ``root``."""
         self.traced, self._prepared, self._levels, self._state = traced, prepared, levels, state
+        self.precision = traced.precision
         reading = levels.read(root)
         assert reading is not None
         leaves, containers = reading

@@ -17,6 +17,7 @@ from weft.graph.tracing import is_followed, is_tracing, no_value, trace_of, trac
 from weft.inspection.explanation import Explanation, explain
 from weft.runtime.devices import saved_stream, set_current_stream
 from weft.runtime.engine import Engine
+from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart
 from weft.transforms.calls import CallArguments
 from weft.transforms.containers import Update, repeats
@@ -71,6 +72,7 @@ class Traced:
         self._imported = imported
         self._decisions = decisions
         self._shapeless = decisions is not None
+        self.precision = get_matmul_precision()
         self._placeholders = placeholders
         self._structure = structure
         same = repeats(results) or range(len(results))

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, product_complex, row_streams
+from weft.compiler.cpu import few_rows, product_amx, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
 from weft.dtypes import Dtype
 from weft.primitives.products import leading
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
+from weft.runtime.precision import FAST
 
 _WORK_PER_GRAIN = 1 << 20
 _READING = 16
@@ -72,12 +73,14 @@ def step(call: RoutineCall) -> RoutineStep:
     batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
     product = Product(out.dtype, a.dtype, places, extents, (left, right), batch)
-    address, numbers, tile = _tiled(product)
+    may_use_tiles = call.params["precision"] == FAST and a.dtype is dtypes.bfloat16
+    in_tiles = may_use_tiles and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
+    address, numbers, tile = _of_tile_registers(product) if in_tiles else _tiled(product)
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
     high, wide = min(tile[0], rows), min(tile[1], columns)
     tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
     work = product.matrices * rows * columns * inner
-    return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work)
+    return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work, "AMX" if in_tiles else "")
 
 
 def _tiled(product: Product) -> Tiled:
@@ -116,6 +119,13 @@ def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
 def _of_blocks(product: Product) -> Tiled:
     """A product of many rows and columns."""
     return _blocks_of(product, product.strides)
+
+
+def _of_tile_registers(product: Product) -> Tiled:
+    """A product of bfloat16 with the processor's own rounding."""
+    _, _, places, extents, _, batch = product
+    tile = product_amx.tile_of(extents, product.matrices, thread_count())
+    return product_amx.address(), product_amx.numbers_of(places, extents, product.strides, tile, batch), tile
 
 
 def _of_complex(product: Product) -> Tiled:

@@ -1,0 +1,368 @@
+"""Matrix products of bfloat16 in tile registers (Intel's Advanced Matrix Extensions).
+
+Such a register holds 16 rows of 16 pairs of terms, or 16 by 16 sums of float32, and one instruction adds the products
+of 32 terms to all of these. How it rounds is its own (Intel Software Developer's Manual, volume 2, TDPBF16PS): of the
+32 terms, those with even and those with odd numbers are summed in order with fused multiply-adds, each from zero; both
+sums are added, and the result of that to the sum so far. Subnormal operands and results are zero. So the sums are
+others than those of `product`, and are used only where they are asked for; but they depend on the terms alone, not on
+tiles, threads or layouts.
+
+As there, a unit of work is a tile of the result, whose operands are packed, ``DEPTH`` terms at a time: in squares,
+which fill a register each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from weft import dtypes
+from weft.compiler.codegen import host, loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.memory import (
+    CACHE_LINE,
+    READ_SOON,
+    WRITE_SOON,
+    Location,
+    image,
+    load,
+    prefetch,
+    store,
+    transposed,
+)
+from weft.compiler.cpu.product import (
+    ACROSS,
+    BATCH_AXES,
+    DOWN,
+    LEFT_WAY,
+    RIGHT_WAY,
+    TILE_HEIGHT,
+    TILE_WIDTH,
+    Way,
+    step_numbers,
+)
+from weft.compiler.cpu.product_packing import PARAMETERS
+from weft.compiler.cpu.product_step import (
+    A_INNER,
+    A_ROW,
+    B_COLUMN,
+    B_INNER,
+    COLUMNS,
+    INNER,
+    ROWS,
+    StepWriter,
+    below,
+)
+from weft.runtime.tile_registers import are_granted
+
+SIDE = 16
+"""Rows of a register, and how many numbers of 32 bits are in each."""
+TERMS = 2 * SIDE
+"""Terms of a square: its numbers are pairs of them."""
+SQUARE_BYTES = SIDE * SIDE * 4
+BLOCK = 2 * SIDE
+"""Rows and columns of the sums that registers hold: two squares of each operand are read for four of the result."""
+PAIR_BYTES = 2 * SQUARE_BYTES
+"""Packed squares of the two halves of a block lie next to each other."""
+DEPTH = 512
+"""Terms that are packed at once: the first cache holds those of a block of rows."""
+BLOCK_BYTES = DEPTH // TERMS * PAIR_BYTES
+"""What 32 rows or columns take."""
+AHEAD = 2 * PAIR_BYTES
+"""How far ahead packed columns are asked for: without that, multiplying waits for the second cache most of the time."""
+GROUP = 4 * SIDE
+"""How many rows are packed at once."""
+WIDEST = 640
+"""The most columns of a tile, which the second cache holds."""
+SMALLEST_SHARE = 1 << 22
+"""A thread more has to have so many multiplications to do."""
+PACKING = 64
+"""Packing an element takes the time of so many multiplications."""
+
+_SUMS, _LEFT, _RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)
+"""The numbers of the registers."""
+_CONFIGURATION = (1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[SIDE] * 8, *[0] * 8)
+"""What the processor is told: palette 1, and of eight registers the bytes of a row and the number of rows."""
+
+
+@cache
+def is_available() -> bool:
+    """Whether this processor has such registers, and the system lets this process use them."""
+    features = host.current().features.split(",")
+    return {"+amx-tile", "+amx-bf16", "+avx512f"}.issubset(features) and are_granted()
+
+
+def is_worth_it(rows: int, columns: int) -> bool:
+    """Whether a result of this size is computed sooner in such registers. Others wait for their operands to be read."""
+    return min(rows, columns) > SIDE
+
+
+@cache
+def address() -> int:
+    """The address of the step."""
+    name = "product_amx"
+    return loading.load(name, lambda: generate(name), (name,))[name]
+
+
+def generate(name: str) -> str:
+    """The LLVM IR of the step."""
+    functions = [
+        *[_pack(way, by_elements) for way in (Way.ALONG, Way.ACROSS) for by_elements in (True, False)],
+        _multiply_block(),
+        _step(name),
+    ]
+    contents = ", ".join(f"i8 {number}" for number in _CONFIGURATION)
+    functions[-1][0].declarations["configuration"] = f"@configuration = internal constant [64 x i8] [{contents}]"
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+def _packing_name(way: Way, by_elements: bool) -> str:
+    return f"pack_{way.name.lower()}_by_{'elements' if by_elements else 'pairs'}"
+
+
+class _Packing(Integers):
+    """Writes how pairs of squares are packed: from lines of an operand in which elements or terms are neighbours
+    (``way``), to rows of 16 pairs of terms of one element, or of one pair of terms of 16 elements."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(Emitter())
+        self.way = way
+
+    def line(self, start: str, number: str | int) -> str:
+        return self.moved(start, self.multiply("%stride", number), "i16")
+
+    def read(self, line: str, mask: str | None) -> str:
+        """32 terms of an element, or elements of a term."""
+        return image(Lanes(self.e, TERMS), dtypes.bfloat16, Location(line, "0", False), mask)
+
+    def squares(self, start: str, elements: str | None, terms: str | None) -> list[list[str]]:
+        """The rows of both squares, of which so many elements and terms are there (None: all)."""
+        numbers = range(BLOCK)
+        if self.way is Way.ACROSS:
+            mask = None if terms is None else below(Lanes(self.e, TERMS), "0", terms)
+            last = None if elements is None else self.subtract(elements, 1)
+            # Instead of an element that is not there it is the last one, whose sums nobody stores.
+            places = [str(number) if last is None else self.smaller(str(number), last) for number in numbers]
+            rows = [self.as_pairs(self.read(self.line(start, place), mask)) for place in places]
+            return [rows[:SIDE], rows[SIDE:]]
+        lines = [self.read(self.line(start, n), self.mask_of_term(n, elements, terms)) for n in numbers]
+        return [[self.joined(lines[n : n + 2], half) for n in numbers[::2]] for half in (0, SIDE)]
+
+    def mask_of_term(self, term: int, elements: str | None, terms: str | None) -> str | None:
+        """The elements that are there, if the term is."""
+        if elements is None or terms is None:
+            return None
+        return below(Lanes(self.e, BLOCK), "0", self.either(self.compare("slt", str(term), terms), elements, 0))
+
+    def as_pairs(self, terms: str) -> str:
+        return self.e.assign(f"bitcast <{TERMS} x i16> {terms} to <{SIDE} x i32>")
+
+    def joined(self, lines: Sequence[str], half: int) -> str:
+        """Pairs of two terms of half of the elements."""
+        order = ", ".join(f"i32 {place}" for lane in range(half, half + SIDE) for place in (lane, BLOCK + lane))
+        operands = f"<{BLOCK} x i16> {lines[0]}, <{BLOCK} x i16> {lines[1]}"
+        return self.as_pairs(self.e.assign(f"shufflevector {operands}, <{TERMS} x i32> <{order}>"))
+
+    def write(self, squares: Sequence[Sequence[str]], to: str, exchanged: bool) -> None:
+        L = Lanes(self.e, SIDE)
+        for half, rows in enumerate(squares):
+            for number, row in enumerate(transposed(L, dtypes.uint32, rows) if exchanged else rows):
+                place = self.moved(to, half * SQUARE_BYTES + number * CACHE_LINE)
+                self.e.emit(f"store <{SIDE} x i32> {row}, ptr {place}, align {CACHE_LINE}")
+
+
+def _pack(way: Way, by_elements: bool) -> Function:
+    """Pack up to ``DEPTH`` terms of the elements that are there; squares are filled up with zeros behind the terms."""
+    w = _Packing(way)
+    exchanged = (way is Way.ACROSS) != by_elements
+    with w.e.loop("0", "%present", BLOCK) as element, w.e.loop("0", "%inner", TERMS) as term:
+        line, place = (element, term) if way is Way.ACROSS else (term, element)
+        start = w.moved(w.line("%from", line), place, "i16")
+        block = w.moved("%to", w.multiply(element, BLOCK_BYTES // BLOCK))
+        pair = w.moved(block, w.multiply(term, PAIR_BYTES // TERMS))
+        elements, terms = w.subtract("%present", element), w.subtract("%inner", term)
+        enough = (w.compare("sge", elements, BLOCK), w.compare("sge", terms, TERMS))
+        whole = w.e.assign(f"and i1 {enough[0]}, {enough[1]}")
+        with w.e.when(whole):
+            w.write(w.squares(start, None, None), pair, exchanged)
+        with w.e.when(w.negated(whole)):
+            w.write(w.squares(start, elements, terms), pair, exchanged)
+    return w.e, w.e.function(_packing_name(way, by_elements), PARAMETERS, "internal ")
+
+
+class _Registers(Integers):
+    """Writes instructions on tile registers."""
+
+    def __init__(self) -> None:
+        super().__init__(Emitter())
+
+    def call(self, name: str, *arguments: str) -> None:
+        types = ", ".join(argument.split()[0] + " immarg" * argument.startswith("i8") for argument in arguments)
+        self.e.declarations[name] = f"declare void @llvm.x86.{name}({types})"
+        self.e.emit(f"call void @llvm.x86.{name}({', '.join(arguments)})")
+
+    def read(self, register: int, pointer: str, stride: str | int = 64) -> None:
+        self.call("tileloadd64", f"i8 {register}", f"ptr {pointer}", f"i64 {stride}")
+
+
+def _multiply_block() -> Function:
+    """Multiply packed squares of 32 rows and 32 columns: the sums are stored, or added to what is there if ``%again``.
+
+    At an edge, where fewer ``%rows`` or ``%columns`` exist, sums go by way of a copy.
+    """
+    w = _Registers()
+    copy = w.e.slot(f"[{BLOCK * BLOCK} x float], align 64")
+    enough = (w.compare("sge", "%rows", BLOCK), w.compare("sge", "%columns", BLOCK))
+    whole = w.e.assign(f"and i1 {enough[0]}, {enough[1]}")
+    edge = w.negated(whole)
+    target = w.e.assign(f"select i1 {whole}, ptr %c, ptr {copy}")
+    stride = w.either(whole, w.multiply("%c_row", 4), BLOCK * 4)
+    places = [w.moved(w.moved(target, w.multiply(stride, row)), 4 * c) for row in (0, SIDE) for c in (0, SIDE)]
+    for row in range(BLOCK):
+        for distance in range(0, 4 * BLOCK, CACHE_LINE):
+            prefetch(w.e, w.moved(w.moved(target, w.multiply(stride, row)), distance), WRITE_SOON)
+    with w.e.when("%again"):
+        with w.e.when(edge):
+            _copy_present(w, "%c", "%c_row", copy, str(BLOCK))
+        for register, place in zip(_SUMS, places, strict=True):
+            w.read(register, place, stride)
+    with w.e.when(w.negated("%again")):
+        for register in _SUMS:
+            w.call("tilezero", f"i8 {register}")
+    with w.e.loop("0", "%bytes", PAIR_BYTES) as pair:
+        a, b = w.moved("%a", pair), w.moved("%b", pair)
+        for distance in range(0, PAIR_BYTES, CACHE_LINE):
+            prefetch(w.e, w.moved(b, AHEAD + distance), READ_SOON)
+        # Squares are read just before they are used: then reading and multiplying overlap.
+        for register in _SUMS:
+            down, across = divmod(register, 2)
+            if not across:
+                w.read(_LEFT[down], w.moved(a, down * SQUARE_BYTES))
+            if not down:
+                w.read(_RIGHT[across], w.moved(b, across * SQUARE_BYTES))
+            w.call("tdpbf16ps", f"i8 {register}", f"i8 {_LEFT[down]}", f"i8 {_RIGHT[across]}")
+    for register, place in zip(_SUMS, places, strict=True):
+        w.call("tilestored64", f"i8 {register}", f"ptr {place}", f"i64 {stride}")
+    with w.e.when(edge):
+        _copy_present(w, copy, str(BLOCK), "%c", "%c_row")
+    parameters = "ptr %a, ptr %b, ptr %c, i64 %c_row, i64 %bytes, i64 %rows, i64 %columns, i1 %again"
+    return w.e, w.e.function("block", parameters, "internal ")
+
+
+def _copy_present(w: Integers, source: str, source_row: str, target: str, target_row: str) -> None:
+    """Copy the rows and columns of a block that are there."""
+    L = Lanes(w.e, SIDE)
+    with w.e.loop("0", w.smaller("%rows", BLOCK)) as row:
+        lines = [w.moved(p, w.multiply(row, far), "float") for p, far in ((source, source_row), (target, target_row))]
+        for start in range(0, BLOCK, SIDE):
+            mask = below(L, str(start), "%columns")
+            read_from, written_to = (Location(line, str(start), False) for line in lines)
+            store(L, load(L, dtypes.float32, read_from, mask), dtypes.float32, written_to, mask)
+
+
+class _Side(NamedTuple):
+    """An operand of a step: the numbers of its strides between elements and between terms, and of how it is read; where
+    its packed squares are, and whether these have the pairs of an element as rows."""
+
+    element: int
+    term: int
+    way: int
+    packed: str
+    by_elements: bool
+
+
+class _Step(StepWriter):
+    """The loops over a tile: terms of the sums, groups of rows, blocks."""
+
+    def __init__(self) -> None:
+        super().__init__(dtypes.float32, dtypes.bfloat16, BATCH_AXES)
+        packed = [self.e.slot(f"[{n // BLOCK * BLOCK_BYTES} x i8], align 64") for n in (GROUP, WIDEST)]
+        self.a = _Side(A_ROW, A_INNER, LEFT_WAY, packed[0], True)
+        self.b = _Side(B_COLUMN, B_INNER, RIGHT_WAY, packed[1], False)
+
+    def tile(self, unit: str) -> None:
+        across, down = self.number(ACROSS), self.number(DOWN)
+        others = self.divide(unit, across)
+        matrices = self.operands(self.divide(others, down))
+        height, width = self.number(TILE_HEIGHT), self.number(TILE_WIDTH)
+        top = self.multiply(self.remainder(others, down), height)
+        left = self.multiply(self.remainder(unit, across), width)
+        rows = self.rest(self.number(ROWS), top, height)
+        columns = self.rest(self.number(COLUMNS), left, width)
+        with self.e.loop("0", self.number(INNER), DEPTH) as term:
+            terms = self.rest(self.number(INNER), term, DEPTH)
+            self.pack(self.b, matrices["b"], left, term, terms, columns)
+            with self.e.loop("0", rows, GROUP) as start:
+                first, present = self.add(top, start), self.rest(rows, start, GROUP)
+                self.pack(self.a, matrices["a"], first, term, terms, present)
+                target = self.further(matrices["c"], self.add(self.multiply(first, self.number(COLUMNS)), left))
+                self.blocks(target, present, columns, terms, self.compare("ne", term, 0))
+
+    def pack(self, side: _Side, operand: str, element: str, term: str, terms: str, present: str) -> None:
+        strides = {Way.ACROSS: self.number(side.element), Way.ALONG: self.number(side.term)}
+        place = self.multiply(element, self.number(side.element))
+        start = self.in_operand(operand, self.add(place, self.multiply(term, self.number(side.term))))
+        for way, stride in strides.items():
+            with self.e.when(self.compare("eq", self.number(side.way), way)):
+                arguments = f"ptr {start}, i64 {stride}, ptr {side.packed}, i64 {terms}, i64 {present}"
+                self.e.emit(f"call void @{_packing_name(way, side.by_elements)}({arguments})")
+
+    def blocks(self, target: str, rows: str, columns: str, terms: str, again: str) -> None:
+        """Multiply the packed rows with the packed columns."""
+        far = self.number(COLUMNS)
+        squares = self.divide(self.add(terms, TERMS - 1), TERMS)
+        size = self.multiply(squares, PAIR_BYTES)
+        with self.e.loop("0", rows, BLOCK) as row:
+            a = self.moved(self.a.packed, self.multiply(row, BLOCK_BYTES // BLOCK))
+            line, high = self.further(target, self.multiply(row, far)), self.subtract(rows, row)
+            with self.e.loop("0", columns, BLOCK) as column:
+                b = self.moved(self.b.packed, self.multiply(column, BLOCK_BYTES // BLOCK))
+                c, wide = self.further(line, column), self.subtract(columns, column)
+                places = f"ptr {a}, ptr {b}, ptr {c}, i64 {far}, i64 {size}"
+                self.e.emit(f"call void @block({places}, i64 {high}, i64 {wide}, i1 {again})")
+
+
+def _step(name: str) -> Function:
+    writer, registers = _Step(), _Registers()
+    registers.e = writer.e
+    registers.call("ldtilecfg", "ptr @configuration")
+    with writer.e.loop("%begin", "%end") as unit:
+        writer.tile(unit)
+    registers.call("tilerelease")
+    return writer.e, writer.e.function(name, STEP)
+
+
+def tile_of(extents: tuple[int, int, int], matrices: int, threads: int) -> tuple[int, int]:
+    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy."""
+    rows, columns, inner = extents
+    busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
+
+    def time(tile: tuple[int, int]) -> float:
+        units = matrices * -(-rows // tile[0]) * -(-columns // tile[1])
+        return -(-units // busy) * (tile[0] * tile[1] + PACKING * (tile[0] + tile[1]))
+
+    heights, widths = _parts(rows, rows, busy), _parts(columns, WIDEST, busy)
+    return min(((high, wide) for high in heights for wide in widths), key=time)
+
+
+def _parts(whole: int, most: int, pieces: int) -> list[int]:
+    """What comes of cutting a whole into equal parts of whole blocks, for up to so many pieces more than needed."""
+    fewest = -(-whole // most)
+    parts = {-(-whole // (count * BLOCK)) * BLOCK for count in range(fewest, fewest + pieces)}
+    return sorted(parts, reverse=True)
+
+
+def numbers_of(
+    places: Sequence[tuple[int, int]],
+    extents: tuple[int, int, int],
+    strides: Sequence[int],
+    tile: tuple[int, int],
+    batch: Sequence[tuple[int, int, int, int]],
+) -> list[int]:
+    """The numbers of a step, which are those of `product.step_numbers`."""
+    _, a_inner, _, b_column = strides
+    ways = (Way.ACROSS if a_inner == 1 else Way.ALONG, Way.ALONG if b_column == 1 else Way.ACROSS)
+    return step_numbers(places, extents, strides, tile, ways, batch)

@@ -1,0 +1,23 @@
+"""Tile registers of x86-64, which a process has to ask Linux for once: their state is 8 KiB of each thread."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""The number of the system call, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA (Linux, Documentation/arch/x86/xstate.rst)."""
+
+
+@cache
+def are_granted() -> bool:
+    """Ask for the registers, for all threads of this process and of those that it forks; whether it may use them."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    try:
+        call = ctypes.CDLL(None).syscall
+    except (AttributeError, OSError):
+        return False
+    return int(call(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)) == 0
