@@ -33,7 +33,9 @@ class ReferenceTarget(Target):
     """Code is an object that can be run. ``limits`` are not those of the CPU: values must not depend on them."""
 
     kind = key = "reference"
-    limits = FusionLimits(members=12, uncut_members=6, group_rows=2, group_size=64, repeated_operations=2, fewer=2)
+    limits = FusionLimits(
+        members=12, uncut_members=6, group_rows=2, group_size=64, repeated_operations=2, fewer=2, uncached_size=64
+    )
 
     def schedule(self, launch: Launch) -> Schedule:
         return ReferenceSchedule()

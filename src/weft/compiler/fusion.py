@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
-from weft.compiler import folding, scanning, uniting, updates
+from weft.compiler import folding, remaking, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
 from weft.compiler.dependencies import Dependencies
 from weft.compiler.formulas import is_longer, narrowest, operations_from_less
@@ -182,7 +182,7 @@ class Fusion:
         if not stored and (self._inline(node, uses) or node.primitive.is_counted or self._repeat(node, uses)):
             return
         uses = self._united(node, uses)
-        if not stored and self._inline(node, uses):
+        if not stored and (self._inline(node, uses) or self._remake(node, uses)):
             return
         for user, terms in uses:
             if terms is None or not isinstance(user, FusedGroup) or (cut_off and not user.is_plain):
@@ -267,6 +267,32 @@ class Fusion:
         Storing the result of broadcasting would take longer."""
         if operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
             return False
+        return self._compute_in_each(node, uses)
+
+    def _remake(self, node: Node, uses: Sequence[Use]) -> bool:
+        """Recompute a node in each of its users, of what is in memory in any case; returns whether that is done."""
+        users = {user for user, _ in uses}
+        if not remaking.saves_memory(node, users, self._uses_of, self._is_stored, self.limits):
+            return False
+        return self._compute_in_each(node, uses)
+
+    def _uses_of(self, node: Node) -> Sequence[Use]:
+        return self._uses.get(node, ())
+
+    def _is_stored(self, node: Node) -> bool:
+        """Whether a node is in memory whoever else uses it."""
+        primitive = node.primitive
+        return (
+            node in self.inputs
+            or node in self._wanted
+            or any(terms is None for _, terms in self._uses_of(node))
+            or primitive.is_result
+            or primitive.routine is not None
+            or isinstance(primitive, p.Update)
+        )
+
+    def _compute_in_each(self, node: Node, uses: Iterable[Use]) -> bool:
+        """Compute a node in all groups that use it, if these have room; returns whether that is done."""
         fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
         if not all(self._has_room(user) for user, _ in fused):
             return False

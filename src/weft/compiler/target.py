@@ -56,7 +56,9 @@ class FusionLimits:
     `Indexed`, for their code is called from within the code of each other. Rows are walked one by one if
     there are at least ``group_rows`` of them, or at most ``group_size`` elements in all. A value with at least
     ``fewer`` times the elements of what it is made of, by at most ``repeated_operations`` cheap operations, is
-    recomputed in each user instead of stored.
+    recomputed in each user instead of stored. So is one that is made of what is in memory in any case, at a cost of at
+    most so many such operations; of values that caches do not hold, which have ``uncached_size`` bytes and more, per
+    byte of an element.
     """
 
     members: int
@@ -65,6 +67,7 @@ class FusionLimits:
     group_size: int
     repeated_operations: int
     fewer: int
+    uncached_size: int
 
 
 class Target(ABC):

@@ -220,6 +220,10 @@ def is_view(node: Node) -> bool:
 Partial = Callable[..., Tangent] | float | None
 
 
+SLOW = 12
+"""What most elementwise operations cost that are not cheap."""
+
+
 class Elementwise(Primitive):
     """Every element of the result is made of the elements at the same index.
 
@@ -227,7 +231,8 @@ class Elementwise(Primitive):
     changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with, or None for
     an input that has zero or no derivative. As the Jacobian is diagonal, the same line serves for
     tangents and cotangents. ``accepts`` tells which dtypes, ``exact`` that results of half-precision inputs need no
-    rounding; ``result`` gives the dtype of the output (None: that of the inputs).
+    rounding; ``result`` gives the dtype of the output (None: that of the inputs). ``cost`` is about how many additions
+    take as long (0: one if ``cheap``, else `SLOW`).
     """
 
     def __init__(
@@ -240,6 +245,7 @@ class Elementwise(Primitive):
         result: Dtype | Callable[[Dtype], Dtype] | None = None,
         holomorphic: bool = True,
         cheap: bool = True,
+        cost: int = 0,
         exact: bool = False,
     ) -> None:
         self.name = name
@@ -249,6 +255,7 @@ class Elementwise(Primitive):
         self.result = result
         self.holomorphic = holomorphic
         self.cheap = cheap
+        self.cost = cost or (1 if cheap else SLOW)
         self.exact = exact
 
     def __call__(self, *operands: Any, **params: Any) -> Array:

@@ -94,7 +94,7 @@ def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
 
 
 power: Elementwise = Elementwise(
-    "power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False
+    "power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False, cost=40
 )
 arctan2: Elementwise = Elementwise(
     "arctan2",

@@ -55,7 +55,7 @@ class _Word(Elementwise):
         return inputs[0].shape, dtypes.uint32
 
 
-random_word = _Word("random_word", _word_lanes, (None,) * 5, result=dtypes.uint32, cheap=False)
+random_word = _Word("random_word", _word_lanes, (None,) * 5, result=dtypes.uint32, cheap=False, cost=80)
 
 
 class RandomBits(Indexed):

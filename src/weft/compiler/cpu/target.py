@@ -16,7 +16,13 @@ class CpuTarget(Target):
     kind = "cpu"
     key = "cpu"
     limits = FusionLimits(
-        members=8192, uncut_members=48, group_rows=16, group_size=1 << 15, repeated_operations=8, fewer=4
+        members=8192,
+        uncut_members=48,
+        group_rows=16,
+        group_size=1 << 15,
+        repeated_operations=8,
+        fewer=4,
+        uncached_size=1 << 20,
     )
 
     def schedule(self, launch: Launch) -> CpuSchedule:

@@ -1,0 +1,53 @@
+"""Which values their users make again, of what is in memory in any case, so that they need not be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import weft.primitives as p
+from weft.compiler.groups import Group, Use
+from weft.compiler.layouts import behind
+from weft.compiler.target import FusionLimits
+from weft.graph.node import Node
+
+UsesOf = Callable[[Node], Iterable[Use]]
+IsStored = Callable[[Node], bool]
+
+
+def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsStored, limits: FusionLimits) -> bool:
+    """Whether several groups, the ``users`` of a node, had better compute it again than read it: if that costs less
+    than memory does, and if what they read instead is in memory in any case, and no larger.
+
+    ``uses_of`` says where a node is used, as far as that is known, ``is_stored`` whether it is stored whoever uses it.
+    """
+    size = _bytes(node)
+    left = limits.repeated_operations * (node.dtype.size if size >= limits.uncached_size else 1)
+    read = 0
+    pending, seen = [node], {node}
+    while pending:
+        made = pending.pop()
+        left -= made.primitive.cost if isinstance(made.primitive, p.Elementwise) else left + 1
+        if left < 0:
+            return False
+        for source, groups in [_behind_views(source, uses_of) for source in made.inputs]:
+            if source in seen or p.is_constant(source) or source.size <= node.size // limits.fewer:
+                continue
+            seen.add(source)
+            if not (is_stored(source) or len(groups) > 1 or groups - users):
+                pending.append(source)
+            elif users - groups:
+                read += _bytes(source)
+    return read <= size
+
+
+def _behind_views(node: Node, uses_of: UsesOf) -> tuple[Node, set[Group]]:
+    """What views show, and the groups that use it."""
+    groups = {user for user, _ in uses_of(node)}
+    while behind(node) is not None:
+        node = node.inputs[0]
+        groups.update([user for user, _ in uses_of(node)])
+    return node, groups
+
+
+def _bytes(node: Node) -> int:
+    return node.size * node.dtype.size
