@@ -61,10 +61,12 @@ def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> N
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("some_variants") is not None:
-            # The fixture `cases` makes the complete test itself.
-            if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
-                groups[item.parent, item.originalname, item.callspec.params["row"].name].append(item)
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("some_variants") is None:
+            continue
+        # The fixture `cases` makes the complete test itself.
+        if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
+            row: Any = item.callspec.params["row"]
+            groups[item.parent, item.originalname, row.name].append(item)
     for (_, test, name), variants in groups.items():
         if len(variants) > 2:
             drawn = drawn_cases(seed, f"{test} {name}", 1, variants[1:])

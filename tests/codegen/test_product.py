@@ -113,7 +113,7 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
     rng = np.random.default_rng(3)
     for (height, vectors), right, apart in combinations([(1, 2), (3, 1)], [False, True], [False, True]):
         left = right != apart
-        strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart)
+        strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart, beside=not left)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         address = jit.load(few_rows.generate(strip, dtype, name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
