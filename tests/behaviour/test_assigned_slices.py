@@ -188,9 +188,9 @@ def twice_in_place(xp: Any, u: Any, v: Any) -> Any:
 
 def what_was_updated_before(xp: Any, u: Any, v: Any) -> Any:
     old = u * 2 + u[::-1]
-    first = replaced(xp, old, slice(0, 3), v[:3] + 1)
+    first = replaced(xp, old, slice(0, 3), old[5:8] + 1)
     second = replaced(xp, first, slice(4, 7), v[:3] + 2)
-    return replaced(xp, second, slice(4, 7), old[4:7] + second[4:7])
+    return replaced(xp, second, slice(3, 6), first[4:7] + second[:3])
 
 
 @pytest.mark.parametrize("program", [copied_over, twice_in_place, what_was_updated_before])
