@@ -217,6 +217,18 @@ def test_narrow_results(columns: int) -> None:
     np.testing.assert_array_equal(np.array(mx.array(a) @ mx.array(b)), a @ b)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "uint32", "int64"])
+def test_integers_wrap_around(dtype: str) -> None:
+    rng, limits = np.random.default_rng(2), np.iinfo(dtype)
+    for (rows, inner, columns), turned in combinations([(13, 17, 33), (20, 300, 70), (3, 40, 50)], [False, True]):
+        a, b = (
+            rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+            for shape in ((rows, inner), (columns, inner) if turned else (inner, columns))
+        )
+        found = mx.array(a) @ (mx.array(b).T if turned else mx.array(b))
+        np.testing.assert_array_equal(np.array(found), a @ (b.T if turned else b), strict=True)
+
+
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
 @pytest.mark.parametrize("shape", [(1, 300, 40), (5, 20, 33), (17, 530, 70)], ids=str)
 def test_half_precision_is_multiplied_as_float32(dtype: mx.Dtype, shape: tuple[int, int, int]) -> None:

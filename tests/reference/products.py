@@ -13,7 +13,11 @@ from weft.compiler.cpu.product_step import DEPTH
 @by(p.matmul.routine)
 def product(a: np.ndarray, b: np.ndarray, precision: str = "reproducible") -> np.ndarray:
     """Every element is the sum, in order, of blocks of ``DEPTH`` terms, each summed in order with fused multiply-adds.
-    Elements of half precision are float32 before; complex products are made of real ones."""
+    Elements of half precision are float32 before; complex products are made of real ones; those of integers wrap
+    around."""
+    if a.dtype.kind in "iu":
+        wide = np.int64 if a.dtype.kind == "i" else np.uint64
+        return np.asarray(np.matmul(a.astype(wide), b.astype(wide)))
     if a.dtype.kind == "c":
         return np.ascontiguousarray(product(*_of_real(a, b))).view(a.dtype)
     if a.dtype.itemsize == 2:

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree
-from weft.graph.node import Node, Shape, describe, wrap
+from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, require
@@ -71,25 +71,6 @@ def matrix_transpose(x: Array) -> Array:
     return p.transpose(x, axes=(*range(last - 2), last - 1, last - 2))
 
 
-def _whole_product(a: Node, b: Node) -> Node:
-    """The product of matrices of integers, which wrap around. The terms are summed over the axis that makes neighbours
-    in memory neighbouring lanes."""
-    *batch, rows, inner = a.shape
-    columns, last = b.shape[-1], a.ndim
-    left, right = wrap(a), wrap(b)
-    if columns == 1:
-        right = p.broadcast(matrix_transpose(right), shape=a.shape)
-        return _sum_of(p.expand(p.multiply(left, right), axes=(last - 1,)), last)
-    shape = (*batch, rows, inner, columns)
-    terms = [p.broadcast(p.expand(x, axes=(axis,)), shape=shape) for x, axis in ((left, last), (right, last - 2))]
-    return _sum_of(p.multiply(*terms), last - 1)
-
-
-def _sum_of(x: Array, axis: int) -> Node:
-    total: Node = p.sum(x, axes=(axis,)).node
-    return p.sum.lowered(total) or total
-
-
 class Matmul(Bilinear):
     """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``.
 
@@ -133,16 +114,15 @@ class Matmul(Bilinear):
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
     def lowered(self, node: Node) -> Node | None:
-        """Half precision is multiplied as float32 and rounded once; products of integers are summed in a kernel; sums
-        of no products are zeros."""
+        """Half precision is multiplied as float32 and rounded once, small integers are as ones of 32 bits; sums of no
+        products are zeros."""
         shape, dtype = node.shape, node.dtype
         if node.inputs[0].shape[-1] == 0:
             return p.planned_zeros(shape, dtype)
-        if not dtype.is_inexact:
-            return _whole_product(*node.inputs)
-        if dtype not in (dtypes.float16, dtypes.bfloat16):
+        if dtype.size >= 4:
             return None
-        product = Node(self, node.inputs, node.params, shape, dtypes.float32, None)
+        wide = dtypes.float32 if dtype.is_inexact else dtypes.int32
+        product = Node(self, node.inputs, node.params, shape, wide, None)
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
     def swapped(self, node: Node) -> Node | None:

@@ -29,6 +29,7 @@ from weft.compiler.cpu.product_step import (
     StepWriter,
     below,
     further,
+    multiply_add,
     read,
 )
 from weft.dtypes import Dtype
@@ -147,7 +148,7 @@ class _Kernel:
             left = L.splat(self._read(scalar, start, place, None))
             for vector, name in right.items():
                 slot = self.sums[row, vector]
-                total = L.fma(left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
+                total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
                 self.e.store(self.type, total.name, slot)
 
     def _sum_along(self, starts: Sequence[str]) -> None:

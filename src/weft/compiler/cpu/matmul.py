@@ -24,6 +24,10 @@ _CACHED = 1 << 20
 """A matrix of so many bytes is found in the second cache."""
 
 
+_SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
+"""The bits of a sum of products that wraps around are those of signed integers."""
+
+
 class Product(NamedTuple):
     """What is multiplied: dtypes of the result and of the operands; slots and offsets of both operands and the result;
     rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; and
@@ -72,7 +76,8 @@ def step(call: RoutineCall) -> RoutineStep:
     extents = rows, columns, inner = a.shape[-2], b.shape[-1], a.shape[-1]
     batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
-    product = Product(out.dtype, a.dtype, places, extents, (left, right), batch)
+    dtype, source = (_SIGNED.get(x.dtype, x.dtype) for x in (out, a))
+    product = Product(dtype, source, places, extents, (left, right), batch)
     may_use_tiles = call.params["precision"] == FAST and a.dtype is dtypes.bfloat16
     in_tiles = may_use_tiles and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
     address, numbers, tile = _of_tile_registers(product) if in_tiles else _tiled(product)

@@ -7,7 +7,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, Location, load, prefetch, store
-from weft.compiler.cpu.product_step import Block, below
+from weft.compiler.cpu.product_step import Block, below, multiply_add
 
 PARAMETERS = (
     "ptr %a, i64 %a_row, i64 %a_inner, ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, "
@@ -74,7 +74,7 @@ class _Kernel(Integers):
                 left = L.splat(load(scalar, dtype, Location(row, left_place, False), None))
                 for v, vector in enumerate(right):
                     slot = self.sums[number, v]
-                    total = L.fma(left, vector, Value(L, e.load(self.type, slot), dtype))
+                    total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
                     e.store(self.type, total.name, slot)
 
     def _store(self, row: int, target: str) -> None:

@@ -65,6 +65,11 @@ def read(L: Lanes, source: Dtype, pointer: str, index: str, mask: str | None, dt
     return value
 
 
+def multiply_add(L: Lanes, left: Value, right: Value, total: Value) -> Value:
+    """A term more of a sum: rounded once; integers wrap around."""
+    return L.fma(left, right, total) if total.dtype.is_floating else left * right + total
+
+
 class StepWriter(Integers):
     """Writes the step of a product of ``dtype`` with operands of the dtype ``source``; its number ``batch_axes`` counts
     batch axes, whose numbers follow."""

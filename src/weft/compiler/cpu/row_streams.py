@@ -28,6 +28,7 @@ from weft.compiler.cpu.product_step import (
     ROWS,
     StepWriter,
     below,
+    multiply_add,
     read,
 )
 from weft.dtypes import Dtype
@@ -143,7 +144,7 @@ def _add_terms(streams: Streams, source: Dtype, terms: int) -> Function:
         for row in range(streams.rows):
             total = code.read_sums(row, start)
             for factor, vector in zip(factors[row], vectors, strict=True):
-                total = code.L.fma(factor, vector, total)
+                total = multiply_add(code.L, factor, vector, total)
             store(code.L, total, code.dtype, Location(code.sums(row), start, False), None)
 
     rest = code.remainder("%columns", streams.lanes)
