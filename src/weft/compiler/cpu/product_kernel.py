@@ -6,7 +6,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, Location, load, prefetch, store
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, Location, load, prefetch, store
 from weft.compiler.cpu.product_step import Block, below, multiply_add
 
 PARAMETERS = (
@@ -27,7 +27,7 @@ def kernel(block: Block, name: str, edge: bool) -> Function:
 class _Kernel(Integers):
     def __init__(self, block: Block, edge: bool) -> None:
         super().__init__(Emitter())
-        self.block = block
+        self.block, self.edge = block, edge
         self.L = Lanes(self.e, block.lanes)
         self.type = self.L.type_of(block.dtype)
         self.sums = {(row, v): self.e.slot(self.type) for row in range(block.rows) for v in range(block.vectors)}
@@ -66,6 +66,8 @@ class _Kernel(Integers):
             self._further("%a", self.multiply("%a_row", self.smaller(str(r), last))) for r in range(self.block.rows)
         ]
         with e.loop("0", "%inner") as term:
+            if self.edge:
+                self._ask_for_next_rows(term)
             left_place = self.multiply(term, "%a_inner")
             start = self._further("%b", self.multiply(term, "%b_inner"))
             places = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
@@ -76,6 +78,14 @@ class _Kernel(Integers):
                     slot = self.sums[number, v]
                     total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
                     e.store(self.type, total.name, slot)
+
+    def _ask_for_next_rows(self, term: str) -> None:
+        """Ask for the rows of the left operand behind these, if they lie in memory with their terms side by side: for
+        each line of memory of every row once or more often while its terms go by."""
+        line = CACHE_LINE // self.block.dtype.size
+        turn = self.remainder(self.divide(self.multiply(term, self.block.rows), line), self.block.rows)
+        row = self._further("%a", self.multiply("%a_row", self.add(turn, self.block.rows)))
+        prefetch(self.e, self._further(row, term), READ_SOON)
 
     def _store(self, row: int, target: str) -> None:
         """Store a row of sums. What is done with finished numbers before they are in memory, is done here."""
