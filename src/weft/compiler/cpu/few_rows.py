@@ -67,14 +67,14 @@ class Strip(Block):
     beside: bool
 
 
-def strip_of(dtype: Dtype, rows: int, across: bool, apart: bool, beside: bool) -> Strip:
+def strip_of(dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, beside: bool) -> Strip:
     """The strip for this processor: rows are shared evenly by as few blocks of them as registers allow."""
     wide = "+avx512f" in host.current().features
     vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
     blocks = -(-rows // most)
     height = -(-rows // blocks)
     # Across, each lane reads a line of memory of its own; more of them at a time than one vector's only disturb.
-    vectors = 1 if across else min(8, registers // height)
+    vectors = 1 if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
     return Strip(dtype, height, vectors, vector_bytes, across, apart, beside)
 
 

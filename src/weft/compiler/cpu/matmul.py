@@ -108,10 +108,10 @@ def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
     strides = [*product.strides, *result]
     across, apart = strides[3] != 1, strides[5] != 1
     cached = inner * columns * source.size <= _CACHED
-    if rows > (few_rows.MOST_ROWS_ACROSS if across and cached else few_rows.MOST_ROWS):
+    if rows > (few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS):
         return None
-    if across or (cached and rows > row_streams.FEWEST_ROWS):
-        strip = few_rows.strip_of(dtype, rows, across, apart, strides[1] == 1)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, strides[1] == 1)
+    if across or strip.columns >= columns or (cached and rows > row_streams.FEWEST_ROWS):
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch)
         return few_rows.address(strip, source), numbers, (rows, strip.columns)
     streams = row_streams.streams_of(dtype, rows, apart)

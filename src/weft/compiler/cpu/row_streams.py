@@ -188,8 +188,7 @@ class _Step(StepWriter):
     def __init__(self, streams: Streams, source: Dtype) -> None:
         super().__init__(streams.dtype, source, BATCH_AXES)
         self.streams = streams
-        self.size = streams.rows * streams.widest
-        self.sums = self.e.slot(f"[{self.size} x {self.element}], align 64")
+        self.sums = self.e.slot(f"[{streams.rows * streams.widest} x {self.element}], align 64")
 
     def function(self, name: str) -> Function:
         with self.e.loop("%begin", "%end") as unit:
@@ -209,6 +208,7 @@ class _Step(StepWriter):
             with self.e.loop("0", self.number(ROWS), self.streams.rows) as row:
                 rows = self.rest(self.number(ROWS), row, self.streams.rows)
                 a = self.in_operand(matrices["a"], self.multiply(row, self.number(A_ROW)))
+                self._clear(columns)
                 self._sum(a, b, first, stop, f"i64 {rows}, i64 {columns}")
                 target = self.further(c, self.multiply(row, self.number(C_ROW)))
                 strides = f"i64 {self.number(C_ROW)}, i64 {self.number(C_COLUMN)}"
@@ -216,8 +216,7 @@ class _Step(StepWriter):
                 self.e.emit(f"call void @store_sums(ptr {self.sums}, ptr {target}, {strides}, {counts})")
 
     def _sum(self, a: str, b: str, first: str, stop: str, counts: str) -> None:
-        """Make the sums of a block of terms."""
-        self._clear()
+        """Add the terms of a block to the sums."""
         a_inner, b_inner = self.number(A_INNER), self.number(B_INNER)
         whole = self.subtract(stop, self.remainder(self.subtract(stop, first), self.streams.terms))
         for start, end, terms in ((first, whole, self.streams.terms), (whole, stop, 1)):
@@ -228,11 +227,13 @@ class _Step(StepWriter):
                 operands = f"ptr {left}, i64 {self.number(A_ROW)}, i64 {a_inner}, ptr {right}, i64 {b_inner}"
                 self.e.emit(f"call void @add_{terms}({operands}, ptr {self.sums}, {counts})")
 
-    def _clear(self) -> None:
+    def _clear(self, columns: str) -> None:
         L = Lanes(self.e, self.streams.lanes)
         zeros = L.constant(0.0, self.streams.dtype)
-        with self.e.loop("0", str(self.size), L.width) as start:
-            store(L, zeros, self.streams.dtype, Location(self.sums, start, False), None)
+        with self.e.loop("0", columns, L.width) as start:
+            for row in range(self.streams.rows):
+                place = Location(self.sums, self.add(start, row * self.streams.widest), False)
+                store(L, zeros, self.streams.dtype, place, None)
 
 
 def step_numbers(
