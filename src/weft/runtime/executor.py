@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.locks import fork_safe_lock
+from weft.runtime.processors import available_processors
 
-POOL_BYTES = 512
+CACHE_LINE = 64
 CLOCK = time.CLOCK_MONOTONIC
 
 Functions = Callable[[], dict[str, int]]
@@ -19,9 +20,8 @@ Functions = Callable[[], dict[str, int]]
 def thread_count_from_environment() -> int:
     """``WEFT_NUM_THREADS``, or the number of processors this process may use."""
     text = os.environ.get("WEFT_NUM_THREADS", "")
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not text:
-        return available
+        return available_processors()
     try:
         count = int(text)
     except ValueError:
@@ -42,25 +42,26 @@ class Executor:
         timed = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64)
         self._run_timed = timed(functions["weft_run_timed"])
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(functions["weft_pool_stop"])
-        self._memory = ctypes.create_string_buffer(POOL_BYTES + 64)
-        self.pool = (ctypes.addressof(self._memory) + 63) & -64
-        start = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(functions["weft_pool_init"])
-        start(self.pool, threads - 1)
+        size = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(functions["weft_pool_bytes"])(threads)
+        memory = ctypes.create_string_buffer(size + CACHE_LINE)
+        # It is never freed: workers read it until they notice that the pool was stopped, or the process ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+        self.pool = -(-ctypes.addressof(memory) // CACHE_LINE) * CACHE_LINE
+        start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(functions["weft_pool_init"])
+        start(self.pool, threads, CLOCK)
 
     def run_timed(self, table: int, times: int) -> int:
         """The same; notes at ``times``, in seconds and nanoseconds of ``CLOCK``, when each step began and ended."""
         return self._run_timed(table, times, CLOCK)
 
     def stop(self) -> None:
-        """End the workers."""
+        """End the workers, each when it has nothing to do."""
         self._stop(self.pool)
 
 
 _lock = fork_safe_lock()
 current: Executor | None = None
 """The one that is there, if any; see `executor`."""
-# A worker that ends still leaves its mutex after the pool was told that it is gone: the memory of pools is kept.
-_retired: list[Executor] = []
 _functions: Functions | None = None
 _threads: int | None = None
 
@@ -92,13 +93,10 @@ def set_thread_count(count: int) -> None:
         if current is not None and _functions is not None:
             before, current = current, Executor(_functions(), count)
             before.stop()
-            _retired.append(before)
 
 
 def _after_fork() -> None:
     global current
-    if current is not None:
-        _retired.append(current)
     current = None
 
 

@@ -1,369 +1,534 @@
-"""Native code that runs plans: the thread pool, and the loop over a plan's steps.
+"""The thread pool, in LLVM IR: threads share the units of a step.
 
-A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, from the one on that was not run
-yet, ``weft_run_timed`` does so with a clock. Functions of steps have the signature of kernels, ``void f(ptr numbers,
-ptr table, i64 begin, i64 end)``. Steps with several grains of units are shared with the workers of the pool, unless
-another thread is using it: then the caller does all the work itself.
+A step that is shared becomes the pool's *job*; while there is one, other callers do all their work themselves. Its
+grains are cut into equal *shares*, one for each thread (or grain, if these are fewer). A thread takes the grains of its
+own share one by one, then what is left of the others'. So it does the same part of each step, and finds in its caches
+what it wrote before. The caller waits until all grains are finished, but for no worker that took none: one that sleeps,
+or has no processor, delays nobody.
+
+Memory that one thread writes while others read or write is in cache lines of its own.
+
+- The caller alone writes the line of the job. It makes ``epoch`` odd before and even afterwards: what a worker read
+  while it saw one even epoch belongs together.
+- Each share has a ``claim``: the job's epoch, and below it how many grains were taken. An older epoch stands for none.
+  A grain is taken by exchanging the claim for one that is larger by one. A job ends when the grains of all shares are
+  finished; a worker that comes later finds none to take.
+- A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and gives its processor to others now and then.
+  Then it sets ``parked`` and sleeps. A caller wakes two of the workers that its job has shares for, and each of these
+  two more.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from functools import cache
+from weft.runtime.steps import Fields
 
-from weft.compiler.codegen import loading
-from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, Fields
-
-_PAUSES = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-    "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-SPINS = 1000
+PAUSES = 32
+"""How often a thread looks before it reads the clock and gives its processor to others."""
+SPIN_NANOSECONDS = 100_000
 STACK_BYTES = 8 << 20
 """Steps have panels of matrices on the stack, more than some systems give a thread."""
+EPOCH_SHIFT = 16
+"""A claim has the epoch above so many bits and a number of grains in them."""
+MOST_GRAINS = 1 << (EPOCH_SHIFT - 1)
+
+CONSTANTS = {
+    "SPIN_NANOSECONDS": SPIN_NANOSECONDS,
+    "STACK_BYTES": STACK_BYTES,
+    "EPOCH_SHIFT": EPOCH_SHIFT,
+    "MOST_GRAINS": MOST_GRAINS,
+    "PAUSES": PAUSES,
+}
 
 # The mutex and the conditions have more room than the types of any platform's pthreads need.
 _POOL_FIELDS: Fields = {
-    "mutex": "[128 x i8]",
-    "start": "[128 x i8]",
-    "done": "[128 x i8]",
     "epoch": "i64",
     "function": "ptr",
     "numbers": "ptr",
     "table": "ptr",
     "units": "i64",
     "grain": "i64",
-    "next": "i64",
-    "running": "i64",
-    "workers": "i64",
-    "busy": "i64",
+    "shares": "i64",
     "stop": "i64",
+    "finished": "i64",
+    "waiting": "i64",
+    "end_of_finished": "[6 x i64]",
+    "busy": "i64",
+    "end_of_busy": "[7 x i64]",
+    "threads": "i64",
+    "clock": "i64",
+    "end_of_constants": "[6 x i64]",
+    "mutex": "[128 x i8]",
+    "done": "[128 x i8]",
 }
-_STRUCTURES = {"pool": _POOL_FIELDS, "step": STEP_FIELDS, "order": HEAD_FIELDS}
+# What belongs to a thread; the first one is that of callers, of which only the claim is used.
+_THREAD_FIELDS: Fields = {
+    "claim": "i64",
+    "end_of_claim": "[7 x i64]",
+    "pool": "ptr",
+    "index": "i64",
+    "parked": "i64",
+    "end_of_parked": "[5 x i64]",
+    "mutex": "[128 x i8]",
+    "start": "[128 x i8]",
+}
+STRUCTURES = {"pool": _POOL_FIELDS, "thread": _THREAD_FIELDS}
 
-# ``i32 pool.epoch`` stands for the number of that field, see `_with_numbers`.
-_POOL = """
+# ``%x = field pool.epoch %p`` is the address of that field, see `step_loop`.
+FUNCTIONS = """
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
-declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 PAUSE_DECLARATION
 
-define i64 @weft_pool_init(ptr %p, i64 %workers) {
+; The bytes of a pool for so many threads.
+define i64 @weft_pool_bytes(i64 %threads) {
+  %first = getelementptr %pool, ptr null, i64 1
+  %end = getelementptr %thread, ptr %first, i64 %threads
+  %bytes = ptrtoint ptr %end to i64
+  ret i64 %bytes
+}
+
+define internal ptr @thread_of(ptr %p, i64 %index) {
+  %first = getelementptr %pool, ptr %p, i64 1
+  %thread = getelementptr %thread, ptr %first, i64 %index
+  ret ptr %thread
+}
+
+; Make a pool in memory that is zero and begins with a cache line. Without all threads it does with those it has.
+define void @weft_pool_init(ptr %p, i64 %wanted, i64 %clock) {
 entry:
-  %thread = alloca i64
+  %id = alloca i64
   %attributes = alloca [128 x i8], align 16
-  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
-  %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
-  %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
-  %w = getelementptr %pool, ptr %p, i32 0, i32 pool.workers
+  %m = field pool.mutex %p
   call i32 @pthread_mutex_init(ptr %m, ptr null)
-  call i32 @pthread_cond_init(ptr %s, ptr null)
+  %d = field pool.done %p
   call i32 @pthread_cond_init(ptr %d, ptr null)
+  %kp = field pool.clock %p
+  store i64 %clock, ptr %kp
   call i32 @pthread_attr_init(ptr %attributes)
   call i32 @pthread_attr_setstacksize(ptr %attributes, i64 STACK_BYTES)
   br label %loop
 loop:
-  %i = phi i64 [0, %entry], [%i1, %started]
-  %more = icmp slt i64 %i, %workers
+  %i = phi i64 [1, %entry], [%i1, %started]
+  %more = icmp slt i64 %i, %wanted
   br i1 %more, label %start, label %out
 start:
-  %failed = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @weft_worker, ptr %p)
+  %t = call ptr @thread_of(ptr %p, i64 %i)
+  %tp = field thread.pool %t
+  store ptr %p, ptr %tp
+  %ip = field thread.index %t
+  store i64 %i, ptr %ip
+  %tm = field thread.mutex %t
+  call i32 @pthread_mutex_init(ptr %tm, ptr null)
+  %ts = field thread.start %t
+  call i32 @pthread_cond_init(ptr %ts, ptr null)
+  %failed = call i32 @pthread_create(ptr %id, ptr %attributes, ptr @weft_worker, ptr %t)
   %ok = icmp eq i32 %failed, 0
   br i1 %ok, label %started, label %out
 started:
-  %t = load i64, ptr %thread
-  call i32 @pthread_detach(i64 %t)
+  %identity = load i64, ptr %id
+  call i32 @pthread_detach(i64 %identity)
   %i1 = add i64 %i, 1
   br label %loop
 out:
-  store i64 %i, ptr %w
-  ret i64 %i
+  %np = field pool.threads %p
+  store i64 %i, ptr %np
+  ret void
 }
 
-define internal void @drain(ptr %p) {
+define internal i64 @grains_of(i64 %units, i64 %grain) {
+  %most = add i64 %units, %grain
+  %rounded = sub i64 %most, 1
+  %grains = udiv i64 %rounded, %grain
+  ret i64 %grains
+}
+
+define internal void @signal(ptr %mutex, ptr %condition) {
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  call i32 @pthread_cond_signal(ptr %condition)
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+; Nanoseconds of the clock.
+define internal i64 @now(ptr %p) {
+  %time = alloca [2 x i64]
+  %kp = field pool.clock %p
+  %clock = load i64, ptr %kp
+  %id = trunc i64 %clock to i32
+  call i32 @clock_gettime(i32 %id, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest = getelementptr i64, ptr %time, i64 1
+  %nanoseconds = load i64, ptr %rest
+  %whole = mul i64 %seconds, 1000000000
+  %all = add i64 %whole, %nanoseconds
+  ret i64 %all
+}
+
+; Wait for a word of memory to be another one (or, if %wanted, to be %number). False if that has not come long after
+; the time %since.
+define internal i1 @awaited(ptr %p, ptr %word, i64 %number, i1 %wanted, i64 %since) {
 entry:
-  %fp = getelementptr %pool, ptr %p, i32 0, i32 pool.function
-  %f = load ptr, ptr %fp
-  %np = getelementptr %pool, ptr %p, i32 0, i32 pool.numbers
-  %numbers = load ptr, ptr %np
-  %tp = getelementptr %pool, ptr %p, i32 0, i32 pool.table
-  %table = load ptr, ptr %tp
-  %up = getelementptr %pool, ptr %p, i32 0, i32 pool.units
-  %units = load i64, ptr %up
-  %gp = getelementptr %pool, ptr %p, i32 0, i32 pool.grain
-  %grain = load i64, ptr %gp
-  %xp = getelementptr %pool, ptr %p, i32 0, i32 pool.next
-  br label %loop
-loop:
-  %begin = atomicrmw add ptr %xp, i64 %grain monotonic
-  %go = icmp slt i64 %begin, %units
-  br i1 %go, label %body, label %out
-body:
-  %after = add i64 %begin, %grain
-  %over = icmp sgt i64 %after, %units
-  %end = select i1 %over, i64 %units, i64 %after
-  call void %f(ptr %numbers, ptr %table, i64 %begin, i64 %end)
-  br label %loop
+  br label %round
+round:
+  br label %look
+look:
+  %k = phi i64 [0, %round], [%k1, %again]
+  %found = load atomic i64, ptr %word acquire, align 8
+  %same = icmp eq i64 %found, %number
+  %good = icmp eq i1 %same, %wanted
+  br i1 %good, label %yes, label %again
+again:
+  PAUSE
+  %k1 = add i64 %k, 1
+  %more = icmp slt i64 %k1, PAUSES
+  br i1 %more, label %look, label %rest
+rest:
+  call i32 @sched_yield()
+  %time = call i64 @now(ptr %p)
+  %spent = sub i64 %time, %since
+  %long = icmp sgt i64 %spent, SPIN_NANOSECONDS
+  br i1 %long, label %no, label %round
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Take one of the %count grains of a share: its number, or one from %count on if there is none left.
+define internal i64 @take(ptr %claim, i64 %epoch, i64 %count) {
+entry:
+  %none_taken = shl i64 %epoch, EPOCH_SHIFT
+  br label %look
+look:
+  %before = load atomic i64, ptr %claim monotonic, align 8
+  %ahead = sub i64 %before, %none_taken
+  %older = icmp slt i64 %ahead, 0
+  %taken = select i1 %older, i64 0, i64 %ahead
+  %left = icmp slt i64 %taken, %count
+  br i1 %left, label %try, label %out
+try:
+  %next = add i64 %taken, 1
+  %after = add i64 %none_taken, %next
+  %exchange = cmpxchg ptr %claim, i64 %before, i64 %after acq_rel monotonic
+  %mine = extractvalue { i64, i1 } %exchange, 1
+  br i1 %mine, label %out, label %look
 out:
-  ret void
+  ret i64 %taken
 }
 
-define internal ptr @weft_worker(ptr %p) {
+; Do grains of a job, until none is left to take, and return how many. %mine is the share to begin with.
+define internal i64 @work(ptr %p, i64 %mine, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
+    i64 %shares) {
 entry:
-  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
-  %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
-  %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
-  %ep = getelementptr %pool, ptr %p, i32 0, i32 pool.epoch
-  %rp = getelementptr %pool, ptr %p, i32 0, i32 pool.running
-  %stp = getelementptr %pool, ptr %p, i32 0, i32 pool.stop
-  br label %outer
-outer:
-  %seen = phi i64 [0, %entry], [%e, %finish]
-  br label %spin
-spin:
-  %k = phi i32 [0, %outer], [%k1, %again]
-  %e0 = load atomic i64, ptr %ep acquire, align 8
-  %changed = icmp ne i64 %e0, %seen
-  br i1 %changed, label %work, label %again
-again:
-  PAUSE
-  %k1 = add i32 %k, 1
-  %more = icmp slt i32 %k1, SPINS
-  br i1 %more, label %spin, label %block
-block:
-  call i32 @pthread_mutex_lock(ptr %m)
-  br label %check
-check:
-  %e1 = load atomic i64, ptr %ep acquire, align 8
-  %changed1 = icmp ne i64 %e1, %seen
-  br i1 %changed1, label %unlock, label %wait
-wait:
-  call i32 @pthread_cond_wait(ptr %s, ptr %m)
-  br label %check
-unlock:
-  call i32 @pthread_mutex_unlock(ptr %m)
-  br label %work
-work:
-  %e = phi i64 [%e0, %spin], [%e1, %unlock]
-  %stopping = load atomic i64, ptr %stp acquire, align 8
-  %stop = icmp ne i64 %stopping, 0
-  br i1 %stop, label %exit, label %run
-run:
-  call void @drain(ptr %p)
-  %before = atomicrmw sub ptr %rp, i64 1 acq_rel
-  %last = icmp eq i64 %before, 1
-  br i1 %last, label %signal, label %finish
+  %grains = call i64 @grains_of(i64 %units, i64 %grain)
+  %even = udiv i64 %grains, %shares
+  %longer = urem i64 %grains, %shares
+  br label %share
+share:
+  %tried = phi i64 [0, %entry], [%tried1, %next]
+  %before = phi i64 [0, %entry], [%did, %next]
+  %more = icmp ult i64 %tried, %shares
+  br i1 %more, label %look, label %out
+look:
+  %sum = add i64 %mine, %tried
+  %over = icmp uge i64 %sum, %shares
+  %wrapped = sub i64 %sum, %shares
+  %s = select i1 %over, i64 %wrapped, i64 %sum
+  %is_longer = icmp ult i64 %s, %longer
+  %additional = zext i1 %is_longer to i64
+  %count = add i64 %even, %additional
+  %longer_before = select i1 %is_longer, i64 %s, i64 %longer
+  %product = mul i64 %s, %even
+  %first = add i64 %product, %longer_before
+  %t = call ptr @thread_of(ptr %p, i64 %s)
+  %claim = field thread.claim %t
+  br label %take
+take:
+  %did = phi i64 [%before, %look], [%did1, %grain_of_share]
+  %number = call i64 @take(ptr %claim, i64 %epoch, i64 %count)
+  %got = icmp slt i64 %number, %count
+  br i1 %got, label %grain_of_share, label %next
+grain_of_share:
+  %position = add i64 %first, %number
+  %begin = mul i64 %position, %grain
+  %after = add i64 %begin, %grain
+  %beyond = icmp sgt i64 %after, %units
+  %end = select i1 %beyond, i64 %units, i64 %after
+  call void %f(ptr %numbers, ptr %table, i64 %begin, i64 %end)
+  %did1 = add i64 %did, 1
+  br label %take
+next:
+  %tried1 = add i64 %tried, 1
+  br label %share
+out:
+  ret i64 %before
+}
+
+; Add to the finished grains of a job, and wake the caller who waits for the last one. Returns how many are finished.
+define internal i64 @finish(ptr %p, i64 %did, i64 %grains) {
+entry:
+  %fp = field pool.finished %p
+  %before = atomicrmw add ptr %fp, i64 %did seq_cst
+  %finished = add i64 %before, %did
+  %last = icmp eq i64 %finished, %grains
+  %wp = field pool.waiting %p
+  br i1 %last, label %look, label %out
+look:
+  %waiting = load atomic i64, ptr %wp seq_cst, align 8
+  %asleep = icmp ne i64 %waiting, 0
+  br i1 %asleep, label %signal, label %out
 signal:
-  call i32 @pthread_mutex_lock(ptr %m)
-  call i32 @pthread_cond_signal(ptr %d)
-  call i32 @pthread_mutex_unlock(ptr %m)
-  br label %finish
-finish:
-  br label %outer
-exit:
-  %left = atomicrmw sub ptr %rp, i64 1 acq_rel
-  call i32 @pthread_mutex_lock(ptr %m)
-  call i32 @pthread_cond_signal(ptr %d)
-  call i32 @pthread_mutex_unlock(ptr %m)
-  ret ptr null
+  %m = field pool.mutex %p
+  %d = field pool.done %p
+  call void @signal(ptr %m, ptr %d)
+  br label %out
+out:
+  ret i64 %finished
 }
 
-define internal void @wake(ptr %p) {
-  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
-  %s = getelementptr %pool, ptr %p, i32 0, i32 pool.start
-  %ep = getelementptr %pool, ptr %p, i32 0, i32 pool.epoch
-  %wp = getelementptr %pool, ptr %p, i32 0, i32 pool.workers
-  %rp = getelementptr %pool, ptr %p, i32 0, i32 pool.running
-  %w = load i64, ptr %wp
-  store i64 %w, ptr %rp
-  call i32 @pthread_mutex_lock(ptr %m)
-  %e = load i64, ptr %ep
-  %e1 = add i64 %e, 1
-  store atomic i64 %e1, ptr %ep release, align 8
-  call i32 @pthread_cond_broadcast(ptr %s)
-  call i32 @pthread_mutex_unlock(ptr %m)
-  ret void
-}
-
-define internal void @join(ptr %p) {
+; Wait until all grains of a job are finished.
+define internal void @join(ptr %p, i64 %grains) {
 entry:
-  %m = getelementptr %pool, ptr %p, i32 0, i32 pool.mutex
-  %d = getelementptr %pool, ptr %p, i32 0, i32 pool.done
-  %rp = getelementptr %pool, ptr %p, i32 0, i32 pool.running
-  br label %spin
-spin:
-  %k = phi i32 [0, %entry], [%k1, %again]
-  %r0 = load atomic i64, ptr %rp acquire, align 8
-  %z0 = icmp eq i64 %r0, 0
-  br i1 %z0, label %out, label %again
-again:
-  PAUSE
-  %k1 = add i32 %k, 1
-  %more = icmp slt i32 %k1, SPINS
-  br i1 %more, label %spin, label %block
-block:
+  %fp = field pool.finished %p
+  %since = call i64 @now(ptr %p)
+  %soon = call i1 @awaited(ptr %p, ptr %fp, i64 %grains, i1 true, i64 %since)
+  br i1 %soon, label %out, label %sleep
+sleep:
+  %m = field pool.mutex %p
+  %d = field pool.done %p
+  %wp = field pool.waiting %p
   call i32 @pthread_mutex_lock(ptr %m)
+  store atomic i64 1, ptr %wp seq_cst, align 8
   br label %check
 check:
-  %r = load atomic i64, ptr %rp acquire, align 8
-  %z = icmp eq i64 %r, 0
-  br i1 %z, label %unlock, label %wait
+  %finished = load atomic i64, ptr %fp seq_cst, align 8
+  %all = icmp eq i64 %finished, %grains
+  br i1 %all, label %unlock, label %wait
 wait:
   call i32 @pthread_cond_wait(ptr %d, ptr %m)
   br label %check
 unlock:
+  store atomic i64 0, ptr %wp seq_cst, align 8
   call i32 @pthread_mutex_unlock(ptr %m)
   br label %out
 out:
   ret void
 }
 
-define void @weft_pool_stop(ptr %p) {
-  %stp = getelementptr %pool, ptr %p, i32 0, i32 pool.stop
-  store atomic i64 1, ptr %stp release, align 8
-  call void @wake(ptr %p)
-  call void @join(ptr %p)
+; Wake a worker, unless it is awake or somebody is waking it.
+define internal void @wake(ptr %t) {
+entry:
+  %kp = field thread.parked %t
+  %parked = load atomic i64, ptr %kp seq_cst, align 8
+  %asleep = icmp ne i64 %parked, 0
+  br i1 %asleep, label %claim, label %out
+claim:
+  %before = atomicrmw xchg ptr %kp, i64 0 seq_cst
+  %mine = icmp ne i64 %before, 0
+  br i1 %mine, label %signal, label %out
+signal:
+  %m = field thread.mutex %t
+  %s = field thread.start %t
+  call void @signal(ptr %m, ptr %s)
+  br label %out
+out:
   ret void
 }
 
-define internal void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain) {
+; Wake the two workers, if a job has shares for them, that a thread has to wake.
+define internal void @wake_next(ptr %p, i64 %index, i64 %shares) {
 entry:
-  %busy = getelementptr %pool, ptr %p, i32 0, i32 pool.busy
-  %claim = cmpxchg ptr %busy, i64 0, i64 1 acq_rel monotonic
-  %mine = extractvalue { i64, i1 } %claim, 1
+  %twice = mul i64 %index, 2
+  %a = add i64 %twice, 1
+  %b = add i64 %twice, 2
+  %some = icmp slt i64 %a, %shares
+  br i1 %some, label %first, label %out
+first:
+  %t = call ptr @thread_of(ptr %p, i64 %a)
+  call void @wake(ptr %t)
+  %another = icmp slt i64 %b, %shares
+  br i1 %another, label %second, label %out
+second:
+  %u = call ptr @thread_of(ptr %p, i64 %b)
+  call void @wake(ptr %u)
+  br label %out
+out:
+  ret void
+}
+
+; Sleep until the epoch is another one, or the pool is stopped.
+define internal void @sleep(ptr %p, ptr %t, i64 %seen) {
+entry:
+  %ep = field pool.epoch %p
+  %sp = field pool.stop %p
+  %kp = field thread.parked %t
+  %m = field thread.mutex %t
+  %s = field thread.start %t
+  call i32 @pthread_mutex_lock(ptr %m)
+  br label %check
+check:
+  store atomic i64 1, ptr %kp seq_cst, align 8
+  %e = load atomic i64, ptr %ep seq_cst, align 8
+  %stop = load atomic i64, ptr %sp seq_cst, align 8
+  %same = icmp eq i64 %e, %seen
+  %going_on = icmp eq i64 %stop, 0
+  %idle = and i1 %same, %going_on
+  br i1 %idle, label %wait, label %unlock
+wait:
+  call i32 @pthread_cond_wait(ptr %s, ptr %m)
+  br label %check
+unlock:
+  store atomic i64 0, ptr %kp seq_cst, align 8
+  call i32 @pthread_mutex_unlock(ptr %m)
+  ret void
+}
+
+define internal ptr @weft_worker(ptr %t) {
+entry:
+  %pp = field thread.pool %t
+  %p = load ptr, ptr %pp
+  %ip = field thread.index %t
+  %index = load i64, ptr %ip
+  %ep = field pool.epoch %p
+  %fp = field pool.function %p
+  %np = field pool.numbers %p
+  %tp = field pool.table %p
+  %up = field pool.units %p
+  %gp = field pool.grain %p
+  %hp = field pool.shares %p
+  %sp = field pool.stop %p
+  br label %needed
+needed:
+  %seen_needed = phi i64 [0, %entry], [%seen, %asleep], [%epoch, %worked]
+  %now = call i64 @now(ptr %p)
+  br label %idle
+idle:
+  %seen = phi i64 [%seen_needed, %needed], [%seen, %awake], [%epoch, %job]
+  %since = phi i64 [%now, %needed], [%since, %awake], [%since, %job]
+  %soon = call i1 @awaited(ptr %p, ptr %ep, i64 %seen, i1 false, i64 %since)
+  br i1 %soon, label %awake, label %asleep
+asleep:
+  call void @sleep(ptr %p, ptr %t, i64 %seen)
+  %stop = load atomic i64, ptr %sp seq_cst, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %exit, label %needed
+awake:
+  %epoch = load atomic i64, ptr %ep seq_cst, align 8
+  %f = load atomic ptr, ptr %fp monotonic, align 8
+  %numbers = load atomic ptr, ptr %np monotonic, align 8
+  %table = load atomic ptr, ptr %tp monotonic, align 8
+  %units = load atomic i64, ptr %up monotonic, align 8
+  %grain = load atomic i64, ptr %gp monotonic, align 8
+  %shares = load atomic i64, ptr %hp monotonic, align 8
+  fence acquire
+  %epoch_then = load atomic i64, ptr %ep monotonic, align 8
+  %still = icmp eq i64 %epoch, %epoch_then
+  %odd = trunc i64 %epoch to i1
+  %even = xor i1 %odd, true
+  %whole = and i1 %still, %even
+  br i1 %whole, label %job, label %idle
+job:
+  %for_this = icmp slt i64 %index, %shares
+  br i1 %for_this, label %share, label %idle
+share:
+  call void @wake_next(ptr %p, i64 %index, i64 %shares)
+  %did = call i64 @work(ptr %p, i64 %index, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
+      i64 %shares)
+  %some = icmp ne i64 %did, 0
+  br i1 %some, label %did_some, label %worked
+did_some:
+  %grains = call i64 @grains_of(i64 %units, i64 %grain)
+  call i64 @finish(ptr %p, i64 %did, i64 %grains)
+  br label %worked
+worked:
+  br label %needed
+exit:
+  ret ptr null
+}
+
+; End the workers, each when it has nothing to do. The memory of the pool has to stay.
+define void @weft_pool_stop(ptr %p) {
+entry:
+  %sp = field pool.stop %p
+  store atomic i64 1, ptr %sp seq_cst, align 8
+  %np = field pool.threads %p
+  %threads = load i64, ptr %np
+  br label %loop
+loop:
+  %i = phi i64 [1, %entry], [%i1, %body]
+  %more = icmp slt i64 %i, %threads
+  br i1 %more, label %body, label %out
+body:
+  %t = call ptr @thread_of(ptr %p, i64 %i)
+  call void @wake(ptr %t)
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret void
+}
+
+define internal void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %wanted) {
+entry:
+  %bp = field pool.busy %p
+  %exchange = cmpxchg ptr %bp, i64 0, i64 1 acq_rel monotonic
+  %mine = extractvalue { i64, i1 } %exchange, 1
   br i1 %mine, label %shared, label %alone
 alone:
   call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
   ret void
 shared:
-  %fp = getelementptr %pool, ptr %p, i32 0, i32 pool.function
-  store ptr %f, ptr %fp
-  %np = getelementptr %pool, ptr %p, i32 0, i32 pool.numbers
-  store ptr %numbers, ptr %np
-  %tp = getelementptr %pool, ptr %p, i32 0, i32 pool.table
-  store ptr %table, ptr %tp
-  %up = getelementptr %pool, ptr %p, i32 0, i32 pool.units
-  store i64 %units, ptr %up
-  %gp = getelementptr %pool, ptr %p, i32 0, i32 pool.grain
-  store i64 %grain, ptr %gp
-  %xp = getelementptr %pool, ptr %p, i32 0, i32 pool.next
-  store i64 0, ptr %xp
-  call void @wake(ptr %p)
-  call void @drain(ptr %p)
-  call void @join(ptr %p)
-  store atomic i64 0, ptr %busy release, align 8
+  ; No more grains than a claim can count.
+  %parts = udiv i64 %units, MOST_GRAINS
+  %least = add i64 %parts, 1
+  %enough = icmp sge i64 %wanted, %least
+  %grain = select i1 %enough, i64 %wanted, i64 %least
+  %grains = call i64 @grains_of(i64 %units, i64 %grain)
+  %thp = field pool.threads %p
+  %threads = load i64, ptr %thp
+  %few = icmp slt i64 %grains, %threads
+  %shares = select i1 %few, i64 %grains, i64 %threads
+  %ep = field pool.epoch %p
+  %before = load atomic i64, ptr %ep monotonic, align 8
+  %changing = add i64 %before, 1
+  %epoch = add i64 %before, 2
+  store atomic i64 %changing, ptr %ep monotonic, align 8
+  fence release
+  %dp = field pool.finished %p
+  store atomic i64 0, ptr %dp monotonic, align 8
+  %fp = field pool.function %p
+  store atomic ptr %f, ptr %fp monotonic, align 8
+  %np = field pool.numbers %p
+  store atomic ptr %numbers, ptr %np monotonic, align 8
+  %tp = field pool.table %p
+  store atomic ptr %table, ptr %tp monotonic, align 8
+  %up = field pool.units %p
+  store atomic i64 %units, ptr %up monotonic, align 8
+  %gp = field pool.grain %p
+  store atomic i64 %grain, ptr %gp monotonic, align 8
+  %hp = field pool.shares %p
+  store atomic i64 %shares, ptr %hp monotonic, align 8
+  store atomic i64 %epoch, ptr %ep seq_cst, align 8
+  call void @wake_next(ptr %p, i64 0, i64 %shares)
+  %did = call i64 @work(ptr %p, i64 0, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
+      i64 %shares)
+  %finished = call i64 @finish(ptr %p, i64 %did, i64 %grains)
+  %all = icmp eq i64 %finished, %grains
+  br i1 %all, label %out, label %wait
+wait:
+  call void @join(ptr %p, i64 %grains)
+  br label %out
+out:
+  store atomic i64 0, ptr %bp release, align 8
   ret void
 }
-
-define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
-entry:
-  %wp = getelementptr %pool, ptr %p, i32 0, i32 pool.workers
-  %workers = load i64, ptr %wp
-  %single = icmp eq i64 %workers, 0
-  br label %loop
-loop:
-  %i = phi i64 [%first, %entry], [%i1, %next]
-  %more = icmp slt i64 %i, %count
-  br i1 %more, label %look, label %out
-look:
-  %flag = load atomic i64, ptr %state monotonic, align 8
-  %stop = icmp ne i64 %flag, 0
-  br i1 %stop, label %out, label %body
-body:
-  %step = getelementptr %step, ptr %steps, i64 %i
-  %f = load ptr, ptr %step
-  %np = getelementptr %step, ptr %step, i32 0, i32 step.numbers
-  %numbers = load ptr, ptr %np
-  %up = getelementptr %step, ptr %step, i32 0, i32 step.units
-  %units = load i64, ptr %up
-  %gp = getelementptr %step, ptr %step, i32 0, i32 step.grain
-  %grain = load i64, ptr %gp
-  %little = icmp sge i64 %grain, %units
-  %here = or i1 %little, %single
-  br i1 %here, label %alone, label %shared
-alone:
-  call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
-  br label %next
-shared:
-  call void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain)
-  br label %next
-next:
-  %i1 = add i64 %i, 1
-  br label %loop
-out:
-  ret i64 %i
-}
-
-define i64 @weft_run(ptr %order) {
-entry:
-ORDER_FIELDS  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
-  store i64 %done, ptr %dp
-  ret i64 %done
-}
-
-; The same, and notes in %times (two of 16 bytes per step) when each of these steps began and ended.
-define i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock) {
-entry:
-ORDER_FIELDS  %id = trunc i64 %clock to i32
-  br label %loop
-loop:
-  %i = phi i64 [%before, %entry], [%i1, %body]
-  %more = icmp slt i64 %i, %count
-  br i1 %more, label %body, label %out
-body:
-  %step = getelementptr %step, ptr %steps, i64 %i
-  %first = mul i64 %i, 32
-  %begin = getelementptr i8, ptr %times, i64 %first
-  %end = getelementptr i8, ptr %begin, i64 16
-  call i32 @clock_gettime(i32 %id, ptr %begin)
-  %ran = call i64 @walk(ptr %p, ptr %step, i64 0, i64 1, ptr %table, ptr %state)
-  call i32 @clock_gettime(i32 %id, ptr %end)
-  %i1 = add i64 %i, %ran
-  %stopped = icmp eq i64 %ran, 0
-  br i1 %stopped, label %out, label %loop
-out:
-  %all = phi i64 [%i, %loop], [%i1, %body]
-  store i64 %all, ptr %dp
-  ret i64 %all
-}
 """
-
-_ORDER_FIELDS = """\
-  %p = load ptr, ptr %order
-  %sp = getelementptr %order, ptr %order, i32 0, i32 order.steps
-  %steps = load ptr, ptr %sp
-  %cp = getelementptr %order, ptr %order, i32 0, i32 order.count
-  %count = load i64, ptr %cp
-  %state = getelementptr %order, ptr %order, i32 0, i32 order.stop
-  %dp = getelementptr %order, ptr %order, i32 0, i32 order.done
-  %before = load i64, ptr %dp
-  %table = getelementptr %order, ptr %order, i32 1
-"""
-
-
-def _with_numbers(text: str) -> str:
-    """LLVM text with the definitions of the structures in front, and numbers in place of the names of their fields."""
-    numbers = {f"{name}.{field}": n for name, fields in _STRUCTURES.items() for n, field in enumerate(fields)}
-    types = "".join([f"\n%{name} = type {{ {', '.join(fields.values())} }}" for name, fields in _STRUCTURES.items()])
-    return types + re.sub(r"\b(?:pool|step|order)\.\w+", lambda found: str(numbers[found[0]]), text)
-
-
-@cache
-def runtime_functions() -> dict[str, int]:
-    """Addresses of the pool and of the loop over steps."""
-    declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
-    text = _POOL.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause).replace("SPINS", str(SPINS))
-    text = text.replace("STACK_BYTES", str(STACK_BYTES))
-    text = _with_numbers(text.replace("ORDER_FIELDS", _ORDER_FIELDS))
-    return loading.load(text, lambda: text, ("weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed"))

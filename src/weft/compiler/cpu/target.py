@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.cpu import kernels, pool
+from weft.compiler.cpu import kernels, step_loop
 from weft.compiler.cpu.schedule import CpuSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
@@ -33,7 +33,7 @@ class CpuTarget(Target):
         return kernels.load(kernel, schedule, text)
 
 
-host.functions = pool.runtime_functions
+host.functions = step_loop.runtime_functions
 implemented_in(
     CpuTarget.kind,
     "weft.compiler.cpu.matmul",

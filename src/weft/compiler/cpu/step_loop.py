@@ -1,0 +1,136 @@
+"""Native code that runs plans: the loop over a plan's steps, and the thread pool.
+
+A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, from the one on that was not run
+yet, ``weft_run_timed`` does so with a clock. Functions of steps have the signature of kernels, ``void f(ptr numbers,
+ptr table, i64 begin, i64 end)``. Steps with several grains of units are shared with the workers of the pool.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+
+from weft.compiler.codegen import loading
+from weft.compiler.cpu import pool
+from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS
+
+_PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+    "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+_STRUCTURES = {**pool.STRUCTURES, "step": STEP_FIELDS, "order": HEAD_FIELDS}
+
+_LOOP = """
+define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
+entry:
+  %thp = field pool.threads %p
+  %threads = load i64, ptr %thp
+  %single = icmp sle i64 %threads, 1
+  br label %loop
+loop:
+  %i = phi i64 [%first, %entry], [%i1, %next]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %look, label %out
+look:
+  %flag = load atomic i64, ptr %state monotonic, align 8
+  %stop = icmp ne i64 %flag, 0
+  br i1 %stop, label %out, label %body
+body:
+  %step = getelementptr %step, ptr %steps, i64 %i
+  %f = load ptr, ptr %step
+  %np = field step.numbers %step
+  %numbers = load ptr, ptr %np
+  %up = field step.units %step
+  %units = load i64, ptr %up
+  %gp = field step.grain %step
+  %grain = load i64, ptr %gp
+  %little = icmp sge i64 %grain, %units
+  %here = or i1 %little, %single
+  br i1 %here, label %alone, label %shared
+alone:
+  call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
+  br label %next
+shared:
+  call void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret i64 %i
+}
+
+define i64 @weft_run(ptr %order) {
+entry:
+ORDER_FIELDS  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
+  store i64 %done, ptr %dp
+  ret i64 %done
+}
+
+; The same, and notes in %times (two of 16 bytes per step) when each of these steps began and ended.
+define i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock) {
+entry:
+ORDER_FIELDS  %id = trunc i64 %clock to i32
+  br label %loop
+loop:
+  %i = phi i64 [%before, %entry], [%i1, %body]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %body, label %out
+body:
+  %step = getelementptr %step, ptr %steps, i64 %i
+  %first = mul i64 %i, 32
+  %begin = getelementptr i8, ptr %times, i64 %first
+  %end = getelementptr i8, ptr %begin, i64 16
+  call i32 @clock_gettime(i32 %id, ptr %begin)
+  %ran = call i64 @walk(ptr %p, ptr %step, i64 0, i64 1, ptr %table, ptr %state)
+  call i32 @clock_gettime(i32 %id, ptr %end)
+  %i1 = add i64 %i, %ran
+  %stopped = icmp eq i64 %ran, 0
+  br i1 %stopped, label %out, label %loop
+out:
+  %all = phi i64 [%i, %loop], [%i1, %body]
+  store i64 %all, ptr %dp
+  ret i64 %all
+}
+"""
+
+_ORDER_FIELDS = """\
+  %p = load ptr, ptr %order
+  %sp = field order.steps %order
+  %steps = load ptr, ptr %sp
+  %cp = field order.count %order
+  %count = load i64, ptr %cp
+  %state = field order.stop %order
+  %dp = field order.done %order
+  %before = load i64, ptr %dp
+  %table = getelementptr %order, ptr %order, i32 1
+"""
+
+
+def _with_fields(text: str) -> str:
+    """LLVM text with the definitions of the structures in front, and addresses of fields in LLVM's terms."""
+    numbers = {f"{name}.{field}": n for name, fields in _STRUCTURES.items() for n, field in enumerate(fields)}
+    types = "".join([f"\n%{name} = type {{ {', '.join(fields.values())} }}" for name, fields in _STRUCTURES.items()])
+
+    def address(found: re.Match[str]) -> str:
+        structure, field, pointer = found.groups()
+        return f"getelementptr %{structure}, ptr {pointer}, i32 0, i32 {numbers[f'{structure}.{field}']}"
+
+    return types + re.sub(r"field (\w+)\.(\w+) (%\w+)", address, text)
+
+
+_EXPORTED = ("weft_pool_bytes", "weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed")
+
+
+@cache
+def runtime_functions() -> dict[str, int]:
+    """Addresses of the pool and of the loop over steps."""
+    declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
+    text = (pool.FUNCTIONS + _LOOP).replace("ORDER_FIELDS", _ORDER_FIELDS).replace("PAUSE_DECLARATION", declaration)
+    text = re.sub(r"\bPAUSE\b", pause, text)
+    for name, number in pool.CONSTANTS.items():
+        text = text.replace(name, str(number))
+    text = _with_fields(text)
+    return loading.load(text, lambda: text, _EXPORTED)

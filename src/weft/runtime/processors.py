@@ -1,0 +1,64 @@
+"""How many processors this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_ALL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def available_processors() -> int:
+    """The processors that threads may run on, but not more than the process's control groups grant the time of."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _own_quota()
+    return count if quota is None else min(count, quota)
+
+
+@cache
+def _own_quota() -> int | None:
+    return processor_quota(_OWN_GROUPS, _ALL_GROUPS)
+
+
+def processor_quota(own_groups: Path, all_groups: Path) -> int | None:
+    """How many processors' time control groups of Linux grant, rounded up; None if they do not limit it.
+
+    ``own_groups`` is a file that says in which groups the process is (``/proc/self/cgroup``), ``all_groups`` where they
+    are mounted. A group limits what is below it, too.
+    """
+    quotas = [_quota(folder) for folder in _folders(own_groups, all_groups)]
+    return min([quota for quota in quotas if quota is not None], default=None)
+
+
+def _folders(own_groups: Path, all_groups: Path) -> Iterator[Path]:
+    """The folders of the process's groups and of those above them. In a container the path of a group may be one that
+    exists outside of it only; then the mount itself is the container's."""
+    for line in _text(own_groups).splitlines():
+        _, controllers, path = line.split(":", 2)
+        # The second version of control groups has one tree for all controllers, and names none.
+        mount = all_groups / controllers
+        group = mount / path.lstrip("/")
+        if not controllers or "cpu" in controllers.split(","):
+            yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(mount)]
+
+
+def _quota(folder: Path) -> int | None:
+    """What a group grants."""
+    words = _text(folder / "cpu.max").split() or [
+        *_text(folder / "cpu.cfs_quota_us").split(),
+        *_text(folder / "cpu.cfs_period_us").split(),
+    ]
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return None
+    quota, period = map(int, words)
+    return max(1, -(-quota // period)) if period else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

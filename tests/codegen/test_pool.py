@@ -1,0 +1,101 @@
+"""The pool does each unit of a step once, and ends a step before the next one begins."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from weft.compiler.codegen import loading
+from weft.compiler.cpu.step_loop import runtime_functions
+from weft.runtime.executor import Executor
+from weft.runtime.steps import POOL, Step, StepTable, Table
+
+# Element ``unit * 7 mod units`` of the first half of some memory, and one more, is added to element ``unit`` of the
+# second half. The first two numbers of a step are the extent of a half, and where the first half begins.
+SHUFFLE = """
+define void @shuffle(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
+entry:
+  %memory = load ptr, ptr %table
+  %units = load i64, ptr %numbers
+  %from_place = getelementptr i64, ptr %numbers, i64 1
+  %from_offset = load i64, ptr %from_place
+  %to_offset = sub i64 %units, %from_offset
+  %from = getelementptr i64, ptr %memory, i64 %from_offset
+  %to = getelementptr i64, ptr %memory, i64 %to_offset
+  br label %loop
+loop:
+  %unit = phi i64 [%begin, %entry], [%next, %body]
+  %more = icmp slt i64 %unit, %end
+  br i1 %more, label %body, label %out
+body:
+  %seventh = mul i64 %unit, 7
+  %other = urem i64 %seventh, %units
+  %source = getelementptr i64, ptr %from, i64 %other
+  %target = getelementptr i64, ptr %to, i64 %unit
+  %read = load i64, ptr %source
+  %increment = add i64 %read, 1
+  %before = load i64, ptr %target
+  %sum = add i64 %before, %increment
+  store i64 %sum, ptr %target
+  %next = add i64 %unit, 1
+  br label %loop
+out:
+  ret void
+}
+"""
+STEPS = 200
+
+
+def expected(units: int) -> int:
+    """What each element of the half that the last step writes is."""
+    halves = [0, 0]
+    for number in range(STEPS):
+        halves[1 - number % 2] += halves[number % 2] + 1
+        halves = [half % 2**64 for half in halves]
+    return halves[STEPS % 2]
+
+
+def run(executor: Executor, units: int, grain: int) -> list[int]:
+    """Both halves of the memory after many steps."""
+    code = loading.load(SHUFFLE, lambda: SHUFFLE, ("shuffle",))["shuffle"]
+    memory = (ctypes.c_uint64 * (2 * units))()
+    steps = StepTable([Step(code, (units, units * (number % 2)), units, grain) for number in range(STEPS)])
+    table = Table(steps, [ctypes.addressof(memory)])
+    table.values[POOL] = executor.pool
+    assert executor.run(table.address) == STEPS
+    return list(array("Q", memory))[units * (STEPS % 2) :][:units]
+
+
+@pytest.fixture(params=[1, 2, 5, 16])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    """A pool of its own."""
+    made = Executor(runtime_functions(), request.param)
+    yield made
+    made.stop()
+
+
+def test_each_unit_of_each_step_once(executor: Executor, rng: np.random.Generator) -> None:
+    for _ in range(12):
+        units, grain = int(rng.choice([2, 3, 16, 17, 100, 1000])), int(rng.choice([1, 2, 7]))
+        assert run(executor, units, grain) == [expected(units)] * units, (units, grain)
+
+
+def test_callers_at_once(executor: Executor) -> None:
+    """One has the pool, the others work alone."""
+    found: list[list[int]] = []
+    callers = [threading.Thread(target=lambda: found.append(run(executor, 100, 1))) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert found == [[expected(100)] * 100] * 4
+
+
+def test_more_units_than_a_claim_can_count(executor: Executor) -> None:
+    units = 100_003
+    assert run(executor, units, 1) == [expected(units)] * units
