@@ -53,7 +53,7 @@ class Cut:
 def cut_of(kernel: Kernel) -> Cut | None:
     """How the body of a kernel is cut; None if it is short, or if it folds or scans something."""
     folds = any(instruction.operation in ("reduce", "scan") for instruction in kernel.instructions)
-    if folds or kernel.sweeps or sum(map(_weight, kernel.instructions)) <= LONGEST_BODY:
+    if folds or kernel.sweeps or sum(map(length_of, kernel.instructions)) <= LONGEST_BODY:
         return None
     pieces = _pieces(kernel)
     units, size = _arranged(kernel, pieces)
@@ -76,7 +76,7 @@ def _is_free(instruction: Instruction) -> bool:
     return instruction.operation == "scalar" or (instruction.operation == "index" and not instruction.sources)
 
 
-def _weight(instruction: Instruction) -> int:
+def length_of(instruction: Instruction) -> int:
     """How much code an instruction is, in cheap operations."""
     if _is_free(instruction):
         return 0
@@ -115,7 +115,7 @@ def _bounds(kernel: Kernel) -> list[tuple[int, int]]:
     start, weight = 0, 0
     best, best_weight = 0, 0
     for position, instruction in enumerate(kernel.instructions):
-        added = _weight(instruction)
+        added = length_of(instruction)
         if weight + added > PIECE_WEIGHT and best > start:
             bounds.append((start, best))
             start, weight = best, weight - best_weight

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from weft.compiler.cpu.passes import SHORT_ROW, Pass, passes_of
-from weft.compiler.cpu.pieces import Cut, cut_of
+from weft.compiler.cpu.pieces import Cut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.target import Schedule
 
@@ -24,7 +24,12 @@ SHORTEST_BLOCK = 256
 SHORTEST_SCATTERED = 128
 
 SWEEP_OUTER_ROWS = 8
-WORK_PER_GRAIN = 1 << 15
+
+# A thread that gets work has at least so many cheap operations on an element: some microseconds, so that to share a
+# step takes no longer than what it saves. Blocks of lanes are shorter than `LANE_BLOCK`, so that they take no longer,
+# but not shorter than `SHORTEST_LANE_BLOCK`.
+COST_PER_GRAIN = 1 << 16
+SHORTEST_LANE_BLOCK = 1 << 11
 
 # Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
 STREAM_BYTES = 1 << 24
@@ -140,12 +145,12 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
     streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
     walk = Walk.PIECES if cut is not None else Walk.TILED if transposed else _walk(launch)
-    block = _block(launch, walk)
+    cost = _cost_of_element(kernel)
+    block = _block(launch, walk, cost)
     blocks = -(-launch.lane_extent // block) if block else 1
     rows = _rows_together(launch, walk, cut)
     units = _row_units(launch, rows) * blocks
-    work = launch.work * (len(cut.pieces) if cut is not None else 1)
-    grain = max(1, WORK_PER_GRAIN // max(1, work // max(1, units)))
+    grain = max(1, COST_PER_GRAIN * units // max(1, launch.work * cost))
     awaited: list[int] = []
     if walk is Walk.PLAIN and kernel.lane == "parallel" and launch.lane_extent <= LONGEST_AWAITED:
         awaited = [number for number, instruction in instructions if _reads_far_rows(instruction, kernel)]
@@ -158,11 +163,20 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     )
 
 
-def _block(launch: Launch, walk: Walk) -> int:
+def _cost_of_element(kernel: Kernel) -> int:
+    """How many cheap operations the innermost loops have for an element."""
+    inner = [i for i in kernel.instructions if i.varying or i.level is Level.SWEEP]
+    return max(1, sum(map(length_of, inner)))
+
+
+def _block(launch: Launch, walk: Walk, cost: int) -> int:
     """How many lanes a unit has; 0 if lanes are not cut."""
     if launch.kernel.lane != "parallel":
         return launch.lane_extent if walk is Walk.PIECES else 0
-    most = {Walk.SWEEP_OUTER: SWEEP_OUTER_BLOCK, Walk.PIECES: PIECES_BLOCK}.get(walk, LANE_BLOCK)
+    plain = LANE_BLOCK
+    while plain > SHORTEST_LANE_BLOCK and plain * cost > COST_PER_GRAIN:
+        plain //= 2
+    most = {Walk.SWEEP_OUTER: SWEEP_OUTER_BLOCK, Walk.PIECES: PIECES_BLOCK}.get(walk, plain)
     return min(most, _longest_block(launch), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
 
 
