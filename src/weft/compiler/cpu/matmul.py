@@ -16,7 +16,8 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
-_WORK_PER_GRAIN = 1 << 20
+_WORK_PER_GRAIN = 1 << 18
+_WORK_OF_READER = 1 << 20
 _READING = 16
 """To read an element from memory takes the time of so many multiplications."""
 
@@ -115,7 +116,7 @@ def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch)
         return few_rows.address(strip, source), numbers, (rows, strip.columns)
     streams = row_streams.streams_of(dtype, rows, apart)
-    busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_PER_GRAIN)
+    busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
     width = row_streams.strip_of(streams, columns, product.matrices, busy)
     numbers = row_streams.step_numbers(places, product.extents, strides, width, batch)
     return row_streams.address(streams, source), numbers, (rows, width)
@@ -144,7 +145,9 @@ def _of_complex(product: Product) -> Tiled:
 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled:
     dtype, source, places, extents, _, batch = product
-    tile = blocks.tile_of(dtype, extents, product.matrices, thread_count())
-    ways = blocks.ways_of(blocks.block_of(dtype), source, extents, strides, tile)
+    block = blocks.block_of(dtype)
+    in_place = blocks.may_lie(block, source, extents, strides)
+    tile = blocks.tile_of(dtype, extents, product.matrices, thread_count(), in_place)
+    ways = blocks.ways_of(block, source, extents, strides, tile)
     numbers = blocks.step_numbers(places, extents, strides, tile, ways, batch)
     return blocks.address(dtype, source), numbers, tile

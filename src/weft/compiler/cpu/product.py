@@ -43,20 +43,26 @@ GROUP = 8
 """How many panels of the left operand are packed at once: enough to read whole lines of memory."""
 
 # What decides about tiles. Work is counted in multiplications.
-SMALLEST_SHARE = 1 << 19
+SMALLEST_SHARE = 1 << 18
 """A thread more has to have so much to do."""
 PACKING = 24
 """Packing an element takes the time of so many multiplications."""
 FLAT_BLOCKS = 4, 2
 """For at most so many blocks of rows, so many panels of columns are packed at once: they are soon used up."""
-UNEVEN = 0.05
-"""Threads end at different times: this part of a tile apart."""
+UNEVEN = 0.5
+"""Threads end at different times: this part of a tile apart. Processors of a machine that does other work, too, are not
+equally fast, and tiles that are left are taken by those which are."""
 MOST_CUTS = 24
 
 LITTLE = 32 << 10
 """So many bytes are read where they lie: the first cache holds them."""
 OFTEN = 6
 """So many panels of columns are worth packing a panel of rows for."""
+NEAR = 512 << 10
+"""So many bytes of the right operand are read where they lie by tiles of few rows: the second cache holds them."""
+FEW_ROWS = 256
+READING_IN_PLACE = 1 / 16
+"""By this part a kernel takes longer that reads the right operand where it lies."""
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
@@ -223,8 +229,11 @@ class _StepWriter(StepWriter):
 
 
 @cache
-def tile_of(dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int) -> tuple[int, int]:
-    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy."""
+def tile_of(
+    dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool = False
+) -> tuple[int, int]:
+    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy. Those
+    of few rows may read the right operand ``in_place``."""
     rows, columns, inner = extents
     block = block_of(dtype)
     busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
@@ -235,7 +244,8 @@ def tile_of(dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads:
     def time(tile: tuple[int, int]) -> float:
         units = matrices * -(-down // tile[0]) * -(-across // tile[1])
         high, wide = tile[0] * block.rows, tile[1] * block.columns
-        return (-(-units // busy) + uneven) * (high * wide + PACKING * (high + wide))
+        right = READING_IN_PLACE * high * wide if in_place and high <= FEW_ROWS else PACKING * wide
+        return (-(-units // busy) + uneven) * (high * wide + PACKING * high + right)
 
     high, wide = min(((h, w) for h in _parts(down, down) for w in _parts(across, widest)), key=time)
     return high * block.rows, wide * block.columns
@@ -260,9 +270,16 @@ def ways_of(
     seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
     if rows * inner * source.size <= LITTLE or (left is Way.ACROSS and seldom):
         left = Way.IN_PLACE
-    if inner * columns * source.size <= LITTLE and right is Way.ALONG:
+    little = inner * columns * source.size <= LITTLE
+    if right is Way.ALONG and (little or (tile[0] <= FEW_ROWS and may_lie(block, source, extents, strides))):
         right = Way.IN_PLACE
     return left, right
+
+
+def may_lie(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> bool:
+    """Whether tiles of few rows read the right operand where it lies."""
+    _, columns, inner = extents
+    return source is block.dtype and strides[3] == 1 and inner * columns * source.size <= NEAR
 
 
 def step_numbers(
