@@ -93,7 +93,20 @@ GROUPS = (
         "products",
         "Products",
         "weft.core",
-        ("weft.ops.products", "weft.ops.einsum", "weft.ops.convolution", "weft.ops.hadamard", "weft.ops.norms"),
+        (
+            "weft.ops.products",
+            "weft.ops.gathered_products",
+            "weft.ops.einsum",
+            "weft.ops.convolution",
+            "weft.ops.hadamard",
+            "weft.ops.norms",
+        ),
+    ),
+    Group(
+        "quantized",
+        "Quantised matrices",
+        "weft.core",
+        ("weft.ops.quantized", "weft.ops.quantized_products"),
     ),
     Group(
         "linalg",

@@ -28,21 +28,6 @@ MISSING: dict[str, str] = {
         ),
         "convolutions of several dimensions come later",
     ),
-    **dict.fromkeys(
-        (
-            "core.dequantize",
-            "core.gather_qmm",
-            "core.gather_qqmm",
-            "core.qqmm",
-            "core.quantize",
-            "core.quantized_matmul",
-        ),
-        "quantised arrays come later",
-    ),
-    **dict.fromkeys(
-        ("core.block_masked_mm", "core.gather_mm", "core.segmented_mm"),
-        "products of parts of matrices come later",
-    ),
     "core.fast.scaled_dot_product_attention": "attention comes later",
 }
 """Names of MLX that Weft does not have, with the reason."""

@@ -9,6 +9,7 @@ from tests.ops import (
     fold_rows,
     indexing_rows,
     linalg_rows,
+    quantized_rows,
     scan_rows,
     shape_rows,
     sorting_rows,
@@ -27,6 +28,7 @@ FAMILIES = [
     fast_rows,
     fft_rows,
     standard_rows,
+    quantized_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 

@@ -16,10 +16,13 @@ from weft.ops import (
     diagonals,
     elementwise,
     float8,
+    gathered_products,
     indexing,
     joining,
     padding,
     products,
+    quantized,
+    quantized_products,
     reductions,
     scans,
     sets,
@@ -38,12 +41,15 @@ from weft.ops.einsum import einsum as einsum
 from weft.ops.einsum import einsum_path as einsum_path
 from weft.ops.elementwise import *
 from weft.ops.float8 import *
+from weft.ops.gathered_products import *
 from weft.ops.hadamard import hadamard_transform as hadamard_transform
 from weft.ops.indexing import *
 from weft.ops.joining import *
 from weft.ops.norms import norm as matrix_norm
 from weft.ops.padding import *
 from weft.ops.products import *
+from weft.ops.quantized import *
+from weft.ops.quantized_products import *
 from weft.ops.reductions import *
 from weft.ops.scans import *
 from weft.ops.sets import *
@@ -65,11 +71,14 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *diagonals.__all__,
         *elementwise.__all__,
         *float8.__all__,
+        *gathered_products.__all__,
         *indexing.__all__,
         *joining.__all__,
         "matrix_norm",
         *padding.__all__,
         *products.__all__,
+        *quantized.__all__,
+        *quantized_products.__all__,
         *reductions.__all__,
         *scans.__all__,
         *sets.__all__,

@@ -58,10 +58,11 @@ def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     array([3, 7], dtype=float32)
     """
     x, y = _operands("matmul", a, b)
-    return _matmul("matmul", x, y)
+    return product_of("matmul", x, y)
 
 
-def _matmul(name: str, a: Array, b: Array) -> Array:
+def product_of(name: str, a: Array, b: Array) -> Array:
+    """`matmul` of operands of one dtype, for the function ``name``."""
     left, right = a.node.shape, b.node.shape
     if not left or not right:
         raise ValueError(
@@ -123,7 +124,7 @@ def addmm(
     """
     x, y, z = promoted("addmm", (a, b, c), words=("a", "b", "c"))
     x, y = _operands("addmm", x, y)
-    result = _matmul("addmm", x, y)
+    result = product_of("addmm", x, y)
     shape = result.node.shape
     if not agree(broadcasted_shape("addmm", (z.node.shape, shape)), shape):
         raise ValueError(f"[addmm] c of shape {shape_text(z.node.shape)} does not broadcast to {shape_text(shape)}.")

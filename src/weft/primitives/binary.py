@@ -39,6 +39,7 @@ __all__ = [
     "remainder",
     "right_shift",
     "select",
+    "straight_through",
     "subtract",
 ]
 
@@ -168,6 +169,10 @@ minimum: Elementwise = Elementwise(
     (lambda t, out, x, y: _where_larger(t, p.less(x, y)), lambda t, out, x, y: _where_larger(t, p.greater_equal(x, y))),
     exact=True,
 )
+
+
+straight_through: Elementwise = Elementwise("straight_through", lambda L, value, x: value, (None, 1), exact=True)
+"""The first operand, with the derivative of the second: of numbers that were rounded, as if they were not."""
 
 
 class Comparison(Elementwise):

@@ -1,0 +1,139 @@
+"""Quantised matrices beyond the table: the bits of every format, other shapes, special numbers, gradients, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.ops.row import to_numpy
+
+AFFINE = [(bits, size) for bits in (1, 2, 3, 4, 5, 6, 8) for size in (32, 64, 128)]
+FORMATS = [*[(*one, "affine") for one in AFFINE], (4, 32, "mxfp4"), (8, 32, "mxfp8"), (4, 16, "nvfp4")]
+
+
+def matrix(rng: np.random.Generator) -> np.ndarray:
+    """Rows of all sizes; one of zeros, one of equal numbers, some of one sign."""
+    x = rng.normal(size=(9, 256)) * np.exp2(rng.integers(-8, 8, (9, 1)))
+    x[0], x[1], x[2], x[3] = 0, 3, abs(x[2]), -abs(x[3])
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize(("bits", "group_size", "mode"), FORMATS)
+def test_the_bits_are_those_of_mlx(mlx: Any, rng: np.random.Generator, bits: int, group_size: int, mode: str) -> None:
+    """Files are exchanged."""
+    x = matrix(rng)
+    ours, theirs = (X.quantize(X.array(x), group_size, bits, mode) for X in (mx, mlx))
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(to_numpy(mine), np.array(other))
+    back = mx.dequantize(*ours, group_size=group_size, bits=bits) if mode == "affine" else None
+    if back is not None:
+        other = mlx.dequantize(*theirs, group_size=group_size, bits=bits)
+        np.testing.assert_array_equal(to_numpy(back), np.array(other))
+
+
+def test_a_global_scale_is_that_of_mlx(mlx: Any, rng: np.random.Generator) -> None:
+    x = matrix(rng)
+    total = float(abs(x).max())
+    ours, theirs = (X.quantize(X.array(x), mode="nvfp4", global_scale=X.array(total)) for X in (mx, mlx))
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(to_numpy(mine), np.array(other))
+    mine, other = (
+        X.dequantize(*packed, mode="nvfp4", global_scale=X.array(total), dtype=X.float32)
+        for X, packed in ((mx, ours), (mlx, theirs))
+    )
+    np.testing.assert_array_equal(to_numpy(mine), np.array(other))
+
+
+@pytest.mark.parametrize("mode", ["affine", "mxfp4", "mxfp8", "nvfp4"])
+def test_nan_stays_nan(mode: str) -> None:
+    x = mx.concatenate([mx.full((2, 1), mx.nan), mx.ones((2, 127))], axis=1)
+    back = mx.dequantize(*mx.quantize(x, mode=mode), mode=mode)
+    assert mx.isnan(back[:, 0]).all().item()
+    assert not mx.isnan(back[:, 64:]).any().item()
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+def test_the_range_is_not_left(mode: str) -> None:
+    """Powers of two are scales that let no number overflow, and infinity becomes the largest number."""
+    x = mx.array([[3e38, -1e-38, 1.0, mx.inf] * 8])
+    back = to_numpy(mx.dequantize(*mx.quantize(x, mode=mode), mode=mode, dtype=mx.float64))
+    assert np.isfinite(back).all()
+    assert (back[0, 3::4] == back.max()).all()
+
+
+def test_one_shapeless_trace_serves_matrices_of_all_sizes(rng: np.random.Generator) -> None:
+    def both(x: mx.array, w: mx.array, mask: mx.array) -> mx.array:
+        packed = mx.quantize(w, 32, 3)
+        masked = mx.block_masked_mm(x, w.T, 32, mask_lhs=mask)
+        return mx.quantized_matmul(x, *packed, group_size=32, bits=3) + mx.qqmm(x, w) + masked
+
+    compiled = mx.compile(both, shapeless=True)
+    for rows, columns, inner in ((2, 3, 64), (5, 1, 96), (33, 4, 32)):
+        shapes = (rows, inner), (columns, inner), (-(-rows // 32), inner // 32)
+        arrays = [mx.array(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
+        assert mx.array_equal(compiled(*arrays), both(*arrays)).item()
+
+
+def test_derivatives_pass_through_what_is_quantised(rng: np.random.Generator) -> None:
+    x, w, ct = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 32), (5, 32), (3, 5)))
+    rounded_x, rounded_w = (
+        mx.dequantize(*mx.quantize(n, mode="mxfp8"), mode="mxfp8", dtype=mx.float32) for n in (x, w)
+    )
+    _, (for_x, for_w) = mx.vjp(lambda x, w: mx.qqmm(x, w, mode="mxfp8"), [x, w], [ct])
+    assert mx.array_equal(for_x, ct @ rounded_w).item()
+    assert mx.array_equal(for_w, ct.T @ rounded_x).item()
+
+
+def test_masked_blocks_may_hold_nan() -> None:
+    a = mx.concatenate([mx.full((2, 32), mx.nan), mx.ones((2, 32))], axis=1)
+    kept = mx.array([[False, True]])
+    assert mx.block_masked_mm(a, mx.ones((64, 1)), 32, mask_lhs=kept).tolist() == [[32.0], [32.0]]
+    assert mx.segmented_mm(a, mx.ones((64, 1)), mx.array([32, 100])).tolist() == [[32.0], [32.0]]
+
+
+W = mx.zeros((4, 64))
+ERRORS = [
+    (lambda: mx.quantize(mx.zeros(64)), r"\[quantize\] w needs at least two dimensions; its shape is \(64,\)"),
+    (lambda: mx.quantize(mx.zeros((2, 40))), r"multiple of the group size 64; its shape is \(2, 40\)"),
+    (lambda: mx.quantize(mx.zeros((2, 64), mx.int32)), r"Floating numbers are quantised; w has the dtype int32"),
+    (lambda: mx.quantize(W, bits=7), r"bits of the mode 'affine' must be one of 1, 2, 3, 4, 5, 6, 8; got 7"),
+    (lambda: mx.quantize(W, mode="int4"), r"mode must be one of 'affine', 'mxfp4', 'mxfp8', 'nvfp4'; got 'int4'"),
+    (lambda: mx.quantize(W, global_scale=mx.array(1.0)), r"global_scale is for the mode 'nvfp4'; the mode is 'affine'"),
+    (
+        lambda: mx.quantize(W, mode="nvfp4", global_scale=mx.ones(2)),
+        r"global_scale must be one float32 number; it has the shape \(2,\)",
+    ),
+    (lambda: mx.dequantize(*mx.quantize(W)[:2]), r"\[dequantize\] The mode 'affine' needs biases"),
+    (
+        lambda: mx.dequantize(*mx.quantize(W), group_size=32),
+        r"4 bits and groups of 32, so that scales must have the shape \(4, 2\); theirs is \(4, 1\)",
+    ),
+    (
+        lambda: mx.dequantize(W, W, W),
+        r"w must be words of uint32 with at least two dimensions; it has the dtype float32",
+    ),
+    (
+        lambda: mx.quantized_matmul(mx.ones((2, 32)), *mx.quantize(W)),
+        r"\[quantized_matmul\] Shapes \(2, 32\) and \(64, 4\) do not fit",
+    ),
+    (
+        lambda: mx.qqmm(W, W, mode="affine"),
+        r"\[qqmm\] quantises both matrices, in a floating mode; the mode is 'affine'",
+    ),
+    (lambda: mx.gather_mm(W, W.T, mx.array([0.5])), r"\[gather_mm\] lhs_indices must be integers, not float32"),
+    (lambda: mx.segmented_mm(W, W.T, mx.array([1])), r"must be \(M, K\), \(K, N\) and \(\.\.\., 2\)"),
+    (lambda: mx.block_masked_mm(W, W.T, 16), r"block_size must be 32 or 64; got 16"),
+    (
+        lambda: mx.block_masked_mm(W, W.T, 32, mask_lhs=mx.ones((2, 2))),
+        r"mask_lhs must have the shape \(\.\.\., 1, 2\), one element for each block of 32",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors_say_what_fits(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
