@@ -16,18 +16,6 @@ import weft
 import weft.core as mx
 
 MISSING: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "core.conv1d",
-            "core.conv2d",
-            "core.conv3d",
-            "core.conv_general",
-            "core.conv_transpose1d",
-            "core.conv_transpose2d",
-            "core.conv_transpose3d",
-        ),
-        "convolutions of several dimensions come later",
-    ),
     "core.fast.scaled_dot_product_attention": "attention comes later",
 }
 """Names of MLX that Weft does not have, with the reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.ops import (
+    convolution_rows,
     elementwise_rows,
     fast_rows,
     fft_rows,
@@ -29,6 +30,7 @@ FAMILIES = [
     fft_rows,
     standard_rows,
     quantized_rows,
+    convolution_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 
@@ -75,6 +77,7 @@ INTERNAL = {
     "clamp_index": "Scalar code inside gather, never a node that a user's program makes.",
     "copy": "Put in by the planner where two results would share memory.",
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",
+    "windows": "Made of a convolution when it is planned.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",

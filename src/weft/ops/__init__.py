@@ -12,6 +12,7 @@ from weft.ops import (
     comparison,
     constants,
     conversion,
+    convolution,
     creation,
     diagonals,
     elementwise,
@@ -34,7 +35,7 @@ from weft.ops.arithmetic import *
 from weft.ops.comparison import *
 from weft.ops.constants import *
 from weft.ops.conversion import *
-from weft.ops.convolution import convolve as convolve
+from weft.ops.convolution import *
 from weft.ops.creation import *
 from weft.ops.diagonals import *
 from weft.ops.einsum import einsum as einsum
@@ -59,7 +60,6 @@ from weft.ops.views import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
     __all__ = [
-        "convolve",
         "einsum",
         "einsum_path",
         "hadamard_transform",
@@ -67,6 +67,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *comparison.__all__,
         *constants.__all__,
         *conversion.__all__,
+        *convolution.__all__,
         *creation.__all__,
         *diagonals.__all__,
         *elementwise.__all__,

@@ -1,18 +1,304 @@
-"""Convolutions of vectors."""
+"""Convolutions, of vectors and of arrays with channels."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
-from weft.graph.extents import decide, decide_equal
-from weft.ops.arguments import Array, broadcast, promoted, shape_text, to_dtype
+from weft.graph.extents import agree, decide, decide_equal, value_of
+from weft.ops.arguments import Array, broadcast, integer_of, promoted, sequence_of, shape_text, to_dtype
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
-__all__ = ["convolve"]
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_general",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolve",
+]
+
+Numbers = int | Sequence[int]
+
+
+@on_stream
+def conv1d(
+    input: Array,
+    weight: Array,
+    /,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The convolution over one axis of an array with channels; see `conv_general`.
+
+    Args:
+        input: ``(N, L, C)``.
+        weight: ``(O, K, C / groups)``.
+        stride: how far apart windows begin.
+        padding: how many zeros are put before and behind the array.
+        dilation: how far apart the elements of a window are.
+        groups: of channels, each of which makes its share of the outputs.
+
+    Returns:
+        ``(N, ..., O)``.
+
+    Raises:
+        ValueError: shapes do not fit, or numbers that are not floating.
+
+    >>> mx.conv1d(mx.array([1.0, 2.0, 4.0]).reshape(1, 3, 1), mx.array([1.0, -1.0]).reshape(1, 2, 1)).flatten()
+    array([-1, -2], dtype=float32)
+    """
+    return _convolution("conv1d", input, weight, 1, stride, padding, dilation, 1, groups, False)
+
+
+@on_stream
+def conv2d(
+    input: Array,
+    weight: Array,
+    /,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The convolution over two axes of an array with channels; see `conv_general`.
+
+    Args:
+        input: ``(N, H, W, C)``.
+        weight: ``(O, KH, KW, C / groups)``.
+        stride: how far apart windows begin, or one for each axis.
+        padding: how many zeros are put before and behind each axis, or one number for each axis.
+        dilation: how far apart the elements of a window are, or one for each axis.
+        groups: of channels, each of which makes its share of the outputs.
+
+    Returns:
+        ``(N, ..., O)``.
+
+    Raises:
+        ValueError: shapes do not fit, or numbers that are not floating.
+
+    >>> mx.conv2d(mx.ones((1, 4, 4, 3)), mx.ones((2, 3, 3, 3)), padding=1)[0, :, :, 0]
+    array([[12, 18, 18, 12],
+           [18, 27, 27, 18],
+           [18, 27, 27, 18],
+           [12, 18, 18, 12]], dtype=float32)
+    """
+    return _convolution("conv2d", input, weight, 2, stride, padding, dilation, 1, groups, False)
+
+
+@on_stream
+def conv3d(
+    input: Array,
+    weight: Array,
+    /,
+    stride: int | tuple[int, int, int] = 1,
+    padding: int | tuple[int, int, int] = 0,
+    dilation: int | tuple[int, int, int] = 1,
+    groups: int = 1,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The convolution over three axes of an array with channels; see `conv_general`.
+
+    Args:
+        input: ``(N, D, H, W, C)``.
+        weight: ``(O, KD, KH, KW, C / groups)``.
+        stride: how far apart windows begin, or one for each axis.
+        padding: how many zeros are put before and behind each axis, or one number for each axis.
+        dilation: how far apart the elements of a window are, or one for each axis.
+        groups: of channels, each of which makes its share of the outputs.
+
+    Returns:
+        ``(N, ..., O)``.
+
+    Raises:
+        ValueError: shapes do not fit, or numbers that are not floating.
+
+    >>> mx.conv3d(mx.ones((1, 2, 2, 2, 3)), mx.ones((4, 2, 2, 2, 3))).flatten()
+    array([24, 24, 24, 24], dtype=float32)
+    """
+    return _convolution("conv3d", input, weight, 3, stride, padding, dilation, 1, groups, False)
+
+
+@on_stream
+def conv_general(
+    input: Array,
+    weight: Array,
+    /,
+    stride: Numbers = 1,
+    padding: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 0,
+    kernel_dilation: Numbers = 1,
+    input_dilation: Numbers = 1,
+    groups: int = 1,
+    flip: bool = False,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The convolution over all axes between the first, which counts examples, and the last, which counts channels.
+
+    An element of the result is the sum of products of weights with the elements of a window:
+    ``sum(weight[o, k, c] * input[n, i * stride + k * kernel_dilation - padding, c] for k, c)``. The sums of half
+    precision are computed in float32 and rounded once.
+
+    Args:
+        input: floating, ``(N, ..., C)`` with one to three axes in the middle.
+        weight: ``(O, ..., C / groups)``.
+        stride: how far apart windows begin, one number or one for each axis.
+        padding: how many zeros are put before and behind an axis, or taken from it if negative: one number, one for
+            each axis, or a pair of sequences, before and behind.
+        kernel_dilation: how far apart the elements of a window are.
+        input_dilation: how far apart the elements of the input are; between them are zeros.
+        groups: of channels, each of which makes its share of the outputs.
+        flip: whether the weights are read backwards.
+
+    Returns:
+        ``(N, ..., O)``.
+
+    Raises:
+        ValueError: shapes do not fit, a window is longer than an axis, or numbers that are not floating.
+
+    >>> x = mx.array([1.0, 2.0, 4.0]).reshape(1, 3, 1)
+    >>> mx.conv_general(x, mx.ones((1, 2, 1)), padding=([1], [0]), input_dilation=2).flatten()
+    array([1, 1, 2, 2, 4], dtype=float32)
+    """
+    return _convolution(
+        "conv_general", input, weight, None, stride, padding, kernel_dilation, input_dilation, groups, flip
+    )
+
+
+@on_stream
+def conv_transpose1d(
+    input: Array,
+    weight: Array,
+    /,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    output_padding: int = 0,
+    groups: int = 1,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The transposed convolution over one axis: each element adds weights, times itself, to a window of the result.
+
+    It has the shape, and for weights with inputs and outputs exchanged is the derivative, of ``conv1d`` with the same
+    parameters.
+
+    Args:
+        input: ``(N, L, C)``.
+        weight: ``(O, K, C / groups)``.
+        stride: how far apart windows begin.
+        padding: how many elements are taken from both ends of the result.
+        dilation: how far apart the elements of a window are.
+        output_padding: how many elements are added behind the result.
+        groups: of channels, each of which makes its share of the outputs.
+
+    Returns:
+        ``(N, ..., O)``, of ``(L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1`` elements along
+        an axis.
+
+    Raises:
+        ValueError: shapes do not fit, or numbers that are not floating.
+
+    >>> mx.conv_transpose1d(mx.array([1.0, 2.0]).reshape(1, 2, 1), mx.ones((1, 3, 1)), stride=2).flatten()
+    array([1, 1, 3, 2, 2], dtype=float32)
+    """
+    return _transposed("conv_transpose1d", input, weight, 1, stride, padding, dilation, output_padding, groups)
+
+
+@on_stream
+def conv_transpose2d(
+    input: Array,
+    weight: Array,
+    /,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    output_padding: int | tuple[int, int] = 0,
+    groups: int = 1,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The transposed convolution over two axes: each element adds weights, times itself, to a window of the result.
+
+    It has the shape, and for weights with inputs and outputs exchanged is the derivative, of ``conv2d`` with the same
+    parameters.
+
+    Args:
+        input: ``(N, H, W, C)``.
+        weight: ``(O, KH, KW, C / groups)``.
+        stride: how far apart windows begin, or one for each axis.
+        padding: how many elements are taken from both ends of each axis of the result, or one number for each axis.
+        dilation: how far apart the elements of a window are, or one for each axis.
+        output_padding: how many elements are added behind each axis of the result, or one number for each axis.
+        groups: of channels, each of which makes its share of the outputs.
+
+    Returns:
+        ``(N, ..., O)``, of ``(L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1`` elements along
+        an axis.
+
+    Raises:
+        ValueError: shapes do not fit, or numbers that are not floating.
+
+    >>> mx.conv_transpose2d(mx.ones((1, 2, 2, 3)), mx.ones((1, 2, 2, 3)))[0, :, :, 0]
+    array([[3, 6, 3],
+           [6, 12, 6],
+           [3, 6, 3]], dtype=float32)
+    """
+    return _transposed("conv_transpose2d", input, weight, 2, stride, padding, dilation, output_padding, groups)
+
+
+@on_stream
+def conv_transpose3d(
+    input: Array,
+    weight: Array,
+    /,
+    stride: int | tuple[int, int, int] = 1,
+    padding: int | tuple[int, int, int] = 0,
+    dilation: int | tuple[int, int, int] = 1,
+    output_padding: int | tuple[int, int, int] = 0,
+    groups: int = 1,
+    *,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """The transposed convolution over three axes: each element adds weights, times itself, to a window of the result.
+
+    It has the shape, and for weights with inputs and outputs exchanged is the derivative, of ``conv3d`` with the same
+    parameters.
+
+    Args:
+        input: ``(N, D, H, W, C)``.
+        weight: ``(O, KD, KH, KW, C / groups)``.
+        stride: how far apart windows begin, or one for each axis.
+        padding: how many elements are taken from both ends of each axis of the result, or one number for each axis.
+        dilation: how far apart the elements of a window are, or one for each axis.
+        output_padding: how many elements are added behind each axis of the result, or one number for each axis.
+        groups: of channels, each of which makes its share of the outputs.
+
+    Returns:
+        ``(N, ..., O)``, of ``(L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1`` elements along
+        an axis.
+
+    Raises:
+        ValueError: shapes do not fit, or numbers that are not floating.
+
+    >>> mx.conv_transpose3d(mx.ones((1, 2, 2, 2, 3)), mx.ones((4, 2, 2, 2, 3)), stride=2).shape
+    (1, 4, 4, 4, 4)
+    """
+    return _transposed("conv_transpose3d", input, weight, 3, stride, padding, dilation, output_padding, groups)
 
 
 @on_stream
@@ -60,3 +346,108 @@ def _sliding_sums(x: Array, y: Array, mode: str) -> Array:
     shape = (padded.node.size - length + 1, length)
     windows = p.as_strided(padded, shape=shape, strides=(1, 1), offset=0)
     return p.sum(p.multiply(windows, broadcast(p.reversed_rows(y), shape)), axes=(1,))
+
+
+def _convolution(
+    name: str,
+    array: Any,
+    weight: Any,
+    rank: int | None,
+    stride: Any,
+    padding: Any,
+    spacing: Any,
+    dilation: Any,
+    groups: Any,
+    flip: bool,
+) -> Array:
+    """The convolution over ``rank`` axes, or over as many as there are."""
+    x, w, count = _operands(name, array, weight, rank, groups)
+    rank = x.node.ndim - 2
+    before, behind = _paddings(name, padding, rank)
+    result = p.convolution(
+        x,
+        w,
+        strides=_numbers(name, "stride", stride, rank),
+        low=before,
+        high=behind,
+        spacings=_numbers(name, "dilation", spacing, rank),
+        dilations=_numbers(name, "input_dilation", dilation, rank),
+        groups=count,
+        flip=bool(flip),
+    )
+    _check_windows(name, x, w, result, before, behind)
+    return result
+
+
+def _transposed(
+    name: str,
+    array: Any,
+    weight: Any,
+    rank: int,
+    stride: Any,
+    padding: Any,
+    spacing: Any,
+    output_padding: Any,
+    groups: Any,
+) -> Array:
+    x, w, count = _operands(name, array, weight, rank, groups)
+    strides, spacings = _numbers(name, "stride", stride, rank), _numbers(name, "dilation", spacing, rank)
+    taken = _numbers(name, "padding", padding, rank, lowest=None)
+    added = _numbers(name, "output_padding", output_padding, rank, lowest=0)
+    sizes = w.node.shape[1:-1]
+    before = tuple([step * (size - 1) - n for step, size, n in zip(spacings, sizes, taken, strict=True)])
+    behind = tuple([n + more for n, more in zip(before, added, strict=True)])
+    ones = (1,) * rank
+    result = p.convolution(
+        x, w, strides=ones, low=before, high=behind, spacings=spacings, dilations=strides, groups=count, flip=True
+    )
+    _check_windows(name, x, w, result, before, behind)
+    return result
+
+
+def _operands(name: str, array: Any, weight: Any, rank: int | None, groups: Any) -> tuple[Array, Array, int]:
+    """Array and weights in one dtype, and the number of groups."""
+    x, w = promoted(name, (array, weight), words=("input", "weight"))
+    count = integer_of(name, "groups", groups)
+    left, right = x.node.shape, w.node.shape
+    shapes = f"input has the shape {shape_text(left)}, weight {shape_text(right)}"
+    if not x.node.dtype.is_floating:
+        raise ValueError(f"[{name}] Convolutions are of floating numbers, not of {x.node.dtype.name}.")
+    if len(left) != len(right) or not (3 <= len(left) <= 5 if rank is None else len(left) == rank + 2):
+        axes = "one to three axes" if rank is None else f"{rank} {'axis' if rank == 1 else 'axes'}"
+        raise ValueError(f"[{name}] Both operands need {axes} between the first and the last; {shapes}.")
+    if count < 1 or value_of(right[0]) % count or not agree(left[-1], right[-1] * count):
+        raise ValueError(
+            f"[{name}] In {count} groups the last axis of input must be {count} times that of weight, and the first "
+            f"axis of weight a multiple of {count}; {shapes}."
+        )
+    return x, w, count
+
+
+def _numbers(name: str, word: str, value: Any, rank: int, lowest: int | None = 1) -> tuple[int, ...]:
+    """One number for each axis."""
+    several = (value,) * rank if isinstance(value, int) else sequence_of(name, word, value)
+    numbers = tuple([integer_of(name, word, number) for number in several])
+    if len(numbers) != rank:
+        raise ValueError(f"[{name}] {word} must be one number or {rank}, one for each axis; got {numbers}.")
+    if lowest is not None and min(numbers, default=lowest) < lowest:
+        raise ValueError(f"[{name}] {word} must be at least {lowest}; got {numbers}.")
+    return numbers
+
+
+def _paddings(name: str, padding: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many zeros are put before and behind each axis."""
+    if isinstance(padding, (list, tuple)) and len(padding) == 2 and all(isinstance(n, (list, tuple)) for n in padding):
+        before, behind = [_numbers(name, "padding", numbers, rank, None) for numbers in padding]
+        return before, behind
+    both = _numbers(name, "padding", padding, rank, None)
+    return both, both
+
+
+def _check_windows(name: str, x: Array, w: Array, result: Array, before: Sequence[int], behind: Sequence[int]) -> None:
+    """Raise if a window is longer than its axis."""
+    if any(value_of(extent) == 0 for extent in result.node.shape[1:-1]):
+        raise ValueError(
+            f"[{name}] A window is longer than its axis: input has the shape {shape_text(x.node.shape)} with "
+            f"{tuple(before)} zeros before and {tuple(behind)} behind, weight {shape_text(w.node.shape)}."
+        )

@@ -9,6 +9,7 @@ from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *
 from weft.primitives.contraction import *
+from weft.primitives.convolution import *
 from weft.primitives.decompositions import *
 from weft.primitives.fourier import *
 from weft.primitives.frames import *

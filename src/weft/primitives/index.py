@@ -9,13 +9,15 @@ from weft.graph.node import Shape
 
 
 class AxisTerm:
-    """Where an input's index along one axis comes from: ``start + step * index[axis] + index[inner]``. A
+    """Where an input's index along one axis comes from: ``start + step * index[axis] + inner_step * index[inner]``. A
     term whose axis is None is left out."""
 
-    __slots__ = ("axis", "inner", "start", "step")
+    __slots__ = ("axis", "inner", "inner_step", "start", "step")
 
-    def __init__(self, axis: int | None, step: int = 1, start: int = 0, inner: int | None = None) -> None:
-        self.axis, self.step, self.start, self.inner = axis, step, start, inner
+    def __init__(
+        self, axis: int | None, step: int = 1, start: int = 0, inner: int | None = None, inner_step: int = 1
+    ) -> None:
+        self.axis, self.step, self.start, self.inner, self.inner_step = axis, step, start, inner, inner_step
 
 
 class Term(NamedTuple):
@@ -64,7 +66,7 @@ def through_view(terms: Terms, axes: Sequence[AxisTerm]) -> Terms:
     result = []
     for read in axes:
         term = Term(read.start) if read.axis is None else shifted(scaled(terms[read.axis], read.step), read.start)
-        result.append(term if read.inner is None else added(term, terms[read.inner]))
+        result.append(term if read.inner is None else added(term, scaled(terms[read.inner], read.inner_step)))
     return tuple(result)
 
 
@@ -77,7 +79,7 @@ def strides_through_view(axes: Sequence[AxisTerm], strides: Shape, rank: int) ->
         if read.axis is not None:
             result[read.axis] += read.step * stride
         if read.inner is not None:
-            result[read.inner] += stride
+            result[read.inner] += read.inner_step * stride
     return tuple(result), offset
 
 

@@ -1,0 +1,101 @@
+"""Convolutions beyond the table: random geometries, shapes that are open, extents of zero, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import weft.core as mx
+from tests.ops.convolution_rows import convolved
+from tests.ops.row import to_numpy
+
+
+@st.composite
+def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    rank, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+
+    def numbers(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
+    extents, sizes, before, behind = numbers(1, 6), numbers(1, 3), numbers(-1, 3), numbers(-1, 3)
+    arguments = {
+        "stride": numbers(1, 3),
+        "padding": (before, behind),
+        "kernel_dilation": numbers(1, 2),
+        "input_dilation": numbers(1, 3),
+        "groups": groups,
+        "flip": draw(st.booleans()),
+    }
+    for axis in range(rank):
+        spread = (extents[axis] - 1) * arguments["input_dilation"][axis] + 1
+        assume(spread + min(before[axis], 0) + min(behind[axis], 0) > 0)
+        assume(spread + before[axis] + behind[axis] > (sizes[axis] - 1) * arguments["kernel_dilation"][axis])
+    channels, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    return (2, *extents, channels * groups), (outputs * groups, *sizes, channels), arguments
+
+
+@settings(max_examples=25, deadline=None)
+@given(convolutions())
+def test_any_geometry(convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]) -> None:
+    """The values, and that derivatives are adjoint to each other."""
+    (first, second, arguments), rng = convolution, np.random.default_rng(5)
+    x, w, dx, dw = (mx.array(rng.normal(size=shape), mx.float64) for shape in (first, second, first, second))
+    (out,), (change,) = mx.jvp(lambda x, w: mx.conv_general(x, w, **arguments), [x, w], [dx, dw])
+    oracle = {"kernel_dilation": "spacing", "input_dilation": "dilation"}
+    want = convolved(to_numpy(x), to_numpy(w), **{oracle.get(word, word): value for word, value in arguments.items()})
+    np.testing.assert_allclose(to_numpy(out), want, rtol=1e-12, atol=1e-12)
+    ct = mx.array(rng.normal(size=out.shape), mx.float64)
+    _, (for_x, for_w) = mx.vjp(lambda x, w: mx.conv_general(x, w, **arguments), [x, w], [ct])
+    forwards, backwards = mx.sum(ct * change).item(), (mx.sum(for_x * dx) + mx.sum(for_w * dw)).item()
+    assert forwards == pytest.approx(backwards, rel=1e-10, abs=1e-10)
+
+
+def test_one_shapeless_trace_serves_all_sizes(rng: np.random.Generator) -> None:
+    def loss(x: mx.array, w: mx.array) -> mx.array:
+        return mx.sum(mx.square(mx.conv2d(x, w, stride=2, padding=1)))
+
+    compiled = mx.compile(mx.grad(loss, argnums=(0, 1)), shapeless=True)
+    for first, second in (((2, 5, 6, 3), (4, 3, 2, 3)), ((1, 9, 4, 2), (1, 2, 3, 2)), ((3, 2, 2, 1), (5, 1, 1, 1))):
+        x, w = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in (first, second))
+        for got, want in zip(compiled(x, w), mx.grad(loss, argnums=(0, 1))(x, w), strict=True):
+            assert mx.array_equal(got, want).item()
+
+
+@pytest.mark.parametrize(("first", "second"), [((0, 5, 2), (3, 2, 2)), ((1, 5, 0), (3, 2, 0)), ((1, 5, 2), (0, 2, 2))])
+def test_extents_of_zero(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    x, w = mx.ones(first), mx.ones(second)
+    out = mx.conv1d(x, w)
+    assert out.shape == (first[0], 4, second[0])
+    assert not mx.any(out).item()
+    for gradient, of in zip(mx.grad(lambda x, w: mx.sum(mx.conv1d(x, w)), argnums=(0, 1))(x, w), (x, w), strict=True):
+        assert gradient.shape == of.shape
+        assert not mx.any(gradient).item()
+
+
+X, W = mx.zeros((1, 5, 5, 4)), mx.zeros((4, 2, 2, 4))
+ERRORS = [
+    (lambda: mx.conv2d(X[0], W), r"\[conv2d\] Both operands need 2 axes between the first and the last; input has"),
+    (lambda: mx.conv_general(X[0, 0], W[0, 0]), r"\[conv_general\] Both operands need one to three axes"),
+    (lambda: mx.conv2d(X, W[..., :3]), r"In 1 groups the last axis of input must be 1 times that of weight"),
+    (lambda: mx.conv2d(X, W[:3, ..., :2], groups=2), r"and the first axis of weight a multiple of 2; input has the"),
+    (lambda: mx.conv2d(X, W, stride=0), r"\[conv2d\] stride must be at least 1; got \(0, 0\)"),
+    (
+        lambda: mx.conv_general(X, W, stride=(1, 2, 3)),
+        r"stride must be one number or 2, one for each axis; got \(1, 2, 3\)",
+    ),
+    (
+        lambda: mx.conv2d(X[:, :1], W),
+        r"A window is longer than its axis: input has the shape \(1, 1, 5, 4\) with \(0, 0\)",
+    ),
+    (lambda: mx.conv2d(X.astype(mx.int32), W.astype(mx.int32)), r"Convolutions are of floating numbers, not of int32"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors_say_what_fits(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
