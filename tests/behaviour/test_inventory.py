@@ -15,9 +15,7 @@ import pytest
 import weft
 import weft.core as mx
 
-MISSING: dict[str, str] = {
-    "core.fast.scaled_dot_product_attention": "attention comes later",
-}
+MISSING: dict[str, str] = {}
 """Names of MLX that Weft does not have, with the reason."""
 
 OTHERWISE: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.ops import (
+    attention_rows,
     convolution_rows,
     elementwise_rows,
     fast_rows,
@@ -31,6 +32,7 @@ FAMILIES = [
     standard_rows,
     quantized_rows,
     convolution_rows,
+    attention_rows,
 ]
 ROWS: list[Row] = [row for family in FAMILIES for row in family.ROWS]
 

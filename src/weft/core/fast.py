@@ -5,6 +5,7 @@ Each module of `weft.ops` names in its ``__all__`` what is public; nothing is li
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from weft.ops.attention import *
 from weft.ops.fast import *
 from weft.ops.foreign_kernels import *
 from weft.ops.gated_delta import *

@@ -1,0 +1,169 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.extents import agree, decide_equal, value_of
+from weft.graph.node import Shape
+from weft.ops.arguments import (
+    Array,
+    array_argument,
+    broadcast,
+    broadcasted_shape,
+    extent_constant,
+    promoted,
+    shape_text,
+    to_dtype,
+)
+from weft.ops.convert import python_scalar
+from weft.ops.entrance import on_stream
+from weft.runtime.devices import StreamOrDevice
+
+__all__ = ["scaled_dot_product_attention"]
+
+_NAME = "scaled_dot_product_attention"
+
+
+@on_stream
+def scaled_dot_product_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float,
+    mask: str | Array | None = None,
+    sinks: Array | None = None,
+    force_fused: bool = False,
+    stream: StreamOrDevice = None,
+) -> Array:
+    """Attention of several heads: ``softmax(scale * q @ k.T + mask) @ v``.
+
+    Vaswani et al., arXiv:1706.03762; with fewer heads of keys and values than of queries Ainslie et al.,
+    arXiv:2305.13245. All is computed in float32 (float64 for float64) and rounded once.
+
+    Args:
+        q: floating, ``(B, N, T, D)``: queries of N heads.
+        k: ``(B, M, S, D)``: keys, where M divides N; each head of keys and values serves N / M neighbouring heads.
+        v: ``(B, M, S, E)``: values.
+        scale: a factor of the scores, usually ``1 / sqrt(D)``.
+        mask: ``"causal"``, with which query i sees the keys up to i + S - T; or an array that broadcasts to
+            ``(B, N, T, S)``: of bool, where False hides a key, or of what is added to the scores. A query from which
+            causal or bool masks hide all keys gets the mean of the values.
+        sinks: ``(N,)``: the score of one key more for each head, whose value is zero.
+        force_fused: for MLX's programs; without effect.
+
+    Returns:
+        ``(B, N, T, E)``, in the dtype of ``q``, ``k`` and ``v`` together.
+
+    Raises:
+        ValueError: shapes or dtypes do not fit.
+
+    >>> q = mx.array([[[[1.0, 0.0]]]])
+    >>> k = mx.array([[[[1.0, 0.0], [0.0, 1.0]]]])
+    >>> v = mx.array([[[[10.0], [20.0]]]])
+    >>> mx.fast.scaled_dot_product_attention(q, k, v, scale=100.0)
+    array([[[[10]]]], dtype=float32)
+    """
+    queries, keys, values = promoted(_NAME, (q, k, v), words=("q", "k", "v"))
+    dtype = queries.node.dtype
+    _check_heads(queries, keys, values)
+    batch, heads, count, features = queries.node.shape
+    groups, length, width = values.node.shape[1:]
+    if decide_equal(length, 0):
+        return p.zeros((batch, heads, count, width), dtype)
+    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    factor = array_argument(_NAME, scale, "scale")
+    scaled = to_dtype(queries, wide) * (scale if python_scalar(scale) is not None else to_dtype(factor, wide))
+    # Heads that share keys and values are further rows of one product.
+    rows = p.reshape(scaled, shape=(batch, groups, heads // groups * count, features))
+    scores = p.matmul(rows, to_dtype(p.matrix_transpose(keys), wide))
+    scores = _masked(p.reshape(scores, shape=(batch, heads, count, length)), mask, dtype)
+    weights = p.reshape(_softmax(scores, sinks, dtype), shape=(batch, groups, heads // groups * count, length))
+    result = p.matmul(weights, to_dtype(values, wide))
+    return to_dtype(p.reshape(result, shape=(batch, heads, count, width)), dtype)
+
+
+def _check_heads(q: Array, k: Array, v: Array) -> None:
+    shapes = [x.node.shape for x in (q, k, v)]
+    told = "q, k and v have the shapes " + ", ".join(map(shape_text, shapes))
+    if not q.node.dtype.is_floating:
+        raise ValueError(f"[{_NAME}] Attention is of floating numbers, not of {q.node.dtype.name}.")
+    if any(len(shape) != 4 for shape in shapes):
+        raise ValueError(f"[{_NAME}] q, k and v must have the axes (batch, heads, positions, features); {told}.")
+    (batch, heads, _, features), keys, values = shapes
+    if not agree(keys, (batch, keys[1], keys[2], features)) or not agree(values[:3], keys[:3]):
+        raise ValueError(
+            f"[{_NAME}] q (B, N, T, D), k (B, M, S, D) and v (B, M, S, E) must agree in B, M, S and D; {told}."
+        )
+    if not value_of(keys[1]) or value_of(heads) % value_of(keys[1]):
+        raise ValueError(f"[{_NAME}] The heads of q must be a multiple of those of k and v; {told}.")
+
+
+def _masked(scores: Array, mask: Any, dtype: Dtype) -> Array:
+    if mask is None:
+        return scores
+    wide, shape = scores.node.dtype, scores.node.shape
+    if isinstance(mask, str):
+        if mask != "causal":
+            raise ValueError(f"[{_NAME}] mask must be None, 'causal' or an array; got {mask!r}.")
+        return _hidden(_causal(shape), scores)
+    found = array_argument(_NAME, mask, "mask")
+    try:
+        fits = agree(broadcasted_shape(_NAME, (found.node.shape, shape)), shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"[{_NAME}] mask must broadcast to (batch, heads, queries, keys) {shape_text(shape)}; its shape is "
+            f"{shape_text(found.node.shape)}."
+        )
+    if found.node.dtype is dtypes.bool_:
+        return _hidden(broadcast(found, shape), scores)
+    _check_dtype("mask", found, dtype)
+    return p.add(scores, broadcast(to_dtype(found, wide), shape))
+
+
+def _check_dtype(word: str, x: Array, dtype: Dtype) -> None:
+    if dtypes.promote(x.node.dtype, dtype) is not dtype:
+        raise ValueError(
+            f"[{_NAME}] {word} of {x.node.dtype.name} would change the dtype of the result, {dtype.name}. Convert it."
+        )
+
+
+def _causal(shape: Shape) -> Array:
+    """Which keys each query sees."""
+    *_, queries, keys = shape
+    query, key = (p.iota(shape=(queries, keys), axis=axis, dtype=dtypes.int32) for axis in (0, 1))
+    return broadcast(p.less_equal(key, query + extent_constant(keys - queries, dtypes.int32)), shape)
+
+
+def _hidden(seen: Array, scores: Array) -> Array:
+    """The scores, of which those that are not seen are the lowest number: a query that sees no key sees all alike."""
+    lowest = p.full(scores.node.shape, float(dtypes.finfo(scores.node.dtype).min), scores.node.dtype)
+    return p.select(seen, scores, lowest)
+
+
+def _softmax(scores: Array, sinks: Any, dtype: Dtype) -> Array:
+    """The softmax over the last axis, whose sum has the sinks as well."""
+    last, shape = (3,), scores.node.shape
+    largest = p.expand(p.stop_gradient(p.max_(scores, axes=last)), axes=last)
+    sink = None
+    if sinks is not None:
+        found = array_argument(_NAME, sinks, "sinks")
+        if not agree(found.node.shape, shape[1:2]):
+            raise ValueError(
+                f"[{_NAME}] sinks must have one number for each of {shape[1]} heads; their shape is "
+                f"{shape_text(found.node.shape)}."
+            )
+        _check_dtype("sinks", found, dtype)
+        sink = broadcast(to_dtype(found, scores.node.dtype)[:, None, None], (*shape[:3], 1))
+        largest = p.maximum(largest, p.stop_gradient(sink))
+    powers = p.exp(p.subtract(scores, broadcast(largest, shape)))
+    total = p.expand(p.sum(powers, axes=last), axes=last)
+    if sink is not None:
+        total = p.add(total, p.exp(p.subtract(sink, largest)))
+    return p.divide(powers, broadcast(total, shape))
