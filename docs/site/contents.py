@@ -183,7 +183,7 @@ GROUPS = (
         "weft.nn",
         ("weft.nn.linear", "weft.nn.normalization", "weft.nn.dropout", "weft.nn.containers"),
     ),
-    Group("activations", "Activations", "weft.nn", ("weft.nn.activations",)),
+    Group("activations", "Activations", "weft.nn", ("weft.nn.activations", "weft.nn.activation_layers")),
     Group("losses", "Losses", "weft.nn.losses"),
     Group("initialisers", "Initialisers", "weft.nn.init"),
     Group("optimizers", "Optimizers", "weft.optimizers"),

@@ -400,6 +400,18 @@ ACTIVATIONS = [
     ("softplus", "Softplus"),
     ("softmax", "Softmax"),
     ("log_softmax", "LogSoftmax"),
+    ("celu", "CELU"),
+    ("selu", "SELU"),
+    ("relu2", "ReLU2"),
+    ("relu6", "ReLU6"),
+    ("hard_tanh", "HardTanh"),
+    ("hardswish", "Hardswish"),
+    ("hard_shrink", "HardShrink"),
+    ("softshrink", "Softshrink"),
+    ("softsign", "Softsign"),
+    ("log_sigmoid", "LogSigmoid"),
+    ("mish", "Mish"),
+    ("softmin", "Softmin"),
 ]
 
 

@@ -33,6 +33,17 @@ CASES = [
     ("nll_loss", (LOGITS, np.array([0, 1, 0])), {"axis": 0}),
     ("mse_loss", (LOGITS, BINARY), {}),
     ("l1_loss", (LOGITS, BINARY), {}),
+    ("smooth_l1_loss", (LOGITS, BINARY), {"beta": 0.5}),
+    ("huber_loss", (LOGITS, BINARY), {"delta": 0.75}),
+    ("log_cosh_loss", (LOGITS, BINARY), {}),
+    ("hinge_loss", (LOGITS, np.sign(LOGITS)), {}),
+    ("margin_ranking_loss", (LOGITS, BINARY, np.sign(LOGITS)), {"margin": 0.25}),
+    ("kl_div_loss", (LOGITS, BINARY), {"axis": 0}),
+    ("gaussian_nll_loss", (LOGITS, BINARY, PROBABILITIES + 0.5), {"full": True}),
+    ("gaussian_nll_loss", (LOGITS, BINARY, PROBABILITIES), {"eps": 0.25}),
+    ("cosine_similarity_loss", (LOGITS, BINARY), {}),
+    ("triplet_loss", (LOGITS, BINARY, PROBABILITIES), {}),
+    ("triplet_loss", (LOGITS, BINARY, PROBABILITIES), {"axis": 0, "p": 3, "margin": 0.5}),
 ]
 
 

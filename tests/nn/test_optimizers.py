@@ -46,6 +46,13 @@ METHODS = [
     lambda o: o.Adam(o.cosine_decay(0.1, 4), bias_correction=True),
     lambda o: o.AdamW(0.1, weight_decay=0.1),
     lambda o: o.AdamW(0.1, weight_decay=0.1, bias_correction=True),
+    lambda o: o.Adagrad(0.1),
+    lambda o: o.RMSprop(0.1, alpha=0.5),
+    lambda o: o.AdaDelta(0.1, rho=0.5),
+    lambda o: o.Adamax(0.1),
+    lambda o: o.Lion(0.1, weight_decay=0.1),
+    lambda o: o.Adafactor(0.1, beta_1=0.5, weight_decay=0.1, relative_step=False),
+    lambda o: o.Muon(0.1, ns_steps=3),
 ]
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.nn import activations, containers, dropout, gradients, linear, module, normalization
+from weft.nn import activation_layers, activations, containers, dropout, gradients, linear, module, normalization
 from weft.nn import init as init
 from weft.nn import losses as losses
+from weft.nn.activation_layers import *
 from weft.nn.activations import *
 from weft.nn.containers import *
 from weft.nn.dropout import *
@@ -22,6 +23,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
     __all__ = [
         "init",
         "losses",
+        *activation_layers.__all__,
         *activations.__all__,
         *containers.__all__,
         *dropout.__all__,

@@ -1,40 +1,40 @@
-"""Activation functions, and the layers that apply them."""
+"""Activation functions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any, ClassVar
 
 import weft.core as mx
-from weft.checks import shortened
 from weft.nn.checks import array_of, axis_of, number_of, real_array_of
 from weft.nn.log_probabilities import result_dtype, spread
-from weft.nn.module import Module
 
 __all__ = [
-    "ELU",
-    "GELU",
-    "LeakyReLU",
-    "LogSoftmax",
-    "ReLU",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Tanh",
+    "celu",
     "elu",
     "gelu",
     "gelu_approx",
     "gelu_fast_approx",
+    "glu",
+    "hard_shrink",
+    "hard_tanh",
+    "hardswish",
     "leaky_relu",
+    "log_sigmoid",
     "log_softmax",
+    "mish",
+    "prelu",
     "relu",
+    "relu2",
+    "relu6",
+    "selu",
     "sigmoid",
     "silu",
     "softmax",
+    "softmin",
     "softplus",
+    "softshrink",
+    "softsign",
+    "step",
     "tanh",
 ]
 
@@ -174,125 +174,170 @@ def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
     return ((wide - largest) - log_sum).astype(result_dtype(x))
 
 
-class _Activation(Module):
-    """A layer that applies a function of one array.
+def celu(x: mx.array, alpha: float = 1.0) -> mx.array:
+    """The continuously differentiable `elu`: ``x`` where it is positive, else ``alpha * (exp(x / alpha) - 1)``.
 
-    A subclass names the function in its class statement; one with settings puts a partial function over it.
+    Barron, arXiv:1704.07483.
+
+    >>> nn.celu(mx.array([-1.0, 2.0]), alpha=2.0)
+    array([-0.786939, 2], dtype=float32)
     """
-
-    _function: ClassVar[Callable[..., mx.array]]
-
-    def __init_subclass__(cls, function: Callable[..., mx.array] | None = None, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        if function is not None:
-            cls._function = staticmethod(function)
-
-    def _set(self, **settings: Any) -> None:
-        object.__setattr__(self, "_function", partial(type(self)._function, **settings))
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self._function(x)
+    x, alpha = real_array_of("celu", "x", x), number_of("celu", "alpha", alpha)
+    return mx.maximum(x, 0.0) + mx.multiply(alpha, mx.expm1(mx.divide(mx.minimum(x, 0.0), alpha)))
 
 
-class ReLU(_Activation, function=relu):
-    """The layer of `relu`.
+def selu(x: mx.array) -> mx.array:
+    """The scaled exponential linear unit, ``1.0507 * elu(x, 1.67326)``.
 
-    >>> nn.ReLU()(mx.array([-1.0, 2.0]))
-    array([0, 2], dtype=float32)
+    Klambauer et al., arXiv:1706.02515.
+
+    >>> nn.selu(mx.array([-1.0, 2.0]))
+    array([-1.11133, 2.1014], dtype=float32)
     """
+    return elu(real_array_of("selu", "x", x), 1.67326) * 1.0507
 
 
-class LeakyReLU(_Activation, function=leaky_relu):
-    """The layer of `leaky_relu`.
+def prelu(x: mx.array, alpha: mx.array) -> mx.array:
+    """``x`` where it is positive, else ``alpha * x``, where ``alpha`` is learned.
 
-    >>> nn.LeakyReLU(negative_slope=0.5)(mx.array([-1.0, 2.0]))
-    array([-0.5, 2], dtype=float32)
+    He et al., arXiv:1502.01852.
+
+    >>> nn.prelu(mx.array([-1.0, 2.0]), mx.array([0.25]))
+    array([-0.25, 2], dtype=float32)
     """
-
-    def __init__(self, negative_slope: float = 0.01) -> None:
-        super().__init__()
-        self._set(negative_slope=number_of("LeakyReLU", "negative_slope", negative_slope))
+    x, alpha = array_of("prelu", "x", x), array_of("prelu", "alpha", alpha)
+    return mx.maximum(x, 0) + alpha * mx.minimum(x, 0)
 
 
-class ELU(_Activation, function=elu):
-    """The layer of `elu`.
+def relu2(x: mx.array) -> mx.array:
+    """The square of `relu`.
 
-    >>> nn.ELU(alpha=2.0)(mx.array([-1.0, 2.0]))
-    array([-1.26424, 2], dtype=float32)
+    >>> nn.relu2(mx.array([-1.0, 2.0]))
+    array([0, 4], dtype=float32)
     """
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
-        self._set(alpha=number_of("ELU", "alpha", alpha))
+    return mx.square(relu(array_of("relu2", "x", x)))
 
 
-_GELU_FUNCTIONS = {"none": gelu, "precise": gelu_approx, "tanh": gelu_approx, "fast": gelu_fast_approx}
+def relu6(x: mx.array) -> mx.array:
+    """``min(max(x, 0), 6)``.
+
+    >>> nn.relu6(mx.array([-1.0, 2.0, 7.0]))
+    array([0, 2, 6], dtype=float32)
+    """
+    return mx.minimum(mx.maximum(array_of("relu6", "x", x), 0.0), 6.0)
 
 
-class GELU(Module):
-    """The layer of `gelu` and its approximations.
+def hard_tanh(x: mx.array, min_val: float = -1.0, max_val: float = 1.0) -> mx.array:
+    """``x`` limited to the range from ``min_val`` to ``max_val``.
+
+    >>> nn.hard_tanh(mx.array([-2.0, 0.5]))
+    array([-1, 0.5], dtype=float32)
+    """
+    low, high = number_of("hard_tanh", "min_val", min_val), number_of("hard_tanh", "max_val", max_val)
+    return mx.minimum(mx.maximum(array_of("hard_tanh", "x", x), low), high)
+
+
+def hardswish(x: mx.array) -> mx.array:
+    """``x * min(max(x + 3, 0), 6) / 6``.
+
+    Howard et al., arXiv:1905.02244.
+
+    >>> nn.hardswish(mx.array([-1.0, 3.0]))
+    array([-0.333333, 3], dtype=float32)
+    """
+    x = array_of("hardswish", "x", x)
+    return x * mx.minimum(mx.maximum(x + 3, 0.0), 6.0) / 6
+
+
+def hard_shrink(x: mx.array, lambd: float = 0.5) -> mx.array:
+    """``x`` where it is above ``lambd`` or below ``-lambd``, else 0.
+
+    >>> nn.hard_shrink(mx.array([-1.0, 0.25]))
+    array([-1, 0], dtype=float32)
+    """
+    x, lambd = array_of("hard_shrink", "x", x), number_of("hard_shrink", "lambd", lambd)
+    return mx.where(mx.abs(x) > lambd, x, 0)
+
+
+def softshrink(x: mx.array, lambd: float = 0.5) -> mx.array:
+    """``x`` moved towards 0 by ``lambd``, but not beyond it.
+
+    >>> nn.softshrink(mx.array([-1.0, 0.25]))
+    array([-0.5, 0], dtype=float32)
+    """
+    x, lambd = array_of("softshrink", "x", x), number_of("softshrink", "lambd", lambd)
+    return mx.where(mx.abs(x) > lambd, x - mx.sign(x) * lambd, 0)
+
+
+def softsign(x: mx.array) -> mx.array:
+    """``x / (1 + abs(x))``.
+
+    >>> nn.softsign(mx.array([-1.0, 3.0]))
+    array([-0.5, 0.75], dtype=float32)
+    """
+    x = array_of("softsign", "x", x)
+    return mx.divide(x, 1 + mx.abs(x))
+
+
+def log_sigmoid(x: mx.array) -> mx.array:
+    """The logarithm of `sigmoid`, ``-log(1 + exp(-x))``, accurate for large ``x`` of either sign.
+
+    >>> nn.log_sigmoid(mx.array([0.0, -100.0]))
+    array([-0.693147, -100], dtype=float32)
+    """
+    return -softplus(-array_of("log_sigmoid", "x", x))
+
+
+def mish(x: mx.array) -> mx.array:
+    """``x * tanh(softplus(x))``.
+
+    Misra, arXiv:1908.08681.
+
+    >>> nn.mish(mx.array([-1.0, 2.0]))
+    array([-0.303401, 1.94396], dtype=float32)
+    """
+    x = array_of("mish", "x", x)
+    return x * mx.tanh(softplus(x))
+
+
+def softmin(x: mx.array, axis: int = -1) -> mx.array:
+    """`softmax` of ``-x``.
 
     Args:
-        approx: "none" for `gelu`, "precise" or "tanh" for `gelu_approx`, "fast" for `gelu_fast_approx`; something else
-            raises ``ValueError``.
+        x: an array.
+        axis: which axis.
 
-    >>> nn.GELU(approx="fast")(mx.array([-1.0, 2.0]))
-    array([-0.154204, 1.93566], dtype=float32)
-    """
-
-    def __init__(self, approx: str = "none") -> None:
-        super().__init__()
-        if not isinstance(approx, str) or approx not in _GELU_FUNCTIONS:
-            raise ValueError(f"[GELU] approx has to be one of {list(_GELU_FUNCTIONS)}, got {shortened(approx)}.")
-        self._function = _GELU_FUNCTIONS[approx]
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self._function(x)
-
-
-class SiLU(_Activation, function=silu):
-    """The layer of `silu`.
-
-    >>> nn.SiLU()(mx.array([-1.0, 2.0]))
-    array([-0.268941, 1.76159], dtype=float32)
-    """
-
-
-class Sigmoid(_Activation, function=sigmoid):
-    """The layer of `sigmoid`.
-
-    >>> nn.Sigmoid()(mx.array([0.0, 2.0]))
-    array([0.5, 0.880797], dtype=float32)
-    """
-
-
-class Tanh(_Activation, function=tanh):
-    """The layer of `tanh`.
-
-    >>> nn.Tanh()(mx.array([0.0, 1.0]))
-    array([0, 0.761594], dtype=float32)
-    """
-
-
-class Softplus(_Activation, function=softplus):
-    """The layer of `softplus`.
-
-    >>> nn.Softplus()(mx.array([0.0, 100.0]))
-    array([0.693147, 100], dtype=float32)
-    """
-
-
-class Softmax(_Activation, function=softmax):
-    """The layer of `softmax` along the last axis.
-
-    >>> nn.Softmax()(mx.array([1.0, 1.0]))
+    >>> nn.softmin(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
     """
+    return mx.softmax(-array_of("softmin", "x", x), axis=axis)
 
 
-class LogSoftmax(_Activation, function=log_softmax):
-    """The layer of `log_softmax` along the last axis.
+def glu(x: mx.array, axis: int = -1) -> mx.array:
+    """The gated linear unit: the first half along an axis times the `sigmoid` of the second.
 
-    >>> nn.LogSoftmax()(mx.array([1.0, 1.0]))
-    array([-0.693147, -0.693147], dtype=float32)
+    Dauphin et al., arXiv:1612.08083.
+
+    Args:
+        x: an array.
+        axis: which axis, of an even extent.
+
+    Raises:
+        ValueError: the axis cannot be halved.
+
+    >>> nn.glu(mx.array([3.0, 4.0, 0.0, 100.0]))
+    array([1.5, 4], dtype=float32)
     """
+    x = array_of("glu", "x", x)
+    first, second = mx.split(x, 2, axis=axis_of("glu", "x", x, axis))
+    return first * mx.sigmoid(second)
+
+
+def step(x: mx.array, threshold: float = 0.0) -> mx.array:
+    """1 where ``x`` is at least ``threshold``, else 0, as int32.
+
+    >>> nn.step(mx.array([-1.0, 0.0]))
+    array([0, 1], dtype=int32)
+    """
+    below = array_of("step", "x", x) < number_of("step", "threshold", threshold)
+    return mx.where(below, 0, 1)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import weft.core as mx
 from weft.checks import one_of
-from weft.nn.checks import array_of, axis_of, share_of
+from weft.nn.checks import array_of, axis_of, number_of, share_of
 from weft.nn.log_probabilities import result_dtype, spread
 
-__all__ = ["binary_cross_entropy", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
+__all__ = [
+    "binary_cross_entropy",
+    "cosine_similarity_loss",
+    "cross_entropy",
+    "gaussian_nll_loss",
+    "hinge_loss",
+    "huber_loss",
+    "kl_div_loss",
+    "l1_loss",
+    "log_cosh_loss",
+    "margin_ranking_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+    "triplet_loss",
+]
 
 
 def __dir__() -> list[str]:
@@ -156,10 +172,8 @@ def mse_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "m
     >>> nn.losses.mse_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     array(2, dtype=float32)
     """
-    one_of("mse_loss", "reduction", reduction, _REDUCTIONS)
-    predictions, targets = _arrays("mse_loss", predictions=predictions, targets=targets)
-    _check_same_shape("mse_loss", "predictions", predictions, "targets", targets)
-    return _reduce(mx.square(predictions - targets), reduction)
+    first, second = _pair("mse_loss", reduction, predictions=predictions, targets=targets)
+    return _reduce(mx.square(first - second), reduction)
 
 
 def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "mean") -> mx.array:
@@ -178,10 +192,250 @@ def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "me
     >>> nn.losses.l1_loss(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]), reduction="none")
     array([0, 2], dtype=float32)
     """
-    one_of("l1_loss", "reduction", reduction, _REDUCTIONS)
-    predictions, targets = _arrays("l1_loss", predictions=predictions, targets=targets)
-    _check_same_shape("l1_loss", "predictions", predictions, "targets", targets)
-    return _reduce(mx.abs(predictions - targets), reduction)
+    first, second = _pair("l1_loss", reduction, predictions=predictions, targets=targets)
+    return _reduce(mx.abs(first - second), reduction)
+
+
+def smooth_l1_loss(
+    predictions: mx.array, targets: mx.array, beta: float = 1.0, reduction: Reduction = "mean"
+) -> mx.array:
+    """`l1_loss`, rounded off near zero: with the difference d, ``0.5 * d**2 / beta`` where ``abs(d) < beta``, else
+    ``abs(d) - 0.5 * beta``.
+
+    Girshick, arXiv:1504.08083.
+
+    Args:
+        predictions, targets: arrays of the same shape.
+        beta: where one formula changes to the other.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.smooth_l1_loss(mx.array([0.5, 3.0]), mx.array([0.0, 0.0]), reduction="none")
+    array([0.125, 2.5], dtype=float32)
+    """
+    first, second = _pair("smooth_l1_loss", reduction, predictions=predictions, targets=targets)
+    beta = number_of("smooth_l1_loss", "beta", beta)
+    size = mx.abs(first - second)
+    return _reduce(mx.where(size < beta, 0.5 * mx.square(size) / beta, size - 0.5 * beta), reduction)
+
+
+def huber_loss(inputs: mx.array, targets: mx.array, delta: float = 1.0, reduction: Reduction = "none") -> mx.array:
+    """With the difference d, ``0.5 * d**2`` where ``abs(d) <= delta``, else ``delta * (abs(d) - 0.5 * delta)``.
+
+    Huber, Robust estimation of a location parameter, 1964.
+
+    Args:
+        inputs, targets: arrays of the same shape.
+        delta: where one formula changes to the other.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.huber_loss(mx.array([0.5, 3.0]), mx.array([0.0, 0.0]), delta=2.0)
+    array([0.125, 4], dtype=float32)
+    """
+    first, second = _pair("huber_loss", reduction, inputs=inputs, targets=targets)
+    delta = number_of("huber_loss", "delta", delta)
+    size = mx.abs(first - second)
+    # The square of a size that is not used would overflow, and make the gradient nan.
+    near = mx.minimum(size, delta)
+    return _reduce(0.5 * mx.square(near) + delta * (size - near), reduction)
+
+
+def log_cosh_loss(inputs: mx.array, targets: mx.array, reduction: Reduction = "none") -> mx.array:
+    """``log(cosh(inputs - targets))``, which is like a half of the square near zero, and like the size far from it.
+
+    Args:
+        inputs, targets: arrays of the same shape.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.log_cosh_loss(mx.array([1.0, 1000.0]), mx.array([0.0, 0.0]))
+    array([0.433781, 999.307], dtype=float32)
+    """
+    first, second = _pair("log_cosh_loss", reduction, inputs=inputs, targets=targets)
+    error = first - second
+    return _reduce(mx.logaddexp(error, -error) - math.log(2), reduction)
+
+
+def hinge_loss(inputs: mx.array, targets: mx.array, reduction: Reduction = "none") -> mx.array:
+    """``max(0, 1 - inputs * targets)``.
+
+    Args:
+        inputs: predictions.
+        targets: -1 or 1 for each of them.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.hinge_loss(mx.array([0.5, 2.0]), mx.array([1.0, -1.0]))
+    array([0.5, 3], dtype=float32)
+    """
+    first, second = _pair("hinge_loss", reduction, inputs=inputs, targets=targets)
+    return _reduce(mx.maximum(1 - first * second, 0), reduction)
+
+
+def margin_ranking_loss(
+    inputs1: mx.array,
+    inputs2: mx.array,
+    targets: mx.array,
+    margin: float = 0.0,
+    reduction: Reduction = "none",
+) -> mx.array:
+    """``max(0, -targets * (inputs1 - inputs2) + margin)``: small where scores are in the wanted order.
+
+    Args:
+        inputs1, inputs2: scores, of the same shape.
+        targets: 1 where the first should be higher, -1 where the second should.
+        margin: by how much.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.margin_ranking_loss(mx.array([3.0, 3.0]), mx.array([1.0, 1.0]), mx.array([1.0, -1.0]))
+    array([0, 2], dtype=float32)
+    """
+    first, second = _pair("margin_ranking_loss", reduction, inputs1=inputs1, inputs2=inputs2)
+    wanted = array_of("margin_ranking_loss", "targets", targets)
+    _check_same_shape("margin_ranking_loss", "inputs1", first, "targets", wanted)
+    margin = number_of("margin_ranking_loss", "margin", margin)
+    return _reduce(mx.maximum(-wanted * (first - second) + margin, 0), reduction)
+
+
+def kl_div_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Reduction = "none") -> mx.array:
+    """The Kullback-Leibler divergence, ``sum(exp(targets) * (targets - inputs))`` along an axis.
+
+    Args:
+        inputs: logarithms of the predicted probabilities.
+        targets: logarithms of the true ones, of the same shape.
+        axis: the axis of the distribution.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.kl_div_loss(mx.log(mx.array([0.5, 0.5])), mx.log(mx.array([0.25, 0.75])))
+    array(0.130812, dtype=float32)
+    """
+    first, second = _pair("kl_div_loss", reduction, inputs=inputs, targets=targets)
+    axis = axis_of("kl_div_loss", "inputs", first, axis)
+    return _reduce(mx.sum(mx.exp(second) * (second - first), axis=axis), reduction)
+
+
+def gaussian_nll_loss(
+    inputs: mx.array,
+    targets: mx.array,
+    vars: mx.array,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: Reduction = "mean",
+) -> mx.array:
+    """The negative log-likelihood of normal distributions, ``0.5 * (log(vars) + (targets - inputs)**2 / vars)``.
+
+    Nix, Weigend, Estimating the mean and variance of the target probability distribution, 1994.
+
+    Args:
+        inputs: predicted means.
+        targets: what was seen, of the same shape.
+        vars: predicted variances, of the same shape; below ``eps`` they count as that.
+        full: whether to add the constant ``0.5 * log(2 * pi)``.
+        eps: the smallest variance.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.gaussian_nll_loss(mx.array([0.0]), mx.array([2.0]), mx.array([1.0]))
+    array(2, dtype=float32)
+    """
+    first, second = _pair("gaussian_nll_loss", reduction, inputs=inputs, targets=targets)
+    variances = array_of("gaussian_nll_loss", "vars", vars)
+    _check_same_shape("gaussian_nll_loss", "inputs", first, "vars", variances)
+    variances = mx.maximum(variances, number_of("gaussian_nll_loss", "eps", eps))
+    loss = 0.5 * (mx.log(variances) + mx.square(second - first) / variances)
+    return _reduce(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def cosine_similarity_loss(
+    x1: mx.array, x2: mx.array, axis: int = 1, eps: float = 1e-8, reduction: Reduction = "none"
+) -> mx.array:
+    """The cosine of the angle between vectors, ``sum(x1 * x2) / max(norm(x1) * norm(x2), eps)``.
+
+    Args:
+        x1, x2: arrays of the same shape.
+        axis: the axis of the vectors.
+        eps: the least that is divided by.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.cosine_similarity_loss(mx.array([[3.0, 0.0]]), mx.array([[1.0, 1.0]]))
+    array([0.707107], dtype=float32)
+    """
+    first, second = _pair("cosine_similarity_loss", reduction, x1=x1, x2=x2)
+    axis = axis_of("cosine_similarity_loss", "x1", first, axis)
+    sizes = mx.linalg.norm(first, axis=axis) * mx.linalg.norm(second, axis=axis)
+    least = number_of("cosine_similarity_loss", "eps", eps)
+    return _reduce(mx.sum(first * second, axis=axis) / mx.maximum(sizes, least), reduction)
+
+
+def triplet_loss(
+    anchors: mx.array,
+    positives: mx.array,
+    negatives: mx.array,
+    axis: int = -1,
+    p: int = 2,
+    margin: float = 1.0,
+    eps: float = 1e-6,
+    reduction: Reduction = "none",
+) -> mx.array:
+    """``max(0, distance(anchors, positives) - distance(anchors, negatives) + margin)``, with the distance
+    ``(sum(abs(a - b)**p) + eps)**(1 / p)``.
+
+    Schroff, Kalenichenko, Philbin, arXiv:1503.03832.
+
+    Args:
+        anchors, positives, negatives: arrays of the same shape.
+        axis: the axis of the vectors.
+        p: the degree of the norm.
+        margin: how much farther the negatives should be.
+        eps: added to the sums, so that the root has a gradient at zero.
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> nn.losses.triplet_loss(mx.array([[0.0]]), mx.array([[1.0]]), mx.array([[1.5]]))
+    array([0.5], dtype=float32)
+    """
+    first, second = _pair("triplet_loss", reduction, anchors=anchors, positives=positives)
+    others = array_of("triplet_loss", "negatives", negatives)
+    _check_same_shape("triplet_loss", "anchors", first, "negatives", others)
+    axis = axis_of("triplet_loss", "anchors", first, axis)
+    p, margin, eps = [
+        number_of("triplet_loss", word, value) for word, value in (("p", p), ("margin", margin), ("eps", eps))
+    ]
+
+    def distance(to: mx.array) -> mx.array:
+        return mx.power(mx.sum(mx.power(mx.abs(first - to), p), axis=axis) + eps, 1 / p)
+
+    return _reduce(mx.maximum(distance(second) - distance(others) + margin, 0), reduction)
+
+
+def _pair(function: str, reduction: Reduction, **arguments: mx.array) -> list[mx.array]:
+    """Two arguments of the same shape."""
+    one_of(function, "reduction", reduction, _REDUCTIONS)
+    (first_name, second_name), (first, second) = arguments, _arrays(function, **arguments)
+    _check_same_shape(function, first_name, first, second_name, second)
+    return [first, second]
 
 
 def _arrays(function: str, **arguments: mx.array) -> list[mx.array]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
-from weft.optimizers.settings import check_learning_rate, check_number
+from weft.optimizers.settings import check_betas, check_learning_rate, check_number
 
 __all__ = ["Adam", "AdamW"]
 
@@ -39,10 +39,7 @@ class Adam(Optimizer):
     ) -> None:
         name = type(self).__name__
         check_learning_rate(name, learning_rate)
-        for beta in _listed(name, betas):
-            check_number(name, "each of betas", beta)
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"[{name}] betas have to be two numbers, at least 0 and below 1, got {betas}.")
+        check_betas(name, betas)
         check_number(name, "eps", eps, 0)
         super().__init__()
         self._maybe_schedule("learning_rate", learning_rate)
@@ -100,9 +97,3 @@ class AdamW(Adam):
         """One step for one parameter."""
         rate = self.learning_rate.astype(gradient.dtype)
         return super().apply_single(gradient, parameter * (1 - rate * self.weight_decay), state)
-
-
-def _listed(name: str, betas: Any) -> list[Any]:
-    if not isinstance(betas, (list, tuple)):
-        raise TypeError(f"[{name}] betas have to be two numbers, got {betas!r}.")
-    return list(betas)

@@ -23,6 +23,19 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
         raise ValueError(f"[{owner}] {name} has to be {bound}, got {value}.")
 
 
+def check_betas(owner: str, betas: Any) -> None:
+    """Raise unless they are two numbers, at least 0 and below 1.
+
+    >>> check_betas("Adam", (0.9, 0.999))
+    """
+    if not isinstance(betas, (list, tuple)):
+        raise TypeError(f"[{owner}] betas have to be two numbers, got {betas!r}.")
+    for beta in betas:
+        check_number(owner, "each of betas", beta)
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"[{owner}] betas have to be two numbers, at least 0 and below 1, got {betas}.")
+
+
 def check_learning_rate(owner: str, learning_rate: Any) -> None:
     """Raise unless it is a function, an array or a number; a negative one would increase the loss."""
     if not callable(learning_rate):
