@@ -20,6 +20,7 @@ from docs.site.blocks import main as run_blocks
 from docs.site.contents import DOCS, GROUPS, INSIDE, NAMESPACES, ORDER, guide_pages, names_of, public_names
 from docs.site.names import USED_NAME, full_name, function_of, places, public_objects
 from docs.site.reference import description, is_described_by_docstring, page
+from weft import optimizers
 
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *[DOCS / f"{name}.md" for name in (*guide_pages(), *INSIDE)]]
@@ -50,8 +51,12 @@ WITHOUT_EXAMPLE = {
         "users catch it, and do not make it",
     ),
     **dict.fromkeys(
-        [f"weft.optimizers.{name}.init_single" for name in ("Adam", "Optimizer", "SGD")]
-        + [f"weft.optimizers.{name}.apply_single" for name in ("Adam", "AdamW", "Optimizer", "SGD")],
+        [
+            f"weft.optimizers.{kind.__name__}.{method}"
+            for kind in vars(optimizers).values()
+            for method in ("init_single", "apply_single")
+            if isinstance(kind, type) and method in vars(kind)
+        ],
         "subclasses define it and the optimizer calls it",
     ),
 }

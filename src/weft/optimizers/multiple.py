@@ -51,6 +51,9 @@ class MultiOptimizer(Optimizer):
     def init(self, parameters: dict[str, Any]) -> None:
         """Prepare the states of all optimizers; see `Optimizer.init`.
 
+        Args:
+            parameters: a dict of arrays (and containers of them), such as ``model.trainable_parameters()``.
+
         >>> optimizer = optim.MultiOptimizer([optim.Adam(0.1), optim.SGD(0.1)], [lambda path, weight: weight.ndim > 1])
         >>> optimizer.init({"w": mx.ones((2, 2)), "b": mx.ones(2)})
         >>> [list(state) for state in optimizer.state["states"]]
@@ -61,6 +64,10 @@ class MultiOptimizer(Optimizer):
 
     def apply_gradients(self, gradients: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters after one step; see `Optimizer.apply_gradients`.
+
+        Args:
+            gradients: a tree like that of the parameters, or a part of it.
+            parameters: a tree of arrays; a module, too.
 
         >>> optimizer = optim.MultiOptimizer([optim.SGD(learning_rate=0.5)])
         >>> optimizer.apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
