@@ -22,6 +22,7 @@ NAMESPACES: dict[str, Any] = {
     "mx": mx,
     "mx.fast": mx.fast,
     "mx.fft": mx.fft,
+    "mx.linalg": mx.linalg,
     "mx.random": mx.random,
     "nn": nn,
     "nn.losses": nn.losses,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import weft.primitives as p
 from weft.dtypes import finfo
-from weft.graph.extents import AnyExtent, derived
-from weft.ops.arguments import Array, array_of, to_dtype
+from weft.graph.extents import AnyExtent, agree, derived
+from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
 
 __all__ = ["EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "limit_of"]
 
@@ -49,14 +49,18 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
-def limit_of(largest: Array, rows: AnyExtent, columns: AnyExtent, factor: float, rtol: Any) -> Array:
+def limit_of(name: str, largest: Array, rows: AnyExtent, columns: AnyExtent, factor: float, rtol: Any) -> Array:
     """Up to where singular values count as zero: ``rtol``, by default ``factor * max(rows, columns) * eps``, times the
-    largest one, which ``largest`` has in its last axis."""
+    largest one, which ``largest`` has in its last axis. Messages speak of the function ``name``."""
     dtype = largest.node.dtype
     if rtol is None:
         tolerance = factor * float(finfo(dtype).eps)
         return largest * derived(operator.mul, derived(max, rows, columns), tolerance)
-    share = to_dtype(array_of("linalg", "rtol", rtol), dtype)
-    if not share.node.shape:
-        return largest * p.fill(share, largest.node.shape)
-    return largest * p.broadcast(p.expand(share, axes=(share.node.ndim,)), shape=largest.node.shape)
+    share = to_dtype(array_of(name, "rtol", rtol), dtype)
+    batch = largest.node.shape[:-1]
+    if share.node.ndim > len(batch) or not agree(broadcasted_shape(name, [share.node.shape, batch]), batch):
+        raise ValueError(
+            f"[{name}] rtol of shape {shape_text(share.node.shape)} does not fit matrices in a stack of shape "
+            f"{shape_text(batch)}."
+        )
+    return largest * p.expand(broadcast(share, batch), axes=(len(batch),))

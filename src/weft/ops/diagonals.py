@@ -164,10 +164,11 @@ def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: 
     array([2, 6], dtype=int32)
     """
     x = array_argument("diagonal", a)
-    return _diagonal("diagonal", x, offset, axis1, axis2)
+    return diagonal_of("diagonal", x, offset, axis1, axis2)
 
 
-def _diagonal(name: str, x: Array, offset: int, axis1: int, axis2: int) -> Array:
+def diagonal_of(name: str, x: Array, offset: Any, axis1: int, axis2: int) -> Array:
+    """`diagonal`. Messages speak of the function ``name``."""
     ndim = x.node.ndim
     if ndim < 2:
         raise ValueError(f"[{name}] A diagonal needs at least 2 dimensions; the array has {ndim}.")
@@ -210,7 +211,7 @@ def trace(
     >>> mx.trace(mx.array([[1, 2], [3, 4]]))
     array(5, dtype=int32)
     """
-    elements = _diagonal("trace", array_argument("trace", a), offset, axis1, axis2)
+    elements = diagonal_of("trace", array_argument("trace", a), offset, axis1, axis2)
     total = whole_sum_dtype(elements.node.dtype) if dtype is None else as_dtype(dtype)
     return p.sum(to_dtype(elements, total), axes=(elements.node.ndim - 1,))
 
@@ -230,7 +231,7 @@ def diag(a: Array, /, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     x = array_argument("diag", a)
     k = integer_of("diag", "k", k)
     if x.node.ndim == 2:
-        return _diagonal("diag", x, k, 0, 1)
+        return diagonal_of("diag", x, k, 0, 1)
     if x.node.ndim != 1:
         raise ValueError(f"[diag] takes vectors and matrices; the array has {x.node.ndim} dimensions.")
     zero = p.zeros((), x.node.dtype)

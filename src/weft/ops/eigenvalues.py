@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
+from weft.checks import shortened
 from weft.ops.arguments import (
     Array,
     to_dtype,
@@ -25,11 +26,9 @@ __all__ = [
 
 
 def _reads_upper(name: str, triangle: Any) -> bool:
-    if triangle in ("L", "l"):
-        return False
-    if triangle in ("U", "u"):
-        return True
-    raise ValueError(f"[linalg.{name}] UPLO must be 'L' or 'U', the triangle to read; got {triangle!r}.")
+    if not isinstance(triangle, str) or triangle.upper() not in ("L", "U"):
+        raise ValueError(f"[linalg.{name}] UPLO must be 'L' or 'U', the triangle to read; got {shortened(triangle)}.")
+    return triangle.upper() == "U"
 
 
 @on_stream

@@ -375,7 +375,9 @@ def pinv(a: Array, *, rtol: Any = None, stream: StreamOrDevice = None) -> Array:
     u, s, vh = p.svd(p.stop_gradient(x), vectors=True, full=False)
     last = s.node.ndim - 1
     largest = p.slice_(s, starts=(0,) * s.node.ndim, sizes=(*batch, 1), steps=(1,) * s.node.ndim)
-    dropped = p.less_equal(s, p.broadcast(limit_of(largest, rows, columns, 10, rtol), shape=s.node.shape))
+    dropped = p.less_equal(
+        s, p.broadcast(limit_of("linalg.pinv", largest, rows, columns, 10, rtol), shape=s.node.shape)
+    )
     factors = p.select(dropped, p.zeros_like(s), 1 / s)
     scaled = p.adjoint_of(vh) * p.expand(factors, axes=(last,))
     return p.pseudoinverse_of(p.matmul(scaled, p.adjoint_of(u)), x)

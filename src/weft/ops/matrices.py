@@ -11,11 +11,11 @@ from weft.dtypes import Dtype, as_dtype
 from weft.graph.extents import decide_equal, product
 from weft.ops.arguments import Array, array_argument, axes_of, integer_of, to_dtype
 from weft.ops.decompositions import limit_of
-from weft.ops.diagonals import diagonal as diagonal_between
+from weft.ops.diagonals import diagonal_of
 from weft.ops.entrance import on_stream
 from weft.ops.joining import part
-from weft.ops.linalg import inv, require_matrices, svd
-from weft.ops.norms import norm
+from weft.ops.linalg import inv, matrices, require_matrices
+from weft.ops.norms import norm_over
 from weft.ops.products import matmul
 from weft.ops.reductions import sum as total
 from weft.runtime.devices import StreamOrDevice
@@ -37,9 +37,13 @@ def diagonal(a: Array, /, *, offset: int = 0, stream: StreamOrDevice = None) -> 
     >>> mx.linalg.diagonal(mx.array([[1, 2], [3, 4]]))
     array([1, 4], dtype=int32)
     """
-    x = array_argument("linalg.diagonal", a)
-    require_matrices("diagonal", x, square=False)
-    return diagonal_between(x, offset, -2, -1)
+    return _diagonal("diagonal", a, offset)
+
+
+def _diagonal(name: str, a: Any, offset: Any) -> Array:
+    x = array_argument(f"linalg.{name}", a)
+    require_matrices(name, x, square=False)
+    return diagonal_of(f"linalg.{name}", x, offset, -2, -1)
 
 
 @on_stream
@@ -57,7 +61,7 @@ def trace(a: Array, /, *, offset: int = 0, dtype: Dtype | None = None, stream: S
     >>> mx.linalg.trace(mx.array([[1, 2], [3, 4]]))
     array(5, dtype=int32)
     """
-    return total(diagonal(a, offset=offset), -1, dtype=None if dtype is None else as_dtype(dtype))
+    return total(_diagonal("trace", a, offset), -1, dtype=None if dtype is None else as_dtype(dtype))
 
 
 @on_stream
@@ -77,7 +81,7 @@ def matrix_norm(a: Array, /, *, keepdims: bool = False, ord: Any = "fro", stream
     """
     x = array_argument("linalg.matrix_norm", a)
     require_matrices("matrix_norm", x, square=False)
-    return norm(x, ord, (-2, -1), keepdims)
+    return norm_over("linalg.matrix_norm", x, ord, (x.node.ndim - 2, x.node.ndim - 1), keepdims)
 
 
 @on_stream
@@ -110,7 +114,8 @@ def vector_norm(
     others = [one for one in range(ndim) if one not in axes]
     moved = p.transpose(x, axes=(*others, *axes)) if ndim else x
     size = product([shape[one] for one in axes])
-    found = norm(p.reshape(moved, shape=(*[shape[one] for one in others], size)), ord, -1)
+    rows = p.reshape(moved, shape=(*[shape[one] for one in others], size))
+    found = norm_over("linalg.vector_norm", rows, ord, (len(others),), False)
     return p.expand(found, axes=axes) if keepdims and axes else found
 
 
@@ -163,7 +168,7 @@ def svdvals(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.linalg.svdvals(mx.array([[0.0, 2.0], [3.0, 0.0]]))
     array([3, 2], dtype=float32)
     """
-    return svd(a, False)
+    return p.svd(matrices("svdvals", a, square=False), vectors=False, full=False)[0]
 
 
 @on_stream
@@ -180,13 +185,12 @@ def matrix_rank(a: Array, /, *, rtol: Any = None, stream: StreamOrDevice = None)
     >>> mx.linalg.matrix_rank(mx.array([[1.0, 2.0], [2.0, 4.0]]))
     array(1, dtype=int32)
     """
-    x = array_argument("linalg.matrix_rank", a)
-    require_matrices("matrix_rank", x, square=False)
+    x = matrices("matrix_rank", a, square=False)
     *batch, rows, columns = x.node.shape
     if decide_equal(rows, 0) or decide_equal(columns, 0):
         return p.zeros(tuple(batch), dtypes.int32)
-    values = svdvals(p.stop_gradient(x))
+    values = p.svd(p.stop_gradient(x), vectors=False, full=False)[0]
     last = values.node.ndim - 1
-    limit = limit_of(part(values, last, 0, 1), rows, columns, 1, rtol)
+    limit = limit_of("linalg.matrix_rank", part(values, last, 0, 1), rows, columns, 1, rtol)
     above = p.greater(values, p.broadcast(limit, shape=values.node.shape))
     return p.sum(to_dtype(above, dtypes.int32), axes=(last,))

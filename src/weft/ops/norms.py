@@ -16,6 +16,7 @@ from weft.ops.arguments import (
     axis_of,
     broadcast,
     broadcasted_shape,
+    integer_of,
     promoted,
     real_number,
     shape_text,
@@ -80,13 +81,17 @@ def norm(
     array(6, dtype=float32)
     """
     x = array_argument("linalg.norm", a)
-    axes = _axes("linalg.norm", axis, x.node.ndim)
+    return norm_over("linalg.norm", x, ord, _axes("linalg.norm", axis, x.node.ndim), keepdims)
+
+
+def norm_over(name: str, x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """`norm` over axes that are counted from the front. Messages speak of the function ``name``."""
     dtype = x.node.dtype
     if not dtype.is_inexact:
         x = to_dtype(x, dtypes.float32)
     elif dtype in (dtypes.float16, dtypes.bfloat16):
-        return to_dtype(_norm(to_dtype(x, dtypes.float32), ord, axes, keepdims), dtype)
-    return _norm(x, ord, axes, keepdims)
+        return to_dtype(_norm(name, to_dtype(x, dtypes.float32), order, axes, keepdims), dtype)
+    return _norm(name, x, order, axes, keepdims)
 
 
 def _axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
@@ -100,28 +105,26 @@ def _axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def _norm(x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
+def _norm(name: str, x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
     if order is None:
         return _root_of_squares(x, axes, keepdims)
     if isinstance(order, str):
         if len(axes) != 2 or order not in ("fro", "f", "nuc"):
             raise ValueError(
-                f"[linalg.norm] There is no norm {order!r} over {len(axes)} ax{'i' if len(axes) == 1 else 'e'}s: 'fro' "
-                "and 'nuc' are norms of matrices, over two axes."
+                f"[{name}] There is no norm {order!r} over {len(axes)} ax{'i' if len(axes) == 1 else 'e'}s: 'fro' and "
+                "'nuc' are norms of matrices, over two axes."
             )
         if order == "nuc":
             return _of_singular_values(x, axes, keepdims, total)
         return _root_of_squares(x, axes, keepdims)
-    number = real_number("linalg.norm", "ord", order)
+    number = real_number(name, "ord", order)
     if isinstance(number, bool):
-        raise wrong_type("linalg.norm", "ord", "a number, a string or None", order)
+        raise wrong_type(name, "ord", "a number, a string or None", order)
     if len(axes) == 1:
         return _of_vectors(x, number, axes[0], keepdims)
     if len(axes) == 2:
-        return _of_matrices(x, number, axes, keepdims)
-    raise ValueError(
-        f"[linalg.norm] With ord={order} a norm is over one axis or two, not {len(axes)}: name them with axis."
-    )
+        return _of_matrices(name, x, number, axes, keepdims)
+    raise ValueError(f"[{name}] With ord={order} a norm is over one axis or two, not {len(axes)}: name them with axis.")
 
 
 def _root_of_squares(x: Array, axes: Sequence[int], keepdims: bool) -> Array:
@@ -145,7 +148,7 @@ def _of_vectors(x: Array, order: float, axis: int, keepdims: bool) -> Array:
     return total(sizes**order, axis, keepdims) ** (1 / order)
 
 
-def _of_matrices(x: Array, order: float, axes: tuple[int, ...], keepdims: bool) -> Array:
+def _of_matrices(name: str, x: Array, order: float, axes: tuple[int, ...], keepdims: bool) -> Array:
     rows, columns = axes
     if order in (2, -2):
         return _of_singular_values(x, axes, keepdims, largest if order == 2 else smallest)
@@ -154,7 +157,7 @@ def _of_matrices(x: Array, order: float, axes: tuple[int, ...], keepdims: bool) 
     elif order in (math.inf, -math.inf):
         added, left = columns, rows
     else:
-        raise ValueError(f"[linalg.norm] There is no matrix norm with ord={order}; there are {_MATRIX_ORDERS}.")
+        raise ValueError(f"[{name}] There is no matrix norm with ord={order}; there are {_MATRIX_ORDERS}.")
     sums = total(p.absolute(x), added, True)
     found = (largest if order > 0 else smallest)(sums, left, True)
     return found if keepdims else p.squeeze(found, axes=tuple(sorted(axes)))
@@ -188,8 +191,9 @@ def cross(a: Array, b: Array, axis: int = -1, *, stream: StreamOrDevice = None) 
     """
     x, y = promoted("linalg.cross", (a, b))
     ndim = max(x.node.ndim, y.node.ndim)
-    along = axis_of("linalg.cross", axis, min(x.node.ndim, y.node.ndim) if axis < 0 else ndim)
-    along += ndim - min(x.node.ndim, y.node.ndim) if axis < 0 else 0
+    number = integer_of("linalg.cross", "An axis", axis)
+    counted = min(x.node.ndim, y.node.ndim) if number < 0 else ndim
+    along = axis_of("linalg.cross", number, counted) + ndim - counted
     left, right = _three_components(x, along, ndim), _three_components(y, along, ndim)
     shape = broadcasted_shape("linalg.cross", [one.node.shape for one in (*left, *right)])
     (a0, a1, a2), (b0, b1, b2) = [[broadcast(one, shape) for one in three] for three in (left, right)]
