@@ -27,6 +27,7 @@ NAMESPACES: dict[str, Any] = {
     "nn": nn,
     "nn.losses": nn.losses,
     "nn.init": nn.init,
+    "optim": optim,
     "utils": weft.utils,
 }
 

@@ -127,7 +127,7 @@ def complaint(name: str, parameter: inspect.Parameter, value: Any, error: Except
 def complaints(name: str, parameter: inspect.Parameter, example: Example) -> list[str]:
     found = []
     for value in UNFIT:
-        if callable(value) and re.search("Callable|Function", str(parameter.annotation)):
+        if callable(value) and re.search("Callable|Function|Schedule", str(parameter.annotation)):
             continue
         try:
             outcome(FUNCTIONS[name], example, parameter, value)

@@ -424,6 +424,10 @@ SCHEDULES = [
 ]
 
 
+def test_integers_decay_as_floating_numbers() -> None:
+    assert optim.exponential_decay(1, 2)(mx.array(40)).item() == 2.0**40
+
+
 @pytest.mark.parametrize("make", SCHEDULES)
 def test_schedules_against_mlx(mlx_package, make):
     ours, theirs = make(optim), make(mlx_package.optimizers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.core as mx
-from weft.optimizers.settings import check_number
+from weft.optimizers.settings import check_number, check_single
 from weft.utils import tree_map, tree_reduce
 
 __all__ = ["clip_grad_norm"]
@@ -28,6 +28,7 @@ def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
     (array([3, 4], dtype=float32), array(5, dtype=float32))
     """
     check_number("clip_grad_norm", "max_norm", max_norm, 0)
+    check_single("clip_grad_norm", "max_norm", max_norm)
     norm = mx.sqrt(tree_reduce(lambda total, gradient: total + _square_norm(gradient), grads, mx.array(0.0)))
     # The small number keeps the quotient finite where all gradients are zero.
     scale = mx.minimum(max_norm / (norm + 1e-6), 1.0)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.core as mx
-from weft.optimizers.settings import check_number
+from weft.checks import shown
+from weft.optimizers.settings import check_number, check_single, scalar_setting
 
 __all__ = ["cosine_decay", "exponential_decay", "join_schedules", "linear_schedule", "step_decay"]
 
@@ -29,9 +30,15 @@ def exponential_decay(init: float, decay_rate: float) -> Schedule:
     _check_numbers("exponential_decay", init=init, decay_rate=decay_rate)
 
     def schedule(step: StepNumber) -> mx.array:
-        return mx.array(init) * mx.power(decay_rate, mx.array(step))
+        return _decayed("exponential_decay", init, decay_rate, step)
 
     return schedule
+
+
+def _decayed(function: str, init: float, decay_rate: float, exponent: StepNumber) -> mx.array:
+    """``init * decay_rate**exponent``, also of integers as floating numbers."""
+    start, rate = scalar_setting(function, "init", init), scalar_setting(function, "decay_rate", decay_rate)
+    return start * mx.power(rate, mx.array(exponent))
 
 
 def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
@@ -47,10 +54,9 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
     """
     _check_numbers("step_decay", init=init, decay_rate=decay_rate)
     _check_positive("step_decay", "step_size", step_size)
-    decay = exponential_decay(init, decay_rate)
 
     def schedule(step: StepNumber) -> mx.array:
-        return decay(step // step_size)
+        return _decayed("step_decay", init, decay_rate, step // step_size)
 
     return schedule
 
@@ -114,7 +120,7 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     schedules, boundaries = _list("schedules", schedules), _list("boundaries", boundaries)
     for one in schedules:
         if not callable(one):
-            raise TypeError(f"[join_schedules] schedules have to be functions of the step, got {one!r}.")
+            raise TypeError(f"[join_schedules] schedules have to be functions of the step, got {shown(one)}.")
     for boundary in boundaries:
         check_number("join_schedules", "each of boundaries", boundary)
     if not schedules:
@@ -137,7 +143,7 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
 
 def _list(argument: str, value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple)):
-        raise TypeError(f"[join_schedules] {argument} has to be a list, got {value!r} of type {type(value).__name__}.")
+        raise TypeError(f"[join_schedules] {argument} has to be a list, got {shown(value)}.")
     return list(value)
 
 
@@ -148,5 +154,6 @@ def _check_numbers(function: str, **values: Any) -> None:
 
 def _check_positive(function: str, argument: str, value: int) -> None:
     check_number(function, argument, value)
+    check_single(function, argument, value)
     if value <= 0:
         raise ValueError(f"[{function}] {argument} has to be at least 1, got {value}.")

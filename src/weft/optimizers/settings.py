@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 import weft.core as mx
+from weft.checks import shortened, shown
 
 
 def check_number(owner: str, name: str, value: Any, least: float = -math.inf) -> None:
@@ -17,8 +18,14 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
     if not isinstance(value, Real):
         if hasattr(value, "__array__"):
             return
-        raise TypeError(f"[{owner}] {name} has to be a number, got {value!r} of type {type(value).__name__}.")
-    if not float(value) >= least:
+        raise TypeError(f"[{owner}] {name} has to be a number, got {shown(value)}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(
+            f"[{owner}] {name}: the integer {shortened(value)} is beyond all floating numbers; use mx.inf."
+        ) from None
+    if not number >= least:
         bound = "a number" if least == -math.inf else f"at least {least}"
         raise ValueError(f"[{owner}] {name} has to be {bound}, got {value}.")
 
@@ -29,11 +36,18 @@ def check_betas(owner: str, betas: Any) -> None:
     >>> check_betas("Adam", (0.9, 0.999))
     """
     if not isinstance(betas, (list, tuple)):
-        raise TypeError(f"[{owner}] betas have to be two numbers, got {betas!r}.")
+        raise TypeError(f"[{owner}] betas have to be two numbers, got {shown(betas)}.")
     for beta in betas:
         check_number(owner, "each of betas", beta)
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"[{owner}] betas have to be two numbers, at least 0 and below 1, got {betas}.")
+
+
+def check_single(owner: str, name: str, value: Any) -> None:
+    """Raise if it is an array with axes."""
+    shape = getattr(value, "shape", ())
+    if shape:
+        raise ValueError(f"[{owner}] {name} has to be one number, got an array of shape {shape}.")
 
 
 def check_learning_rate(owner: str, learning_rate: Any) -> None:
@@ -52,11 +66,7 @@ def scalar_setting(owner: str, name: str, value: Any) -> mx.array:
         return mx.array(float(value))
     if not isinstance(value, mx.array):
         if not hasattr(value, "__array__"):
-            raise TypeError(
-                f"[{owner}] {name} has to be a number or an array without axes, got {value!r} of type "
-                f"{type(value).__name__}."
-            )
+            raise TypeError(f"[{owner}] {name} has to be a number or an array without axes, got {shown(value)}.")
         value = mx.array(value)
-    if value.ndim:
-        raise ValueError(f"[{owner}] {name} has to be one number, got an array of shape {value.shape}.")
+    check_single(owner, name, value)
     return value
