@@ -44,6 +44,7 @@ class Fusion:
         self._wanted = set(outputs)
         self._updates: list[Node] = []
         self._cut_off: set[Node] = set()
+        self._shown: dict[Node, Node] = {}
         for node in reversed(order):
             self._assign(node)
         self.groups = self._dependencies.in_order()
@@ -135,9 +136,13 @@ class Fusion:
         return None if at is None else (view.inputs[0], at)
 
     def _is_computed(self, node: Node) -> bool:
-        """Whether a view shows something that its user may compute."""
-        while p.is_view(node):
+        """Whether a view shows something that its user may compute. What views of views show is remembered."""
+        views = []
+        while p.is_view(node) and node not in self._shown:
+            views.append(node)
             node = node.inputs[0]
+        node = self._shown.get(node, node)
+        self._shown.update(dict.fromkeys(views, node))
         return node not in self.inputs and isinstance(node.primitive, p.Elementwise | p.Indexed)
 
     def _is_turned(self, node: Node) -> bool:

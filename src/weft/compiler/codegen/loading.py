@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
@@ -149,4 +150,11 @@ def _made_as_said() -> bool:
     if host.generator().host() != host.current():
         host.forget()
         return False
+    return _imported_as_said(len(sys.modules))
+
+
+@cache
+def _imported_as_said(modules: int) -> bool:
+    """Whether files are those that keys were made with. Asked once while no module is imported: files that change
+    later do not change the code that runs."""
     return _states(_code_files) == _sources

@@ -311,11 +311,11 @@ def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
     access = instruction.access
     if instruction.operation != "store" or access is None or access.computed:
         return False
-    if kernel.backwards and kernel.lane == "reduced":
-        return False
     if instruction.where is not None or instruction.combine is not None or not instruction.varying:
         return False
-    return _is_large_and_aligned(access) and access.lane_stride is LaneStride.ONE
+    if not _is_large_and_aligned(access) or access.lane_stride is not LaneStride.ONE:
+        return False
+    return kernel.lane != "reduced" or not kernel.backwards
 
 
 def _is_large_and_aligned(access: Access) -> bool:
