@@ -110,6 +110,22 @@ def fourier(name: str, transform: str, *shape: int, **keywords: int) -> Task:
     return Task(name, title, "fourier", arguments, budget=(*FASTEST, Limit(peer="numpy")))
 
 
+def product(left: tuple[int, ...], right: tuple[int, ...], transposed: bool = False) -> Task:
+    """A product of few rows or columns, or of many small matrices; of the transposed right ones, if so."""
+    extents = "-".join("x".join(map(str, shape)) for shape in (left, right)) + ("t" if transposed else "")
+    title = f"matmul, {'x'.join(map(str, left))} times {'x'.join(map(str, right))}{' transposed' if transposed else ''}"
+    arguments = {"left": left, "right": right, "transposed": transposed}
+    return Task(f"product-{extents}", title, "product", arguments, budget=(*FASTEST, Limit(peer="numpy")))
+
+
+def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
+    """One token by a GPT, with a cache of keys and values that is updated in place."""
+    kind = "bfloat16" if half else "float32"
+    arguments = {"half": half, "layers": layers, "width": width, "heads": heads, "context": 256, "batch": 1}
+    title = f"decoding a token, {layers} layers of width {width}, {kind}"
+    return Task(f"decode-{width}-{kind}", title, "decode", arguments, budget=FASTEST)
+
+
 def seconds(most: float | None) -> tuple[Limit, ...]:
     """A budget of that many seconds, or none."""
     return () if most is None else (Limit(most),)
@@ -216,6 +232,14 @@ TASKS = (
     fourier("rfft-rows", "rfft", 256, 1024),
     fourier("rfft2", "rfft2", 1024, 1024),
     Task("matmul", "matmul, 1024x1024", "matmul", {"size": 1024}),
+    product((1, 1024), (1024, 256)),
+    product((1, 1024), (256, 1024), transposed=True),
+    product((8, 768), (3072, 768), transposed=True),
+    product((4096, 1024), (1024, 16)),
+    product((1000, 8, 8), (1000, 8, 8)),
+    product((100, 64, 64), (100, 64, 64)),
+    product((32, 1, 64), (32, 512, 64), transposed=True),
+    product((32, 512, 64), (32, 512, 64), transposed=True),
     *[linear_algebra(function, 1024) for function in ("cholesky", "solve", "inv", "qr")],
     *[linear_algebra(function, 512) for function in ("eigh", "svd")],
     *[linear_algebra(function, 4, 4096) for function in STACKED],
@@ -228,6 +252,7 @@ TASKS = (
     Task("loop", f"the same in a Python loop, {PAIRS} rows", "loop_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
     Task("step-64", "training step of an MLP, batch 64", "train", MLP, budget=FASTEST),
     Task("step-1024", "training step of an MLP, batch 1024", "train", LARGE_MLP, budget=FASTEST),
+    *[decoding(*sizes, half) for sizes in ((4, 256, 4), (12, 768, 12)) for half in (False, True)],
     Task("gpt", "training step of a small GPT", "train_gpt", GPT, budget=FASTEST),
     *first_calls("compile-kernel", "code generation of the kernel of gelu", "generate_kernel", TINY, 12e-3, 0.5e-3),
     *first_calls("compile-gelu", "first call of compiled gelu", "gelu", TINY),

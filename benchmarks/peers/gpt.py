@@ -73,6 +73,11 @@ def initial_values(sizes: Sizes) -> dict[str, Any]:
     }
 
 
+def cache_shapes(sizes: Sizes) -> list[tuple[int, int, int]]:
+    """The shapes of a block's keys and values of all places, for one text."""
+    return [(sizes.heads, sizes.context, sizes.width // sizes.heads)] * 2
+
+
 def map_leaves(function: Any, values: Any) -> Any:
     """The same nested dicts and lists with `function` of each array."""
     if isinstance(values, dict):

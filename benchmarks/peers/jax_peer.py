@@ -130,6 +130,12 @@ class JaxPeer:
     def matmul(self, size: int) -> Work:
         return self._compiled(jnp.matmul, floats(size, size), floats(size, size, seed=1))
 
+    def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
+        def multiply(a: Any, b: Any) -> Any:
+            return a @ (b.swapaxes(-1, -2) if transposed else b)
+
+        return self._compiled(multiply, floats(*left), floats(*right, seed=1))
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         if function == "solve":
             return self._compiled(jnp.linalg.solve, matrices(*shape), right_sides(*shape))
@@ -163,6 +169,43 @@ class JaxPeer:
             return jnp.mean(losses(gpt_scores(parameters, tokens, chosen.heads), following))
 
         return training(mean_loss, gpt.initial_values(chosen), gpt.WEIGHT_DECAY, *gpt.windows(chosen))
+
+    def decode(self, half: bool, **sizes: int) -> Work:
+        chosen = gpt.Sizes(**sizes)
+        dtype = jnp.bfloat16 if half else jnp.float32
+        parameters = gpt.map_leaves(lambda value: jnp.asarray(value, dtype), gpt.initial_values(chosen))
+        shapes = gpt.cache_shapes(chosen)
+        caches = [[jnp.zeros(shape, dtype) for shape in shapes] for _ in range(chosen.layers)]
+        state = (caches, jnp.array([0]), jnp.array([0]))
+        step = jax.jit(partial(decode_token, chosen), donate_argnums=0)
+
+        def work() -> Any:
+            nonlocal state
+            state, scores = step(state, parameters)
+            return jax.block_until_ready(scores).astype(jnp.float32)
+
+        return work
+
+
+def decode_token(sizes: gpt.Sizes, state: Any, parameters: Any) -> Any:
+    """One token by the model of `gpt`, with keys and values of those before it."""
+    (caches, token, place), size = state, sizes.width // sizes.heads
+    seen = jnp.arange(sizes.context) <= place
+    x = parameters["tokens"]["weight"][token] + parameters["positions"][place]
+    updated = []
+    for block, cache in zip(parameters["blocks"], caches, strict=True):
+        mixed = linear(block["mixed"], normalize_with(block["attention_norm"], x))
+        query, *new = mixed.reshape(3, sizes.heads, 1, size)
+        start = (0, place[0], 0)
+        keys, values = (jax.lax.dynamic_update_slice(old, part, start) for old, part in zip(cache, new, strict=True))
+        updated.append([keys, values])
+        scores = query @ keys.swapaxes(1, 2) * size**-0.5
+        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+        x = x + linear(block["attended"], (weights @ values).reshape(1, sizes.width))
+        widened = linear(block["widened"], normalize_with(block["mlp_norm"], x))
+        x = x + linear(block["narrowed"], jax.nn.gelu(widened, approximate=False))
+    scores = normalize_with(parameters["norm"], x) @ parameters["head"]["weight"].T
+    return (updated, jnp.argmax(scores, axis=-1), (place + 1) % sizes.context), scores
 
 
 def normalize(x: Any, scale: Any, shift: Any) -> Any:

@@ -175,6 +175,12 @@ class MlxStylePeer:
 
         return work
 
+    def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
+        def multiply(a: Any, b: Any) -> Any:
+            return a @ (b.swapaxes(-1, -2) if transposed else b)
+
+        return self._compiled(multiply, floats(*left), floats(*right, seed=1))
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         linalg = self.mx.linalg
         if function == "solve":
@@ -257,6 +263,48 @@ class MlxStylePeer:
             return nn.losses.cross_entropy(model(tokens), following, reduction="mean")
 
         return self._training(model, optimizer, mean_loss, *gpt.windows(chosen))
+
+    def decode(self, half: bool, **sizes: int) -> Work:
+        mx = self.mx
+        chosen = gpt.Sizes(**sizes)
+        dtype = mx.bfloat16 if half else mx.float32
+        parameters = gpt.map_leaves(lambda value: mx.array(value).astype(dtype), gpt.initial_values(chosen))
+        caches = [[mx.zeros(shape, dtype) for shape in gpt.cache_shapes(chosen)] for _ in range(chosen.layers)]
+        state = [caches, mx.array([0]), mx.array([0])]
+        mx.eval(parameters, state)
+        step = mx.compile(partial(self._decode_token, chosen, state), inputs=state, outputs=state)
+
+        def work() -> Any:
+            scores = step(parameters)
+            mx.eval(scores, state)
+            return scores.astype(mx.float32)
+
+        return work
+
+    def _decode_token(self, sizes: gpt.Sizes, state: list[Any], parameters: Any) -> Any:
+        mx = self.mx
+        (caches, token, place), size = state, sizes.width // sizes.heads
+        seen = mx.arange(sizes.context) <= place
+        x = parameters["tokens"]["weight"][token] + parameters["positions"][place]
+        for block, cache in zip(parameters["blocks"], caches, strict=True):
+            mixed = self._linear(block["mixed"], self._norm(block["attention_norm"], x))
+            query, key, value = mixed.reshape(3, sizes.heads, 1, size)
+            cache[0] = mx.slice_update(cache[0], key, place, axes=(1,))
+            cache[1] = mx.slice_update(cache[1], value, place, axes=(1,))
+            scores = query @ cache[0].swapaxes(1, 2) * size**-0.5
+            weights = mx.softmax(mx.where(seen, scores, -mx.inf), axis=-1)
+            x = x + self._linear(block["attended"], (weights @ cache[1]).reshape(1, sizes.width))
+            widened = self._linear(block["widened"], self._norm(block["mlp_norm"], x))
+            x = x + self._linear(block["narrowed"], widened * (1 + mx.erf(widened / math.sqrt(2))) / 2)
+        scores = self._norm(parameters["norm"], x) @ parameters["head"]["weight"].T
+        state[1], state[2] = mx.argmax(scores, axis=-1).astype(mx.int32), (place + 1) % sizes.context
+        return scores
+
+    def _linear(self, layer: Any, x: Any) -> Any:
+        return x @ layer["weight"].T + layer["bias"]
+
+    def _norm(self, norm: Any, x: Any) -> Any:
+        return self._normalize(x, norm["weight"], norm["bias"])
 
     def _training(self, model: Any, optimizer: Any, mean_loss: Any, *batch: Any) -> Work:
         mx = self.mx

@@ -22,6 +22,10 @@ class NumpyPeer:
         a, b = floats(size, size), floats(size, size, seed=1)
         return lambda: a @ b
 
+    def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
+        a, b = floats(*left), floats(*right, seed=1)
+        return (lambda: a @ b.swapaxes(-1, -2)) if transposed else (lambda: a @ b)
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         """SciPy for one matrix, NumPy for a stack of them, over which SciPy walks in Python."""
         a, b = matrices(*shape), right_sides(*shape)

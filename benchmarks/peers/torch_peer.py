@@ -133,6 +133,10 @@ class TorchPeer:
         a, b = torch.from_numpy(floats(size, size)), torch.from_numpy(floats(size, size, seed=1))
         return lambda: a @ b
 
+    def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
+        a, b = torch.from_numpy(floats(*left)), torch.from_numpy(floats(*right, seed=1))
+        return (lambda: a @ b.transpose(-1, -2)) if transposed else (lambda: a @ b)
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         """Not compiled: each is one call of a library."""
         a, b = torch.from_numpy(matrices(*shape)), torch.from_numpy(right_sides(*shape))
@@ -176,6 +180,46 @@ class TorchPeer:
             return F.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
 
         return training(optimizer, mean_loss, tokens, following.long())
+
+    def decode(self, half: bool, **sizes: int) -> Work:
+        chosen = gpt.Sizes(**sizes)
+        dtype = torch.bfloat16 if half else torch.float32
+        parameters = gpt.map_leaves(lambda value: torch.from_numpy(value).to(dtype), gpt.initial_values(chosen))
+        shapes = gpt.cache_shapes(chosen)
+        caches = [[torch.zeros(shape, dtype=dtype) for shape in shapes] for _ in range(chosen.layers)]
+        state = [torch.tensor([0]), torch.tensor([0])]
+        step = torch.compile(partial(decode_token, chosen), dynamic=False)
+
+        def work() -> Any:
+            with torch.no_grad():
+                scores, *state[:] = step(parameters, caches, *state)
+                return scores.float()
+
+        return work
+
+
+def decode_token(sizes: gpt.Sizes, parameters: Any, caches: Any, token: Any, place: Any) -> Any:
+    """One token by the model of `gpt`, with keys and values of those before it; scores, next token and place."""
+
+    def linear(layer: Any, x: Any) -> Any:
+        return F.linear(x, layer["weight"], layer["bias"])
+
+    def norm(parameters: Any, x: Any) -> Any:
+        return normalize(x, parameters["weight"], parameters["bias"])
+
+    size = sizes.width // sizes.heads
+    seen = torch.arange(sizes.context) <= place
+    x = parameters["tokens"]["weight"][token] + parameters["positions"][place]
+    for block, (keys, values) in zip(parameters["blocks"], caches, strict=True):
+        query, key, value = linear(block["mixed"], norm(block["attention_norm"], x)).reshape(3, sizes.heads, 1, size)
+        keys.index_copy_(1, place, key)
+        values.index_copy_(1, place, value)
+        scores = query @ keys.transpose(1, 2) * size**-0.5
+        weights = torch.softmax(torch.where(seen, scores, -math.inf), dim=-1)
+        x = x + linear(block["attended"], (weights @ values).reshape(1, sizes.width))
+        x = x + linear(block["narrowed"], F.gelu(linear(block["widened"], norm(block["mlp_norm"], x))))
+    scores = norm(parameters["norm"], x) @ parameters["head"]["weight"].T
+    return scores, scores.argmax(-1), (place + 1) % sizes.context
 
 
 def normalize(x: Any, scale: Any, shift: Any) -> Any:

@@ -153,27 +153,32 @@ def test_the_training_step_learns(weft_peer):
     assert losses[-1] < losses[0] / 2
 
 
-def mean_loss_of_gpt(sizes: gpt.Sizes) -> float:
-    """The loss at the initial values, in NumPy."""
+def scores_of_gpt(sizes: gpt.Sizes, tokens):
+    """The scores of what follows each token at the initial values, in NumPy."""
     values = gpt.initial_values(sizes)
-    tokens, following = gpt.windows(sizes)
 
     def linear(layer, x):
         return x @ layer["weight"].T + layer.get("bias", 0)
 
     def attention(mixed):
-        by_head = mixed.reshape(sizes.batch, sizes.context, 3, sizes.heads, -1)
+        by_head = mixed.reshape(len(tokens), sizes.context, 3, sizes.heads, -1)
         queries, keys, values = by_head.transpose(2, 0, 3, 1, 4)
         scores = queries @ keys.swapaxes(-1, -2) / math.sqrt(queries.shape[-1])
         later = np.triu(np.ones((sizes.context, sizes.context), dtype=bool), 1)
         weights = softmax(np.where(later, -np.inf, scores))
-        return (weights @ values).swapaxes(1, 2).reshape(sizes.batch, sizes.context, -1)
+        return (weights @ values).swapaxes(1, 2).reshape(len(tokens), sizes.context, -1)
 
     x = values["tokens"]["weight"][tokens] + values["positions"]
     for block in values["blocks"]:  # scales are one and shifts zero at the beginning
         x = x + linear(block["attended"], attention(linear(block["mixed"], normal(x))))
         x = x + linear(block["narrowed"], gelu(linear(block["widened"], normal(x))))
-    likely = softmax(linear(values["head"], normal(x)))
+    return linear(values["head"], normal(x))
+
+
+def mean_loss_of_gpt(sizes: gpt.Sizes) -> float:
+    """The loss at the initial values."""
+    tokens, following = gpt.windows(sizes)
+    likely = softmax(scores_of_gpt(sizes, tokens))
     return -np.log(np.take_along_axis(likely, following[..., None], -1)).mean()
 
 
@@ -182,6 +187,15 @@ def test_the_gpt_computes_what_it_should_and_learns(weft_peer):
     losses = [step().item() for _ in range(40)]
     assert losses[0] == pytest.approx(mean_loss_of_gpt(gpt.Sizes(**TINY_GPT)), rel=1e-5)
     assert losses[-1] < losses[0] - 1
+
+
+def test_tokens_are_decoded_as_if_all_text_were_read_again(weft_peer):
+    work = weft_peer.decode(half=False, **TINY_GPT)
+    scores = [np.array(work())[0] for _ in range(TINY_GPT["context"])]
+    tokens = [0, *(row.argmax() for row in scores[:-1])]
+    np.testing.assert_allclose(
+        scores, scores_of_gpt(gpt.Sizes(**TINY_GPT), np.array([tokens]))[0], rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(("method", "arguments"), [("train", {"batch": 8}), ("train_gpt", TINY_GPT)])
