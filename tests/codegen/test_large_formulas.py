@@ -259,6 +259,32 @@ OPERATIONS: list[Callable[[list[mx.array], mx.Dtype], mx.array]] = [
 ]
 
 
+def chained(x: mx.array, y: mx.array, finish: Callable[[mx.array], mx.array]) -> list[mx.array]:
+    """Operations that wait for each other, on values of several kinds."""
+    total = y
+    for step in range(40):
+        x = finish(x + (x * (1 - x) * (x - 0.25)).astype(x.dtype))
+        above = x > y
+        total = finish(mx.where(above, total + step, total - x.astype(total.dtype)))
+        total = finish(total + (above & (total > 3)))
+    return [x, total, above]
+
+
+@pytest.mark.parametrize("lanes", [1030, 4103])
+@pytest.mark.parametrize("dtypes", [(mx.float32, mx.float32), (mx.float16, mx.int32), (mx.float64, mx.uint8)])
+def test_several_vectors_at_once_have_the_bits_of_one(lanes: int, dtypes: tuple[mx.Dtype, mx.Dtype]) -> None:
+    x, y = (mx.array(numbers(3, lanes, high=9, seed=seed)).astype(dtype) for seed, dtype in enumerate(dtypes))
+    arguments = x[:, :-3], y[:, 3:]
+    mx.eval(arguments)
+
+    def in_parts(x: mx.array) -> mx.array:
+        mx.eval(x)
+        return x
+
+    found = mx.compile(lambda x, y: chained(x, y, lambda z: z))(*arguments)
+    assert_same_bits(found, chained(*arguments, in_parts))
+
+
 def test_bits_are_those_of_short_formulas(cases: Cases, seed: int) -> None:
     for shapes, kinds in cases.some(4, list(itertools.product(SHAPES, DTYPES))):
         run, inputs = formula(seed, shapes, kinds)

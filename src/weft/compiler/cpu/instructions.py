@@ -20,14 +20,17 @@ from weft.dtypes import Dtype
 
 class InstructionWriter:
     """Writes instructions for the current lanes, which the loops around them set: ``lane_index`` is the first one,
-    ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far."""
+    ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far. The
+    lanes are those of ``vectors`` vectors."""
 
-    def __init__(self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int] | None = None) -> None:
+    def __init__(
+        self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int] | None = None, vectors: int = 1
+    ) -> None:
         self.kernel = kernel
         self.schedule = schedule
         self.e = Emitter()
         self.scalar = MathLanes(self.e, 1)
-        self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, VIRTUAL_LANES)
+        self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, vectors * VIRTUAL_LANES)
         self.width = self.vector.width
         self.layout = number_layout(kernel, schedule.numbers) if layout is None else layout
         self.values: dict[int, Any] = {}

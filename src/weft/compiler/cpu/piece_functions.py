@@ -33,11 +33,11 @@ def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     emitters: list[Emitter] = []
     functions: list[str] = []
     calls: list[_Call] = []
-    for piece in schedule.cut.pieces:
-        work = _work(piece, schedule, kernel)
+    for piece, at_once in zip(schedule.cut.pieces, schedule.cut.at_once, strict=True):
+        work = at_once, *_work(piece, schedule, kernel)
         if work not in written:
             written[work] = f"piece{len(functions)}"
-            writer = _PieceWriter(kernel, schedule, layout, piece, schedule.cut)
+            writer = _PieceWriter(kernel, schedule, layout, piece, schedule.cut, at_once)
             functions.append(writer.function(written[work]))
             emitters.append(writer.e)
         numbers = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
@@ -133,8 +133,10 @@ def _width(kernel: Kernel) -> int:
 class _PieceWriter(InstructionWriter):
     """Writes the function of one piece: for some rows, and a strip of their lanes."""
 
-    def __init__(self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], piece: Pass, cut: Cut) -> None:
-        super().__init__(kernel, schedule, layout)
+    def __init__(
+        self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], piece: Pass, cut: Cut, at_once: int
+    ) -> None:
+        super().__init__(kernel, schedule, layout, at_once)
         self.piece = piece
         self.cut = cut
         self.row_number = self.first_vector = "0"

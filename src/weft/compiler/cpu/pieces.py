@@ -2,8 +2,7 @@
 
 LLVM takes more than twice the time for twice as long a body, and the values of a long one do not fit the registers. So
 a strip of lanes goes through one piece of the body after the other; what one piece leaves to later ones is on the stack
-meanwhile, and a strip is so short that this fits the first cache. In short pieces the processor also works on several
-vectors at once, while each operation waits for the one before.
+meanwhile, and a strip is so short that this fits the first cache.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from heapq import heappop, heappush
 
 import weft.primitives as p
 from weft.compiler.cpu.passes import Pass
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
+from weft.compiler.cpu.side_by_side import vectors_at_once
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Launch
 
 LONGEST_BODY = 96
 """What is longer, in cheap operations, is cut."""
@@ -28,6 +28,9 @@ LONGEST_STRIP = 32
 """Vectors of lanes. A strip has fewer, half of them or a quarter, if more than `FIRST_CACHE` is saved of it; and still
 fewer only if more than `STACK` is: each call of a piece takes some time."""
 
+LONG_ROW = 2 * LONGEST_STRIP * VIRTUAL_LANES
+"""Pieces may take several vectors at a time of rows with so many lanes: little is left over at their ends."""
+
 SHORT_STRIP = 8
 FIRST_CACHE, STACK = 3 << 13, 1 << 18
 
@@ -36,13 +39,15 @@ FIRST_CACHE, STACK = 3 << 13, 1 << 18
 class Cut:
     """The pieces of a body, in order, and where they save what of a strip of ``vectors`` vectors of lanes.
 
-    ``places`` gives the first byte of what is saved of an instruction, in ``size`` bytes.
+    ``places`` gives the first byte of what is saved of an instruction, in ``size`` bytes. ``at_once`` are the vectors
+    that each piece takes at a time.
     """
 
     pieces: tuple[Pass, ...]
     vectors: int
     places: dict[int, int]
     size: int
+    at_once: tuple[int, ...]
 
     @property
     def lanes(self) -> int:
@@ -50,8 +55,9 @@ class Cut:
         return self.vectors * VIRTUAL_LANES
 
 
-def cut_of(kernel: Kernel) -> Cut | None:
+def cut_of(launch: Launch) -> Cut | None:
     """How the body of a kernel is cut; None if it is short, or if it folds or scans something."""
+    kernel = launch.kernel
     folds = any(instruction.operation in ("reduce", "scan") for instruction in kernel.instructions)
     if folds or kernel.sweeps or sum(map(length_of, kernel.instructions)) <= LONGEST_BODY:
         return None
@@ -60,7 +66,9 @@ def cut_of(kernel: Kernel) -> Cut | None:
     vectors = _vectors(size * VIRTUAL_LANES)
     lanes = vectors * VIRTUAL_LANES
     places = {position: unit * lanes for position, unit in units.items()}
-    return Cut(tuple(pieces), vectors, places, size * lanes)
+    several = kernel.lane == "parallel" and launch.lane_extent >= LONG_ROW
+    at_once = [min(vectors, vectors_at_once(kernel, piece)) if several else 1 for piece in pieces]
+    return Cut(tuple(pieces), vectors, places, size * lanes, tuple(at_once))
 
 
 def _vectors(size: int) -> int:

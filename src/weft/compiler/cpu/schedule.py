@@ -84,6 +84,8 @@ class CpuSchedule(Schedule):
     @property
     def text(self) -> str:
         parts = [self.walk.value]
+        if self.cut is not None and max(self.cut.at_once) > 1:
+            parts.append("several vectors at once")
         for name, numbers in (
             ("transposed", self.transposed),
             ("streamed", self.streamed),
@@ -139,7 +141,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     """The schedule of a launch: its walk, and pieces of work of about equal size."""
     kernel = launch.kernel
     instructions = list(enumerate(kernel.instructions))
-    cut = cut_of(kernel)
+    cut = cut_of(launch)
     transposed: list[int] = []
     if kernel.lane == "parallel" and not kernel.sweeps and cut is None:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]

@@ -1,0 +1,78 @@
+"""How many vectors of lanes a piece of a kernel takes at a time.
+
+Where each operation waits for the one before, the processor has nothing to do meanwhile, unless operations on other
+vectors stand next to them in the code: it does not look ahead far enough to find those of the next turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import weft.primitives as p
+from weft.compiler.codegen import host
+from weft.compiler.cpu.passes import Pass
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
+
+MOST_VECTORS = 4
+"""LLVM needs four times as long for four times the instructions."""
+
+LONGEST_REGISTER = 64
+"""Bytes. A vector takes several shorter ones, on which operations are independent."""
+
+IN_FLIGHT = 8
+"""So many operations at once keep a processor busy: two units that give results after four cycles."""
+
+
+def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
+    """The vectors that a piece takes at a time: more than one only of cheap operations, of which few are independent,
+    and if all their values fit the registers."""
+    instructions = kernel.instructions
+    computed = [number for number in piece.computed if instructions[number].varying]
+    operations = [number for number in computed if instructions[number].operation == "apply"]
+    if not operations or not all(_is_cheap(instructions[number]) for number in operations):
+        return 1
+    bytes_, registers = (64, 28) if "+avx512f" in host.current().features else (32, 12)
+    most = _most_alive(kernel, piece, computed, bytes_)
+    sources = {source for number in computed for source in instructions[number].sources}
+    shared = [source for source in sources if not instructions[source].varying]
+    independent = len(operations) / _longest_chain(kernel, computed) * LONGEST_REGISTER / bytes_
+    vectors = 1
+    while vectors < MOST_VECTORS and vectors * independent < IN_FLIGHT:
+        if 2 * vectors * most + len(shared) > registers:
+            break
+        vectors *= 2
+    return vectors
+
+
+def _is_cheap(instruction: Instruction) -> bool:
+    return isinstance(instruction.primitive, p.Elementwise) and instruction.primitive.cheap
+
+
+def _longest_chain(kernel: Kernel, computed: Sequence[int]) -> int:
+    """The operations that wait for each other."""
+    depth: dict[int, int] = {}
+    for number in computed:
+        instruction = kernel.instructions[number]
+        before = max([depth.get(source, 0) for source in instruction.sources], default=0)
+        depth[number] = before + (instruction.operation == "apply")
+    return max(depth.values())
+
+
+def _most_alive(kernel: Kernel, piece: Pass, computed: Sequence[int], register_bytes: int) -> int:
+    """How many registers of so many bytes the values of one vector take where most of them are needed later."""
+    last: dict[int, int] = {}
+    for number in computed:
+        last.update(dict.fromkeys(kernel.instructions[number].sources, number))
+
+    def registers(number: int) -> int:
+        instruction = kernel.instructions[number]
+        bytes_ = max(instruction.dtype.size, 4) * VIRTUAL_LANES
+        return -(-bytes_ // register_bytes) if instruction.varying and not instruction.dtype.is_bool else 0
+
+    alive = most = sum(map(registers, piece.recalled))
+    for number in computed:
+        alive += registers(number) if number in last else 0
+        most = max(most, alive)
+        ending = {source for source in kernel.instructions[number].sources if last[source] == number}
+        alive -= sum(map(registers, ending))
+    return most
