@@ -1,6 +1,7 @@
 """Formulas of scientists: long elementwise programs, written once for all peers.
 
-A formula takes the namespace of a peer (`sqrt`, `exp`, `log`, `erf`) and arrays. `FORMULAS` gives for each of them the
+A formula takes the namespace of a peer (`sqrt`, `exp`, `log`, `erf`, `replaced`: an array with other values at an
+index) and arrays. `FORMULAS` gives for each of them the
 range of its numbers and its shape.
 """
 
@@ -17,8 +18,8 @@ from . import Floats
 Formula = Callable[..., Any]
 Range = tuple[float, float, tuple[int, ...]]
 
-GRID, DEPTHS, MILLION = (200, 200, 25), (25,), (1_000_000,)
-ORBIT_STEPS, REACTION_STEPS = 10, 40
+GRID, DEPTHS, MILLION, SEA = (200, 200, 25), (25,), (1_000_000,), (500, 500)
+ORBIT_STEPS, REACTION_STEPS, WATER_STEPS = 10, 40, 20
 STEP = 0.01
 DEGREES = (8, 7, 5)
 
@@ -102,6 +103,36 @@ def reaction(xp: Any, u: Any) -> Any:
     return u
 
 
+INSIDE = (slice(1, -1), slice(1, -1))
+GRAVITY, TURNING, SPACING = 9.81, 1e-4, 1e3
+
+
+def periodic(xp: Any, x: Any) -> Any:
+    """An array whose border repeats the opposite rows and columns inside."""
+    for border, opposite in ((0, -2), (-1, 1)):
+        x = xp.replaced(x, (border, slice(None)), x[opposite, :])
+        x = xp.replaced(x, (slice(None), border), x[:, opposite])
+    return x
+
+
+def water(xp: Any, h: Any, u: Any, v: Any) -> list[Any]:
+    """Explicit steps of shallow water on a turning plane: the height, and the velocities on the edges of the cells."""
+    for _ in range(WATER_STEPS):
+        here = h[1:-1, 1:-1]
+        east = periodic(xp, xp.replaced(h, INSIDE, 0.5 * (here + h[1:-1, 2:]) * u[1:-1, 1:-1]))
+        north = periodic(xp, xp.replaced(h, INSIDE, 0.5 * (here + h[2:, 1:-1]) * v[1:-1, 1:-1]))
+        leaving = east[1:-1, 1:-1] - east[1:-1, :-2] + north[1:-1, 1:-1] - north[:-2, 1:-1]
+        h = periodic(xp, xp.replaced(h, INSIDE, here - leaving / SPACING))
+        across = 0.25 * (v[1:-1, 1:-1] + v[:-2, 1:-1] + v[1:-1, 2:] + v[:-2, 2:])
+        along = 0.25 * (u[1:-1, 1:-1] + u[1:-1, :-2] + u[2:, 1:-1] + u[2:, :-2])
+        here = h[1:-1, 1:-1]
+        u_change = TURNING * across - GRAVITY / SPACING * (h[1:-1, 2:] - here)
+        v_change = -TURNING * along - GRAVITY / SPACING * (h[2:, 1:-1] - here)
+        u = periodic(xp, xp.replaced(u, INSIDE, u[1:-1, 1:-1] + u_change))
+        v = periodic(xp, xp.replaced(v, INSIDE, v[1:-1, 1:-1] + v_change))
+    return [h, u, v]
+
+
 FORMULAS: dict[str, tuple[Formula, list[Range]]] = {
     "seawater": (seawater, [(30, 40, GRID), (0, 30, GRID), (0, 500, DEPTHS)]),
     "polynomials": (polynomials, [(0, 1, GRID), (0, 1, GRID), (0, 1, DEPTHS)]),
@@ -111,6 +142,7 @@ FORMULAS: dict[str, tuple[Formula, list[Range]]] = {
     ),
     "orbit": (orbit, [(5, 10, MILLION), (2, 5, MILLION)]),
     "reaction": (reaction, [(0, 1, MILLION)]),
+    "water": (water, [(99, 101, SEA), (-1, 1, SEA), (-1, 1, SEA)]),
 }
 
 

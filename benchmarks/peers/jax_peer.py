@@ -30,6 +30,15 @@ from . import (
 )
 from .formulas import formula_data
 
+NAMES = SimpleNamespace(
+    sqrt=jnp.sqrt,
+    exp=jnp.exp,
+    log=jnp.log,
+    erf=jax.scipy.special.erf,
+    replaced=lambda x, at, values: x.at[at].set(values),
+)
+"""What formulas are written with."""
+
 
 class JaxPeer:
     def __init__(self, threads: int) -> None:
@@ -42,8 +51,12 @@ class JaxPeer:
 
     def formula(self, name: str) -> Work:
         function, arrays = formula_data(name)
-        names = SimpleNamespace(sqrt=jnp.sqrt, exp=jnp.exp, log=jnp.log, erf=jax.scipy.special.erf)
-        return self._compiled(partial(function, names), *arrays)
+        return self._compiled(partial(function, NAMES), *arrays)
+
+    def formula_gradient(self, name: str) -> Work:
+        function, arrays = formula_data(name)
+        mean = jax.value_and_grad(lambda *x: function(NAMES, *x).mean(), argnums=tuple(range(len(arrays))))
+        return self._compiled(mean, *arrays)
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: x * (1 + jax.scipy.special.erf(x / math.sqrt(2))) / 2, floats(*shape))

@@ -6,6 +6,7 @@ import math
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from . import (
@@ -55,7 +56,24 @@ class MlxStylePeer:
 
     def formula(self, name: str) -> Work:
         function, arrays = formula_data(name)
-        return self._compiled(partial(function, self.mx), *arrays)
+        return self._compiled(partial(function, self._names()), *arrays)
+
+    def formula_gradient(self, name: str) -> Work:
+        function, arrays = formula_data(name)
+        names = self._names()
+        mean = self.mx.value_and_grad(lambda *x: function(names, *x).mean(), argnums=tuple(range(len(arrays))))
+        return self._compiled(mean, *arrays)
+
+    def _names(self) -> SimpleNamespace:
+        """What formulas are written with."""
+        mx = self.mx
+
+        def replaced(x: Any, at: Any, values: Any) -> Any:
+            result = mx.array(x)
+            result[at] = values
+            return result
+
+        return SimpleNamespace(sqrt=mx.sqrt, exp=mx.exp, log=mx.log, erf=mx.erf, replaced=replaced)
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx

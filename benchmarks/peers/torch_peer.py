@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ class TorchPeer:
 
     def formula(self, name: str) -> Work:
         function, arrays = formula_data(name)
-        return self._compiled(partial(function, torch), *arrays)
+        names = SimpleNamespace(sqrt=torch.sqrt, exp=torch.exp, log=torch.log, erf=torch.erf, replaced=replaced)
+        return self._compiled(partial(function, names), *arrays)
 
     def softmax(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.softmax(x, dim=-1), floats(*shape))
@@ -220,6 +222,13 @@ def decode_token(sizes: gpt.Sizes, parameters: Any, caches: Any, token: Any, pla
         x = x + linear(block["narrowed"], F.gelu(linear(block["widened"], norm(block["mlp_norm"], x))))
     scores = norm(parameters["norm"], x) @ parameters["head"]["weight"].T
     return scores, scores.argmax(-1), (place + 1) % sizes.context
+
+
+def replaced(x: Any, at: Any, values: Any) -> Any:
+    """An array with other values at an index."""
+    result = x.clone()
+    result[at] = values
+    return result
 
 
 def normalize(x: Any, scale: Any, shift: Any) -> Any:
