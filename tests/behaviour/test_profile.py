@@ -32,7 +32,7 @@ mx.eval(X, W)
 
 
 def two_units(x: mx.array, w: mx.array) -> mx.array:
-    hidden = mx.maximum(mx.exp(x) @ w, 0)
+    hidden = mx.maximum((mx.exp(x) @ w)[::-1], 0)
     return hidden - mx.mean(hidden, axis=1, keepdims=True)
 
 
@@ -159,7 +159,7 @@ def test_it_waits_for_what_was_started_inside() -> None:
             mx.async_eval(x)
 
     events, _ = events_of(work)
-    assert sum(event["name"] == "matmul" for event in events) == 20
+    assert sum(event["name"].startswith("matmul") for event in events) == 20
 
 
 def training_losses(steps: int) -> list[Any]:
@@ -367,7 +367,7 @@ INTERRUPTED = """
     except KeyboardInterrupt:
         print("interrupted")
     events = json.load(open(PATH))["traceEvents"]
-    assert sum(event["name"] == "matmul" for event in events) > 0
+    assert sum(event["name"].startswith("matmul") for event in events) > 0
     assert y.tolist() == expected
     with weft.profile() as profile:
         mx.eval(long(x))

@@ -40,6 +40,9 @@ class ReferenceTarget(Target):
     def schedule(self, launch: Launch) -> Schedule:
         return ReferenceSchedule()
 
+    def attached_schedule(self, launch: Launch) -> Schedule:
+        return ReferenceSchedule()
+
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> KernelCode:
         return KernelCode(kernel)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import numpy as np
@@ -34,6 +36,13 @@ class ReferenceMemory:
 
     def _free(self, address: int) -> None:
         del self._blocks[address >> REGION]
+
+    @contextmanager
+    def block(self, size: int) -> Iterator[int]:
+        """The address of a block that is there as long as the ``with`` block runs."""
+        address = self._allocate(size)
+        yield address
+        self._free(address)
 
     def read(self, address: int, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """The elements that begin ``offsets`` bytes behind an address."""

@@ -10,7 +10,7 @@ from tests.reference.routines import by
 from weft.compiler.cpu.product_step import DEPTH
 
 
-@by(p.matmul.routine)
+@by(p.matmul.routine, attaches=True)
 def product(a: np.ndarray, b: np.ndarray, precision: str = "reproducible") -> np.ndarray:
     """Every element is the sum, in order, of blocks of ``DEPTH`` terms, each summed in order with fused multiply-adds.
     Elements of half precision are float32 before; complex products are made of real ones; those of integers wrap

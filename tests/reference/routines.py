@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tests.reference.memory import ReferenceMemory
-from weft.primitives.routine import Operand, Routine, RoutineCall, RoutineStep
+from weft.primitives.routine import Attached, Operand, Routine, RoutineCall, RoutineStep
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def by(routine: Routine) -> Callable[[F], F]:
-    """Make a function of the operands and parameters the step of a routine."""
+def by(routine: Routine, attaches: bool = False) -> Callable[[F], F]:
+    """Make a function of the operands and parameters the step of a routine, to which kernels can be attached or not."""
 
     def register(function: F) -> F:
-        routine.on("reference")(lambda call: RoutineStep(Computed(call, function)))
+        register_step = routine.on("reference", attaches=(lambda call, whole, in_memory: True) if attaches else None)
+        register_step(lambda call: RoutineStep(Computed(call, function)))
         return function
 
     return register
@@ -36,9 +38,30 @@ class Computed(NamedTuple):
         except np.linalg.LinAlgError:
             found = [np.full(result.shape, np.nan) for result in self.call.results]
         found = found if isinstance(found, (list, tuple)) else [found]
+        arrays = []
         for result, elements in zip(self.call.results, found, strict=True):
-            elements = np.asarray(elements).astype(result.dtype.numpy).reshape(result.shape)
-            memory.write(slots[result.slot], offsets_of(result), elements)
+            arrays.append(np.asarray(elements).astype(result.dtype.numpy).reshape(result.shape))
+            if self.call.attached is None or self.call.attached.in_memory:
+                memory.write(slots[result.slot], offsets_of(result), arrays[-1])
+        if self.call.attached is not None:
+            run_attached(self.call.attached, arrays[0], memory, slots)
+
+
+def run_attached(attached: Attached, result: np.ndarray, memory: ReferenceMemory, slots: Sequence[int]) -> None:
+    """Run an attached kernel: for the left half of the lanes and for the right one, unless it needs all at once."""
+    lanes = attached.numbers[attached.lane]
+    cuts = [0, lanes] if attached.whole or lanes == 1 else [0, lanes // 2, lanes]
+    with memory.block(result.nbytes) as address:
+        memory.write(address, np.arange(result.size) * result.itemsize, result.ravel())
+        for first, last in pairwise(cuts):
+            numbers = list(attached.numbers)
+            numbers[attached.lane] = last - first
+            for place, step in attached.shifts:
+                numbers[place] += first * step
+            if not attached.in_memory:
+                for offset, _ in attached.reads:
+                    numbers[offset - 1 : offset + 1] = len(slots), first * result.itemsize
+            attached.code.run(memory, numbers, [*slots, address])
 
 
 def offsets_of(operand: Operand) -> np.ndarray:

@@ -307,8 +307,9 @@ def axes_apart(node: Node, write: p.ScatterWrite, at: Terms) -> set[int]:
     return found
 
 
-def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Launch:
-    """Order and merge the loop axes of a draft, and find the level of every instruction."""
+def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_apart: bool = False) -> Launch:
+    """Order and merge the loop axes of a draft, and find the level of every instruction. With ``lanes_apart``, the last
+    axis stays that of the lanes as it is."""
     reduced = set(draft._reduced)
     parallel = [axis for axis in axes if axis not in reduced]
     lane = axes[-1] if axes else None
@@ -318,13 +319,14 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int]) -> Lau
     rows = [axis for axis in parallel if axis != lane]
     sweeps = [axis for axis in axes if axis in reduced and axis != lane]
     nest = _Nest(draft, extents)
-    rows = nest.merge_rows(rows, lane if mode == "parallel" else None)
+    free = mode == "parallel" and not lanes_apart
+    rows = nest.merge_rows(rows, lane if free else None)
     chunks, whole = draft.chunks, 0
     if chunks is not None:
         whole = extents[chunks.axis]
         nest.cut(chunks)
         rows.append(chunks.number)
-    elif lane is not None and mode == "parallel" and rows and not sweeps and nest.is_narrow(lane, rows[-1]):
+    elif lane is not None and free and rows and not sweeps and nest.is_narrow(lane, rows[-1]):
         rows[-1], lane = lane, rows[-1]
     nest.fill_in(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions, ragged=chunks is not None)

@@ -62,6 +62,25 @@ class Dependencies:
             if one.after & bits:
                 one.after |= bits | group.after
 
+    def may_attach(self, group: Group, first: Group) -> bool:
+        """Whether a group may become a part of a step that ``first`` is the first part of: whatever else it needs does
+        not need that."""
+        return not any(first.after & (1 << needed.number) for needed in group.needs if needed is not first)
+
+    def attach(self, group: Group, first: Group) -> None:
+        """What a group needs, and what needs it, goes on with ``first``, as a part of whose step it runs."""
+        self.groups.remove(group)
+        bits = (1 << group.number) | (1 << first.number)
+        first.after = (first.after | group.after) & ~bits
+        first.needs = (first.needs | group.needs) - {first, group}
+        first.serial = max(first.serial, group.serial)
+        for one in self.groups:
+            if group in one.needs:
+                one.needs.discard(group)
+                one.needs.add(first)
+            if one is not first and one.after & bits:
+                one.after |= bits | first.after
+
     def in_order(self) -> list[Group]:
         """Groups, each after those it needs, close to the order of the user's program."""
         waiting = {group: len(group.needs) for group in self.groups}

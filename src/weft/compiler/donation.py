@@ -18,13 +18,19 @@ from weft.runtime.memory import size_class
 
 
 class Accesses(NamedTuple):
-    """What a step reads and writes, and how, if it is a kernel. If it neither is one nor a call, it does nothing."""
+    """What a step reads and writes, and how, if it is a kernel or has one attached to the ``call`` that it is. If it is
+    neither a kernel nor a call, it does nothing.
+
+    The result of such a call is written where the attached kernel then stores what it makes of it, or in memory of its
+    own, or in none that a plan knows of.
+    """
 
     read: set[Node]
     written: set[Node]
     launch: Launch | None
     schedule: Schedule | None
     is_call: bool
+    call: Accesses | None = None
 
 
 class _Touch(NamedTuple):
@@ -66,13 +72,17 @@ class Touches:
         self._loads: dict[Node, list[_Touch]] = {}
         self._stores: dict[Node, list[_Touch]] = {}
         for step, accesses in enumerate(steps):
-            if accesses.is_call:
-                for node in accesses.read:
-                    self._loads.setdefault(node, []).append(_Touch(step, node, accesses, -1))
-                for node in accesses.written:
-                    self._stores.setdefault(node, []).append(_Touch(step, node, accesses, -1))
-            elif accesses.launch is not None:
+            call = accesses if accesses.is_call else accesses.call
+            if call is not None:
+                self._add_call(step, call)
+            if accesses.launch is not None:
                 self._add_kernel(step, accesses, accesses.launch)
+
+    def _add_call(self, step: int, accesses: Accesses) -> None:
+        for node in accesses.read:
+            self._loads.setdefault(node, []).append(_Touch(step, node, accesses, -1))
+        for node in accesses.written:
+            self._stores.setdefault(node, []).append(_Touch(step, node, accesses, -1))
 
     def _add_kernel(self, step: int, accesses: Accesses, launch: Launch) -> None:
         for number, instruction in enumerate(launch.kernel.instructions):
@@ -172,6 +182,12 @@ def _is_harmless(store: _Touch, other: _Touch, sources: Collection[Node]) -> boo
         return False
     assert store.accesses.schedule is not None
     return store.accesses.schedule.reads_first(launch.kernel, other.number, store.number)
+
+
+def may_share(step: Accesses, source: Node, target: Node) -> bool:
+    """Whether a kernel reads each element of ``source`` before it writes the one of ``target`` in its place."""
+    touches = Touches([step._replace(is_call=False, call=None)])
+    return touches.may_end(source, touches.stores_in(target, {}))
 
 
 def needless_stores(accesses: Accesses, homes: Mapping[Node, Node]) -> set[int]:

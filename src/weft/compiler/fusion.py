@@ -36,7 +36,7 @@ class Fusion:
         self.inputs = inputs
         self.limits = limits
         self._layouts = Layouts(inputs)
-        self._dependencies = Dependencies()
+        self.dependencies = Dependencies()
         self._uses: dict[Node, list[Use]] = {}
         self._used_by: dict[Group, list[Node]] = {}
         self._results: dict[Node, dict[int, Node]] = {}
@@ -47,7 +47,7 @@ class Fusion:
         self._shown: dict[Node, Node] = {}
         for node in reversed(order):
             self._assign(node)
-        self.groups = self._dependencies.in_order()
+        self.groups = self.dependencies.in_order()
 
     def _assign(self, node: Node) -> None:
         uses = self._uses.pop(node, [])
@@ -72,10 +72,16 @@ class Fusion:
         else:
             self._assign_fusable(node, uses, in_memory)
 
+    def attach(self, group: FusedGroup, call: RoutineGroup) -> None:
+        """Make a group a part of the step of a call, which then stores what it does."""
+        for root in group.roots:
+            self.stored[root.target] = [call if one is group else one for one in self.stored[root.target]]
+        self.dependencies.attach(group, call)
+
     def _new_fused_group(self, shape: Shape, serial: int) -> tuple[FusedGroup, Terms]:
         terms, extents = own_axes(shape)
-        group = FusedGroup(self._dependencies.new_number(), serial, axes=list(extents), extents=extents)
-        self._dependencies.groups.append(group)
+        group = FusedGroup(self.dependencies.new_number(), serial, axes=list(extents), extents=extents)
+        self.dependencies.groups.append(group)
         return group, terms
 
     def _use(self, node: Node, user: Group, terms: Terms | None) -> None:
@@ -159,7 +165,7 @@ class Fusion:
         group.roots.append(Root(node, terms, node))
         group.serial = max(group.serial, node.serial)
         self.stored[node] = [group]
-        self._dependencies.link(group, uses)
+        self.dependencies.link(group, uses)
 
     def _expand(self, node: Node, group: FusedGroup, terms: Terms) -> None:
         """Make the inputs of a node that is computed in ``group`` used there."""
@@ -231,7 +237,7 @@ class Fusion:
         """Make one group of two that walk over the same elements, if none needs the other; returns it, or the first."""
         if group.members + other.members > self.limits.members:
             return group
-        if group is other or not self._dependencies.are_independent(group, other):
+        if group is other or not self.dependencies.are_independent(group, other):
             return group
         for kept, gone in ((group, other), (other, group)):
             renaming = uniting.in_loops(kept.extents, gone)
@@ -241,7 +247,7 @@ class Fusion:
                 for root in gone.roots:
                     writers = [kept if one is gone else one for one in self.stored[root.target]]
                     self.stored[root.target] = list(dict.fromkeys(writers))
-                self._dependencies.unite(kept, gone)
+                self.dependencies.unite(kept, gone)
                 return kept
         return group
 
@@ -328,7 +334,7 @@ class Fusion:
         by_row = axes == group.parallel and group.chunks is None
         if axes is None or not (axes == tuple(group.axes) or by_row):
             return False
-        return self._dependencies.may_precede(group, uses)
+        return self.dependencies.may_precede(group, uses)
 
     def _assign_along_rows(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         """A reduction or a scan is computed in the rows of a group that uses it, or in a group of its own."""
@@ -361,7 +367,7 @@ class Fusion:
             return False
         if any(user is group and other != terms for user, other in uses):
             return False
-        return self._dependencies.may_precede(group, uses)
+        return self.dependencies.may_precede(group, uses)
 
     def _join_reduction(self, node: Node, group: FusedGroup, terms: Terms) -> None:
         inner = folding.include(node, group, terms, self.limits)
@@ -386,7 +392,7 @@ class Fusion:
         """All accumulators of a scan are stored by one group."""
         key = (node.primitive, node.inputs)
         found = self._totals.get(key)
-        if found is not None and self._dependencies.may_precede(found[0], uses):
+        if found is not None and self.dependencies.may_precede(found[0], uses):
             self._store(node, *found, uses)
             return
         axis = node.primitive.axis(node)
@@ -419,10 +425,10 @@ class Fusion:
 
     def _assign_routine(self, node: Node, uses: list[Use]) -> None:
         results = self._results_of(node)
-        group = RoutineGroup(self._dependencies.new_number(), node.serial, node=node, results=results)
-        self._dependencies.groups.append(group)
+        group = RoutineGroup(self.dependencies.new_number(), node.serial, node=node, results=results)
+        self.dependencies.groups.append(group)
         self.stored.update((result, [group]) for result in results)
-        self._dependencies.link(group, uses)
+        self.dependencies.link(group, uses)
         accepts = node.primitive.routine.accepts
         for position, source in enumerate(node.inputs):
             layout = self.layout(source) if self._layouts.is_viewable(source) else None
@@ -448,12 +454,12 @@ class Fusion:
             group.roots.append(Root(source, at, node, write))
             if isinstance(write, p.ScatterWrite):
                 self._scatter(group, node, write, at)
-            self._dependencies.link(group, uses)
+            self.dependencies.link(group, uses)
             writers.append(group)
             self._use_formula(source, group, at)
         if not node.primitive.disjoint:
             for earlier, later in pairwise(writers):
-                self._dependencies.link(earlier, [(later, None)])
+                self.dependencies.link(earlier, [(later, None)])
         self.stored[node] = list(writers)
         self._updates.append(node)
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import weft.primitives as p
 from weft.compiler import dumps
 from weft.compiler.arena import Interval, arrange
-from weft.compiler.builder import Draft, launch_of
-from weft.compiler.donation import Accesses, Touches, needless_stores
+from weft.compiler.attaching import Attachment, fits
+from weft.compiler.donation import Accesses, Touches, may_share, needless_stores
 from weft.compiler.fusion import Fusion
-from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup
+from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
+from weft.compiler.launches import Launches, Watch
 from weft.compiler.plan_check import Slots, check_donations, check_memory
 from weft.compiler.program import Entry
-from weft.compiler.records import WHOLE, Phase, StepRecord, Written, call_record, kernel_record
+from weft.compiler.records import WHOLE, Phase, StepRecord, Written, call_record, kernel_record, with_attached
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node, Shape
-from weft.primitives import index_code
-from weft.primitives.index import Term, added, scaled, shifted, weighted
-from weft.primitives.routine import Operand, Routine, RoutineCall
+from weft.primitives.routine import Attached, Operand, Routine, RoutineCall
 from weft.runtime import recording
 from weft.runtime.engine import Engine
 from weft.runtime.memory import contiguous_strides, size_class, span_of
@@ -112,7 +110,7 @@ class Plan:
         steps = list(planner.steps(planner.slots()[0]))
         if [tuple(step.step) for step in steps] != self.steps.rows():
             raise AssertionError("planning the same program again gave another plan")
-        return planner.description([planner.record(step, computed.get(step.group, {})) for step in steps])
+        return planner.description([planner.record(step, computed) for step in steps])
 
 
 class Description(NamedTuple):
@@ -181,9 +179,6 @@ class _PlannedStep(NamedTuple):
     phase: Phase = WHOLE
 
 
-Watch = Callable[[Group, Node], None]
-
-
 def _planner(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> _Planner:
     graph = planned_graph(entries, outputs)
     fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits)
@@ -207,11 +202,14 @@ class _Planner:
         self.wanted = wanted
         self.inputs = {node: number for number, node in enumerate(inputs)}
         self.constants = constants
-        self.watch = watch
+        self.launches = Launches(fusion, watch)
         self.buffers: dict[Node, int] = {}
         self.outputs = [self._output(node) for node in wanted]
         self.layout = TableLayout(len(inputs), len(self.buffers))
         self.drafts = [(group, *self._scheduled(group)) for group in fusion.groups]
+        self.homes: dict[Node, Node] = {}
+        self.attached: dict[Group, Attachment] = {}
+        self._attach_kernels()
         self.homes = self._overlays()
 
     def _output(self, node: Node) -> Output:
@@ -226,7 +224,7 @@ class _Planner:
 
     def _scheduled(self, group: Group) -> tuple[Launch | None, Schedule | None]:
         """The loop nest of a group and how it is done; None for a call, or if there is nothing to do."""
-        launch = self._draft(group) if isinstance(group, FusedGroup) else None
+        launch = self.launches.of(group) if isinstance(group, FusedGroup) else None
         if launch is None:
             return None, None
         schedule = self.target.schedule(launch)
@@ -244,77 +242,83 @@ class _Planner:
         homes = Touches(self.accesses()).overlays(self.fusion.updated, temporaries)
         if homes:
             for number, accesses in enumerate(self.accesses()):
+                group = self.drafts[number][0]
                 needless = needless_stores(accesses, homes)
-                if needless:
-                    group = self.drafts[number][0]
-                    assert isinstance(group, FusedGroup)
+                if needless and isinstance(group, FusedGroup):
                     group.roots = [root for position, root in enumerate(group.roots) if position not in needless]
                     self.drafts[number] = (group, *self._scheduled(group))
         return homes
 
-    def _draft(self, group: FusedGroup) -> Launch | None:
-        """The loop nest of a group; None if there is nothing to do."""
-        if not group.roots or any(group.extents[axis] == 0 for axis in group.parallel):
-            return None
+    def _attach_kernels(self) -> None:
+        """Attach kernels to the calls whose results they read, where they can be."""
+        drafted = {group: (launch, schedule) for group, launch, schedule in self.drafts}
+        readers: dict[Node, list[Group]] = {}
+        for group, launch, _ in self.drafts:
+            for node in dict.fromkeys(self._read_by(group, launch)):
+                readers.setdefault(node, []).append(group)
+        for group in reversed(self.fusion.groups):
+            if isinstance(group, RoutineGroup) and self._makes_rectangles(group):
+                users = readers.get(group.results[0], ())
+                found = self._attachable(group, [(user, drafted[user][0]) for user in users if user in drafted])
+                if found is not None:
+                    self.attached[group] = found
+                    found.stored = len(users) > 1 or found.result in self.buffers
+                    del drafted[found.group]
+                    drafted[group] = found.launch, found.schedule
+                    self.fusion.attach(found.group, group)
+        if self.attached:
+            self.drafts = [(group, *drafted[group]) for group in self.fusion.dependencies.in_order()]
+            self._place_results()
 
-        def in_memory(node: Node) -> tuple[Node, Shape, int] | None:
-            layout = self.fusion.layout(node)
-            if layout is None:
-                return None
-            stored = self.fusion.stored.get(layout.base, ())
-            if group in stored or not (stored or layout.base in self.inputs):
-                return None
-            return layout.base, layout.strides, layout.offset
+    def _makes_rectangles(self, group: RoutineGroup) -> bool:
+        routine: Routine = group.node.primitive.routine
+        return len(group.results) == 1 and group.results[0].size > 0 and routine.can_attach(self.target.kind)
 
-        def watched(node: Node) -> tuple[Node, Shape, int] | None:
-            location = in_memory(node)
-            if location is None and self.watch is not None:
-                self.watch(group, node)
-            return location
+    def _attachable(self, group: RoutineGroup, users: Sequence[tuple[Group, Launch | None]]) -> Attachment | None:
+        """The kernel to attach to a call, of those that read its result; None if there is none."""
+        (result,) = group.results
+        for user, alone in users:
+            if not isinstance(user, FusedGroup) or alone is None:
+                continue
+            if not self.fusion.dependencies.may_attach(user, group):
+                continue
+            launch = self.launches.of(user, lanes_apart=True)
+            if launch is None or not fits(launch, alone, result):
+                continue
+            schedule = self.target.attached_schedule(launch)
+            if schedule is None:
+                continue
+            found = Attachment(user, launch, schedule, result)
+            if self._attaches(group, found, in_memory=True):
+                if CHECKS:
+                    launch.check()
+                    schedule.check(launch)
+                return found
+        return None
 
-        draft = Draft(in_memory if self.watch is None else watched, group.reduced, group.chunks, group.extents)
-        for root in group.roots:
-            self._store(draft, group, root)
-        return launch_of(draft, group.axes, group.extents)
+    def _attaches(self, group: RoutineGroup, found: Attachment, in_memory: bool) -> bool:
+        """Whether a call can have a kernel attached, with its result in memory or not."""
+        routine: Routine = group.node.primitive.routine
+        return routine.attaches(self._routine_call(group), found.whole, in_memory, self.target.kind)
 
-    def _store(self, draft: Draft, group: FusedGroup, root: Root) -> None:
-        strides = contiguous_strides(root.target.shape)
-        combine, where = None, None
-        if root.write is None:
-            term = weighted(root.terms, strides)
-        elif isinstance(root.write, p.RegionWrite):
-            term = Term(0)
-            parts = zip(root.terms, root.write.starts, root.write.steps, strides, strict=True)
-            for at, start, step, stride in parts:
-                term = added(term, scaled(shifted(scaled(at, step), start), stride))
-        else:
-            term, where = self._scatter_term(draft, root, root.write, strides)
-            combine = root.write.combine
-        value = draft.value(root.node, root.terms)
-        scattered = isinstance(root.write, p.ScatterWrite)
-        axes = group.axes if scattered else [axis for at in root.terms for axis, _ in at.axes]
-        draft.store(value, term, root.target, root.node.dtype, axes, combine, where)
-
-    def _scatter_term(
-        self, draft: Draft, root: Root, part: p.ScatterWrite, strides: Sequence[int]
-    ) -> tuple[Term, int | None]:
-        """Where the updates go, and which of them go anywhere."""
-        target = root.target
-        indices = [target.inputs[position] for position in part.indices]
-        rank = indices[0].ndim
-        at, within = root.terms[:rank], root.terms[rank:]
-        slices = root.node.shape[rank:]
-        total = weighted(within, strides)
-        valid: int | None = None
-        drops = part.outside == "nowhere"
-        read = index_code.as_it_is if drops else index_code.nearest
-        for index, axis in zip(indices, part.axes, strict=True):
-            extent = target.shape[axis]
-            at_target, inside = draft.index_from(index, at, extent - slices[axis] + 1, extent, read)
-            total = added(total, scaled(at_target, strides[axis]))
-            if inside is not None and drops:
-                valid = inside if valid is None else index_code.both(draft, valid, inside)
-        return total, valid
+    def _place_results(self) -> None:
+        """Decide in which memory results are made that attached kernels alone read: in that of what a kernel makes of
+        one, unless an input that it reads gives that; else in scratch memory, if they fit there."""
+        steps = self.accesses()
+        nodes = list(self.inputs)
+        giver = {taker: nodes[given] for given, taker in self.donations()}
+        for (group, *_), step in zip(self.drafts, steps, strict=True):
+            found = self.attached.get(group)
+            if found is not None and not found.stored:
+                for node in [root.target for root in found.group.roots]:
+                    given = node in self.buffers and giver.get(self.buffers[node]) in step.read
+                    if not given and len(self.fusion.stored[node]) == 1 and may_share(step, found.result, node):
+                        found.target = node
+                        break
+                assert isinstance(group, RoutineGroup)
+                found.stored = found.target is None and not self._attaches(group, found, in_memory=False)
+                if not found.stored:
+                    del self.fusion.stored[found.result]
 
     def steps(self, slots: Slots) -> Iterator[_PlannedStep]:
         """The steps in order. Groups without work are left out."""
@@ -330,12 +334,18 @@ class _Planner:
         for node, writers in self.fusion.stored.items():
             for group in writers:
                 written[group].add(node)
-        return [
-            Accesses(
-                set(self._read_by(group, launch)), written[group], launch, schedule, isinstance(group, RoutineGroup)
-            )
-            for group, launch, schedule in self.drafts
-        ]
+        return [self._accesses_of(group, launch, schedule, written[group]) for group, launch, schedule in self.drafts]
+
+    def _accesses_of(
+        self, group: Group, launch: Launch | None, schedule: Schedule | None, written: set[Node]
+    ) -> Accesses:
+        read = set(self._read_by(group, launch))
+        found = self.attached.get(group)
+        if found is None or not isinstance(group, RoutineGroup):
+            return Accesses(read, written, launch, schedule, isinstance(group, RoutineGroup))
+        made = {found.result} if found.stored else {found.target} if found.target is not None else set()
+        operands = {layout.base for layout in self._operands(group)}
+        return Accesses(read, written, launch, schedule, False, Accesses(operands, made, None, None, True))
 
     def donations(self) -> list[tuple[int, int]]:
         """Inputs and the new buffers that may be written in their memory."""
@@ -361,11 +371,14 @@ class _Planner:
         offsets, size = arrange(list(intervals.values()))
         slots.update((node, (layout.arena, offset)) for node, offset in zip(intervals, offsets, strict=True))
         slots.update((node, slots[home]) for node, home in self.homes.items())
+        for found in self.attached.values():
+            if not found.stored:
+                slots[found.result] = slots[found.target or found.group.roots[0].target]
         return slots, size
 
     def _lifetimes(self) -> dict[Node | RoutineGroup, Interval]:
         """When each temporary is written first and read last, in steps; the scratch memory of a call, by its group."""
-        position = {group: number for number, group in enumerate(self.fusion.groups)}
+        position = {group: number for number, (group, *_) in enumerate(self.drafts)}
         last: dict[Node, int] = {}
         for number, (group, launch, _) in enumerate(self.drafts):
             for base in self._read_by(group, launch):
@@ -389,37 +402,53 @@ class _Planner:
         return intervals
 
     def _read_by(self, group: Group, launch: Launch | None) -> list[Node]:
-        if isinstance(group, RoutineGroup):
-            operands = [self.fusion.operand(group, number) for number in range(len(group.node.inputs))]
-            return [layout.base for layout in map(self.fusion.layout, operands) if layout is not None]
-        if launch is None:
-            return []
-        return [
-            i.access.operand
-            for i in launch.kernel.instructions
-            if i.access is not None and i.access.operand is not None
-        ]
+        """What is read in memory."""
+        nodes = [layout.base for layout in self._operands(group)] if isinstance(group, RoutineGroup) else []
+        if launch is not None:
+            accesses = [i.access for i in launch.kernel.instructions if i.access is not None]
+            nodes += [access.operand for access in accesses if access.operand is not None]
+        found = self.attached.get(group)
+        return nodes if found is None or found.stored else [node for node in nodes if node is not found.result]
 
     def _call(self, group: RoutineGroup, slots: Slots) -> list[_PlannedStep]:
         node = group.node
         if not any(result.size for result in group.results):
             return []
-        operands = []
-        for source, layout in zip(node.inputs, self._operands(group), strict=True):
-            slot, offset = slots[layout.base]
-            offset += layout.offset * source.dtype.size
-            operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset))
-        results = [Operand(x.shape, x.dtype, contiguous_strides(x.shape), *slots[x]) for x in group.results]
         routine: Routine = node.primitive.routine
         routine.require(node.primitive.name, node.inputs, self.target.kind)
-        scratch = slots.get(group, (self.layout.arena, 0))
-        made = routine.steps(RoutineCall(node.keywords, tuple(operands), tuple(results), scratch), self.target.kind)
+        made = routine.steps(self._routine_call(group, slots), self.target.kind)
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
+        found = self.attached.get(group)
+        behind = found.launch.work if found is not None else 0
         return [
-            _PlannedStep(group, None, None, Step(x.code, x.numbers, x.units, x.grain), x.work, phase)
+            _PlannedStep(group, None, None, Step(x.code, x.numbers, x.units, x.grain), x.work + behind, phase)
             for x, phase in zip(made, phases, strict=True)
         ]
+
+    def _routine_call(self, group: RoutineGroup, slots: Slots | None = None) -> RoutineCall:
+        """What the steps of a call are made for; without ``slots``, it is not known yet where anything is."""
+        node = group.node
+        operands = []
+        for source, layout in zip(node.inputs, self._operands(group), strict=True):
+            slot, offset = slots[layout.base] if slots is not None else (0, 0)
+            offset += layout.offset * source.dtype.size
+            operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset))
+        results = []
+        for x in group.results:
+            place = slots[x] if slots is not None else (0, 0)
+            results.append(Operand(x.shape, x.dtype, contiguous_strides(x.shape), *place))
+        scratch = (self.layout.arena, 0) if slots is None else slots.get(group, (self.layout.arena, 0))
+        attached = None if slots is None else self._attached_to(group, slots)
+        return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch, attached)
+
+    def _attached_to(self, group: RoutineGroup, slots: Slots) -> Attached | None:
+        """The kernel that is attached to a call."""
+        found = self.attached.get(group)
+        if found is None:
+            return None
+        numbers = numbers_of(found.launch, found.schedule.numbers.values(), slots, self.layout.constant)
+        return found.numbered(self.target.code(found.launch.kernel, found.schedule), numbers)
 
     def _operands(self, group: RoutineGroup) -> list[Layout]:
         """Where the inputs of a routine are."""
@@ -440,20 +469,30 @@ class _Planner:
         }
         return Description(records, list(self.inputs), list(self.wanted), copies, temporaries)
 
-    def record(self, planned: _PlannedStep, computed: Iterable[Node]) -> StepRecord:
-        """What a step is; ``computed`` are the nodes that its group was seen to compute."""
+    def record(self, planned: _PlannedStep, computed: Mapping[Group, Iterable[Node]]) -> StepRecord:
+        """What a step is; ``computed`` are the nodes that groups were seen to compute."""
         group, step = planned.group, planned.step
         if isinstance(group, RoutineGroup):
             node = group.node
             inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(group)]
-            written = [self._written(result) for result in group.results]
-            return call_record(node, inputs, step.units, step.grain, planned.phase, written)
-        assert isinstance(group, FusedGroup)
+            found = self.attached.get(group)
+            results = [] if found is not None and not found.stored else group.results
+            written = [self._written(result) for result in results]
+            record = call_record(node, inputs, step.units, step.grain, planned.phase, written)
+            if found is None:
+                return record
+            return with_attached(record, self._kernel_record(found.group, found.launch, found.schedule, computed), node)
         assert planned.launch is not None
         assert planned.schedule is not None
+        return self._kernel_record(group, planned.launch, planned.schedule, computed)
+
+    def _kernel_record(
+        self, group: Group, launch: Launch, schedule: Schedule, computed: Mapping[Group, Iterable[Node]]
+    ) -> StepRecord:
+        assert isinstance(group, FusedGroup)
         written = [self._written(root.target) for root in group.roots]
         updated = [root.target for root in group.roots if root.write is not None]
-        return kernel_record(planned.launch, planned.schedule, {*computed, *updated}, written)
+        return kernel_record(launch, schedule, {*computed.get(group, ()), *updated}, written)
 
     def _written(self, node: Node) -> Written:
         number = self.buffers.get(node)

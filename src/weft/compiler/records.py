@@ -55,7 +55,8 @@ WHOLE = Phase(0, 1, 1, 1)
 
 
 class StepRecord(NamedTuple):
-    """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node.
+    """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node,
+    perhaps with a kernel ``attached`` to it.
 
     ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
     is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
@@ -76,6 +77,7 @@ class StepRecord(NamedTuple):
     bytes_written: int
     written: tuple[Written, ...]
     nodes: tuple[Node, ...]
+    attached: StepRecord | None = None
 
     @property
     def kind(self) -> str:
@@ -96,8 +98,9 @@ class StepRecord(NamedTuple):
         """The kernel and its extents, or the call."""
         launch, schedule = self.launch, self.schedule
         if launch is None or schedule is None:
-            (node,) = self.nodes
-            return f"call {self.name} {node.shape}"
+            node, name = self.nodes[0], next(iter(self.operations))
+            text = f"call {name} {node.shape}"
+            return text if self.attached is None else f"{text}, attached to it:\n{self.attached.text}"
         return f"{launch.kernel.described(schedule.text)}\n  extents {launch.extents_text}"
 
 
@@ -162,6 +165,26 @@ def call_record(
         bytes_written=sum([one.node.size * one.node.dtype.size for one in written]),
         written=tuple(written),
         nodes=(node,),
+    )
+
+
+def with_attached(call: StepRecord, kernel: StepRecord, node: Node) -> StepRecord:
+    """The record of a call of a routine for ``node``, to which a kernel is attached. Where this reads the result does
+    not count: that is in a cache."""
+    assert kernel.launch is not None
+    loaded = [region for region in _regions(kernel.launch, "load") if region.operand is not node]
+    operations = dict(call.operations)
+    for name, times in kernel.operations.items():
+        operations[name] = operations.get(name, 0) + times
+    return call._replace(
+        operations=operations,
+        work=call.work + kernel.work,
+        arithmetic=call.arithmetic + kernel.arithmetic,
+        bytes_read=call.bytes_read + bytes_of(loaded),
+        bytes_written=call.bytes_written + kernel.bytes_written,
+        written=(*call.written, *kernel.written),
+        nodes=(*call.nodes, *[one for one in kernel.nodes if one not in call.nodes]),
+        attached=kernel,
     )
 
 

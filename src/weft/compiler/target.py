@@ -89,6 +89,11 @@ class Target(ABC):
     def schedule(self, launch: Launch) -> Schedule:
         """How a launch is done here."""
 
+    def attached_schedule(self, launch: Launch) -> Schedule | None:
+        """How a launch is done whose kernel is attached to a step: its units are rows. None if it has to be a step of
+        its own."""
+        return None
+
     def code(self, kernel: Kernel, schedule: Schedule) -> Any:
         """The code of a kernel, in the form in which the engine of this target seals it into steps; made if it is new
         to this process."""

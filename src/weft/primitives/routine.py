@@ -28,14 +28,35 @@ class Operand(NamedTuple):
     offset: int
 
 
+class Attached(NamedTuple):
+    """A kernel that a step calls for each rectangle of its result, as soon as that is made.
+
+    ``code`` and ``numbers`` are those of a step. Its units are the rows of the result, those of all matrices one after
+    the other, and its lanes the columns; or the lanes are rows, if there is one column. In ``numbers``, ``lane`` is the
+    place of how many lanes there are. ``shifts`` are places and what is added there for each lane that comes before the
+    first one; of accesses to the result, ``reads`` are the places of the offset (behind that of the slot) and of the
+    distances from row to row. ``whole``: a unit needs all its lanes at once. If ``in_memory``, the result is made where
+    the call says, and read there; else it may be anywhere.
+    """
+
+    code: Any
+    numbers: tuple[int, ...]
+    lane: int
+    shifts: tuple[tuple[int, int], ...]
+    reads: tuple[tuple[int, tuple[int, ...]], ...]
+    whole: bool
+    in_memory: bool
+
+
 class RoutineCall(NamedTuple):
-    """What a step is made for: parameters of the operation, operands, results (in row-major order), and slot and offset
-    in bytes of the scratch memory."""
+    """What a step is made for: parameters of the operation, operands, results (in row-major order), slot and offset
+    in bytes of the scratch memory, and a kernel that is attached."""
 
     params: dict[str, Any]
     operands: tuple[Operand, ...]
     results: tuple[Operand, ...]
     scratch: tuple[int, int]
+    attached: Attached | None = None
 
 
 class RoutineStep(NamedTuple):
@@ -55,6 +76,7 @@ class RoutineStep(NamedTuple):
 
 
 MakeSteps = Callable[[RoutineCall], RoutineStep | list[RoutineStep]]
+Attaches = Callable[[RoutineCall, bool, bool], bool]
 Accepts = Callable[[Node, int, Shape], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
@@ -106,22 +128,38 @@ class Routine:
         self.loops = loops
         self.names = names
         self._makers: dict[str, MakeSteps] = {}
+        self._attaches: dict[str, Attaches] = {}
         self._scratch: dict[str, Count] = {}
 
-    def on(self, kind: str, scratch: Count | None = None) -> Callable[[MakeSteps], MakeSteps]:
+    def on(
+        self, kind: str, scratch: Count | None = None, attaches: Attaches | None = None
+    ) -> Callable[[MakeSteps], MakeSteps]:
         """Register what makes the step for a kind of device, as a decorator; ``scratch`` replaces that of the routine
         there.
 
         It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
-        memory.
+        memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have a kernel attached, which
+        may need whole rows, and whether also if the result is not in memory; slots and offsets in that call mean
+        nothing.
         """
 
         def register(make: MakeSteps) -> MakeSteps:
             self._makers[kind] = make
             self._scratch[kind] = scratch or self.scratch
+            if attaches is not None:
+                self._attaches[kind] = attaches
             return make
 
         return register
+
+    def can_attach(self, kind: str) -> bool:
+        """Whether steps for a kind of device can have kernels attached."""
+        return self.is_on(kind) and kind in self._attaches
+
+    def attaches(self, call: RoutineCall, whole: bool, in_memory: bool, kind: str) -> bool:
+        """Whether the step of a call can have a kernel attached, which may need whole rows, with the result in memory
+        or not."""
+        return self._attaches[kind](call, whole, in_memory)
 
     def scratch_on(self, node: Node, kind: str) -> int:
         """How many bytes of memory a node needs while it runs on a kind of device."""

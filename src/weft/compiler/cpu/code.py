@@ -36,6 +36,10 @@ class Integers:
     def multiply(self, left: str, right: str | int) -> str:
         return self.e.assign(f"mul i64 {left}, {right}")
 
+    def rounded_up(self, number: str, multiple: int) -> str:
+        """A number made a multiple of a power of two."""
+        return self.e.assign(f"and i64 {self.add(number, multiple - 1)}, {-multiple}")
+
     def divide(self, left: str, right: str | int) -> str:
         return self.e.assign(f"udiv i64 {left}, {right}")
 

@@ -15,6 +15,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import attached
 from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, Location, load, prefetch, store, transposed
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -88,8 +89,9 @@ def address(strip: Strip, source: Dtype) -> int:
 def generate(strip: Strip, source: Dtype, name: str) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtype ``source``."""
     whole, edge, step = _Kernel(strip, source, False), _Kernel(strip, source, True), _Step(strip, source)
-    functions = [whole.function("strip"), edge.function("edge"), step.function(name)]
-    return module([whole.e, edge.e, step.e], functions)
+    emitter, caller = attached.caller(strip.dtype.size)
+    functions = [whole.function("strip"), edge.function("edge"), caller, step.function(name)]
+    return module([whole.e, edge.e, emitter, step.e], functions)
 
 
 class _Kernel:
@@ -230,6 +232,7 @@ class _Step(StepWriter):
     def __init__(self, strip: Strip, source: Dtype) -> None:
         super().__init__(strip.dtype, source, BATCH_AXES)
         self.strip = strip
+        self.scratch = self.e.slot(f"[{MOST_ROWS * strip.columns} x {strip.element}], align 64")
 
     def function(self, name: str) -> str:
         with self.e.loop("%begin", "%end") as unit:
@@ -239,11 +242,13 @@ class _Step(StepWriter):
     def _unit(self, unit: str) -> None:
         e, strip = self.e, self.strip
         strips, inner = self.number(STRIPS), self.number(INNER)
-        matrices = self.operands(e.assign(f"udiv i64 {unit}, {strips}"))
+        matrix = self.divide(unit, strips)
+        matrices = self.operands(matrix)
         left = self.multiply(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
         columns = self.rest(self.number(COLUMNS), left, strip.columns)
         b = self.in_operand(matrices["b"], self.multiply(left, self.number(B_COLUMN)))
-        c = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        in_memory = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        c = self.made_at(in_memory, self.scratch)
         # Without terms there is one round all the same, which stores zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
@@ -254,6 +259,7 @@ class _Step(StepWriter):
                 a = self.in_operand(a_here, self.multiply(row, self.number(A_ROW)))
                 target = self.further(c, self.multiply(row, self.number(C_ROW)))
                 self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
+        self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
     def _multiply(self, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
         e, strip = self.e, self.strip
@@ -278,9 +284,10 @@ def step_numbers(
     strides: Sequence[int],
     strip: Strip,
     batch: Sequence[tuple[int, int, int, int]],
+    section: Sequence[int] = attached.NONE,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; two
-    strides of each; strips; and per batch axis its extent and three strides."""
+    strides of each; strips; per batch axis its extent and three strides; and the section for an attached kernel."""
     numbers = [number for place in places for number in place]
     numbers += [*extents, *strides, -(-extents[1] // strip.columns), len(batch)]
-    return numbers + [number for axis in batch for number in axis]
+    return [*numbers, *[number for axis in batch for number in axis], *section]

@@ -10,9 +10,10 @@ import weft.primitives as p
 from weft import dtypes
 from weft.compiler.cpu import few_rows, product_amx, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
+from weft.compiler.cpu.attached import Lines, section
 from weft.dtypes import Dtype
 from weft.primitives.products import leading
-from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.primitives.routine import Attached, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
@@ -20,6 +21,9 @@ _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
 _READING = 16
 """To read an element from memory takes the time of so many multiplications."""
+
+_WORK_PER_CALL = 1 << 15
+"""An attached kernel is called only for so many multiplications or more: a call takes the time of some thousands."""
 
 _CACHED = 1 << 20
 """A matrix of so many bytes is found in the second cache."""
@@ -31,8 +35,9 @@ _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtype
 
 class Product(NamedTuple):
     """What is multiplied: dtypes of the result and of the operands; slots and offsets of both operands and the result;
-    rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; and
-    per batch axis its extent and three strides."""
+    rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; per
+    batch axis its extent and three strides; a kernel that is attached, whether that needs whole rows, and whether the
+    result is made in memory, not in scratch memory of the step."""
 
     dtype: Dtype
     source: Dtype
@@ -40,6 +45,9 @@ class Product(NamedTuple):
     extents: tuple[int, int, int]
     storage: Sequence[tuple[int, int]]
     batch: Sequence[tuple[int, int, int, int]]
+    attached: Attached | None
+    whole: bool
+    in_memory: bool
 
     @property
     def matrices(self) -> int:
@@ -67,21 +75,34 @@ Tiled = tuple[int, list[int], tuple[int, int]]
 """The address and the numbers of a step, rows and columns of its tiles."""
 
 
-@p.matmul.routine.on("cpu")
+def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
+    """Whether a kernel can be attached to a product: not to one of complex numbers or in tile registers, not if it is
+    little work, or if rows that are needed whole are not made so."""
+    product = _product_of(call, whole, in_memory)
+    rows, columns, inner = product.extents
+    if product.dtype.is_complex or _uses_tile_registers(call):
+        return False
+    tiled = _tiled(product)
+    if tiled is None:
+        return False
+    _, _, (high, wide) = tiled
+    if whole and (high < rows if columns == 1 else wide < columns):
+        return False
+    several = product.matrices > 1 or high < rows or wide < columns
+    return not several or min(high, rows) * min(wide, columns) * inner >= _WORK_PER_CALL
+
+
+@p.matmul.routine.on("cpu", attaches=_attaches)
 def step(call: RoutineCall) -> RoutineStep:
     """The step for a matrix product. The result is computed in tiles, which the threads share."""
-    (a, b), (out,) = call.operands, call.results
-    left, right = leading(a.shape[-2:], a.strides[-2:]), leading(b.shape[-2:], b.strides[-2:])
-    if left is None or right is None:
-        raise AssertionError(f"matmul cannot read operands with strides {a.strides} and {b.strides}")
-    extents = rows, columns, inner = a.shape[-2], b.shape[-1], a.shape[-1]
-    batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
-    places = [(operand.slot, operand.offset) for operand in (a, b, out)]
-    dtype, source = (_SIGNED.get(x.dtype, x.dtype) for x in (out, a))
-    product = Product(dtype, source, places, extents, (left, right), batch)
-    may_use_tiles = call.params["precision"] == FAST and a.dtype is dtypes.bfloat16
-    in_tiles = may_use_tiles and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
-    address, numbers, tile = _of_tile_registers(product) if in_tiles else _tiled(product)
+    attached = call.attached
+    in_memory = attached is None or attached.in_memory
+    product = _product_of(call, attached is not None and attached.whole, in_memory)
+    rows, columns, inner = product.extents
+    in_tiles = _uses_tile_registers(call)
+    tiled = _of_tile_registers(product) if in_tiles else _tiled(product)
+    assert tiled is not None
+    address, numbers, tile = tiled
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
     high, wide = min(tile[0], rows), min(tile[1], columns)
     tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
@@ -89,65 +110,102 @@ def step(call: RoutineCall) -> RoutineStep:
     return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work, "AMX" if in_tiles else "")
 
 
-def _tiled(product: Product) -> Tiled:
-    """The way to compute a product."""
+def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
+    (a, b), (out,) = call.operands, call.results
+    left, right = leading(a.shape[-2:], a.strides[-2:]), leading(b.shape[-2:], b.strides[-2:])
+    if left is None or right is None:
+        raise AssertionError(f"matmul cannot read operands with strides {a.strides} and {b.strides}")
+    extents = a.shape[-2], b.shape[-1], a.shape[-1]
+    batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
+    places = [(operand.slot, operand.offset) for operand in (a, b, out)]
+    dtype, source = (_SIGNED.get(x.dtype, x.dtype) for x in (out, a))
+    return Product(dtype, source, places, extents, (left, right), batch, call.attached, whole, in_memory)
+
+
+def _tiled(product: Product) -> Tiled | None:
+    """The way to compute a product; None if there is none in which its result can be made in scratch memory."""
     rows, columns, _ = product.extents
     if product.dtype.is_complex:
         return _of_complex(product)
     if rows <= columns:
-        return _of_few_rows(product, (columns, 1)) or _of_blocks(product)
-    found = _of_few_rows(product.transposed(), (1, columns))
+        return _of_few_rows(product, False) or _of_blocks(product)
+    found = _of_few_rows(product.transposed(), True)
     if found is None:
         return _of_blocks(product)
     address, numbers, (wide, high) = found
     return address, numbers, (high, wide)
 
 
-def _of_few_rows(product: Product, result: tuple[int, int]) -> Tiled | None:
-    """A product of few rows, with the strides of the result; None if there are too many."""
-    dtype, source, places, (rows, columns, inner), _, batch = product
-    strides = [*product.strides, *result]
-    across, apart = strides[3] != 1, strides[5] != 1
+def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
+    """A product of few rows, whose result is stored ``transposed``; None if there are too many."""
+    dtype, source, places, (rows, columns, inner), _, batch = product[:6]
+    across, apart = product.strides[3] != 1, transposed and rows > 1
     cached = inner * columns * source.size <= _CACHED
     if rows > (few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS):
         return None
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, strides[1] == 1)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, product.strides[1] == 1)
     if across or strip.columns >= columns or (cached and rows > row_streams.FEWEST_ROWS):
-        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch)
+        strides, behind = _stored(product, transposed, strip.columns)
+        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
         return few_rows.address(strip, source), numbers, (rows, strip.columns)
     streams = row_streams.streams_of(dtype, rows, apart)
     busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
     width = row_streams.strip_of(streams, columns, product.matrices, busy)
-    numbers = row_streams.step_numbers(places, product.extents, strides, width, batch)
+    strides, behind = _stored(product, transposed, width)
+    numbers = row_streams.step_numbers(places, product.extents, strides, width, batch, behind)
     return row_streams.address(streams, source), numbers, (rows, width)
 
 
-def _of_blocks(product: Product) -> Tiled:
-    """A product of many rows and columns."""
+def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
+    """All strides of a product of few rows that is computed in strips, and the section for an attached kernel."""
+    rows, columns, _ = product.extents
+    pitch = rows if transposed else columns if product.in_memory else width
+    result = (1, pitch) if transposed else (pitch, 1)
+    turned = transposed and rows > 1
+    return [*product.strides, *result], section(product.attached, Lines(columns if turned else rows, turned, pitch))
+
+
+def _of_blocks(product: Product) -> Tiled | None:
+    """A product of many rows and columns; None if its result does not fit scratch memory, where it would be made."""
     return _blocks_of(product, product.strides)
+
+
+def _uses_tile_registers(call: RoutineCall) -> bool:
+    """Whether a product may use the processor's own rounding of bfloat16, and is worth it."""
+    rows, columns = call.results[0].shape[-2:]
+    may_use = call.params["precision"] == FAST and call.operands[0].dtype is dtypes.bfloat16
+    return may_use and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
 
 
 def _of_tile_registers(product: Product) -> Tiled:
     """A product of bfloat16 with the processor's own rounding."""
-    _, _, places, extents, _, batch = product
+    _, _, places, extents, _, batch = product[:6]
     tile = product_amx.tile_of(extents, product.matrices, thread_count())
     return product_amx.address(), product_amx.numbers_of(places, extents, product.strides, tile, batch), tile
 
 
-def _of_complex(product: Product) -> Tiled:
+def _of_complex(product: Product) -> Tiled | None:
     """A product of complex numbers, as one of real numbers."""
     rows, columns, inner = product.extents
     batch = [(extent, 2 * left, 2 * right, 2 * out) for extent, left, right, out in product.batch]
     real = product._replace(dtype=dtypes.float32, extents=(rows, 2 * columns, 2 * inner), batch=batch)
-    address, numbers, (high, wide) = _blocks_of(real, product_complex.real_strides(product.strides))
+    tiled = _blocks_of(real, product_complex.real_strides(product.strides))
+    if tiled is None:
+        return None
+    address, numbers, (high, wide) = tiled
     return address, numbers, (high, wide // 2)
 
 
-def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled:
-    dtype, source, places, extents, _, batch = product
+def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
+    dtype, source, places, extents, _, batch = product[:6]
     block = blocks.block_of(dtype)
-    in_place = blocks.may_lie(block, source, extents, strides)
-    tile = blocks.tile_of(dtype, extents, product.matrices, thread_count(), in_place)
-    ways = blocks.ways_of(block, source, extents, strides, tile)
-    numbers = blocks.step_numbers(places, extents, strides, tile, ways, batch)
-    return blocks.address(dtype, source), numbers, tile
+    work = extents, product.matrices, thread_count(), blocks.may_lie(block, source, extents, strides)
+    found = blocks.row_tile_of(dtype, *work) if product.whole else None
+    high, wide, span = found or (*blocks.tile_of(dtype, *work), 1)
+    scratch, reused = blocks.scratch_of(dtype, extents[2], (high, wide), span)
+    if not product.in_memory and scratch > blocks.SCRATCH_BYTES:
+        return None
+    ways = blocks.ways_of(block, source, extents, strides, (high, wide))
+    behind = section(product.attached, Lines(extents[0], False, wide * span, reused))
+    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span)
+    return blocks.address(dtype, source), numbers, (high, wide * span)

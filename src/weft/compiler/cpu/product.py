@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
+from sys import maxsize
 from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu import product_complex
+from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, Function
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across, pack_along
@@ -32,6 +33,7 @@ from weft.compiler.cpu.product_step import (
     DEPTH,
     INNER,
     ROWS,
+    SQUARE,
     Block,
     StepWriter,
 )
@@ -54,6 +56,13 @@ UNEVEN = 0.5
 equally fast, and tiles that are left are taken by those which are."""
 MOST_CUTS = 24
 
+SCRATCH_BYTES = 1 << 19
+"""The most of a result that is made in scratch memory."""
+ROWS_BYTES = 1 << 20
+"""The most that rows take that an attached kernel needs whole, if they are made of several tiles."""
+PASSING = 16
+"""To store an element and read it again takes the time of so many multiplications twice."""
+
 LITTLE = 32 << 10
 """So many bytes are read where they lie: the first cache holds them."""
 OFTEN = 6
@@ -67,8 +76,7 @@ READING_IN_PLACE = 1 / 16
 DTYPES = (dtypes.float32, dtypes.float64)
 
 # The numbers of a step behind those of every product.
-TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY = range(13, 19)
-BATCH_AXES = 19
+TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, BATCH_AXES = range(13, 21)
 
 
 class Way(IntEnum):
@@ -99,7 +107,7 @@ def generate(block: Block, source: Dtype, name: str) -> str:
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
-    functions.append(_step(block, source, name))
+    functions += [attached.caller(block.dtype.size), _step(block, source, name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -114,7 +122,7 @@ def _packing(block: Block, source: Dtype) -> list[Function]:
 def _step(block: Block, source: Dtype, name: str) -> Function:
     writer = _StepWriter(block, source)
     with writer.e.loop("%begin", "%end") as unit:
-        writer.tile(unit)
+        writer.unit(unit)
     return writer.e, writer.e.function(name, STEP)
 
 
@@ -139,8 +147,20 @@ class _Panels(NamedTuple):
     term: str
 
 
+class _Unit(NamedTuple):
+    """A unit of work, tiles side by side: the number of its matrix, pointers to the three matrices, and its first row,
+    rows, first column and columns."""
+
+    matrix: str
+    matrices: dict[str, str]
+    top: str
+    rows: str
+    left: str
+    columns: str
+
+
 class _StepWriter(StepWriter):
-    """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
+    """The loops over a unit: tiles, terms of the sums, panels of rows, panels of columns."""
 
     def __init__(self, block: Block, source: Dtype) -> None:
         # Of complex operands, everything is counted in real numbers.
@@ -149,31 +169,55 @@ class _StepWriter(StepWriter):
         self.group = GROUP * block.rows
         packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
         packed_b = self.e.slot(f"[{TILE_BYTES} x i8], align 64")
+        self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
         self.a = _Side(A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
         self.b = _Side(B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
 
-    def tile(self, unit: str) -> None:
+    def unit(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)
         others = self.divide(unit, across)
-        matrices = self.operands(self.divide(others, down))
+        matrix = self.divide(others, down)
+        matrices = self.operands(matrix)
         height, width = self.number(TILE_HEIGHT), self.number(TILE_WIDTH)
+        whole = self.multiply(width, self.number(SPAN))
         top = self.multiply(self.remainder(others, down), height)
-        left = self.multiply(self.remainder(unit, across), width)
+        left = self.multiply(self.remainder(unit, across), whole)
         rows = self.rest(self.number(ROWS), top, height)
-        columns = self.rest(self.number(COLUMNS), left, width)
-        inner = self.number(INNER)
+        columns = self.rest(self.number(COLUMNS), left, whole)
+        self.c_row = self.either(
+            self.compare("ne", self.of_section(attached.SCRATCH), 0),
+            self.of_section(attached.PITCH),
+            self.number(COLUMNS),
+        )
+        reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
+        self.c_step = self.either(reused, 0, self.c_row)
+        in_memory = self.further(matrices["c"], self.add(self.multiply(top, self.c_row), left))
+        matrices["c"] = self.made_at(in_memory, self.scratch)
+        with self.e.loop("0", columns, width) as start:
+            self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
+
+    def tile(self, unit: _Unit, across: str) -> None:
+        """The tile of a unit that begins ``across`` columns behind its first one."""
+        matrices, inner = unit.matrices, self.number(INNER)
+        left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
+        ends_row = self.compare("eq", self.add(across, columns), unit.columns)
         # Without terms there is one round all the same, which stores zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as term:
             counts = self.rest(inner, term, DEPTH), self.compare("ne", term, 0)
             b = self.place(matrices["b"], self.b, left, term)
             right = self.panels(self.b, b, counts[0], columns)
-            with self.e.loop("0", rows, self.group) as start:
-                first = self.add(top, start)
-                present = self.rest(rows, start, self.group)
+            last = self.compare("sge", self.add(term, DEPTH), inner)
+            finished = self.e.assign(f"and i1 {ends_row}, {last}")
+            with self.e.loop("0", unit.rows, self.group) as start:
+                first = self.add(unit.top, start)
+                present = self.rest(unit.rows, start, self.group)
                 panels = self.panels(self.a, self.place(matrices["a"], self.a, first, term), counts[0], present)
-                target = self.further(matrices["c"], self.add(self.multiply(first, self.number(COLUMNS)), left))
+                line = self.further(matrices["c"], self.multiply(start, self.c_step))
+                target = self.further(line, across)
                 with self.e.loop("0", present, self.block.rows) as row:
                     self.blocks(panels, right, target, row, present, columns, counts)
+                with self.e.when(finished):
+                    self.call_attached((unit.matrix, first, present, unit.left, unit.columns), line)
 
     def place(self, operand: str, side: _Side, element: str, term: str) -> str:
         """Where an element and a term of an operand are."""
@@ -190,7 +234,7 @@ class _StepWriter(StepWriter):
         in_place = self.compare("eq", way, Way.IN_PLACE)
         return _Panels(
             self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {side.packed}"),
-            self.either(in_place, element, DEPTH),
+            self.either(in_place, element, self.rounded_up(depth, SQUARE)),
             self.either(in_place, element, 1),
             self.either(in_place, term, side.width),
         )
@@ -208,7 +252,7 @@ class _StepWriter(StepWriter):
         """Multiply the panel of rows that begins with ``row`` with all panels of columns."""
         width, lanes = self.block.columns, self.block.lanes
         a = self.further(left.start, self.multiply(row, left.apart))
-        c_row = self.number(COLUMNS)
+        c_row = self.c_row
         line = self.further(target, self.multiply(row, c_row))
         present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
@@ -228,33 +272,85 @@ class _StepWriter(StepWriter):
                 call(f"edge_{number}", whole, edge)
 
 
+class _Costs:
+    """A model of what tiles cost, as multiplications for each term of the sums."""
+
+    def __init__(
+        self, dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
+    ) -> None:
+        rows, columns, inner = extents
+        self.block = block_of(dtype)
+        self.matrices = matrices
+        self.in_place = in_place
+        self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
+        self.down = max(1, -(-rows // self.block.rows))
+        self.across = max(1, -(-columns // self.block.columns))
+        terms = -(-max(1, min(inner, DEPTH)) // SQUARE) * SQUARE
+        widest = max(1, TILE_BYTES // (terms * self.block.columns * dtype.size))
+        self.widest = FLAT_BLOCKS[1] if self.down <= FLAT_BLOCKS[0] else widest
+
+    def time(self, tile: tuple[int, int], span: int = 1) -> float:
+        """The time for all units, of so many tiles side by side, whose extents are given in blocks."""
+        units = self.matrices * -(-self.down // tile[0]) * -(-self.across // (tile[1] * span))
+        high, wide = tile[0] * self.block.rows, tile[1] * self.block.columns
+        uneven = UNEVEN if self.busy > 1 else 0.0
+        right = READING_IN_PLACE * high * wide if self.in_place and high <= FEW_ROWS else PACKING * wide
+        return (-(-units // self.busy) + uneven) * span * (high * wide + PACKING * high + right)
+
+    def elements(self, tile: tuple[int, int]) -> int:
+        return tile[0] * self.block.rows * tile[1] * self.block.columns
+
+    def best(self) -> tuple[int, int]:
+        """The tile that takes the least time."""
+        return min(
+            ((h, w) for h in _parts(self.down, self.down) for w in _parts(self.across, self.widest)), key=self.time
+        )
+
+
 @cache
 def tile_of(
     dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool = False
 ) -> tuple[int, int]:
     """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy. Those
     of few rows may read the right operand ``in_place``."""
+    costs = _Costs(dtype, extents, matrices, threads, in_place)
+    high, wide = costs.best()
+    return high * costs.block.rows, wide * costs.block.columns
+
+
+@cache
+def row_tile_of(
+    dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
+) -> tuple[int, int, int] | None:
+    """Rows and columns of a tile, and how many side by side make whole rows, which are a unit. None if that takes
+    longer than to store the result and read it again."""
     rows, columns, inner = extents
-    block = block_of(dtype)
-    busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
-    uneven = UNEVEN if busy > 1 else 0.0
-    down, across = max(1, -(-rows // block.rows)), max(1, -(-columns // block.columns))
-    widest = FLAT_BLOCKS[1] if down <= FLAT_BLOCKS[0] else max(1, TILE_BYTES // (DEPTH * block.columns * dtype.size))
-
-    def time(tile: tuple[int, int]) -> float:
-        units = matrices * -(-down // tile[0]) * -(-across // tile[1])
-        high, wide = tile[0] * block.rows, tile[1] * block.columns
-        right = READING_IN_PLACE * high * wide if in_place and high <= FEW_ROWS else PACKING * wide
-        return (-(-units // busy) + uneven) * (high * wide + PACKING * high + right)
-
-    high, wide = min(((h, w) for h in _parts(down, down) for w in _parts(across, widest)), key=time)
-    return high * block.rows, wide * block.columns
+    costs = _Costs(dtype, extents, matrices, threads, in_place)
+    passing = 2 * PASSING * matrices * rows * columns / costs.busy / max(inner, 1)
+    found = []
+    for wide in _parts(costs.across, costs.widest):
+        span = -(-costs.across // wide)
+        limit = ROWS_BYTES // dtype.size if span > 1 else maxsize
+        heights = [high for high in _parts(costs.down, costs.down) if span * costs.elements((high, wide)) <= limit]
+        found += [(costs.time((high, wide), span), high, wide, span) for high in heights]
+    time, high, wide, span = min(found, default=(float("inf"), 0, 0, 0))
+    if time > costs.time(costs.best()) + passing:
+        return None
+    return high * costs.block.rows, wide * costs.block.columns, span
 
 
 def _parts(whole: int, most: int) -> list[int]:
     """What comes of cutting a whole into equal parts of at most ``most``: the largest first, and only some."""
     fewest = -(-whole // most)
     return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + MOST_CUTS)}, reverse=True)
+
+
+def scratch_of(dtype: Dtype, inner: int, tile: tuple[int, int], span: int) -> tuple[int, bool]:
+    """How many bytes of scratch memory a unit needs for its result, and whether each group of panels uses it again: it
+    does, if it is finished at once."""
+    at_once = inner <= DEPTH and span == 1
+    rows = min(tile[0], GROUP * block_of(dtype).rows) if at_once else tile[0]
+    return rows * tile[1] * span * dtype.size, at_once
 
 
 def ways_of(
@@ -289,10 +385,14 @@ def step_numbers(
     tile: tuple[int, int],
     ways: tuple[Way, Way],
     batch: Sequence[tuple[int, int, int, int]],
+    section: Sequence[int] = attached.NONE,
+    span: int = 1,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms;
-    four strides; rows and columns of a tile; how operands are read; and per batch axis its extent and three strides."""
+    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; per batch
+    axis its extent and three strides; and the section for an attached kernel."""
     rows, columns, _ = extents
     numbers = [number for place in places for number in place]
-    numbers += [*extents, *strides, *tile, -(-rows // tile[0]), -(-columns // tile[1]), *ways, len(batch)]
-    return numbers + [number for axis in batch for number in axis]
+    units = -(-rows // tile[0]), -(-columns // (tile[1] * span))
+    numbers += [*extents, *strides, *tile, *units, *ways, span, len(batch)]
+    return [*numbers, *[number for axis in batch for number in axis], *section]

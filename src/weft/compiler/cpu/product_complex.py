@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import Location, image, transposed
 from weft.compiler.cpu.product_packing import PARAMETERS, pack_across
-from weft.compiler.cpu.product_step import DEPTH, Block, below
+from weft.compiler.cpu.product_step import SQUARE, Block, below
 
 
 def packing(block: Block) -> list[Function]:
@@ -86,7 +86,9 @@ class _Packing(Integers):
     def panel(self, element: str) -> str:
         """Where an element of the first term is."""
         inside = self.remainder(element, self.width)
-        return self.further("%to", self.add(self.multiply(self.subtract(element, inside), DEPTH), inside))
+        return self.further(
+            "%to", self.add(self.multiply(self.subtract(element, inside), self.rounded_up("%inner", SQUARE)), inside)
+        )
 
 
 def _pack_left_along(block: Block) -> Function:

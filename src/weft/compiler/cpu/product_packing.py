@@ -1,7 +1,7 @@
 """Packing for matrix products: parts of an operand are copied to panels, where a kernel finds what it needs next to
 each other. Here operands become what the sums are made of: elements of half precision become float32.
 
-A panel has ``width`` elements for each of ``DEPTH`` terms.
+A panel has ``width`` elements for each of the terms, and room for whole squares of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES, Location, store, transposed
-from weft.compiler.cpu.product_step import DEPTH, Block, below, read
+from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
 
 PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
@@ -63,14 +63,15 @@ def pack_along(block: Block, dtype: Dtype, width: int) -> Function:
     w = _Packing(block, dtype, width)
     rest = w.remainder("%present", width)
     whole, masks = w.subtract("%present", rest), w.masks(rest)
+    terms = w.rounded_up("%inner", SQUARE)
     unmasked: dict[int, str | None] = dict.fromkeys(masks)
     with w.e.loop("0", "%inner") as term:
         line = w.source("%from", w.multiply(term, "%stride"))
         first = w.target("%to", w.multiply(term, width))
         with w.e.loop("0", whole, width) as start:
-            w.copy_line(w.source(line, start), w.target(first, w.multiply(start, DEPTH)), unmasked)
+            w.copy_line(w.source(line, start), w.target(first, w.multiply(start, terms)), unmasked)
         with w.e.when(w.compare("ne", rest, 0)):
-            w.copy_line(w.source(line, whole), w.target(first, w.multiply(whole, DEPTH)), masks)
+            w.copy_line(w.source(line, whole), w.target(first, w.multiply(whole, terms)), masks)
     return w.function(f"pack_along_{width}")
 
 
@@ -87,7 +88,7 @@ def pack_across(block: Block, dtype: Dtype, width: int) -> Function:
         wanted = [w.smaller(w.add(place, step), last) for step in range(square)]
         lines = [w.source("%from", w.multiply(element, "%stride")) for element in wanted]
         inside = w.remainder(place, width)
-        panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), DEPTH), inside))
+        panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), w.rounded_up("%inner", SQUARE)), inside))
         with w.e.loop("0", whole, square) as term:
             w.copy_square(lines, panel, term, None)
         with w.e.when(w.compare("ne", rest, 0)):

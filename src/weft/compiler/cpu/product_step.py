@@ -3,18 +3,23 @@ of a batch are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load
 from weft.dtypes import Dtype
 
 DEPTH = 256
 """Terms of a block. Sums are made in blocks, each in order: this number is part of what a product is."""
+
+SQUARE = 16
+"""Panels have room for a multiple of so many terms, as operands that are transposed are packed in squares."""
 
 # The numbers with which every step of a product begins. Strides are in elements, offsets in bytes.
 SLOTS = {"a": 0, "b": 2, "c": 4}
@@ -91,6 +96,26 @@ class StepWriter(Integers):
     def in_operand(self, pointer: str, distance: str) -> str:
         """A pointer so many elements of an operand further."""
         return self.moved(pointer, distance, self.source)
+
+    def section(self) -> str:
+        """Where the section for an attached kernel begins, which is behind the batch axes."""
+        axes = self.number(self.batch_axes)
+        place = self.add(self.multiply(axes, BATCH_FIELDS), self.batch_axes + 1)
+        return self.moved("%numbers", place, "i64")
+
+    def of_section(self, place: int) -> str:
+        return self.e.load("i64", self.moved(self.section(), place, "i64"))
+
+    def made_at(self, in_memory: str, scratch: str) -> str:
+        """Where a rectangle of the result is made, as the section says: in memory, or in scratch memory."""
+        used = self.compare("ne", self.of_section(attached.SCRATCH), 0)
+        return self.e.assign(f"select i1 {used}, ptr {scratch}, ptr {in_memory}")
+
+    def call_attached(self, rectangle: Sequence[str], made: str) -> None:
+        """Call the attached kernel, if there is one, for a rectangle: matrix, row, rows, column, columns."""
+        with self.e.when(self.compare("ne", self.of_section(attached.CODE), 0)):
+            integers = ", ".join([f"i64 {number}" for number in rectangle])
+            self.e.emit(f"call void @call_attached(ptr {self.section()}, ptr %table, {integers}, ptr {made})")
 
     def operands(self, batch: str) -> dict[str, str]:
         """Pointers to the three matrices of one product of the batch."""

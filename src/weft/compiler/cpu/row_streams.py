@@ -16,6 +16,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, Function, Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES, READ_SOON, Location, load, prefetch, store
 from weft.compiler.cpu.product_step import (
@@ -35,6 +36,8 @@ from weft.dtypes import Dtype
 
 MOST_ROWS = 8
 """Of more, the sums are made in blocks of rows."""
+MOST_ROWS_IN_ALL = 16
+"""Of more rows, no product is made in this way."""
 FEWEST_ROWS = 3
 """For so few, the numbers of the rows for 8 terms are in registers."""
 SUMS_BYTES = 24 << 10
@@ -93,6 +96,7 @@ def generate(streams: Streams, source: Dtype, name: str) -> str:
         _add_terms(streams, source, streams.terms),
         _add_terms(streams, source, 1),
         _store_sums(streams),
+        attached.caller(streams.dtype.size),
         _Step(streams, source).function(name),
     ]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
@@ -188,7 +192,10 @@ class _Step(StepWriter):
     def __init__(self, streams: Streams, source: Dtype) -> None:
         super().__init__(streams.dtype, source, BATCH_AXES)
         self.streams = streams
-        self.sums = self.e.slot(f"[{streams.rows * streams.widest} x {self.element}], align 64")
+        size = streams.rows * streams.widest
+        self.sums = self.e.slot(f"[{size} x {self.element}], align 64")
+        blocks = -(-MOST_ROWS_IN_ALL // streams.rows)
+        self.scratch = self.e.slot(f"[{blocks * size} x {self.element}], align 64")
 
     def function(self, name: str) -> Function:
         with self.e.loop("%begin", "%end") as unit:
@@ -197,11 +204,13 @@ class _Step(StepWriter):
 
     def _unit(self, unit: str) -> None:
         strips, width, inner = self.number(STRIPS), self.number(STRIP), self.number(INNER)
-        matrices = self.operands(self.divide(unit, strips))
+        matrix = self.divide(unit, strips)
+        matrices = self.operands(matrix)
         left = self.multiply(self.remainder(unit, strips), width)
         columns = self.rest(self.number(COLUMNS), left, width)
         b = self.in_operand(matrices["b"], left)
-        c = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        in_memory = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        c = self.made_at(in_memory, self.scratch)
         # Without terms there is one round all the same, which stores zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as first:
             stop = self.add(first, self.rest(inner, first, DEPTH))
@@ -214,6 +223,7 @@ class _Step(StepWriter):
                 strides = f"i64 {self.number(C_ROW)}, i64 {self.number(C_COLUMN)}"
                 counts = f"i64 {rows}, i64 {columns}, i1 {self.compare('ne', first, 0)}"
                 self.e.emit(f"call void @store_sums(ptr {self.sums}, ptr {target}, {strides}, {counts})")
+        self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
     def _sum(self, a: str, b: str, first: str, stop: str, counts: str) -> None:
         """Add the terms of a block to the sums."""
@@ -242,9 +252,11 @@ def step_numbers(
     strides: Sequence[int],
     strip: int,
     batch: Sequence[tuple[int, int, int, int]],
+    section: Sequence[int] = attached.NONE,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; two
-    strides of each; columns of a strip; strips; and per batch axis its extent and three strides."""
+    strides of each; columns of a strip; strips; per batch axis its extent and three strides; and the section for an
+    attached kernel."""
     numbers = [number for place in places for number in place]
     numbers += [*extents, *strides, strip, -(-extents[1] // strip), len(batch)]
-    return numbers + [number for axis in batch for number in axis]
+    return [*numbers, *[number for axis in batch for number in axis], *section]

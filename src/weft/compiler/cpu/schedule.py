@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from weft.compiler.cpu.passes import SHORT_ROW, Pass, passes_of
@@ -163,6 +163,16 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     return CpuSchedule(
         walk, tuple(transposed), tuple(streamed), units, grain, block, blocks, tuple(awaited), ahead, rows, cut
     )
+
+
+def row_schedule_of(launch: Launch) -> CpuSchedule | None:
+    """A schedule whose units are rows, and which stores what caches hold for good; None if rows have to be done
+    together."""
+    found = schedule_of(launch)
+    if found.walk in (Walk.TILED, Walk.SWEEP_OUTER):
+        return None
+    block = max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)) if found.block else 0
+    return replace(found, streamed=(), block=block, blocks=1, rows=1, units=_row_units(launch, 1), grain=1)
 
 
 def _cost_of_element(kernel: Kernel) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.cpu import kernels, step_loop
-from weft.compiler.cpu.schedule import CpuSchedule, schedule_of
+from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.primitives.routine import implemented_in
@@ -27,6 +27,9 @@ class CpuTarget(Target):
 
     def schedule(self, launch: Launch) -> CpuSchedule:
         return schedule_of(launch)
+
+    def attached_schedule(self, launch: Launch) -> CpuSchedule | None:
+        return row_schedule_of(launch)
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> int:
         assert isinstance(schedule, CpuSchedule)

@@ -1,0 +1,115 @@
+"""Kernels that steps call for each rectangle of their result, as soon as it is made.
+
+What such a step must know stands in a section behind its own numbers: the kernel's address and numbers, and which of
+these change from rectangle to rectangle. They are changed in a copy on the stack, so the code of the kernel is that of
+any other use of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.cpu.code import Function, Integers
+from weft.primitives.routine import Attached
+
+MOST_NUMBERS = 512
+"""Of a kernel that is attached: so many have room on the stack."""
+
+# What a section begins with. Then come the numbers of the kernel, pairs of a place and what is added there for each
+# lane that comes before the first one, and places of offsets of accesses to the result.
+CODE, SCRATCH, PITCH, TURNED, UNITS, LANE, COUNT, SHIFTS, READS, HEAD = range(10)
+
+NONE = (0,) * HEAD
+"""The section of a step without a kernel."""
+
+# Where the result is made: in scratch memory, which may be used again from rectangle to rectangle; 0 is in memory.
+USED, REUSED = 1, 2
+
+
+class Lines(NamedTuple):
+    """How a step sees the lines of its result that are the units of an attached kernel.
+
+    ``units`` is how many there are in a matrix; if ``turned``, they are columns. In scratch memory they are ``pitch``
+    elements apart; it is ``reused`` from rectangle to rectangle or not.
+    """
+
+    units: int
+    turned: bool
+    pitch: int
+    reused: bool = False
+
+
+def section(attached: Attached | None, lines: Lines) -> tuple[int, ...]:
+    """The section for a kernel. If the result is not in memory, it is in scratch memory of the step."""
+    if attached is None:
+        return NONE
+    numbers, shifts = list(attached.numbers), attached.shifts
+    if not attached.in_memory:
+        lanes = numbers[attached.lane]
+        for _, strides in attached.reads:
+            for place in strides:
+                numbers[place] = numbers[place] // lanes * lines.pitch
+        offsets = {offset for offset, _ in attached.reads}
+        shifts = tuple([shift for shift in shifts if shift[0] not in offsets])
+    scratch = 0 if attached.in_memory else REUSED if lines.reused else USED
+    head = [attached.code, scratch, lines.pitch, lines.turned, lines.units, attached.lane, len(numbers)]
+    changed = [number for shift in shifts for number in shift] + [offset for offset, _ in attached.reads]
+    return (*map(int, head), len(shifts), len(attached.reads), *numbers, *changed)
+
+
+def caller(size: int) -> Function:
+    """The function that calls the kernel of a section for a rectangle of a matrix, whose elements have ``size`` bytes
+    and begin at ``%made`` if they are in scratch memory."""
+    code = _Caller(Emitter())
+    code.write(size)
+    parameters = ", ".join(["ptr %section", "ptr %table", *[f"i64 {name}" for name in _RECTANGLE], "ptr %made"])
+    return code.e, code.e.function("call_attached", parameters, "internal ")
+
+
+_RECTANGLE = ("%matrix", "%row", "%rows", "%column", "%columns")
+
+
+class _Caller(Integers):
+    """Writes that function."""
+
+    def write(self, size: int) -> None:
+        turned = self.compare("ne", self.head(TURNED), 0)
+        row, column = self.either(turned, "%column", "%row"), self.either(turned, "%row", "%column")
+        rows, columns = self.either(turned, "%columns", "%rows"), self.either(turned, "%rows", "%columns")
+        begin = self.add(self.multiply("%matrix", self.head(UNITS)), row)
+        block = self.copied()
+        self.set(block, self.head(LANE), columns)
+        shifts = self.add(self.head(COUNT), HEAD)
+        with self.e.loop("0", self.head(SHIFTS)) as shift:
+            pair = self.add(shifts, self.multiply(shift, 2))
+            place, step = self.head(pair), self.head(self.add(pair, 1))
+            self.set(block, place, self.add(self.get(block, place), self.multiply(column, step)))
+        reads = self.add(shifts, self.multiply(self.head(SHIFTS), 2))
+        with self.e.when(self.compare("ne", self.head(SCRATCH), 0)):
+            before = self.multiply(begin, self.multiply(self.head(PITCH), size))
+            start = self.subtract(self.e.assign("ptrtoint ptr %made to i64"), before)
+            with self.e.loop("0", self.head(READS)) as read:
+                offset = self.head(self.add(reads, read))
+                slot = self.get(block, self.subtract(offset, 1))
+                entry = self.e.load("i64", self.moved("%table", slot, "i64"))
+                self.set(block, offset, self.subtract(start, entry))
+        address = self.e.assign(f"inttoptr i64 {self.head(CODE)} to ptr")
+        self.e.emit(f"call void {address}(ptr {block}, ptr %table, i64 {begin}, i64 {self.add(begin, rows)})")
+
+    def head(self, place: int | str) -> str:
+        """A number of the section."""
+        return self.get("%section", place)
+
+    def get(self, numbers: str, place: int | str) -> str:
+        return self.e.load("i64", self.moved(numbers, place, "i64"))
+
+    def set(self, numbers: str, place: str, value: str) -> None:
+        self.e.store("i64", value, self.moved(numbers, place, "i64"))
+
+    def copied(self) -> str:
+        """A copy of the numbers of the kernel."""
+        block = self.e.slot(f"[{MOST_NUMBERS} x i64]")
+        with self.e.loop("0", self.head(COUNT)) as place:
+            self.set(block, place, self.head(self.add(place, HEAD)))
+        return block
