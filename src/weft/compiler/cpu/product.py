@@ -333,7 +333,9 @@ def row_tile_of(
         limit = ROWS_BYTES // dtype.size if span > 1 else maxsize
         heights = [high for high in _parts(costs.down, costs.down) if span * costs.elements((high, wide)) <= limit]
         found += [(costs.time((high, wide), span), high, wide, span) for high in heights]
-    time, high, wide, span = min(found, default=(float("inf"), 0, 0, 0))
+    if not found:
+        return None
+    time, high, wide, span = min(found, key=lambda one: one[0])
     if time > costs.time(costs.best()) + passing:
         return None
     return high * costs.block.rows, wide * costs.block.columns, span
