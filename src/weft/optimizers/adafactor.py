@@ -6,7 +6,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
-from weft.optimizers.settings import check_learning_rate, check_number
+from weft.optimizers.settings import check_learning_rate, check_number, listed
 
 __all__ = ["Adafactor"]
 
@@ -49,8 +49,10 @@ class Adafactor(Optimizer):
         for name, value in (("clip_threshold", clip_threshold), ("weight_decay", weight_decay)):
             check_number("Adafactor", name, value, 0)
         check_number("Adafactor", "decay_rate", decay_rate)
-        for one in eps:
+        for one in listed("Adafactor", "eps", eps):
             check_number("Adafactor", "each of eps", one, 0)
+        if len(eps) != 2:
+            raise ValueError(f"[Adafactor] eps has to be two numbers, got {len(eps)}.")
         super().__init__()
         if learning_rate is not None:
             check_learning_rate("Adafactor", learning_rate)

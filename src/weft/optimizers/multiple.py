@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.core as mx
-from weft.checks import function_of
+from weft.checks import function_of, shown
 from weft.optimizers.optimizer import Optimizer
+from weft.optimizers.settings import listed
 from weft.tree import dotted, flatten
 from weft.utils import tree_merge, tree_unflatten
 
@@ -37,14 +38,16 @@ class MultiOptimizer(Optimizer):
 
     def __init__(self, optimizers: Sequence[Optimizer], filters: Sequence[Filter] = ()) -> None:
         super().__init__()
+        optimizers = listed("MultiOptimizer", "optimizers", optimizers)
+        filters = listed("MultiOptimizer", "filters", filters)
         for optimizer in optimizers:
             if not isinstance(optimizer, Optimizer):
-                raise TypeError(f"[MultiOptimizer] takes optimizers, got {optimizer!r}.")
+                raise TypeError(f"[MultiOptimizer] takes optimizers, got {shown(optimizer)}.")
         if len(filters) != len(optimizers) - 1:
             raise ValueError(
                 f"[MultiOptimizer] {len(optimizers)} optimizers need {len(optimizers) - 1} filters, got {len(filters)}."
             )
-        self.optimizers = list(optimizers)
+        self.optimizers = optimizers
         self.filters = [function_of("MultiOptimizer", "each filter", one) for one in filters]
         self._state = {"states": [optimizer.state for optimizer in self.optimizers]}
 

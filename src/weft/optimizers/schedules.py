@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import shown
-from weft.optimizers.settings import check_number, check_single, scalar_setting
+from weft.optimizers.settings import check_number, check_single, listed, scalar_setting
 
 __all__ = ["cosine_decay", "exponential_decay", "join_schedules", "linear_schedule", "step_decay"]
 
@@ -117,7 +117,8 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     >>> schedule(mx.array(2)), schedule(mx.array(4))
     (array(0.25, dtype=float32), array(0.5, dtype=float32))
     """
-    schedules, boundaries = _list("schedules", schedules), _list("boundaries", boundaries)
+    schedules = listed("join_schedules", "schedules", schedules)
+    boundaries = listed("join_schedules", "boundaries", boundaries)
     for one in schedules:
         if not callable(one):
             raise TypeError(f"[join_schedules] schedules have to be functions of the step, got {shown(one)}.")
@@ -139,12 +140,6 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
         return value
 
     return schedule
-
-
-def _list(argument: str, value: Any) -> list[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"[join_schedules] {argument} has to be a list, got {shown(value)}.")
-    return list(value)
 
 
 def _check_numbers(function: str, **values: Any) -> None:

@@ -43,6 +43,17 @@ def check_betas(owner: str, betas: Any) -> None:
         raise ValueError(f"[{owner}] betas have to be two numbers, at least 0 and below 1, got {betas}.")
 
 
+def listed(owner: str, name: str, value: Any) -> list[Any]:
+    """The elements of a list or a tuple; an error if it is something else.
+
+    >>> listed("join_schedules", "boundaries", (4, 8))
+    [4, 8]
+    """
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"[{owner}] {name} has to be a list, got {shown(value)}.")
+    return list(value)
+
+
 def check_single(owner: str, name: str, value: Any) -> None:
     """Raise if it is an array with axes."""
     shape = getattr(value, "shape", ())
