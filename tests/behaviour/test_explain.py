@@ -236,7 +236,7 @@ def test_no_elements() -> None:
 def test_a_large_graph_is_cut_in_print_and_not_in_the_picture() -> None:
     def f(x: mx.array) -> mx.array:
         for step in range(1000):
-            x = mx.sin(x) * 1.01
+            x = mx.sqrt(x) * 1.01
             x = x - mx.mean(x) if step % 25 == 0 else x
         return x
 
@@ -245,7 +245,7 @@ def test_a_large_graph_is_cut_in_print_and_not_in_the_picture() -> None:
     lines = str(explanation).splitlines()
     assert len(lines) < 35
     assert any(line.startswith(f"... and {len(explanation.steps) - 24} shorter steps") for line in lines)
-    assert drawn(explanation).operations().count("sin") == 1000
+    assert drawn(explanation).operations().count("sqrt") == 1000
 
 
 def test_every_computed_box_is_in_the_frame_of_its_kernel() -> None:
