@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import random
+import signal
 import sys
 import tempfile
 from typing import Any
@@ -24,6 +25,10 @@ os.environ["WEFT_CACHE_DIR"] = os.environ["WEFT_TESTS_CACHE"]
 os.environ["WEFT_DISK_CACHE"] = ""
 # Tests start some hundred interpreters: without bytecode on disk each would compile the source of Weft again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What a shell runs in its background ignores interrupts; tests send them, to themselves and to processes they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import weft.core as mx
 import weft.nn as nn
