@@ -15,7 +15,7 @@ import pytest
 import weft.core as mx
 
 DEEP = 100_000
-SHORTER = 1_500  # beyond Python's recursion limit, for what costs more per operation
+SHORTER = 1_100  # beyond Python's recursion limit, for what costs more per operation
 
 
 @pytest.fixture(params=[20_000, pytest.param(DEEP, marks=pytest.mark.slow)])
