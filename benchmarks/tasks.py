@@ -256,6 +256,7 @@ TASKS = (
     Task("call", "compiled call, gelu of 16 elements", "gelu", TINY, budget=(Limit(5e-6), Limit(peer="jax"))),
     Task("build", "building an operation", "build", {"count": BUILDS}, repeats=BUILDS, budget=seconds(1.5e-6)),
     Task("small", "evaluating x + x, 16 elements", "add", TINY, budget=seconds(12e-6)),
+    Task("small-value", "np.array(x + x), 16 elements", "add_value", TINY, budget=seconds(8e-6)),
     Task("vmap", f"vmap of an addition, {PAIRS} rows", "vmap_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
     Task("loop", f"the same in a Python loop, {PAIRS} rows", "loop_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
     Task("step-64", "training step of an MLP, batch 64", "train", MLP, budget=FASTEST),

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from . import (
     ADAM_BETAS,
@@ -157,6 +158,10 @@ class JaxPeer:
     def add(self, shape: tuple[int, ...]) -> Work:
         x = jnp.asarray(floats(*shape))
         return lambda: (x + x).block_until_ready()
+
+    def add_value(self, shape: tuple[int, ...]) -> Work:
+        x = jnp.asarray(floats(*shape))
+        return lambda: np.array(x + x)
 
     def vmap_add(self, rows: int, columns: int) -> Work:
         return self._compiled(jax.vmap(lambda a, b: a + b, in_axes=(0, 1)), *row_pairs(rows, columns))

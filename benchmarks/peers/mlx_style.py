@@ -9,6 +9,8 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
@@ -225,6 +227,10 @@ class MlxStylePeer:
             return result
 
         return work
+
+    def add_value(self, shape: tuple[int, ...]) -> Work:
+        x = self.mx.array(floats(*shape))
+        return lambda: np.array(x + x)
 
     def vmap_add(self, rows: int, columns: int) -> Work:
         mx = self.mx

@@ -98,6 +98,10 @@ class NumpyPeer:
         x = floats(*shape)
         return lambda: x + x
 
+    def add_value(self, shape: tuple[int, ...]) -> Work:
+        x = floats(*shape)
+        return lambda: np.array(x + x)
+
     def loop_add(self, rows: int, columns: int) -> Work:
         x, y = row_pairs(rows, columns)
         return lambda: [x[row] + y[:, row] for row in range(rows)]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -149,6 +150,10 @@ class TorchPeer:
     def add(self, shape: tuple[int, ...]) -> Work:
         x = torch.from_numpy(floats(*shape))
         return lambda: x + x
+
+    def add_value(self, shape: tuple[int, ...]) -> Work:
+        x = torch.from_numpy(floats(*shape))
+        return lambda: np.array(x + x)
 
     def vmap_add(self, rows: int, columns: int) -> Work:
         return self._compiled(torch.func.vmap(lambda a, b: a + b, in_dims=(0, 1)), *row_pairs(rows, columns))

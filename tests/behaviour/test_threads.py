@@ -18,6 +18,7 @@ import weft.core as mx
 from tests.checks import assert_same_bits, run_python
 from tests.gates import Gate, is_there
 from weft.compiler import evaluate
+from weft.compiler.single import Single
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer
 
@@ -205,9 +206,16 @@ def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
         assert mx.all(y == 2).item()
 
 
-def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("deciding", "name", "operations"),
+    [(evaluate, "_ended", 2), (Single, "ended", 1)],
+    ids=["several operations", "one operation"],
+)
+def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(
+    deciding: Any, name: str, operations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once it is decided that `x` ends, the other thread is sent on to use it."""
-    plain_ended, plain_plan_of = evaluate._ended, evaluate.plan_of
+    plain_ended, plain_plan_of = getattr(deciding, name), evaluate.plan_of
     decided, planned, overwritten = threading.Event(), threading.Event(), threading.Event()
 
     def ended(*arguments: Any) -> Any:
@@ -231,17 +239,19 @@ def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(mo
     stream = mx.new_stream(mx.cpu)
     x = mx.full((1000,), 1.0) * 1.0
     mx.eval(x)
-    y = mx.multiply(x, 2, stream=stream)
+    y = x
+    for _ in range(operations):
+        y = mx.multiply(y, 2, stream=stream)
     del x
     results: list[Any] = []
     second = threading.Thread(target=use)
     second.start()
-    monkeypatch.setattr(evaluate, "_ended", ended)
+    monkeypatch.setattr(deciding, name, ended)
     monkeypatch.setattr(evaluate, "plan_of", plan_of)
     mx.eval(y)
     overwritten.set()
     second.join(timeout=60)
-    assert results == [[3.0] * 1000]
+    assert results == [[2.0**operations + 1] * 1000]
 
 
 def test_each_thread_has_a_default_stream_of_its_own() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import weft.primitives as p
@@ -30,7 +29,6 @@ from weft.runtime.unread import Unread
 PLAN_LIMIT = 4096
 LITTLE_WORK = 1 << 13
 """Of several results those that take less work, in element steps, need not share a kernel with others."""
-_first = itemgetter(0)
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: dict[Any, Plan] = {}
@@ -134,8 +132,7 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 
 
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
-    """Give a node its value if it is a `Single`, takes less than ``most`` work, and no input ends whose memory could
-    become that of the result. Returns whether that was done."""
+    """Give a node its value if it is a `Single` and takes less than ``most`` work. Returns whether that was done."""
     if not may_be_single(node):
         return False
     with sections:
@@ -143,17 +140,42 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     if found is None or not is_idle(stream):
         return False
     plan = _plan_of_single(node, found, stream.engine)
-    if plan is None or plan.work >= most or found.may_end(map(_first, plan.donations)):
+    if plan is None or plan.work >= most:
         return False
+    if plan.donations:
+        ended = found.ended(plan.donations)
+        if ended or ended is None:
+            return ended is not None and _evaluate_donating(node, found, plan)
     table = plan.table_for(found.constants)
     views = run_now(plan, table, found.views, stream)
     assert views is not None
     plan.spare_tables.append(table)
     with sections:
-        for shown, view in [*found.shown, (node, views[0])]:
+        if node.value is None:
+            node.value = views[0]
+        if not found.shown:
+            tracing.release((node,))
+            return True
+        for shown, view in found.shown:
             if shown.value is None:
                 shown.value = view
         tracing.release([*[shown for shown, _ in found.shown], node])
+    return True
+
+
+def _evaluate_donating(node: Node, found: Single, plan: Plan) -> bool:
+    """Compute one operation in the memory of an input that ends. False if another thread has done so.
+
+    The node has its value before there is anything in it: see `_Work._submit_donating`.
+    """
+    with sections:
+        ended = found.ended(plan.donations)
+        if node.value is not None or not ended:
+            return False
+        run = Run(plan, found.views, found.constants, ended)
+        (node.value,) = run.promised()
+        tracing.release((node,))
+    run.wait()
     return True
 
 

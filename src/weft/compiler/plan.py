@@ -91,8 +91,9 @@ class Plan:
             table = self.spare_tables.pop()
         except IndexError:
             return self.new_table(constants)
-        for slot, bits in enumerate(constants, FIRST + self.layout.constant(0)):
-            table.values[slot] = bits
+        if constants:
+            for slot, bits in enumerate(constants, FIRST + self.layout.constant(0)):
+                table.values[slot] = bits
         return table
 
     def __str__(self) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
+from typing import Any
 
 from weft.compiler.evaluate import evaluate, plan_of, strides_of_value
-from weft.compiler.input_tables import InputTables
+from weft.compiler.input_tables import InputTables, Layout
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now, run_written
 from weft.graph.node import Handle, Node, leaf
@@ -94,22 +95,10 @@ class Prepared:
         tables.give_back(written)
         return self._results(found)
 
-    def values(self, arrays: Sequence[Handle]) -> list[View] | None:
-        """The values of arrays; None if they are not all different, of the layouts that this was prepared for, and
-        evaluated."""
-        kind = Handle.concrete
-        if len({*arrays}) != len(arrays):
-            return None
-        values = []
-        for array, (shape, dtype, strides) in zip(arrays, self._layouts):  # noqa: B905  # `strict` takes its time
-            if type(array) is not kind:
-                return None
-            node = array.node
-            value = node.value
-            if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
-                return None
-            values.append(value)
-        return values
+    def values(self, arrays: Sequence[Any]) -> list[View] | None:
+        """The values of arrays; None unless these are as many as this was prepared for, all different, evaluated and of
+        its layouts."""
+        return distinct_values(arrays, self._layouts)
 
     def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run]:
         """New nodes for the outputs, before they have memory, and the run to `finish` on a stream."""
@@ -143,6 +132,27 @@ class Prepared:
             inputs[source] if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources
         ]
+
+
+def distinct_values(arrays: Sequence[Any], layouts: Sequence[Layout]) -> list[View] | None:
+    """The values of arrays; None unless these are as many as the ``layouts``, all different, evaluated and of these
+    layouts."""
+    count = len(layouts)
+    if len(arrays) != count:
+        return None
+    kind = Handle.concrete
+    values = []
+    for array, (shape, dtype, strides) in zip(arrays, layouts):  # noqa: B905  # `strict` takes as long as the rest
+        if type(array) is not kind:
+            return None
+        node = array.node
+        value = node.value
+        if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
+            return None
+        values.append(value)
+    if count > 1 and (arrays[0] is arrays[1] if count == 2 else len({*arrays}) != count):
+        return None
+    return values
 
 
 _value_of: Callable[[Node], View] = attrgetter("value")

@@ -175,13 +175,14 @@ class Run:
         return is_first
 
     def _with_memory(self, ended: Collection[int] = ()) -> Memory:
-        if self._memory is None:
-            self._memory = self._taken(ended)
         memory = self._memory
-        for found, output in zip(self._outputs, self._plan.outputs, strict=False):
-            view = found()
-            if view is not None and view.buffer is NOWHERE and not output.from_input:
-                view.move(memory.buffers[output.number])
+        if memory is None:
+            memory = self._taken(ended)
+            for found, output in zip(self._outputs, self._plan.outputs, strict=False):
+                view = found()
+                if view is not None and not output.from_input:
+                    view.move(memory.buffers[output.number])
+            self._memory = memory  # last: should an interrupt come before, all of this is done again
         return memory
 
     @property
@@ -189,12 +190,10 @@ class Run:
         """Whether all inputs are there."""
         return arrived(self._inputs)
 
-    def now(self) -> None:
+    def _run(self, table: Table) -> None:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
-        if self._memory is not None and self._memory.table.stopped:
+        if table.stopped:
             raise CancelledError  # before it waits for what need not be computed any more
-        with sections:
-            table = self._with_memory().table
         write_inputs(self._plan, table, self._inputs)
         execute(self._plan, table)
 
@@ -209,8 +208,10 @@ class Run:
 
     def _queued(self) -> None:
         try:
-            self.now()
-            self._let_go()
+            with sections:
+                table = self._with_memory().table
+            self._run(table)
+            self._let_go(table)
         except BaseException:
             with sections:
                 self._failed, self._event = self._event, None
@@ -268,9 +269,9 @@ class Run:
         refuse_reentry(sections)
         with sections:
             event = self._event
-            if event is None:
-                self._with_memory()  # it will not be queued any more
-        if event is not None:
+            table = self._with_memory().table if event is None else None  # then it will not be queued any more
+        if table is None:
+            assert event is not None
             event.wait()
             return
         if self._failed is not None:
@@ -279,18 +280,18 @@ class Run:
         with self._lock:
             under_way[self] = get_ident()
             try:
-                if self._memory is None or self._memory.table.steps_run != self._plan.steps.count:
-                    self.now()
-                self._let_go()
+                if table.steps_run != self._plan.steps.count:
+                    self._run(table)
+                self._let_go(table)
             finally:
                 under_way.pop(self, None)
         self._await(None)
 
-    def _let_go(self) -> None:
+    def _let_go(self, table: Table) -> None:
         """Refer no more to the memory of a run that is over, which may be in a queue still: whether memory ends is
         found by counting references."""
         self._inputs = ()
-        self._memory = self._memory and Memory((), self._memory.table)
+        self._memory = Memory((), table)
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:

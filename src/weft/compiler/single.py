@@ -6,7 +6,7 @@ one operation tells the plan without a walk over a graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from weft.graph import tracing
@@ -19,6 +19,9 @@ from weft.runtime.memory import View
 _MOST_INPUTS = 4
 _MOST_VIEWS = 8
 """Longer chains of views of views are planned with the rest."""
+
+_OWN = (2, 1)
+"""References to a view, by its node and by a `Single`, and to its buffer, by the view."""
 
 
 class Single:
@@ -69,12 +72,19 @@ class Single:
             key += (source.shape, source.dtype, view.strides)
         return True
 
-    def may_end(self, numbers: Iterable[int]) -> bool:
-        """Whether nobody else refers to what one of these inputs is, or shows: its memory could be used again."""
-        for number in numbers:  # noqa: SIM110  # faster than a generator
-            if only_known([self._owners[number]], [self._known[number]]):
-                return True
-        return False
+    def ended(self, donations: Sequence[tuple[int, int]]) -> list[int] | None:
+        """The inputs to which, and to whose memory, nobody else refers: outputs may take it. None if that takes a look
+        at more than values and what they are read by, because what ends is shown by a view."""
+        found = []
+        for number, _ in donations:
+            owners, views = self._owners, self.views
+            if not only_known([owners[number]], [self._known[number]]):
+                continue
+            if self.shown or tracing.followed:
+                return None
+            if only_known([views[number], views[number].buffer], _OWN):
+                found.append(number)
+        return found
 
 
 def may_be_single(node: Node) -> bool:

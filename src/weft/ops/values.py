@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from weft.compiler.evaluate import evaluate
-from weft.dtypes import bfloat16
+from weft.dtypes import Dtype, bfloat16
 from weft.formatting import format_array
 from weft.graph.extents import agree
 from weft.graph.node import Node, describe
@@ -91,6 +92,11 @@ def text(node: Node) -> str:
     return f"array(<{what} traced by {trace}, without a value>, dtype={node.dtype.name})"
 
 
+@functools.cache
+def _type_string(dtype: Dtype) -> str:
+    return dtype.numpy.str
+
+
 def array_interface(node: Node) -> dict[str, Any]:
     """What ``__array_interface__`` gives."""
     dtype = node.dtype
@@ -100,7 +106,7 @@ def array_interface(node: Node) -> dict[str, Any]:
     return {
         "version": 3,
         "shape": node.shape,
-        "typestr": dtype.numpy.str,
+        "typestr": _type_string(dtype),
         "data": whole_buffer(view, may_be_written(view, node.shape)),
         "offset": view.offset,
         "strides": tuple([stride * dtype.size for stride in view.strides]),

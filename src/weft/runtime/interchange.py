@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 import weakref
 from typing import Any
 
@@ -27,8 +26,8 @@ def from_numpy(array: np.ndarray[Any, Any]) -> View:
     if size <= _SMALL:
         ctypes.memmove(view.address, array.tobytes(), size)
     else:
-        target = _memory(view, array.shape, array.dtype.itemsize, f"V{array.dtype.itemsize}", writable=True)
-        np.copyto(target.view(array.dtype), array)
+        target = np.ndarray(array.shape, array.dtype, whole_buffer(view, writable=True))
+        np.copyto(target, array)
     return view
 
 
@@ -45,47 +44,58 @@ def in_host_memory(view: View, shape: tuple[int, ...], dtype: Dtype) -> View:
 def may_be_written(view: View, shape: tuple[int, ...]) -> bool:
     """Whether writing to an element changes no other one, neither of the same array nor of another: the elements are
     apart, and only ``view`` and what was shared before refer to its buffer."""
-    apart = all(stride or extent <= 1 for extent, stride in zip(shape, view.strides, strict=True))
+    if 0 in view.strides and any(not stride and extent > 1 for extent, stride in zip(shape, view.strides, strict=True)):
+        return False
     known = 1 if _export_of(view.buffer) is None else 2
-    return apart and is_on_host(view) and only_known([view.buffer], [known])
+    return is_on_host(view) and only_known([view.buffer], [known])
 
 
 def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -> np.ndarray[Any, Any]:
     """The elements of ``view`` as a NumPy array without a copy, which keeps the buffer alive."""
-    if dtype is dtypes.bfloat16:
-        return _memory(view, shape, 2, "V2", writable).view(dtype.numpy)
-    return _memory(view, shape, dtype.size, dtype.numpy.str, writable)
+    strides = tuple([stride * dtype.size for stride in view.strides])
+    return np.ndarray(shape, dtype.numpy, whole_buffer(view, writable), view.offset, strides)
 
 
-_FORMATS = {
-    dtypes.bool_: "?",
-    dtypes.uint8: "B",
-    dtypes.uint16: "H",
-    dtypes.uint32: "I",
-    dtypes.uint64: "Q",
-    dtypes.int8: "b",
-    dtypes.int16: "h",
-    dtypes.int32: "i",
-    dtypes.int64: "q",
-    dtypes.float16: "e",
-    dtypes.float32: "f",
-    dtypes.float64: "d",
-    dtypes.complex64: "ff",
+_NUMBERS: dict[Dtype, Any] = {
+    dtypes.bool_: ctypes.c_bool,
+    dtypes.uint8: ctypes.c_uint8,
+    dtypes.uint16: ctypes.c_uint16,
+    dtypes.uint32: ctypes.c_uint32,
+    dtypes.uint64: ctypes.c_uint64,
+    dtypes.int8: ctypes.c_int8,
+    dtypes.int16: ctypes.c_int16,
+    dtypes.int32: ctypes.c_int32,
+    dtypes.int64: ctypes.c_int64,
+    dtypes.float32: ctypes.c_float,
+    dtypes.float64: ctypes.c_double,
 }
 
 
 def scalar(view: View, dtype: Dtype) -> Any:
     """The first element of ``view`` as a Python number."""
-    data = ctypes.string_at(on_host(view, (0, dtype.size)).address, dtype.size)
-    if dtype is dtypes.bfloat16:
-        return struct.unpack("<f", bytes(2) + data)[0]
-    numbers = struct.unpack(f"={_FORMATS[dtype]}", data)
-    return complex(*numbers) if dtype.is_complex else numbers[0]
+    if not is_on_host(view):
+        view = on_host(view, (0, dtype.size))
+    kind = _NUMBERS.get(dtype)
+    if kind is not None:
+        return kind.from_address(view.address).value
+    return to_numpy(View(view.buffer, view.offset, ()), (), dtype, writable=False).item()
 
 
-def whole_buffer(view: View, writable: bool) -> np.ndarray[Any, Any]:
-    """All bytes of the buffer of ``view``."""
-    return _memory(View(view.buffer, 0, (1,)), (view.buffer.size,), 1, "|u1", writable)
+_Memory = ctypes.c_char * (1 << 62)
+"""The memory from an address on, whatever there is: to make a type for each size would take longer than all else."""
+
+
+def whole_buffer(view: View, writable: bool) -> memoryview:
+    """All bytes of the buffer of ``view``, which they keep alive."""
+    buffer = view.buffer
+    export = _export_of(buffer)
+    if export is None:
+        export = _Export(buffer)
+        buffer.export = weakref.ref(export)
+    memory = _Memory.from_address(buffer.address)
+    memory.export = export  # type: ignore[attr-defined]  # objects of ctypes have attributes
+    found = memoryview(memory)[: buffer.size]
+    return found if writable else found.toreadonly()
 
 
 class _Export:
@@ -100,31 +110,6 @@ class _Export:
 def _export_of(buffer: Buffer) -> _Export | None:
     reference = getattr(buffer, "export", None)
     return None if reference is None else reference()
-
-
-class _Memory:
-    """What NumPy asks for the memory of; as the base of the array it made, it holds the export."""
-
-    __slots__ = ("__array_interface__", "_export")
-
-    def __init__(self, interface: dict[str, Any], export: _Export) -> None:
-        self.__array_interface__ = interface
-        self._export = export
-
-
-def _memory(view: View, shape: tuple[int, ...], itemsize: int, typestr: str, writable: bool) -> np.ndarray[Any, Any]:
-    interface = {
-        "version": 3,
-        "shape": shape,
-        "typestr": typestr,
-        "data": (view.address, not writable),
-        "strides": tuple([stride * itemsize for stride in view.strides]),
-    }
-    export = _export_of(view.buffer)
-    if export is None:
-        export = _Export(view.buffer)
-        view.buffer.export = weakref.ref(export)
-    return np.asarray(_Memory(interface, export))
 
 
 DLPACK_CPU = (1, 0)

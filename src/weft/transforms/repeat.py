@@ -8,7 +8,8 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from weft.compiler.evaluate import memory_of
-from weft.compiler.prepared import Prepared
+from weft.compiler.input_tables import Layout
+from weft.compiler.prepared import Prepared, distinct_values
 from weft.compiler.prepared_segments import Runnable
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
@@ -24,17 +25,16 @@ from weft.tree import CONTAINERS, Levels, flatten, mutable_containers
 class Repeat:
     """The latest call of a function of arrays, no two of which are the same array."""
 
-    __slots__ = ("_count", "_expected", "_prepared", "_traced", "precision")
+    __slots__ = ("_layouts", "_prepared", "_traced", "precision")
 
     def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle]) -> None:
         self._traced, self._prepared = traced, prepared
         self.precision = traced.precision
-        self._expected = [_aval(array.node) for array in arrays]
-        self._count = len(arrays)
+        self._layouts = [_layout(array.node) for array in arrays]
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments are not what is expected."""
-        inputs = None if kwargs else self._inputs(args)
+        inputs = None if kwargs or is_tracing() or followed else self._inputs(args)
         stream = current_stream()
         if inputs is None or stream is None or stream.engine is not self._prepared.engine:
             return NotImplemented
@@ -45,42 +45,27 @@ class Repeat:
 
     def _inputs(self, arrays: Sequence[Any]) -> list[View] | None:
         """The values of arrays; None if these are not what is expected."""
-        expected = self._expected
-        count = self._count
-        if len(arrays) != count or is_tracing() or followed:
-            return None
-        kind = Handle.concrete
-        inputs = []
-        for array, (shape, dtype, strides) in zip(arrays, expected):  # noqa: B905  # `strict` takes as long as the rest
-            if type(array) is not kind:
-                return None
-            node = array.node
-            value = node.value
-            if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
-                return None
-            inputs.append(value)
-        if count > 1 and (arrays[0] is arrays[1] if count == 2 else len({*arrays}) != count):
-            return None
-        return inputs
+        return distinct_values(arrays, self._layouts)
 
 
 class RepeatOfSame(Repeat):
     """The latest call of a function of arrays, some of which are the same array."""
 
-    __slots__ = ("_again", "_once")
+    __slots__ = ("_again", "_count", "_once")
 
     def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], same: Sequence[int]) -> None:
         super().__init__(traced, prepared, arrays)
+        self._count = len(same)
         self._again = [(number, first) for number, first in enumerate(same) if first != number]
         self._once = [number for number, first in enumerate(same) if first == number]
 
     def _inputs(self, arrays: Sequence[Any]) -> list[View] | None:
-        if len(arrays) != self._count + len(self._again):
+        if len(arrays) != self._count:
             return None
         for number, first in self._again:
             if arrays[number] is not arrays[first]:
                 return None
-        return super()._inputs([arrays[number] for number in self._once])
+        return distinct_values([arrays[number] for number in self._once], self._layouts)
 
 
 class NestedRepeat:
@@ -277,6 +262,6 @@ def _nested_repeat(traced: Traced, prepared: Prepared, root: Any, state: State |
 AnyRepeat = Repeat | NestedRepeat
 
 
-def _aval(node: Node) -> tuple[Any, ...]:
+def _layout(node: Node) -> Layout:
     assert node.value is not None
     return node.shape, node.dtype, node.value.strides
