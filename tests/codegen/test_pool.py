@@ -48,7 +48,7 @@ out:
   ret void
 }
 """
-STEPS = 200
+STEPS = 60
 
 
 def expected(units: int) -> int:

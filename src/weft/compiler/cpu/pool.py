@@ -25,6 +25,7 @@ from weft.runtime.steps import Fields
 PAUSES = 32
 """How often a thread looks before it reads the clock and gives its processor to others."""
 SPIN_NANOSECONDS = 100_000
+"""So long a thread waits before it sleeps: longer than Python takes from one evaluation to the next."""
 STACK_BYTES = 8 << 20
 """Steps have panels of matrices on the stack, more than some systems give a thread."""
 EPOCH_SHIFT = 16
@@ -413,8 +414,8 @@ needed:
   %now = call i64 @now(ptr %p)
   br label %idle
 idle:
-  %seen = phi i64 [%seen_needed, %needed], [%seen, %awake], [%epoch, %job]
-  %since = phi i64 [%now, %needed], [%since, %awake], [%since, %job]
+  %seen = phi i64 [%seen_needed, %needed], [%seen, %changing], [%epoch, %job]
+  %since = phi i64 [%now, %needed], [%since, %changing], [%since, %job]
   %soon = call i1 @awaited(ptr %p, ptr %ep, i64 %seen, i1 false, i64 %since)
   br i1 %soon, label %awake, label %asleep
 asleep:
@@ -436,7 +437,10 @@ awake:
   %odd = trunc i64 %epoch to i1
   %even = xor i1 %odd, true
   %whole = and i1 %still, %even
-  br i1 %whole, label %job, label %idle
+  br i1 %whole, label %job, label %changing
+changing:
+  call i32 @sched_yield()
+  br label %idle
 job:
   %for_this = icmp slt i64 %index, %shares
   br i1 %for_this, label %share, label %idle

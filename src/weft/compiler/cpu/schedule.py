@@ -17,11 +17,13 @@ PIECES_BLOCK = 1 << 12
 SWEEP_OUTER_BLOCK = 1024
 """Lanes per block of accumulators in sweep-outer kernels."""
 
-# The lanes of a scan, or of rows that are scattered, are cut into at least this many units, if that many blocks are not
-# too short to read. Those of a scan are longer: threads that write to one cache line in every row wait for each other.
+# The lanes of rows that are folded, scanned or scattered are cut into at least this many units, if that many blocks are
+# not too short to read, nor done too soon. Those of a scan are longer: threads that write to one cache line in every
+# row wait for each other.
 MANY_UNITS = 16
 SHORTEST_BLOCK = 256
 SHORTEST_SCATTERED = 128
+SHORTEST_FOLDED = 64
 
 SWEEP_OUTER_ROWS = 8
 
@@ -189,16 +191,19 @@ def _block(launch: Launch, walk: Walk, cost: int) -> int:
     while plain > SHORTEST_LANE_BLOCK and plain * cost > COST_PER_GRAIN:
         plain //= 2
     most = {Walk.SWEEP_OUTER: SWEEP_OUTER_BLOCK, Walk.PIECES: PIECES_BLOCK}.get(walk, plain)
-    return min(most, _longest_block(launch), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
+    return min(most, _longest_block(launch, walk, cost), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
 
 
-def _longest_block(launch: Launch) -> int:
+def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
     """How many lanes a unit may have, so that there are units for many threads."""
     shortest = LANE_BLOCK
     if any(instruction.operation == "scan" for instruction in launch.kernel.instructions):
         shortest = SHORTEST_BLOCK
     elif _scatters_rows(launch.kernel):
         shortest = SHORTEST_SCATTERED
+    elif walk is Walk.SWEEP_OUTER:
+        work = cost * prod(launch.sweep_extents)
+        shortest = max(SHORTEST_FOLDED, _whole_vectors(COST_PER_GRAIN // max(1, work)))
     return max(shortest, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS))
 
 
