@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
@@ -57,35 +59,41 @@ class _Kernel(Integers):
                 prefetch(self.e, self.moved(target, distance), WRITE_SOON)
 
     def _sum(self) -> None:
-        """Each number of the left operand is read when it is needed: more would not fit the registers."""
-        e, L, dtype = self.e, self.L, self.block.dtype
-        scalar = Lanes(e, 1)
+        e, dtype = self.e, self.block.dtype
         last = self.subtract("%rows", 1)
         # Instead of a row that does not exist it is the last one, whose sums nobody stores.
         rows = [
             self._further("%a", self.multiply("%a_row", self.smaller(str(r), last))) for r in range(self.block.rows)
         ]
-        with e.loop("0", "%inner") as term:
-            if self.edge:
-                self._ask_for_next_rows(term)
-            left_place = self.multiply(term, "%a_inner")
-            start = self._further("%b", self.multiply(term, "%b_inner"))
-            places = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
-            right = [load(L, dtype, place, mask) for place, mask in zip(places, self.masks, strict=True)]
-            for number, row in enumerate(rows):
-                left = L.splat(load(scalar, dtype, Location(row, left_place, False), None))
-                for v, vector in enumerate(right):
-                    slot = self.sums[number, v]
-                    total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
-                    e.store(self.type, total.name, slot)
+        if not self.edge:
+            with e.loop("0", "%inner") as term:
+                self._add_term(rows, term)
+            return
+        line = CACHE_LINE // dtype.size
+        distance = self.multiply("%a_row", self.block.rows)
+        with e.loop("0", "%inner", line) as first:
+            # If the left operand lies in memory, the rows behind these are needed next.
+            further = self.add(first, distance)
+            for row in rows:
+                prefetch(e, self._further(row, further), READ_SOON)
+            with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
+                self._add_term(rows, term)
 
-    def _ask_for_next_rows(self, term: str) -> None:
-        """Ask for the rows of the left operand behind these, if they lie in memory with their terms side by side: for
-        each line of memory of every row once or more often while its terms go by."""
-        line = CACHE_LINE // self.block.dtype.size
-        turn = self.remainder(self.divide(self.multiply(term, self.block.rows), line), self.block.rows)
-        row = self._further("%a", self.multiply("%a_row", self.add(turn, self.block.rows)))
-        prefetch(self.e, self._further(row, term), READ_SOON)
+    def _add_term(self, rows: Sequence[str], term: str) -> None:
+        """Add the products of a term. Each number of the left operand is read when it is needed: more would not fit the
+        registers."""
+        e, L, dtype = self.e, self.L, self.block.dtype
+        scalar = Lanes(e, 1)
+        left_place = self.multiply(term, "%a_inner")
+        start = self._further("%b", self.multiply(term, "%b_inner"))
+        places = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
+        right = [load(L, dtype, place, mask) for place, mask in zip(places, self.masks, strict=True)]
+        for number, row in enumerate(rows):
+            left = L.splat(load(scalar, dtype, Location(row, left_place, False), None))
+            for v, vector in enumerate(right):
+                slot = self.sums[number, v]
+                total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
+                e.store(self.type, total.name, slot)
 
     def _store(self, row: int, target: str) -> None:
         """Store a row of sums. What is done with finished numbers before they are in memory, is done here."""
