@@ -38,7 +38,8 @@ from weft.dtypes import Dtype
 MOST_ROWS = 16
 """Of more, packing the matrix costs less than it saves."""
 MOST_ROWS_ACROSS = 8
-"""The same of a matrix in the cache that has to be transposed: for each block of rows, or once if it is packed."""
+"""The same of a matrix in the cache that has to be transposed: for each block of rows, or once if it is packed. If they
+are columns of a transposed product, the kernel for blocks need not transpose it at all."""
 
 AHEAD = 16
 """How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
