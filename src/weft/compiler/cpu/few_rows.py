@@ -41,6 +41,9 @@ MOST_ROWS_ACROSS = 8
 """The same of a matrix in the cache that has to be transposed: for each block of rows, or once if it is packed. If they
 are columns of a transposed product, the kernel for blocks need not transpose it at all."""
 
+SHORTEST_VECTOR = 16
+"""Bytes of the vectors into which narrow matrices are transposed: longer ones would be empty for the most part."""
+
 AHEAD = 16
 """How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
 
@@ -75,6 +78,8 @@ def strip_of(dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, b
     vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
     blocks = -(-rows // most)
     height = -(-rows // blocks)
+    while across and vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
+        vector_bytes //= 2
     # Across, each lane reads a line of memory of its own; more of them at a time than one vector's only disturb.
     vectors = 1 if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
     return Strip(dtype, height, vectors, vector_bytes, across, apart, beside)
