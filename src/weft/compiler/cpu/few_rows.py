@@ -16,7 +16,9 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, Location, load, prefetch, store, transposed
+from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, Location, load, prefetch, store
+from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -95,9 +97,28 @@ def address(strip: Strip, source: Dtype) -> int:
 def generate(strip: Strip, source: Dtype, name: str) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtype ``source``."""
     whole, edge, step = _Kernel(strip, source, False), _Kernel(strip, source, True), _Step(strip, source)
-    emitter, caller = attached.caller(strip.dtype.size)
-    functions = [whole.function("strip"), edge.function("edge"), caller, step.function(name)]
-    return module([whole.e, edge.e, emitter, step.e], functions)
+    functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(strip.dtype.size)]
+    if source is not strip.dtype:
+        functions.append(_convert_rows(strip, source))
+    functions.append((step.e, step.function(name)))
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+def _convert_rows(strip: Strip, source: Dtype) -> Function:
+    """Copy terms of the rows as what the sums are made of. The kernels read each of them once for every strip."""
+    w = Integers(Emitter())
+    with w.e.loop("0", "%rows") as row:
+        line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
+        target = w.moved("%to", w.multiply(row, DEPTH), strip.element)
+        beside = w.compare("eq", "%a_inner", 1)
+        for condition, width in ((beside, strip.lanes), (w.negated(beside), 1)):
+            L = Lanes(w.e, width)
+            with w.e.when(condition), w.e.loop("0", "%inner", width) as term:
+                mask = below(L, term, "%inner") if width > 1 else None
+                value = read(L, source, line, w.multiply(term, "%a_inner"), mask, strip.dtype)
+                store(L, value, strip.dtype, Location(target, term, False), None)
+    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner"
+    return w.e, w.e.function("convert_rows", parameters, "internal ")
 
 
 class _Kernel:
@@ -140,7 +161,8 @@ class _Kernel:
         last = self.e.assign("sub i64 %rows, 1")
         starts = [pointer]
         for row in range(1, self.strip.rows):
-            starts.append(self._further(pointer, self._times(self._nearest(row, last), stride)))
+            distance = self._times(self._nearest(row, last), stride)
+            starts.append(further(self.e, self.strip.element, pointer, distance))
         return starts
 
     def _nearest(self, wanted: int, last: str) -> str:
@@ -153,7 +175,7 @@ class _Kernel:
         scalar = Lanes(self.e, 1)
         place = term if self.strip.beside else self._times(term, "%a_inner")
         for row, start in enumerate(starts):
-            left = L.splat(self._read(scalar, start, place, None))
+            left = L.splat(load(scalar, dtype, Location(start, place, False), None))
             for vector, name in right.items():
                 slot = self.sums[row, vector]
                 total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
@@ -175,9 +197,10 @@ class _Kernel:
         last = e.assign("sub i64 %columns, 1")
         columns = [self._nearest(column, last) if self.edge else str(column) for column in range(self.vectors * lanes)]
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
-        rest = e.assign(f"and i64 %inner, {lanes - 1}")
+        terms = terms_of_square(self.L, self.source)
+        rest = e.assign(f"and i64 %inner, {terms - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
-        with e.loop("0", whole, lanes) as term:
+        with e.loop("0", whole, terms) as term:
             for pointer in pointers:
                 prefetch(
                     e,
@@ -185,25 +208,25 @@ class _Kernel:
                     READ_SOON,
                 )
             for vector in range(self.vectors):
-                for step, name in enumerate(self._square(pointers, vector, term, None)):
-                    self._add(starts, e.assign(f"add i64 {term}, {step}"), {vector: name})
+                for step, value in enumerate(self._square(pointers, vector, term, None)):
+                    self._add(starts, e.assign(f"add i64 {term}, {step}"), {vector: value.name})
         with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
             self._sum_rest(starts, pointers, whole)
 
-    def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[str]:
+    def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[Value]:
         """Vectors of columns, one per term: a square of the matrix, transposed."""
-        L, dtype, lanes = self.L, self.strip.dtype, self.strip.lanes
+        lanes = self.strip.lanes
         chosen = pointers[vector * lanes : (vector + 1) * lanes]
-        return transposed(L, dtype, [self._read(L, pointer, term, mask).name for pointer in chosen])
+        return square(self.L, self.source, self.strip.dtype, chosen, term, mask)
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
         """The terms behind the last whole square, by way of a copy of what there is of it."""
-        e, lanes = self.e, self.strip.lanes
-        copy = e.slot(f"[{lanes} x {self.type}]")
-        mask = below(self.L, whole, "%inner")
+        e, terms = self.e, terms_of_square(self.L, self.source)
+        copy = e.slot(f"[{terms} x {self.type}]")
+        mask = below(Lanes(e, terms), whole, "%inner")
         for vector in range(self.vectors):
-            for step, name in enumerate(self._square(pointers, vector, whole, mask)):
-                e.store(self.type, name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
+            for step, value in enumerate(self._square(pointers, vector, whole, mask)):
+                e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
             with e.loop(whole, "%inner") as term:
                 place = e.assign(f"sub i64 {term}, {whole}")
                 name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {place}"))
@@ -239,6 +262,14 @@ class _Step(StepWriter):
         super().__init__(strip.dtype, source, BATCH_AXES)
         self.strip = strip
         self.scratch = self.e.slot(f"[{MOST_ROWS * strip.columns} x {strip.element}], align 64")
+        self.converted = (
+            "" if source is strip.dtype else self.e.slot(f"[{MOST_ROWS * DEPTH} x {strip.element}], align 64")
+        )
+
+    @property
+    def left_strides(self) -> tuple[str, str]:
+        """From row to row and from term to term of what the kernels read."""
+        return (str(DEPTH), "1") if self.converted else (self.number(A_ROW), self.number(A_INNER))
 
     def function(self, name: str) -> str:
         with self.e.loop("%begin", "%end") as unit:
@@ -261,8 +292,13 @@ class _Step(StepWriter):
             b_here = self.in_operand(b, self.multiply(term, self.number(B_INNER)))
             a_here = self.in_operand(matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
+            if self.converted:
+                strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
+                counts = f"i64 {self.number(ROWS)}, i64 {numbers[0]}"
+                e.emit(f"call void @convert_rows(ptr {a_here}, {strides}, ptr {self.converted}, {counts})")
+                a_here = self.converted
             with e.loop("0", self.number(ROWS), strip.rows) as row:
-                a = self.in_operand(a_here, self.multiply(row, self.number(A_ROW)))
+                a = self.further(a_here, self.multiply(row, self.left_strides[0]))
                 target = self.further(c, self.multiply(row, self.number(C_ROW)))
                 self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
@@ -278,8 +314,8 @@ class _Step(StepWriter):
             self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
 
     def _call(self, kernel: str, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
-        places = (A_ROW, A_INNER, B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
-        strides = ", ".join(f"i64 {self.number(place)}" for place in places)
+        places = (B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
+        strides = ", ".join(f"i64 {n}" for n in (*self.left_strides, *[self.number(place) for place in places]))
         counts = f"i64 {depth}, i64 {rows}, i64 {columns}, i1 {again}"
         self.e.emit(f"call void @{kernel}(ptr {a}, ptr {b}, ptr {c}, {counts}, {strides})")
 

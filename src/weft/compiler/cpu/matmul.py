@@ -143,7 +143,8 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     cached = inner * columns * source.size <= _CACHED
     if rows > (few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS):
         return None
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, product.strides[1] == 1)
+    beside = product.strides[1] == 1 or source is not dtype
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside)
     if across or strip.columns >= columns or (cached and rows > row_streams.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)

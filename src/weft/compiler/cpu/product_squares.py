@@ -1,0 +1,54 @@
+"""Squares of an operand in which the terms of an element are neighbours: they become vectors of one term each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import Location, image, transposed
+from weft.compiler.cpu.product_step import read
+from weft.dtypes import Dtype
+
+
+def terms_of_square(L: Lanes, source: Dtype) -> int:
+    """How many terms a square has: as many as elements, or twice as many of half precision, which are turned in
+    pairs."""
+    return 2 * L.width if source in HALVES else L.width
+
+
+def square(L: Lanes, source: Dtype, dtype: Dtype, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
+    """The terms from ``term`` on of elements that begin at ``lines``, as ``dtype``. Terms outside of ``mask``, a lane
+    for each of them, are zero."""
+    if source not in HALVES:
+        return [
+            Value(L, name, dtype)
+            for name in transposed(L, dtype, [_line(L, source, dtype, x, term, mask) for x in lines])
+        ]
+    pairs = [_pairs(L, source, line, term, mask) for line in lines]
+    return [
+        x for name in transposed(L, dtypes.uint32, pairs) for x in _terms(Value(L, name, dtypes.uint32), source, dtype)
+    ]
+
+
+def _line(L: Lanes, source: Dtype, dtype: Dtype, line: str, term: str, mask: str | None) -> str:
+    return read(L, source, line, term, mask, dtype).name
+
+
+def _pairs(L: Lanes, source: Dtype, line: str, term: str, mask: str | None) -> str:
+    """Terms of an element, two in each lane."""
+    terms = image(Lanes(L.emitter, 2 * L.width), source, Location(line, term, False), mask)
+    return L.emitter.assign(f"bitcast <{2 * L.width} x i16> {terms} to <{L.width} x i32>")
+
+
+def _terms(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
+    """Both terms of pairs."""
+    L = pairs.lanes
+    if source is dtypes.bfloat16:
+        bits = pairs << 16, pairs & 0xFFFF0000
+        halves = [L.bitcast(x, dtypes.float32) for x in bits]
+    else:
+        parts = L.convert(pairs, dtypes.uint16), L.convert(pairs >> 16, dtypes.uint16)
+        halves = [L.half_from_bits(x, source) for x in parts]
+    return [L.convert(Value(L, x.name, dtypes.float32), dtype) for x in halves]
