@@ -63,7 +63,8 @@ class Task:
         return "bytes" if self.kind is Kind.MEMORY else "seconds"
 
 
-FASTEST = (Limit(peer="jax"), Limit(peer="torch"), Limit(peer="mlx"))
+OF_COMPILERS = (Limit(peer="jax"), Limit(peer="torch"))
+FASTEST = (*OF_COMPILERS, Limit(peer="mlx"))
 
 
 def on_array(name: str, title: str, method: str, shape: tuple[int, ...], *budget: Limit) -> Task:
@@ -108,6 +109,12 @@ def fourier(name: str, transform: str, *shape: int, **keywords: int) -> Task:
     title = f"{transform}{' of axis 0' if keywords else ''}, {'x'.join(map(str, shape))}"
     arguments = {"transform": transform, "shape": shape, **keywords}
     return Task(name, title, "fourier", arguments, budget=(*FASTEST, Limit(peer="numpy")))
+
+
+def converted_matmul(size: int, dtype: str) -> Task:
+    """A product of square matrices of a dtype."""
+    title = f"matmul of {dtype}, {size}x{size}"
+    return Task(f"matmul-{dtype}", title, "converted_matmul", {"size": size, "dtype": dtype}, budget=OF_COMPILERS)
 
 
 def product(left: tuple[int, ...], right: tuple[int, ...], transposed: bool = False) -> Task:
@@ -240,6 +247,11 @@ TASKS = (
     fourier("rfft-rows", "rfft", 256, 1024),
     fourier("rfft2", "rfft2", 1024, 1024),
     Task("matmul", "matmul, 1024x1024", "matmul", {"size": 1024}),
+    converted_matmul(1536, "bfloat16"),
+    Task(
+        "matmul-fast", "matmul of bfloat16 in any order, 1536x1536", "fast_matmul", {"size": 1536}, budget=OF_COMPILERS
+    ),
+    converted_matmul(512, "complex64"),
     product((1, 1024), (1024, 256)),
     product((1, 1024), (256, 1024), transposed=True),
     product((8, 768), (3072, 768), transposed=True),

@@ -136,6 +136,14 @@ class TorchPeer:
         a, b = torch.from_numpy(floats(size, size)), torch.from_numpy(floats(size, size, seed=1))
         return lambda: a @ b
 
+    def converted_matmul(self, size: int, dtype: str) -> Work:
+        a, b = (torch.from_numpy(floats(size, size, seed=seed)).to(getattr(torch, dtype)) for seed in (0, 1))
+        return lambda: (a @ b)[0].real.float()
+
+    def fast_matmul(self, size: int) -> Work:
+        """It takes the processor's instructions for bfloat16 where there are any."""
+        return self.converted_matmul(size, "bfloat16")
+
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
         a, b = torch.from_numpy(floats(*left)), torch.from_numpy(floats(*right, seed=1))
         return (lambda: a @ b.transpose(-1, -2)) if transposed else (lambda: a @ b)
