@@ -76,7 +76,7 @@ def test_bits_are_those_of_two_steps(
         ("another size", mx.float32, (300, 300, 520)),  # and for a tile, whose sums have three blocks
         ("another size", mx.float32, (900, 1100, 300)),  # which does not fit there
         ("residual", mx.float32, (1, 3000, 900)),  # rows of a matrix in memory side by side
-        ("another size", mx.float32, (600, 1, 2100)),
+        ("another size", mx.float32, (300, 1, 4200)),
         ("another size", mx.float64, (160, 16, 2100)),
     ],
 )
