@@ -117,6 +117,15 @@ def test_a_compiled_function_follows_the_precision() -> None:
     assert counted == [REPRODUCIBLE, FAST]
 
 
+def test_the_log_says_that_the_precision_changed(caplog: pytest.LogCaptureFixture) -> None:
+    compiled, x = mx.compile(lambda x: x @ x), drawn(9, 4, 4)
+    with caplog.at_level("INFO", logger="weft.compile"):
+        compiled(x)
+        with weft.matmul_precision(FAST):
+            compiled(x)
+    assert "because weft.matmul_precision: reproducible -> fast;" in caplog.messages[-1]
+
+
 def test_other_dtypes_have_one_plan() -> None:
     x = mx.random.normal((33, 37))
     for dtype in (mx.float32, mx.float16, mx.complex64):

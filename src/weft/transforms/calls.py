@@ -14,6 +14,7 @@ from weft import tree
 from weft.graph.extents import values_of
 from weft.graph.node import Handle, describe
 from weft.graph.tracing import name_of
+from weft.runtime.precision import get_matmul_precision
 from weft.transforms.constants import attribute_key
 from weft.transforms.containers import State
 
@@ -28,6 +29,7 @@ class Reason(enum.Enum):
     CONSTANT = "Each value of {name} is a trace of its own: if there are many, compile without it as an argument."
     ATTRIBUTE = "Attributes of modules are constants: keep what changes in an array."
     STATE = "Return what is new instead of letting the state grow: each structure of it is a trace of its own."
+    PRECISION = "Call it under one precision of products: each is a trace of its own."
     STRUCTURE = "Pass the same arguments, nested in the same way, in each call."
 
 
@@ -130,6 +132,8 @@ class CallArguments:
         self.shapeless = shapeless
         self.leaves: dict[str, Leaf] = {}
         self._structures: dict[str, tree.Structure] = {}
+        precision = get_matmul_precision()
+        self.leaves["weft.matmul_precision"] = Leaf(Reason.PRECISION, precision, precision)
         paths: dict[int, str] = {}
         for name, value in _named(fun, args, kwargs).items():
             self._add(name, value, paths)

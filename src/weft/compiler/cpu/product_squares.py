@@ -21,19 +21,11 @@ def terms_of_square(L: Lanes, source: Dtype) -> int:
 def square(L: Lanes, source: Dtype, dtype: Dtype, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
     """The terms from ``term`` on of elements that begin at ``lines``, as ``dtype``. Terms outside of ``mask``, a lane
     for each of them, are zero."""
-    if source not in HALVES:
-        return [
-            Value(L, name, dtype)
-            for name in transposed(L, dtype, [_line(L, source, dtype, x, term, mask) for x in lines])
-        ]
-    pairs = [_pairs(L, source, line, term, mask) for line in lines]
-    return [
-        x for name in transposed(L, dtypes.uint32, pairs) for x in _terms(Value(L, name, dtypes.uint32), source, dtype)
-    ]
-
-
-def _line(L: Lanes, source: Dtype, dtype: Dtype, line: str, term: str, mask: str | None) -> str:
-    return read(L, source, line, term, mask, dtype).name
+    if source in HALVES:
+        pairs = transposed(L, dtypes.uint32, [_pairs(L, source, line, term, mask) for line in lines])
+        return [x for name in pairs for x in _both(Value(L, name, dtypes.uint32), source, dtype)]
+    rows = [read(L, source, line, term, mask, dtype).name for line in lines]
+    return [Value(L, name, dtype) for name in transposed(L, dtype, rows)]
 
 
 def _pairs(L: Lanes, source: Dtype, line: str, term: str, mask: str | None) -> str:
@@ -42,7 +34,7 @@ def _pairs(L: Lanes, source: Dtype, line: str, term: str, mask: str | None) -> s
     return L.emitter.assign(f"bitcast <{2 * L.width} x i16> {terms} to <{L.width} x i32>")
 
 
-def _terms(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
+def _both(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
     """Both terms of pairs."""
     L = pairs.lanes
     if source is dtypes.bfloat16:
