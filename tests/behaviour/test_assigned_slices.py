@@ -157,7 +157,7 @@ def cut_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cut_copies")
 @given(programs())
-@examples(40)
+@examples(25)
 def test_programs_that_assign_to_slices(drawn: tuple[Shape, list[Statement]]) -> None:
     shape, program = drawn
     wanted = run(np, program, start(np, shape))

@@ -47,7 +47,7 @@ def loops_over(draw: st.DrawFn, size: int) -> Loops:
 
 
 @given(st.data())
-@examples(200)
+@examples(100)
 def test_accesses_that_are_apart_do_not_meet(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     one, other = data.draw(loops_over(prod(shape))), data.draw(loops_over(prod(shape)))
