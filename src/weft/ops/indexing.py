@@ -24,8 +24,9 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
+from weft.ops.axis_index import from_front, inside, need_elements
 from weft.ops.entrance import on_stream
-from weft.ops.subscripts import broadcast_update, from_front, inside, need_elements
+from weft.ops.subscripts import broadcast_update
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]

@@ -9,21 +9,20 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
-from weft.checks import shortened, shown
+from weft.checks import shown
 from weft.compiler.evaluate import evaluate
-from weft.graph.extents import AnyExtent, agree, decide, decide_equal, derived, fixed, named, smallest
+from weft.graph.extents import AnyExtent, agree, decide, decide_equal, smallest
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.shown import Extent
-from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
+from weft.ops.axis_index import checked_index, from_front, need_elements, strided_range
 from weft.ops.convert import as_array, python_scalar
 from weft.ops.sets import nonzero
 from weft.runtime.devices import current_stream
@@ -211,9 +210,9 @@ class Subscript:
                 strided.append((0, extent, 1))
             else:
                 strided.append(
-                    _range(entry, extent)
+                    strided_range(entry, extent)
                     if is_slice
-                    else (_checked_index(from_front(entry, extent), extent, axis, shape), 1, 1)
+                    else (checked_index(from_front(entry, extent), extent, axis, shape), 1, 1)
                 )
                 self._is_sliced = True
             if is_slice:
@@ -369,84 +368,6 @@ def _index_array(item: Any) -> Array:
     if not dtype.is_integer:
         raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
     return array
-
-
-def from_front(index: Any, extent: AnyExtent) -> AnyExtent:
-    """An index counted from the front; a negative one that is not symbolic may stay as it is."""
-    return derived(_from_front, index, extent) if type(index) is SymbolicExtent else index
-
-
-@named
-def _from_front(index: int, extent: int) -> int:
-    return index + extent if index < 0 else index
-
-
-def _checked_index(index: AnyExtent, extent: AnyExtent, axis: int, shape: Shape) -> AnyExtent:
-    found = inside(index, extent)
-    if found is None:
-        raise IndexError(
-            f"Index {shortened(index)} is out of range for axis {axis}, which has {extent} elements "
-            f"(shape {shape_text(shape)})."
-        )
-    return found
-
-
-def need_elements(name: str, shape: Shape, axes: Sequence[int], index: Array) -> None:
-    """Refuse indices along axes of a shape that have no elements."""
-    for axis in axes:
-        if agree(shape[axis], 0) and not agree(index.node.size, 0):
-            raise ValueError(
-                f"[{name}] Axis {axis} of shape {shape_text(shape)} has no elements, but there are indices of shape "
-                f"{shape_text(index.node.shape)} along it."
-            )
-
-
-def inside(index: AnyExtent, extent: AnyExtent) -> AnyExtent | None:
-    """``index`` counted from the front, or None if it is not within ``extent``. A decision notes that."""
-    try:
-        found = index + extent if index < 0 else index
-        return found if 0 <= found < extent else None
-    except AmbiguousExtentError:
-        found = index + extent if decide(operator.lt, index, 0) else index
-        return found if decide(operator.ge, found, 0) and decide(operator.gt, extent, found) else None
-
-
-_LONGEST_STEP = 2**48
-"""No memory holds two elements that are farther apart. Larger numbers do not fit where strides are counted in bytes."""
-
-
-def _range(part: slice, extent: Any) -> tuple[AnyExtent, AnyExtent, AnyExtent]:
-    """Start, number of elements and step of a slice of ``extent`` elements."""
-    start, stop, step = (_bound(bound) for bound in (part.start, part.stop, part.step))
-    step = 1 if step is None else max(-_LONGEST_STEP, min(fixed(step), _LONGEST_STEP))
-    if step == 0:
-        raise ValueError("A slice cannot have a step of 0.")
-    if SymbolicExtent in (type(extent), type(start), type(stop)):
-        return derived(_start_of, extent, start, stop, step), derived(_size_of, extent, start, stop, step), step
-    indices = range(extent)[start:stop:step]
-    return (indices.start, len(indices), step) if indices else (0, 0, 1)
-
-
-@named
-def _start_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
-    indices = range(extent)[start:stop:step]
-    return indices.start if indices else 0
-
-
-@named
-def _size_of(extent: int, start: int | None, stop: int | None, step: int) -> int:
-    return len(range(extent)[start:stop:step])
-
-
-def _bound(bound: Any) -> Any:
-    if bound is None or isinstance(bound, int):
-        return bound
-    if isinstance(bound, Extent):
-        return bound.symbolic
-    is_array = isinstance(bound, Handle)
-    if not hasattr(bound, "__index__") or (is_array and (bound.node.shape or not bound.node.dtype.is_integer)):
-        raise ValueError(f"The bounds of a slice are ints, 0-d arrays of ints or None, not {shown(bound)}.")
-    return operator.index(bound)
 
 
 def _mask(index: Any) -> Array | None:
