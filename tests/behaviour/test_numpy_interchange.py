@@ -151,6 +151,13 @@ def test_buffer_protocol() -> None:
     assert bytes(memoryview(mx.array([1, 2], dtype=mx.uint8))) == b"\x01\x02"
 
 
+def test_no_elements_may_begin_behind_the_memory() -> None:
+    nothing = mx.as_strided(mx.arange(2), (0, 3), (1, 1), 5)
+    for convert in (np.array, np.asarray, np.from_dlpack):
+        assert convert(nothing).shape == (0, 3)
+    assert nothing.tolist() == []
+
+
 def test_array_interface() -> None:
     array = mx.array([[1.0, 2.0], [3.0, 4.0]])
     interface = array.__array_interface__

@@ -14,7 +14,7 @@ from weft import dtypes
 from weft.compiler.codegen import jit
 from weft.compiler.cpu import few_rows, product, row_streams
 from weft.compiler.cpu.product import Way
-from weft.compiler.cpu.product_step import DEPTH, Block
+from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.complex64: np.complex64}
 SHAPES = [
@@ -163,7 +163,8 @@ def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
         block = product.block_of(dtype)
         assert rows % block.rows == columns % block.columns == 0
         assert rows > 0
-        assert 0 < columns * DEPTH * dtype.size <= product.TILE_BYTES
+        terms = -(-max(1, min(extents[2], DEPTH)) // SQUARE) * SQUARE
+        assert 0 < columns * terms * dtype.size <= product.TILE_BYTES
 
 
 def test_infinities_stay_in_their_row_and_column() -> None:

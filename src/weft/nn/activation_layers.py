@@ -298,7 +298,7 @@ class Softmin(_Activation, function=activations.softmin):
     """
 
 
-class GLU(_Activation, function=activations.glu):
+class GLU(Module):
     """The layer of `glu`.
 
     >>> nn.GLU(axis=0)(mx.array([3.0, 4.0, 0.0, 100.0]))
@@ -307,7 +307,10 @@ class GLU(_Activation, function=activations.glu):
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__()
-        self._set(axis=integer_of("GLU", "axis", axis))
+        self.axis = integer_of("GLU", "axis", axis)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return activations.gated("GLU", x, self.axis)
 
 
 class Step(_Activation, function=activations.step):

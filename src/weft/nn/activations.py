@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import weft.core as mx
-from weft.nn.checks import array_of, axis_of, number_of, real_array_of
+from weft.nn.checks import array_of, axis_of, check_broadcast, number_of, real_array_of
 from weft.nn.log_probabilities import result_dtype, spread
 
 __all__ = [
@@ -206,6 +206,7 @@ def prelu(x: mx.array, alpha: mx.array) -> mx.array:
     array([-0.25, 2], dtype=float32)
     """
     x, alpha = array_of("prelu", "x", x), array_of("prelu", "alpha", alpha)
+    check_broadcast("prelu", "x", x, "alpha", alpha)
     return mx.maximum(x, 0) + alpha * mx.minimum(x, 0)
 
 
@@ -285,7 +286,7 @@ def log_sigmoid(x: mx.array) -> mx.array:
     >>> nn.log_sigmoid(mx.array([0.0, -100.0]))
     array([-0.693147, -100], dtype=float32)
     """
-    return -softplus(-array_of("log_sigmoid", "x", x))
+    return -softplus(mx.multiply(-1.0, array_of("log_sigmoid", "x", x)))
 
 
 def mish(x: mx.array) -> mx.array:
@@ -310,7 +311,8 @@ def softmin(x: mx.array, axis: int = -1) -> mx.array:
     >>> nn.softmin(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
     """
-    return mx.softmax(-array_of("softmin", "x", x), axis=axis)
+    x = array_of("softmin", "x", x)
+    return mx.softmax(mx.multiply(-1.0, x), axis=axis_of("softmin", "x", x, axis))
 
 
 def glu(x: mx.array, axis: int = -1) -> mx.array:
@@ -328,8 +330,16 @@ def glu(x: mx.array, axis: int = -1) -> mx.array:
     >>> nn.glu(mx.array([3.0, 4.0, 0.0, 100.0]))
     array([1.5, 4], dtype=float32)
     """
-    x = array_of("glu", "x", x)
-    first, second = mx.split(x, 2, axis=axis_of("glu", "x", x, axis))
+    return gated("glu", x, axis)
+
+
+def gated(function: str, x: mx.array, axis: int) -> mx.array:
+    """`glu`, in the name of a function or layer."""
+    x = array_of(function, "x", x)
+    axis = axis_of(function, "x", x, axis)
+    if x.shape[axis] % 2:
+        raise ValueError(f"[{function}] axis {axis} of x of shape {x.shape} has to have an even extent.")
+    first, second = mx.split(x, 2, axis=axis)
     return first * mx.sigmoid(second)
 
 

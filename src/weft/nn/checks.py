@@ -93,3 +93,15 @@ def axis_of(function: str, name: str, x: mx.array, axis: Any) -> int:
     if not -x.ndim <= axis < x.ndim:
         raise AxisError(f"[{function}] axis {axis} is out of range for {name} of shape {x.shape}.")
     return axis + x.ndim if axis < 0 else axis
+
+
+def check_broadcast(function: str, first_name: str, first: mx.array, second_name: str, second: mx.array) -> None:
+    """Raise unless two arrays broadcast to one shape.
+
+    >>> check_broadcast("prelu", "x", mx.ones((2, 3)), "alpha", mx.ones(3))
+    """
+    try:
+        mx.broadcast_shapes(first.shape, second.shape)
+    except ValueError:
+        shapes = f"{first_name} of shape {first.shape} and {second_name} of shape {second.shape}"
+        raise ValueError(f"[{function}] {shapes} do not broadcast.") from None

@@ -405,7 +405,7 @@ def triplet_loss(
     Args:
         anchors, positives, negatives: arrays of the same shape.
         axis: the axis of the vectors.
-        p: the degree of the norm.
+        p: the degree of the norm, above 0; else ``ValueError``.
         margin: how much farther the negatives should be.
         eps: added to the sums, so that the root has a gradient at zero.
         reduction: "none", "mean" or "sum".
@@ -423,6 +423,9 @@ def triplet_loss(
     p, margin, eps = [
         number_of("triplet_loss", word, value) for word, value in (("p", p), ("margin", margin), ("eps", eps))
     ]
+
+    if not isinstance(p, mx.array) and p <= 0:
+        raise ValueError(f"[triplet_loss] p has to be above 0, got {p}.")
 
     def distance(to: mx.array) -> mx.array:
         return mx.power(mx.sum(mx.power(mx.abs(first - to), p), axis=axis) + eps, 1 / p)

@@ -27,6 +27,7 @@ __all__ = [
     "Array",
     "array_argument",
     "array_of",
+    "as_sequence",
     "axes_of",
     "axis_of",
     "binary",
@@ -294,7 +295,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    several = _several(axis)
+    several = as_sequence(axis)
     if several is None:
         return (axis_of(name, axis, ndim),)
     axes = sorted([axis_of(name, one, ndim) for one in several])
@@ -303,7 +304,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _several(value: Any) -> Sequence[Any] | None:
+def as_sequence(value: Any) -> Sequence[Any] | None:
     """``value`` as a sequence if it is one, also one of NumPy's or a range; else None."""
     if isinstance(value, (list, tuple, range)):
         return value
@@ -315,7 +316,7 @@ def _several(value: Any) -> Sequence[Any] | None:
 
 def shape_of(name: str, shape: Any) -> Shape:
     """A shape from an int or a sequence of ints."""
-    extents = _several(shape)
+    extents = as_sequence(shape)
     if extents is None:
         if isinstance(shape, Handle) or not hasattr(shape, "__index__"):
             raise wrong_type(name, "A shape", "an int or a sequence of ints", shape)
@@ -376,7 +377,7 @@ def real_number(name: str, word: str, value: Any) -> Any:
 
 def sequence_of(name: str, word: str, value: Any) -> Sequence[Any]:
     """``value``, if it is a sequence (a list, a tuple, a range or a vector of NumPy's)."""
-    several = _several(value)
+    several = as_sequence(value)
     if several is None:
         raise wrong_type(name, word, "a sequence of ints", value)
     return several

@@ -8,7 +8,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree, decide_equal, value_of
-from weft.graph.node import Shape
+from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -16,10 +16,10 @@ from weft.ops.arguments import (
     broadcasted_shape,
     extent_constant,
     promoted,
+    real_number,
     shape_text,
     to_dtype,
 )
-from weft.ops.convert import python_scalar
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
@@ -76,8 +76,7 @@ def scaled_dot_product_attention(
     if decide_equal(length, 0):
         return p.zeros((batch, heads, count, width), dtype)
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-    factor = array_argument(_NAME, scale, "scale")
-    scaled = to_dtype(queries, wide) * (scale if python_scalar(scale) is not None else to_dtype(factor, wide))
+    scaled = to_dtype(queries, wide) * _factor(scale, wide)
     # Heads that share keys and values are further rows of one product.
     rows = p.reshape(scaled, shape=(batch, groups, heads // groups * count, features))
     scores = p.matmul(rows, to_dtype(p.matrix_transpose(keys), wide))
@@ -85,6 +84,13 @@ def scaled_dot_product_attention(
     weights = p.reshape(_softmax(scores, sinks, dtype), shape=(batch, groups, heads // groups * count, length))
     result = p.matmul(weights, to_dtype(values, wide))
     return to_dtype(p.reshape(result, shape=(batch, heads, count, width)), dtype)
+
+
+def _factor(scale: Any, dtype: Dtype) -> Any:
+    """A number, or an array of one."""
+    if isinstance(scale, Handle) and scale.node.shape == () and not scale.node.dtype.is_complex:
+        return to_dtype(scale, dtype)
+    return real_number(_NAME, "scale", scale)
 
 
 def _check_heads(q: Array, k: Array, v: Array) -> None:

@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
 from weft.graph.extents import agree, decide, decide_equal, value_of
-from weft.ops.arguments import Array, broadcast, integer_of, promoted, sequence_of, shape_text, to_dtype
+from weft.ops.arguments import Array, as_sequence, broadcast, integer_of, promoted, shape_text, to_dtype
 from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
@@ -426,8 +426,8 @@ def _operands(name: str, array: Any, weight: Any, rank: int | None, groups: Any)
 
 def _numbers(name: str, word: str, value: Any, rank: int, lowest: int | None = 1) -> tuple[int, ...]:
     """One number for each axis."""
-    several = (value,) * rank if isinstance(value, int) else sequence_of(name, word, value)
-    numbers = tuple([integer_of(name, word, number) for number in several])
+    several = as_sequence(value)
+    numbers = tuple([integer_of(name, word, number) for number in ((value,) * rank if several is None else several)])
     if len(numbers) != rank:
         raise ValueError(f"[{name}] {word} must be one number or {rank}, one for each axis; got {numbers}.")
     if lowest is not None and min(numbers, default=lowest) < lowest:
@@ -437,8 +437,9 @@ def _numbers(name: str, word: str, value: Any, rank: int, lowest: int | None = 1
 
 def _paddings(name: str, padding: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """How many zeros are put before and behind each axis."""
-    if isinstance(padding, (list, tuple)) and len(padding) == 2 and all(isinstance(n, (list, tuple)) for n in padding):
-        before, behind = [_numbers(name, "padding", numbers, rank, None) for numbers in padding]
+    ends = as_sequence(padding)
+    if ends is not None and len(ends) == 2 and all(as_sequence(end) is not None for end in ends):
+        before, behind = [_numbers(name, "padding", end, rank, None) for end in ends]
         return before, behind
     both = _numbers(name, "padding", padding, rank, None)
     return both, both

@@ -111,7 +111,8 @@ def segmented_mm(a: Array, b: Array, /, segments: Array, *, stream: StreamOrDevi
     left, right, wanted = x.node.shape, y.node.shape, parts.node.shape
     if not parts.node.dtype.is_integer:
         raise ValueError(f"[segmented_mm] segments must be integers, not {parts.node.dtype.name}.")
-    if len(left) != 2 or len(right) != 2 or not wanted or not agree(wanted[-1], 2):
+    fits = len(left) == len(right) == 2 and agree(left[1], right[0])
+    if not fits or not wanted or not agree(wanted[-1], 2):
         raise ValueError(
             "[segmented_mm] The shapes must be (M, K), (K, N) and (..., 2); "
             f"they are {shape_text(left)}, {shape_text(right)} and {shape_text(wanted)}."

@@ -175,7 +175,7 @@ class Convolution(Bilinear):
         x = p.reshape(last, shape=(*outer, size * channels))
         out = self(x, every, **{**params, "groups": groups * size})
         shape = out.node.shape[:-1]
-        return p.reshape(out, shape=(*shape, size, outputs)), len(shape)
+        return move_axis(p.reshape(out, shape=(*shape, size, outputs)), len(shape), 0), 0
 
 
 convolution = Convolution()

@@ -52,6 +52,8 @@ def may_be_written(view: View, shape: tuple[int, ...]) -> bool:
 
 def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -> np.ndarray[Any, Any]:
     """The elements of ``view`` as a NumPy array without a copy, which keeps the buffer alive."""
+    if 0 in shape:  # it may begin anywhere, also behind the buffer
+        return np.empty(shape, dtype.numpy)
     strides = tuple([stride * dtype.size for stride in view.strides])
     return np.ndarray(shape, dtype.numpy, whole_buffer(view, writable), view.offset, strides)
 
