@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import os
 import stat
 import struct
@@ -18,7 +19,6 @@ from functools import cache
 from typing import Any
 
 from weft.runtime.atomic import without_interrupts
-from weft.runtime.logs import logging
 
 LIMIT = 256 << 20
 _LARGEST = 64 << 20
@@ -276,6 +276,7 @@ def _make(folder: str) -> None:
             os.mkdir(name, 0o700)
 
 
+# `logging` is imported with this module, not when it is first needed. It has a lock of its own, which a fork takes: one
+# that waits for the import on another thread would wait for ever, and its child would if it did not wait.
 def _log(warn: bool, message: str) -> None:
-    log = logging()
-    log.getLogger("weft.cache").log(log.WARNING if warn else log.DEBUG, "%s", message)
+    logging.getLogger("weft.cache").log(logging.WARNING if warn else logging.DEBUG, "%s", message)

@@ -5,13 +5,12 @@ This code runs when a trace is made, and never when one is used again.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Any
 
 from weft.graph.location import user_location
-from weft.runtime.logs import logging
 from weft.transforms.calls import CallArguments, Change, listed
 
 TOPICS = ("compile",)
@@ -28,26 +27,21 @@ NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so 
 Message = tuple[int, str]
 
 
-def _logger(name: str) -> Any:
-    return logging().getLogger(name)
-
-
 def show(topics: str) -> None:
     """Write the log messages of the named topics to stderr."""
-    log = logging()
     unknown = []
     for topic in dict.fromkeys(part.strip() for part in topics.split(",")):
         if topic in TOPICS:
-            handler = log.StreamHandler()
-            handler.setFormatter(log.Formatter("[%(name)s] %(message)s"))
-            logger = _logger(f"weft.{topic}")
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+            logger = logging.getLogger(f"weft.{topic}")
             logger.addHandler(handler)
-            logger.setLevel(log.INFO)
+            logger.setLevel(logging.INFO)
             logger.propagate = False
         elif topic:
             unknown.append(ascii(topic[:40]))
     if unknown:
-        _logger("weft").warning(
+        logging.getLogger("weft").warning(
             "WEFT_LOG names no topic of Weft: %s. It takes a list of topics, separated by commas, of: %s.",
             listed(unknown),
             ", ".join(TOPICS),
@@ -72,11 +66,10 @@ class History:
         self, call: CallArguments, earlier: Sequence[CallArguments], seconds: float, number: int, is_cached: bool
     ) -> list[Message]:
         """Note a trace, made in call ``number``; return the messages about it."""
-        log = logging()
         messages = []
-        if _logger("weft.compile").isEnabledFor(log.INFO):
+        if logging.getLogger("weft.compile").isEnabledFor(logging.INFO):
             others = [*[recent for _, recent in self._recent], *earlier]
-            messages.append((log.INFO, self._why(call, others, seconds, is_cached)))
+            messages.append((logging.INFO, self._why(call, others, seconds, is_cached)))
         self._count += 1
         if is_cached:
             self._recent.append((number, call))
@@ -85,7 +78,7 @@ class History:
             calls = max(numbers) - min(numbers) + 1
             if calls <= SUSPICIOUS_CALLS:
                 self._has_warned = True
-                messages.append((log.WARNING, self._again_and_again(calls)))
+                messages.append((logging.WARNING, self._again_and_again(calls)))
         return messages
 
     def _why(self, call: CallArguments, others: Sequence[CallArguments], seconds: float, is_cached: bool) -> str:
@@ -120,4 +113,4 @@ def _changes(call: CallArguments, others: Sequence[CallArguments]) -> list[Chang
 def emit(messages: Sequence[Message]) -> None:
     """Give messages to the logger."""
     for level, message in messages:
-        _logger("weft.compile").log(level, "%s", message)
+        logging.getLogger("weft.compile").log(level, "%s", message)
