@@ -9,6 +9,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 from tests.checks import bits
+from weft.compiler.cpu import matmul
 
 ROWS, COLUMNS = 512, 512  # as large as what caches do not hold
 X = mx.random.normal((ROWS, COLUMNS), key=mx.random.key(1))
@@ -27,6 +28,12 @@ def stored_by(layer: Callable[[mx.array], mx.array], rows: int = ROWS) -> list[s
         assert bits(found) == bits(expected)
     temporary = f"temporary float32[{rows},{COLUMNS}]"
     return [write for one in step.explain(*arrays).steps for write in one.writes if write == temporary]
+
+
+@pytest.fixture(autouse=True)
+def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a product makes whole rows, and is followed by what folds them, depends on how many threads there are."""
+    monkeypatch.setattr(matmul, "thread_count", lambda: 2)
 
 
 BETWEEN: dict[str, Callable[[mx.array], mx.array]] = {

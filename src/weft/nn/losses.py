@@ -9,6 +9,7 @@ import weft.core as mx
 from weft.checks import one_of
 from weft.nn.checks import array_of, axis_of, number_of, share_of
 from weft.nn.log_probabilities import result_dtype, spread
+from weft.ops.arguments import real_number
 
 __all__ = [
     "binary_cross_entropy",
@@ -420,15 +421,13 @@ def triplet_loss(
     others = array_of("triplet_loss", "negatives", negatives)
     _check_same_shape("triplet_loss", "anchors", first, "negatives", others)
     axis = axis_of("triplet_loss", "anchors", first, axis)
-    p, margin, eps = [
-        number_of("triplet_loss", word, value) for word, value in (("p", p), ("margin", margin), ("eps", eps))
-    ]
-
-    if not isinstance(p, mx.array) and p <= 0:
-        raise ValueError(f"[triplet_loss] p has to be above 0, got {p}.")
+    margin, eps = number_of("triplet_loss", "margin", margin), number_of("triplet_loss", "eps", eps)
+    degree = real_number("triplet_loss", "p", p)
+    if degree <= 0:
+        raise ValueError(f"[triplet_loss] p has to be above 0, got {degree}.")
 
     def distance(to: mx.array) -> mx.array:
-        return mx.power(mx.sum(mx.power(mx.abs(first - to), p), axis=axis) + eps, 1 / p)
+        return mx.power(mx.sum(mx.power(mx.abs(first - to), degree), axis=axis) + eps, 1 / degree)
 
     return _reduce(mx.maximum(distance(second) - distance(others) + margin, 0), reduction)
 
