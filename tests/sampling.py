@@ -57,7 +57,8 @@ def said(case: T) -> T:
 def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
     """Of tests with the mark `some_variants`, leave to the slow ones most rows of an operation that has several.
 
-    A check looks at the first row of each operation, and at one more that the seed draws; ``complete`` leaves all.
+    A check looks at the row of each operation that the seed draws for it, so that each of them meets some checks;
+    ``complete`` leaves all.
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
@@ -68,11 +69,10 @@ def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> N
             row: Any = item.callspec.params["row"]
             groups[item.parent, item.originalname, row.name].append(item)
     for (_, test, name), variants in groups.items():
-        if len(variants) > 2:
-            drawn = drawn_cases(seed, f"{test} {name}", 1, variants[1:])
-            for item in variants:
-                if complete or item not in (variants[0], *drawn):
-                    item.add_marker("slow")
+        (drawn,) = drawn_cases(seed, f"{test} {name}", 1, variants)
+        for item in variants:
+            if item is not drawn or (complete and len(variants) > 1):
+                item.add_marker("slow")
 
 
 def examples(count: int) -> settings:
