@@ -25,6 +25,7 @@ from weft.runtime.processors import processor_quota
         ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
         ("1:memory:/", {"cpu.max": "100000 100000"}, None),
         ("", {}, None),
+        ("unknown\n0::/", {"cpu.max": "100000 100000"}, 1),
     ],
 )
 def test_quota(groups: str, files: dict[str, str], expected: int | None, tmp_path: Path) -> None:

@@ -83,6 +83,18 @@ def number_of(function: str, name: str, value: Any) -> Any:
     return value if is_one else real_number(function, name, value)
 
 
+def positive_number_of(function: str, name: str, value: Any) -> Any:
+    """`value`, if it is a real number above 0.
+
+    >>> positive_number_of("triplet_loss", "p", 2)
+    2
+    """
+    number = real_number(function, name, value)
+    if not number > 0:
+        raise ValueError(f"[{function}] {name} has to be above 0, got {number}.")
+    return number
+
+
 def axis_of(function: str, name: str, x: mx.array, axis: Any) -> int:
     """`axis` counted from the front, if `x` has it.
 

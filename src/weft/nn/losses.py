@@ -7,9 +7,8 @@ from typing import Literal
 
 import weft.core as mx
 from weft.checks import one_of
-from weft.nn.checks import array_of, axis_of, number_of, share_of
+from weft.nn.checks import array_of, axis_of, number_of, positive_number_of, share_of
 from weft.nn.log_probabilities import result_dtype, spread
-from weft.ops.arguments import real_number
 
 __all__ = [
     "binary_cross_entropy",
@@ -422,9 +421,7 @@ def triplet_loss(
     _check_same_shape("triplet_loss", "anchors", first, "negatives", others)
     axis = axis_of("triplet_loss", "anchors", first, axis)
     margin, eps = number_of("triplet_loss", "margin", margin), number_of("triplet_loss", "eps", eps)
-    degree = real_number("triplet_loss", "p", p)
-    if degree <= 0:
-        raise ValueError(f"[triplet_loss] p has to be above 0, got {degree}.")
+    degree = positive_number_of("triplet_loss", "p", p)
 
     def distance(to: mx.array) -> mx.array:
         return mx.power(mx.sum(mx.power(mx.abs(first - to), degree), axis=axis) + eps, 1 / degree)

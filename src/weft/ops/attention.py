@@ -51,9 +51,10 @@ def scaled_dot_product_attention(
         v: ``(B, M, S, E)``: values.
         scale: a factor of the scores, usually ``1 / sqrt(D)``.
         mask: ``"causal"``, with which query i sees the keys up to i + S - T; or an array that broadcasts to
-            ``(B, N, T, S)``: of bool, where False hides a key, or of what is added to the scores. A query from which
-            causal or bool masks hide all keys gets the mean of the values.
-        sinks: ``(N,)``: the score of one key more for each head, whose value is zero.
+            ``(B, N, T, S)``: of bool, where False hides a key, or of what is added to the scores, in a dtype that does
+            not change that of the result. A query from which causal or bool masks hide all keys gets the mean of the
+            values.
+        sinks: ``(N,)``, in such a dtype too: the score of one key more for each head, whose value is zero.
         force_fused: for MLX's programs; without effect.
 
     Returns:

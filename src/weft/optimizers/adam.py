@@ -1,4 +1,4 @@
-"""Adam and AdamW."""
+"""Adam, AdamW and Adamax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weft.core as mx
 from weft.optimizers.optimizer import Optimizer, Schedule
 from weft.optimizers.settings import check_betas, check_learning_rate, check_number
 
-__all__ = ["Adam", "AdamW"]
+__all__ = ["Adam", "AdamW", "Adamax"]
 
 
 class Adam(Optimizer):
@@ -97,3 +97,34 @@ class AdamW(Adam):
         """One step for one parameter."""
         rate = self.learning_rate.astype(gradient.dtype)
         return super().apply_single(gradient, parameter * (1 - rate * self.weight_decay), state)
+
+
+class Adamax(Adam):
+    """`Adam` with the largest size of recent gradients in place of the mean of squares, and without a correction.
+
+    With g the gradient, ``m = beta1 * m + (1 - beta1) * g``, ``v = max(beta2 * v, abs(g))`` and
+    ``w = w - learning_rate * m / (v + eps)``. Kingma, Ba, arXiv:1412.6980.
+
+    Args:
+        learning_rate: a number, at least 0, or a function of the step.
+        betas: (beta1, beta2), each at least 0 and below 1; else ``ValueError``.
+        eps: added to the denominator, at least 0; else ``ValueError``.
+
+    >>> optimizer = optim.Adamax(learning_rate=0.5, betas=(0.0, 0.0))
+    >>> optimizer.apply_gradients({"w": mx.array([3.0, -4.0])}, {"w": mx.array([1.0, 1.0])})
+    {'w': array([0.5, 1.5], dtype=float32)}
+    """
+
+    def __init__(
+        self, learning_rate: float | mx.array | Schedule, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8
+    ) -> None:
+        super().__init__(learning_rate, betas, eps)
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
+        """One step for one parameter."""
+        beta1, beta2 = self.betas
+        mean: mx.array = beta1 * state["m"] + (1 - beta1) * gradient
+        size = mx.maximum(beta2 * state["v"], mx.abs(gradient))
+        state["m"] = mean
+        state["v"] = size
+        return parameter - self.learning_rate.astype(gradient.dtype) * mean / (size + self.eps)

@@ -38,7 +38,7 @@ def _check_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacin
 
 
 def _transpose_windows(ct: Array, x: Array, **params: Any) -> Array:
-    raise NotImplementedError("windows are made when a graph is planned")
+    raise NotImplementedError("[windows] They are made when a graph is planned, behind all transformations.")
 
 
 def _terms_of_windows(source: Shape, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> list[AxisTerm]:

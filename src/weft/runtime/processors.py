@@ -36,8 +36,8 @@ def processor_quota(own_groups: Path, all_groups: Path) -> int | None:
 def _folders(own_groups: Path, all_groups: Path) -> Iterator[Path]:
     """The folders of the process's groups and of those above them. In a container the path of a group may be one that
     exists outside of it only; then the mount itself is the container's."""
-    for line in _text(own_groups).splitlines():
-        _, controllers, path = line.split(":", 2)
+    fields = [line.split(":", 2) for line in _text(own_groups).splitlines()]
+    for _, controllers, path in [three for three in fields if len(three) == 3]:
         # The second version of control groups has one tree for all controllers, and names none.
         mount = all_groups / controllers
         group = mount / path.lstrip("/")
