@@ -10,6 +10,7 @@ from collections.abc import Callable
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.processors import available_processors
+from weft.runtime.thread_stack import NEEDED_BYTES
 
 CACHE_LINE = 64
 CLOCK = time.CLOCK_MONOTONIC
@@ -41,6 +42,7 @@ class Executor:
         how many were run before it was told to stop. It takes one argument, for each one costs time."""
         timed = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64)
         self._run_timed = timed(functions["weft_run_timed"])
+        self._run_apart = timed(functions["weft_run_apart"])
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(functions["weft_pool_stop"])
         size = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(functions["weft_pool_bytes"])(threads)
         memory = ctypes.create_string_buffer(size + CACHE_LINE)
@@ -53,6 +55,17 @@ class Executor:
     def run_timed(self, table: int, times: int) -> int:
         """The same; notes at ``times``, in seconds and nanoseconds of ``CLOCK``, when each step began and ended."""
         return self._run_timed(table, times, CLOCK)
+
+    def run_apart(self, table: int, times: int = 0) -> int:
+        """The same on a new thread with a stack that is large enough, while this one waits; without notes if ``times``
+        is 0."""
+        done = self._run_apart(table, times, CLOCK)
+        if done < 0:
+            raise MemoryError(
+                f"this thread's stack is too small for kernels, which need {NEEDED_BYTES >> 10} KiB, and there is no "
+                "other thread to be had. See threading.stack_size and ulimit -s."
+            )
+        return done
 
     def stop(self) -> None:
         """End the workers, each when it has nothing to do."""

@@ -16,6 +16,7 @@ from weft.runtime.engine import Engine
 from weft.runtime.executor import Functions, executor
 from weft.runtime.memory import ALIGNMENT, Allocator, Buffer
 from weft.runtime.steps import POOL, Sealed, Step, StepTable, Table
+from weft.runtime.thread_stack import own_stack
 
 _libc = ctypes.CDLL(None)
 _posix_memalign = _libc.posix_memalign
@@ -92,12 +93,13 @@ class HostEngine(Engine):
     def run(self, steps: Sealed, table: Table) -> int:
         native = executors.current or executor(self.functions)
         table.values[POOL] = native.pool
-        return native.run(table.address)
+        return native.run_apart(table.address) if own_stack.is_small else native.run(table.address)
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
         native = executor(self.functions)
         table.values[POOL] = native.pool
-        return native.run_timed(table.address, times.buffer_info()[0])
+        run = native.run_apart if own_stack.is_small else native.run_timed
+        return run(table.address, times.buffer_info()[0])
 
 
 host = HostEngine(CPU, Allocator(_system_block, _free))

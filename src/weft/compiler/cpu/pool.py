@@ -21,20 +21,19 @@ Memory that one thread writes while others read or write is in cache lines of it
 from __future__ import annotations
 
 from weft.runtime.steps import Fields
+from weft.runtime.thread_stack import GIVEN_BYTES
 
 PAUSES = 32
 """How often a thread looks before it reads the clock and gives its processor to others."""
 SPIN_NANOSECONDS = 100_000
 """So long a thread waits before it sleeps: longer than Python takes from one evaluation to the next."""
-STACK_BYTES = 8 << 20
-"""Steps have panels of matrices on the stack, more than some systems give a thread."""
 EPOCH_SHIFT = 16
 """A claim has the epoch above so many bits and a number of grains in them."""
 MOST_GRAINS = 1 << (EPOCH_SHIFT - 1)
 
 CONSTANTS = {
     "SPIN_NANOSECONDS": SPIN_NANOSECONDS,
-    "STACK_BYTES": STACK_BYTES,
+    "STACK_BYTES": GIVEN_BYTES,
     "EPOCH_SHIFT": EPOCH_SHIFT,
     "MOST_GRAINS": MOST_GRAINS,
     "PAUSES": PAUSES,
@@ -86,6 +85,7 @@ declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
+declare i32 @pthread_join(i64, ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 PAUSE_DECLARATION

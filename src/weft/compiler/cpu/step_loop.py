@@ -1,8 +1,9 @@
 """Native code that runs plans: the loop over a plan's steps, and the thread pool.
 
 A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, from the one on that was not run
-yet, ``weft_run_timed`` does so with a clock. Functions of steps have the signature of kernels, ``void f(ptr numbers,
-ptr table, i64 begin, i64 end)``. Steps with several grains of units are shared with the workers of the pool.
+yet, ``weft_run_timed`` does so with a clock, ``weft_run_apart`` on a thread with a larger stack. Functions of steps
+have the signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with several grains of
+units are shared with the workers of the pool.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from functools import cache
 
 from weft.compiler.codegen import loading
 from weft.compiler.cpu import pool
-from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS
+from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, Fields
 
 _PAUSES = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
     "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
-_STRUCTURES = {**pool.STRUCTURES, "step": STEP_FIELDS, "order": HEAD_FIELDS}
+_ASKED_FIELDS: Fields = {"order": "ptr", "times": "ptr", "clock": "i64"}
+_STRUCTURES = {**pool.STRUCTURES, "step": STEP_FIELDS, "order": HEAD_FIELDS, "asked": _ASKED_FIELDS}
 
 _LOOP = """
 define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
@@ -94,6 +96,49 @@ out:
   store i64 %all, ptr %dp
   ret i64 %all
 }
+
+define internal ptr @run_there(ptr %asked) {
+entry:
+  %order = load ptr, ptr %asked
+  %tp = field asked.times %asked
+  %times = load ptr, ptr %tp
+  %kp = field asked.clock %asked
+  %clock = load i64, ptr %kp
+  %untimed = icmp eq ptr %times, null
+  br i1 %untimed, label %run, label %timed
+run:
+  call i64 @weft_run(ptr %order)
+  ret ptr null
+timed:
+  call i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock)
+  ret ptr null
+}
+
+; The same on a new thread with a large stack, with a clock if %times is not null; -1 if there can be no such thread.
+define i64 @weft_run_apart(ptr %order, ptr %times, i64 %clock) {
+entry:
+  %id = alloca i64
+  %attributes = alloca [128 x i8], align 16
+  %asked = alloca %asked
+  store ptr %order, ptr %asked
+  %tp = field asked.times %asked
+  store ptr %times, ptr %tp
+  %kp = field asked.clock %asked
+  store i64 %clock, ptr %kp
+  call i32 @pthread_attr_init(ptr %attributes)
+  call i32 @pthread_attr_setstacksize(ptr %attributes, i64 STACK_BYTES)
+  %failed = call i32 @pthread_create(ptr %id, ptr %attributes, ptr @run_there, ptr %asked)
+  %ok = icmp eq i32 %failed, 0
+  br i1 %ok, label %started, label %out
+started:
+  %thread = load i64, ptr %id
+  call i32 @pthread_join(i64 %thread, ptr null)
+  %dp = field order.done %order
+  %done = load i64, ptr %dp
+  ret i64 %done
+out:
+  ret i64 -1
+}
 """
 
 _ORDER_FIELDS = """\
@@ -121,7 +166,7 @@ def _with_fields(text: str) -> str:
     return types + re.sub(r"field (\w+)\.(\w+) (%\w+)", address, text)
 
 
-_EXPORTED = ("weft_pool_bytes", "weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed")
+_EXPORTED = ("weft_pool_bytes", "weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed", "weft_run_apart")
 
 
 @cache
