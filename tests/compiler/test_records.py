@@ -160,7 +160,9 @@ def test_a_description_is_that_of_the_plan(program: Program) -> None:
     results = [record for record in records if any(one.result is not None for one in record.written)]
     assert sum(record.bytes_written for record in results) >= sum(plan.sizes)
     temporaries = description.temporaries
-    assert sum(temporaries) >= plan.arena - 64 * len(temporaries)
+    assert sum(one.size for one in temporaries) >= plan.arena - 64 * len(temporaries)
+    assert all(0 <= one.first <= one.last < len(records) for one in temporaries)
+    assert all(one.offset >= 0 and one.offset + one.size <= plan.arena for one in temporaries)
 
 
 def test_a_description_of_another_plan_is_refused() -> None:

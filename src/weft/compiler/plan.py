@@ -17,7 +17,16 @@ from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.launches import Launches, Watch
 from weft.compiler.plan_check import Slots, check_donations, check_memory
 from weft.compiler.program import Entry
-from weft.compiler.records import WHOLE, Phase, StepRecord, Written, call_record, kernel_record, with_attached
+from weft.compiler.records import (
+    WHOLE,
+    Phase,
+    StepRecord,
+    Temporary,
+    Written,
+    call_record,
+    kernel_record,
+    with_attached,
+)
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node, Shape
@@ -115,7 +124,7 @@ class Plan:
 
 
 class Description(NamedTuple):
-    """What a plan is made of: a record per step, the planned graph, the bytes of each temporary.
+    """What a plan is made of: a record per step, the planned graph, the temporaries.
 
     ``copies`` are nodes that are read instead of an input, by node and position of the input.
     """
@@ -124,7 +133,7 @@ class Description(NamedTuple):
     inputs: list[Node]
     outputs: list[Node]
     copies: dict[tuple[Node, int], Node]
-    temporaries: list[int]
+    temporaries: list[Temporary]
 
     def source(self, node: Node, position: int) -> Node:
         """What a node reads as one of its inputs."""
@@ -463,7 +472,12 @@ class _Planner:
 
     def description(self, records: list[StepRecord]) -> Description:
         """What there is to say besides the records of the steps."""
-        temporaries = [interval.size for interval in self._lifetimes().values()]
+        intervals = self._lifetimes()
+        offsets, _ = arrange(list(intervals.values()))
+        temporaries = [
+            Temporary(key if isinstance(key, Node) else key.node, not isinstance(key, Node), offset, *interval)
+            for (key, interval), offset in zip(intervals.items(), offsets, strict=True)
+        ]
         copies = {
             (key, 0) if isinstance(key, Node) else (key[0].node, key[1]): copy
             for key, copy in self.fusion.copies.items()

@@ -36,6 +36,18 @@ class Written(NamedTuple):
         return f"{what} {describe(self.node.shape, self.node.dtype)}"
 
 
+class Temporary(NamedTuple):
+    """``size`` bytes from byte ``offset`` of the memory for temporaries, needed from step ``first`` to step ``last``:
+    the value of a node, or scratch memory of the routine that computes it."""
+
+    node: Node
+    is_scratch: bool
+    offset: int
+    size: int
+    first: int
+    last: int
+
+
 class Phase(NamedTuple):
     """Which of the ``steps`` of a call a step is, how much of the work of all of them it does, and in which way."""
 
@@ -92,6 +104,11 @@ class StepRecord(NamedTuple):
     def loops(self) -> str:
         """The extents of the loops, folded ones in brackets: ``1000x[512]``."""
         return "x".join([*map(str, self.parallel), *[f"[{extent}]" for extent in self.folded]]) or "1"
+
+    @property
+    def facts(self) -> tuple[str, str, str, int, int, int]:
+        """What is the same of steps that do the same work."""
+        return self.kind, self.name, self.loops, self.bytes_read, self.bytes_written, self.arithmetic
 
     @property
     def text(self) -> str:

@@ -120,7 +120,7 @@ class Explanation:
         if len(segments) == 1:
             plan, inputs = segments[0].plan, segments[0].program.inputs
             self.in_place_bytes = sum([plan.sizes[buffer] for at, buffer in plan.donations if inputs[at] in replaced])
-        self.unshared_bytes = sum([size for segment in segments for size in segment.description.temporaries])
+        self.unshared_bytes = sum([one.size for segment in segments for one in segment.description.temporaries])
 
     @property
     def kernels(self) -> list[ExplainedStep]:
@@ -167,6 +167,29 @@ class Explanation:
         """
         with writable("explain.to_dot", file) as target:
             write_lines(target, _drawn(self._segments, self._names, self._outputs).lines())
+
+    def html(self, file: Any) -> None:
+        """Write a page for a browser: the steps, the graph before and after fusion, and the memory of temporaries.
+
+        It is one file that needs no network.
+
+        Args:
+            file: a path, or a file opened for writing text.
+        """
+        with writable("explain.html", file) as target:
+            target.write(self._page())
+
+    def _repr_html_(self) -> str:
+        from weft.inspection.pages.page import notebook_text
+
+        return notebook_text(self._page())
+
+    def _page(self) -> str:
+        # Few programs show a page, so its modules are imported when one does.
+        from weft.inspection.pages.explained import explanation_data
+        from weft.inspection.pages.page import page_text
+
+        return page_text(self.title, explanation_data(self, self._segments, self._names, self._outputs))
 
     def __str__(self) -> str:
         return "\n".join([self.title, *self._operations_text(), "", *self._steps_text(), *self._memory_text()])

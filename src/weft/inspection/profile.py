@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 from weft.compiler.plan import Plan
 from weft.compiler.records import StepRecord
 from weft.graph.location import user_location
-from weft.inspection.files import opened, write_lines
+from weft.inspection.files import opened, writable, write_lines
 from weft.inspection.text import (
     duration_text,
     microseconds,
@@ -21,7 +21,7 @@ from weft.inspection.text import (
     size_text,
     table,
 )
-from weft.inspection.timeline import timeline
+from weft.inspection.timeline import Event, events_of, timeline
 from weft.runtime import recording
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.streams import drain_all
@@ -47,12 +47,8 @@ class KernelTotal:
     """
 
     def __init__(self, record: StepRecord) -> None:
-        self.kind = record.kind
-        self.name = record.name
-        self.loops = record.loops
-        self.bytes_read = record.bytes_read
-        self.bytes_written = record.bytes_written
-        self.arithmetic = record.arithmetic
+        self.facts = record.facts
+        self.kind, self.name, self.loops, self.bytes_read, self.bytes_written, self.arithmetic = record.facts
         self.count = 0
         self.seconds = 0.0
 
@@ -64,10 +60,16 @@ class KernelTotal:
         return rate_text((self.bytes_read + self.bytes_written) * self.count, self.seconds, "GB/s")
 
 
-def _total_of(record: StepRecord, totals: dict[tuple[Any, ...], KernelTotal]) -> KernelTotal:
+Totals = dict[tuple[str, str, str, int, int, int], KernelTotal]
+"""By the facts of steps."""
+
+
+def _total_of(record: StepRecord, totals: Totals) -> KernelTotal:
     """The total that a step adds to."""
-    facts = (record.kind, record.name, record.loops, record.bytes_read, record.bytes_written, record.arithmetic)
-    return totals.setdefault(facts, KernelTotal(record))
+    total = totals.get(record.facts)
+    if total is None:
+        total = totals[record.facts] = KernelTotal(record)
+    return total
 
 
 class Profile:
@@ -130,11 +132,13 @@ class Profile:
         if target is None:
             return
         try:
-            recorder = self._recorder
-            write_lines(target, timeline(self._begin or 0, recorder.runs, recorder.spans, self._records_of))
+            write_lines(target, timeline(self._begin or 0, self._events()))
         finally:
             if target is not self._file:
                 target.close()
+
+    def _events(self) -> list[Event]:
+        return events_of(list(self._recorder.runs), list(self._recorder.spans), self._records_of)
 
     def _records_of(self, plan: Plan) -> list[StepRecord]:
         """Records of the steps of a plan. Plans are compared by identity: the runs of this profile keep them alive."""
@@ -152,7 +156,7 @@ class Profile:
     @property
     def kernels(self) -> list[KernelTotal]:
         """What ran, the longest in all first; equal kernels with equal loops are one."""
-        totals: dict[tuple[Any, ...], KernelTotal] = {}
+        totals: Totals = {}
         by_plan: dict[int, list[KernelTotal]] = {}
         for run in list(self._recorder.runs):
             steps = by_plan.get(id(run.plan))
@@ -184,6 +188,30 @@ class Profile:
                 spent = (span.end - span.begin) / 1e9
                 totals[span.name] = TransferTotal(count + 1, size + span.size, seconds + spent)
         return totals
+
+    def html(self, file: Any) -> None:
+        """Write a page for a browser: the kernels, and what ran when, on each stream and thread.
+
+        It is one file that needs no network.
+
+        Args:
+            file: a path, or a file opened for writing text.
+        """
+        with writable("profile.html", file) as target:
+            target.write(self._page())
+
+    def _repr_html_(self) -> str:
+        from weft.inspection.pages.page import notebook_text
+
+        return notebook_text(self._page())
+
+    def _page(self) -> str:
+        # Few programs show a page, so its modules are imported when one does.
+        from weft.inspection.pages.page import page_text
+        from weft.inspection.pages.profiled import profile_data
+
+        data = profile_data(self, self._begin or 0, self._events(), self.kernels)
+        return page_text(data["title"], data)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

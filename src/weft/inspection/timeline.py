@@ -1,11 +1,12 @@
-"""Timelines in the format of Chrome's traces, which Perfetto (ui.perfetto.dev) shows."""
+"""What ran when: events in rows, one row for each stream on each thread, and one for what Python does there; and their
+file in the format of Chrome's traces, which Perfetto (ui.perfetto.dev) shows."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import weft
 from weft.compiler.plan import Plan
@@ -13,60 +14,83 @@ from weft.compiler.records import StepRecord
 from weft.inspection.text import shortened
 from weft.runtime.recording import PlanRun, Span, Thread
 
-_Row = tuple[int | None, Thread]
+
+class Row(NamedTuple):
+    """A stream on a thread; without a stream, what Python does there."""
+
+    stream: int | None
+    thread: Thread
+
+    @property
+    def title(self) -> str:
+        return f"{'Python' if self.stream is None else f'stream {self.stream}'} ({self.thread.name})"
 
 
-def timeline(
-    begin: int, runs: Sequence[PlanRun], spans: Sequence[Span], records_of: Callable[[Plan], Sequence[StepRecord]]
-) -> Iterator[str]:
-    """The lines of a file in JSON. Times count from ``begin``; there is a row for each stream on each thread, and one
-    for what Python does there."""
+class Event(NamedTuple):
+    """What took from ``begin`` to ``end``, in nanoseconds: a step of a plan, with its ``record`` and the number of the
+    plan, or something else."""
+
+    kind: str
+    what: str
+    begin: int
+    end: int
+    row: Row
+    record: StepRecord | None = None
+    plan: int = 0
+
+    @property
+    def name(self) -> str:
+        return shortened(self.what) if self.record else f"{self.kind}: {shortened(self.what)}"
+
+
+def events_of(
+    runs: Sequence[PlanRun], spans: Sequence[Span], records_of: Callable[[Plan], Sequence[StepRecord]]
+) -> list[Event]:
+    """All that was recorded."""
+    events = [Event(span.kind, span.name, span.begin, span.end, Row(None, span.thread)) for span in spans]
+    plans: dict[int, int] = {}
+    for run in runs:
+        plan, row = plans.setdefault(id(run.plan), len(plans)), Row(run.stream, run.thread)
+        times = zip(records_of(run.plan), run.step_times(), strict=False)  # an interrupted run has fewer
+        events += [Event(record.kind, record.name, begin, end, row, record, plan) for record, (begin, end) in times]
+    return events
+
+
+def rows_of(events: Iterable[Event]) -> dict[Row, int]:
+    """The rows in their order, numbered from 0: threads in the order in which they appear, streams by their index."""
+    found = dict.fromkeys([event.row for event in events])
+    threads = {thread: position for position, thread in enumerate(dict.fromkeys([row.thread for row in found]))}
+    order = sorted(found, key=lambda row: (threads[row.thread], -1 if row.stream is None else row.stream))
+    return {row: number for number, row in enumerate(order)}
+
+
+def timeline(begin: int, events: Sequence[Event]) -> Iterator[str]:
+    """The lines of a file in JSON. Times count from ``begin``."""
     process = os.getpid()
-    rows = _rows(runs, spans)
+    rows = rows_of(events)
     yield f'{{"displayTimeUnit": "ms", "otherData": {{"weft": {json.dumps(weft.__version__)}}}, "traceEvents": ['
     yield json.dumps({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": "weft"}})
-    for (stream, thread), number in rows.items():
-        what = "Python" if stream is None else f"stream {stream}"
-        named: dict[str, Any] = {"thread_name": {"name": f"{what} ({thread.name})"}}
-        named["thread_sort_index"] = {"sort_index": number}
+    for row, number in rows.items():
+        named: dict[str, Any] = {"thread_name": {"name": row.title}, "thread_sort_index": {"sort_index": number + 1}}
         for name, args in named.items():
-            yield "," + json.dumps({"ph": "M", "name": name, "pid": process, "tid": number, "args": args})
-    for event, row in _events(runs, spans, records_of):
-        event["ts"] = (event["ts"] - begin) / 1000
-        event["dur"] /= 1000
-        yield "," + json.dumps({"ph": "X", "pid": process, "tid": rows[row], **event})
+            yield "," + json.dumps({"ph": "M", "name": name, "pid": process, "tid": number + 1, "args": args})
+    for event in events:
+        entry = {"name": event.name, "cat": event.kind, "args": _arguments(event)}
+        times = {"ts": (event.begin - begin) / 1000, "dur": (event.end - event.begin) / 1000}
+        yield "," + json.dumps({"ph": "X", "pid": process, "tid": rows[event.row] + 1, **entry, **times})
     yield "]}"
 
 
-def _rows(runs: Sequence[PlanRun], spans: Sequence[Span]) -> dict[_Row, int]:
-    """A number for each row: threads in the order in which they appear, streams by their index."""
-    seen = dict.fromkeys([*[span.thread for span in spans], *[run.thread for run in runs]])
-    threads = {thread: position for position, thread in enumerate(seen)}
-    found: set[_Row] = {(None, span.thread) for span in spans} | {(run.stream, run.thread) for run in runs}
-    order = sorted(found, key=lambda row: (threads[row[1]], -1 if row[0] is None else row[0]))
-    return {row: number for number, row in enumerate(order, start=1)}
-
-
-def _events(
-    runs: Sequence[PlanRun], spans: Sequence[Span], records_of: Callable[[Plan], Sequence[StepRecord]]
-) -> Iterator[tuple[dict[str, Any], _Row]]:
-    for span in spans:
-        event = {"name": f"{span.kind}: {shortened(span.name)}", "cat": span.kind, "ts": span.begin}
-        yield {**event, "dur": span.end - span.begin, "args": {"what": span.name}}, (None, span.thread)
-    plans: dict[int, int] = {}
-    for run in runs:
-        plan = plans.setdefault(id(run.plan), len(plans))
-        for record, (begin, end) in zip(
-            records_of(run.plan), run.step_times(), strict=False
-        ):  # an interrupted run has fewer
-            args = {
-                "operations": record.name,
-                "loops": record.loops,
-                "bytes read": record.bytes_read,
-                "bytes written": record.bytes_written,
-                "arithmetic": record.arithmetic,
-                "plan": plan,
-                "stream": run.stream,
-            }
-            event = {"name": shortened(record.name), "cat": record.kind, "ts": begin, "dur": end - begin}
-            yield {**event, "args": args}, (run.stream, run.thread)
+def _arguments(event: Event) -> dict[str, Any]:
+    record = event.record
+    if record is None:
+        return {"what": event.what}
+    return {
+        "operations": record.name,
+        "loops": record.loops,
+        "bytes read": record.bytes_read,
+        "bytes written": record.bytes_written,
+        "arithmetic": record.arithmetic,
+        "plan": event.plan,
+        "stream": event.row.stream,
+    }

@@ -1,0 +1,52 @@
+"""A page: data, a style and a script in one file of HTML, which needs nothing else and no network."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib import resources
+from typing import Any
+
+_FRAME_HEIGHT = 640
+"""Of a page in a notebook, in pixels."""
+
+
+def page_text(title: str, data: Any) -> str:
+    """The page that shows ``data``. Its ``views`` are tabs; ``page.js`` says what each kind of view has."""
+    # In a script element `<` could end it. In JSON it occurs in strings alone, where it can be written in another way.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta http-equiv="Content-Security-Policy" '
+            "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
+            f"<title>{html.escape(title)}</title>",
+            f"<style>\n{_asset('page.css')}</style>",
+            "</head>",
+            "<body>",
+            f'<script type="application/json" id="data">{text}</script>',
+            f"<script>\n{''.join(map(_asset, _SCRIPTS))}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+_SCRIPTS = ("elements.js", "graph.js", "memory.js", "timeline.js", "page.js")
+
+
+def notebook_text(page: str) -> str:
+    """A page as a part of a notebook: in a frame, so that neither changes the other's style."""
+    return (
+        f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
+        f'srcdoc="{html.escape(page)}"></iframe>'
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

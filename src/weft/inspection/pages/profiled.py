@@ -1,0 +1,100 @@
+"""A profile as a page: kernels by the time that they took, and what ran when, on each stream and thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.compiler.records import StepRecord
+from weft.inspection.pages.tables import column, detail, table_view
+from weft.inspection.text import duration_text, microseconds, number_of, percent, shortened, size_text
+from weft.inspection.timeline import Event, rows_of
+
+if TYPE_CHECKING:
+    from weft.inspection.profile import KernelTotal, Profile
+
+SPAN_LIMIT = 100_000
+"""So many spans are on a page; beyond it the shortest are left out."""
+
+
+def profile_data(
+    profile: Profile, begin: int, events: Sequence[Event], kernels: Sequence[KernelTotal]
+) -> dict[str, Any]:
+    """What the page of a profile shows. Events count from ``begin``, and their records belong to ``kernels``."""
+    return {
+        "title": f"profile of {duration_text(profile.seconds)}",
+        "facts": list(_facts(profile, kernels)),
+        "details": [_detail(kernel) for kernel in kernels],
+        "views": [_kernels(kernels), _timeline(begin, events, kernels)],
+    }
+
+
+def _facts(profile: Profile, kernels: Sequence[KernelTotal]) -> Iterator[tuple[str, str]]:
+    yield "time", duration_text(profile.seconds)
+    total = sum([kernel.seconds for kernel in kernels])
+    yield "in steps", f"{duration_text(total)}, {number_of(sum([kernel.count for kernel in kernels]), 'step')}"
+    for kind, (count, seconds) in profile.compilation.items():
+        yield kind, f"{count:,}x, {duration_text(seconds)}"
+    for way, transfers in profile.transfers.items():
+        yield way, f"{transfers.copies:,}x, {size_text(transfers.bytes)}, {duration_text(transfers.seconds)}"
+
+
+def _kernels(kernels: Sequence[KernelTotal]) -> dict[str, Any]:
+    seconds = [kernel.seconds for kernel in kernels]
+    whole = sum(seconds)
+    columns = [
+        column("time", seconds, duration_text),
+        column("share", seconds, lambda value: percent(value, whole), bar=True),
+        column("count", [kernel.count for kernel in kernels], lambda value: f"{value:,}"),
+        column("us each", [kernel.seconds / kernel.count for kernel in kernels], microseconds, bar=True),
+        column("bytes", [kernel.bytes_read + kernel.bytes_written for kernel in kernels], size_text, bar=True),
+        column("rate", None, texts=[kernel.rate for kernel in kernels]),
+        column("loops", None, texts=[kernel.loops for kernel in kernels]),
+        column("operations", None, texts=[shortened(kernel.name) for kernel in kernels]),
+    ]
+    return table_view("Kernels", columns, range(len(kernels)))
+
+
+def _detail(kernel: KernelTotal) -> dict[str, Any]:
+    facts = [
+        ("time", f"{duration_text(kernel.seconds)} in {number_of(kernel.count, 'run')}"),
+        ("each", f"{microseconds(kernel.seconds / kernel.count)} us"),
+        ("loops", kernel.loops),
+        ("read", size_text(kernel.bytes_read)),
+        ("written", size_text(kernel.bytes_written)),
+        ("arithmetic", f"{kernel.arithmetic:,} operations"),
+        ("rate", kernel.rate),
+        ("operations", kernel.name),
+    ]
+    return detail(f"{kernel.kind}: {shortened(kernel.name)}", facts)
+
+
+def _timeline(begin: int, events: Sequence[Event], kernels: Sequence[KernelTotal]) -> dict[str, Any]:
+    kept = sorted(events, key=lambda event: event.begin - event.end)[:SPAN_LIMIT]
+    kept.sort(key=lambda event: event.begin)
+    rows = rows_of(events)
+    numbers = {kernel.facts: number for number, kernel in enumerate(kernels)}
+    names: dict[str, int] = {}
+    spans = [
+        [
+            rows[event.row],
+            (event.begin - begin) / 1000,
+            (event.end - event.begin) / 1000,
+            names.setdefault(event.name, len(names)),
+            _number_of(event.record, numbers),
+        ]
+        for event in kept
+    ]
+    left_out = len(events) - len(kept)
+    return {
+        "kind": "timeline",
+        "title": "Timeline",
+        "rows": [row.title for row in rows],
+        "names": list(names),
+        "spans": spans,
+        "note": f"The {number_of(left_out, 'shortest step')} of {len(events):,} are left out." if left_out else "",
+    }
+
+
+def _number_of(record: StepRecord | None, numbers: dict[tuple[Any, ...], int]) -> int | None:
+    return None if record is None else numbers.get(record.facts)
