@@ -1,0 +1,69 @@
+"""The examples, in their short form, each in an interpreter of its own; and that they go on where they were stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import weft.core as mx
+from tests.checks import assert_same_bits, child_environment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, folder: Path, *arguments: str) -> str:
+    """What an example prints in its short form."""
+    finished = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), "--short", "--folder", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=child_environment(),
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+class Example(NamedTuple):
+    """A file, how to have it stop early, and what it saves."""
+
+    file: str
+    stopped_early: tuple[str, ...]
+    checkpoint: str
+    picture: str
+
+
+EXAMPLES_THAT_SAVE = [Example("double_pendulum.py", ("--seconds", "1"), "state.npz", "over.png")]
+
+
+@pytest.fixture(params=EXAMPLES_THAT_SAVE, ids=lambda example: example.file)
+def example(request: pytest.FixtureRequest) -> Example:
+    pytest.importorskip("matplotlib")
+    found: Example = request.param
+    return found
+
+
+def test_an_example(example: Example, tmp_path: Path) -> None:
+    run(example.file, tmp_path)
+    assert (tmp_path / example.checkpoint).exists()
+    assert (tmp_path / example.picture).stat().st_size > 5_000
+
+
+@pytest.mark.slow
+def test_an_example_that_was_stopped(example: Example, tmp_path: Path) -> None:
+    """It gives the same bits as one that was not."""
+    run(example.file, tmp_path / "in two parts", *example.stopped_early)
+    run(example.file, tmp_path / "in two parts")
+    run(example.file, tmp_path / "at once")
+    found, expected = (mx.load(str(tmp_path / part / example.checkpoint)) for part in ("in two parts", "at once"))
+    assert found.keys() == expected.keys()
+    for key, array in found.items():
+        assert_same_bits(array, expected[key])
+
+
+def test_all_examples_are_run() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {example.file for example in EXAMPLES_THAT_SAVE}
