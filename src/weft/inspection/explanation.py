@@ -18,6 +18,7 @@ from weft.compiler.segments import segments_of
 from weft.graph.node import Node, describe, reachable
 from weft.inspection.dot import Drawing, label_of, number_text
 from weft.inspection.files import writable, write_lines
+from weft.inspection.paged import Paged
 from weft.inspection.text import microseconds, number_of, percent, rate_text, shortened, size_text, table
 from weft.runtime import recording
 from weft.runtime.devices import LONG_WORK, Stream
@@ -75,8 +76,9 @@ class Segment(NamedTuple):
     wanted: Sequence[Node]
 
 
-class Explanation:
-    """What a compiled function does for arguments of certain shapes; printing it shows about a screen.
+class Explanation(Paged):
+    """What a compiled function does for arguments of certain shapes; printing it shows about a screen, and
+    ``html(file)`` writes a page for a browser.
 
     ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` what
     remains after equal ones are merged. ``graph_before`` and ``graph_after`` show both as text. ``transfers`` are
@@ -85,6 +87,8 @@ class Explanation:
     each its own memory; ``in_place_bytes`` is how much of the results can be written over the state that they replace.
     ``seconds`` is the sum over all steps.
     """
+
+    function = "explain"
 
     def __init__(
         self,
@@ -168,28 +172,10 @@ class Explanation:
         with writable("explain.to_dot", file) as target:
             write_lines(target, _drawn(self._segments, self._names, self._outputs).lines())
 
-    def html(self, file: Any) -> None:
-        """Write a page for a browser: the steps, the graph before and after fusion, and the memory of temporaries.
-
-        It is one file that needs no network.
-
-        Args:
-            file: a path, or a file opened for writing text.
-        """
-        with writable("explain.html", file) as target:
-            target.write(self._page())
-
-    def _repr_html_(self) -> str:
-        from weft.inspection.pages.page import notebook_text
-
-        return notebook_text(self._page())
-
-    def _page(self) -> str:
-        # Few programs show a page, so its modules are imported when one does.
+    def _page_data(self) -> dict[str, Any]:
         from weft.inspection.pages.explained import explanation_data
-        from weft.inspection.pages.page import page_text
 
-        return page_text(self.title, explanation_data(self, self._segments, self._names, self._outputs))
+        return explanation_data(self, self._segments, self._names, self._outputs)
 
     def __str__(self) -> str:
         return "\n".join([self.title, *self._operations_text(), "", *self._steps_text(), *self._memory_text()])

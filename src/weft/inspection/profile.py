@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TextIO
 from weft.compiler.plan import Plan
 from weft.compiler.records import StepRecord
 from weft.graph.location import user_location
-from weft.inspection.files import opened, writable, write_lines
+from weft.inspection.files import opened, write_lines
+from weft.inspection.paged import Paged
 from weft.inspection.text import (
     duration_text,
     microseconds,
@@ -72,12 +73,15 @@ def _total_of(record: StepRecord, totals: Totals) -> KernelTotal:
     return total
 
 
-class Profile:
-    """What ran in the block: ``with weft.profile("timeline.json") as profile``; printing it shows the top kernels.
+class Profile(Paged):
+    """What ran in the block: ``with weft.profile("timeline.json") as profile``; printing it shows the top kernels, and
+    ``html(file)`` writes a page for a browser.
 
     ``kernels`` are totals, longest first; ``compilation`` has count and seconds of traces, plans and machine code;
     ``transfers`` are copies from device to device; ``seconds`` is how long the block took.
     """
+
+    function = "profile"
 
     def __init__(self, file: Any = None) -> None:
         self._file = file
@@ -189,29 +193,10 @@ class Profile:
                 totals[span.name] = TransferTotal(count + 1, size + span.size, seconds + spent)
         return totals
 
-    def html(self, file: Any) -> None:
-        """Write a page for a browser: the kernels, and what ran when, on each stream and thread.
-
-        It is one file that needs no network.
-
-        Args:
-            file: a path, or a file opened for writing text.
-        """
-        with writable("profile.html", file) as target:
-            target.write(self._page())
-
-    def _repr_html_(self) -> str:
-        from weft.inspection.pages.page import notebook_text
-
-        return notebook_text(self._page())
-
-    def _page(self) -> str:
-        # Few programs show a page, so its modules are imported when one does.
-        from weft.inspection.pages.page import page_text
+    def _page_data(self) -> dict[str, Any]:
         from weft.inspection.pages.profiled import profile_data
 
-        data = profile_data(self, self._begin or 0, self._events(), self.kernels)
-        return page_text(data["title"], data)
+        return profile_data(self, self._begin or 0, self._events(), self.kernels)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

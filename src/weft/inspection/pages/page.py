@@ -11,8 +11,9 @@ _FRAME_HEIGHT = 640
 """Of a page in a notebook, in pixels."""
 
 
-def page_text(title: str, data: Any) -> str:
-    """The page that shows ``data``. Its ``views`` are tabs; ``page.js`` says what each kind of view has."""
+def page_text(data: dict[str, Any]) -> str:
+    """The page that shows ``data``: a ``title``, ``facts``, ``views``, which are tabs, and ``details`` of what can be
+    chosen. ``page.js`` says what each kind of view has."""
     # In a script element `<` could end it. In JSON it occurs in strings alone, where it can be written in another way.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
@@ -24,7 +25,7 @@ def page_text(title: str, data: Any) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta http-equiv="Content-Security-Policy" '
             "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
-            f"<title>{html.escape(title)}</title>",
+            f"<title>{html.escape(data['title'])}</title>",
             f"<style>\n{_asset('page.css')}</style>",
             "</head>",
             "<body>",
