@@ -29,7 +29,7 @@ from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
-from weft.transforms.constants import constant_key, object_keys
+from weft.transforms.constants import attribute_key, constant_key, object_keys
 from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
 from weft.transforms.repeat import AnyRepeat, StatefulRepeat, repeat_of
 from weft.transforms.traced import TRACE_LIMIT, Traced
@@ -259,6 +259,8 @@ class _Compiled:
                 parts.append(node.dtype)
             else:
                 constant = constant_key(leaf)
+                if constant is None and moment is not None and moment.has_function(leaf):
+                    constant = attribute_key(leaf)
                 if constant is None:
                     raise no_constant(leaf, self._fun, args, kwargs, self._state)
                 parts.append(constant)

@@ -67,6 +67,11 @@ class Moment(NamedTuple):
     key: tuple[Any, ...]
     """What another trace depends on, besides the inputs."""
 
+    def has_function(self, value: Any) -> bool:
+        """Whether a value is a function that the state holds, as a module that was given one for a layer does. Like an
+        attribute of a module it is what it was as long as it is the same object."""
+        return callable(value) and any(value is leaf for leaf in self.inputs)
+
     @property
     def replaceable(self) -> int:
         """How many arrays a call may replace in their own memory: all of the state, or none."""
