@@ -7,17 +7,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.nn import activation_layers, activations, containers, dropout, gradients, linear, module, normalization
+from weft.nn import (
+    activation_layers,
+    activations,
+    containers,
+    convolution,
+    dropout,
+    gradients,
+    linear,
+    module,
+    normalization,
+    pooling,
+    positions,
+    upsampling,
+)
 from weft.nn import init as init
 from weft.nn import losses as losses
 from weft.nn.activation_layers import *
 from weft.nn.activations import *
 from weft.nn.containers import *
+from weft.nn.convolution import *
 from weft.nn.dropout import *
 from weft.nn.gradients import *
 from weft.nn.linear import *
 from weft.nn.module import *
 from weft.nn.normalization import *
+from weft.nn.pooling import *
+from weft.nn.positions import *
+from weft.nn.upsampling import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
     __all__ = [
@@ -26,11 +43,15 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *activation_layers.__all__,
         *activations.__all__,
         *containers.__all__,
+        *convolution.__all__,
         *dropout.__all__,
         *gradients.__all__,
         *linear.__all__,
         *module.__all__,
         *normalization.__all__,
+        *pooling.__all__,
+        *positions.__all__,
+        *upsampling.__all__,
     ]
 
     def __dir__() -> list[str]:

@@ -29,6 +29,19 @@ def size_of(layer: str, name: str, value: Any, least: int) -> int:
     return size
 
 
+def axis_numbers_of(layer: str, name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
+    """`value` as one int for each of `rank` axes, if it is an int or so many, which are not below `least`.
+
+    >>> axis_numbers_of("MaxPool2d", "kernel_size", 3, rank=2, least=1)
+    (3, 3)
+    """
+    several = value if isinstance(value, (list, tuple)) else (value,) * rank
+    if len(several) != rank:
+        axes = "one" if rank == 1 else f"{rank}, one for each axis"
+        raise ValueError(f"[{layer}] {name} has to be an int or a tuple of {axes}, got {shortened(value)}.")
+    return tuple([size_of(layer, name, number, least) for number in several])
+
+
 def share_of(function: str, name: str, value: Any) -> float:
     """`value`, if it is a number that is at least 0 and below 1.
 

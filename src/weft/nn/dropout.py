@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import weft.core as mx
-from weft.nn.checks import share_of
+from weft.nn.checks import array_input, share_of
 from weft.nn.module import Module
 
-__all__ = ["Dropout"]
+__all__ = ["Dropout", "Dropout2d", "Dropout3d"]
 
 
 class Dropout(Module):
@@ -32,8 +34,68 @@ class Dropout(Module):
         return f"p={self._p}"
 
     def __call__(self, x: mx.array) -> mx.array:
-        if self._p == 0 or not self.training:
-            return x
-        keep = 1 - self._p
-        chances = mx.full_like(x, keep, dtype=mx.float32)
-        return mx.where(mx.random.bernoulli(chances), x * (1 / keep), 0)
+        return _dropped(self, x, x.shape)
+
+
+class _ChannelDropout(Module):
+    """What layers share that drop whole channels. A subclass names its number of axes in its class statement."""
+
+    _rank: ClassVar[int]
+
+    def __init_subclass__(cls, rank: int = 0, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls._rank = rank
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self._p = share_of(type(self).__name__, "the probability p", p)
+
+    def _extra_repr(self) -> str:
+        return f"p={self._p}"
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = array_input(self, x)
+        rank = self._rank
+        if x.ndim not in (rank + 1, rank + 2):
+            raise ValueError(f"[{self!r}] the input has to have {rank + 1} or {rank + 2} axes, got shape {x.shape}.")
+        return _dropped(self, x, (*x.shape[: -rank - 1], *[1] * rank, x.shape[-1]))
+
+
+class Dropout2d(_ChannelDropout, rank=2):
+    """While training, sets whole channels of images to zero at random and scales the others by ``1 / (1 - p)``.
+
+    Tompson et al., arXiv:1411.4280: neighbours in an image are so much alike that dropping single ones changes little.
+    Otherwise as `Dropout`.
+
+    Args:
+        p: the probability of zero, at least 0 and below 1; else ``ValueError``.
+
+    Called with ``(N, H, W, C)`` or ``(H, W, C)``.
+
+    >>> dropped = nn.Dropout2d(p=0.5)(mx.ones((3, 5, 5, 4)))
+    >>> mx.array_equal(dropped, mx.broadcast_to(dropped[:, :1, :1], dropped.shape))
+    array(True, dtype=bool)
+    """
+
+
+class Dropout3d(_ChannelDropout, rank=3):
+    """While training, sets whole channels of volumes to zero at random and scales the others by ``1 / (1 - p)``.
+
+    Otherwise as `Dropout2d`.
+
+    Args:
+        p: the probability of zero, at least 0 and below 1; else ``ValueError``.
+
+    Called with ``(N, D, H, W, C)`` or ``(D, H, W, C)``.
+
+    >>> nn.Dropout3d(p=0.5).eval()(mx.ones((1, 1, 1, 2))).flatten()
+    array([1, 1], dtype=float32)
+    """
+
+
+def _dropped(layer: Any, x: mx.array, shape: tuple[int, ...]) -> mx.array:
+    """`x` with random zeros while training; `shape`, which broadcasts to that of `x`, says what is drawn as one."""
+    if layer._p == 0 or not layer.training:
+        return x
+    keep = 1 - layer._p
+    return mx.where(mx.random.bernoulli(mx.full(shape, keep)), x * (1 / keep), 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 import weft.core as mx
+from weft.checks import shortened
 from weft.nn.checks import number_of
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "he_uniform",
     "identity",
     "normal",
+    "orthogonal",
+    "sparse",
     "uniform",
 ]
 
@@ -178,6 +181,71 @@ def he_uniform(dtype: mx.Dtype = mx.float32) -> HeInitializer:
         return mx.random.uniform(-bound, bound, a.shape, dtype=dtype)
 
     return initializer
+
+
+def orthogonal(gain: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
+    """An initialiser of matrices with orthogonal rows or columns, of which there are fewer, of length ``gain``.
+
+    Saxe, McClelland, Ganguli, arXiv:1312.6120. Other than two axes raise ``ValueError``.
+
+    Args:
+        gain: the factor of an orthogonal matrix.
+        dtype: of the result.
+
+    >>> rows = nn.init.orthogonal()(mx.zeros((2, 3)))
+    >>> mx.allclose(rows @ rows.T, mx.eye(2), atol=1e-6)
+    array(True, dtype=bool)
+    """
+
+    factor = number_of("orthogonal", "gain", gain)
+
+    def initializer(a: mx.array) -> mx.array:
+        rows, columns = _matrix_shape("orthogonal", a)
+        size = max(rows, columns)
+        q, r = mx.linalg.qr(mx.random.normal((size, size)))
+        # With the signs of the diagonal taken out, each orthogonal matrix is as likely as any other.
+        unique = q * mx.sign(mx.diagonal(r))
+        return (factor * unique[:rows, :columns]).astype(dtype)
+
+    return initializer
+
+
+def sparse(
+    sparsity: float, mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32
+) -> Callable[[mx.array], mx.array]:
+    """An initialiser of matrices of normal values in which a share of each row, drawn at random, is zero.
+
+    Martens, "Deep learning via Hessian-free optimization" (2010). Other than two axes raise ``ValueError``.
+
+    Args:
+        sparsity: the share of zeros, from 0 to 1; their number is rounded up.
+        mean: the centre of the other values.
+        std: their standard deviation.
+        dtype: of the result.
+
+    >>> mx.sum(nn.init.sparse(0.5)(mx.zeros((2, 4))) == 0, axis=1)
+    array([2, 2], dtype=int32)
+    """
+
+    share = number_of("sparse", "sparsity", sparsity)
+    if not 0 <= share <= 1:
+        raise ValueError(f"[sparse] sparsity has to be from 0 to 1, got {shortened(sparsity)}.")
+
+    def initializer(a: mx.array) -> mx.array:
+        rows, columns = _matrix_shape("sparse", a)
+        order = mx.argsort(mx.random.uniform(shape=(rows, columns)), axis=1)
+        values = mx.random.normal((rows, columns), dtype=dtype, loc=mean, scale=std)
+        zeros = mx.zeros((rows, math.ceil(share * columns)), dtype=dtype)
+        return mx.put_along_axis(values, order[:, : zeros.shape[1]], zeros, axis=1)
+
+    return initializer
+
+
+def _matrix_shape(function: str, a: mx.array) -> tuple[int, int]:
+    shape = _shape(function, a)
+    if len(shape) != 2:
+        raise ValueError(f"[{function}] The array has to have two axes, got shape {shape}.")
+    return shape
 
 
 def _shape(function: str, a: mx.array) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Affine maps and look-up tables."""
+"""Affine and bilinear maps, and look-up tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weft.core as mx
 from weft.nn.checks import array_input, size_of
 from weft.nn.module import Module
 
-__all__ = ["Embedding", "Linear"]
+__all__ = ["Bilinear", "Embedding", "Linear"]
 
 
 class Linear(Module):
@@ -52,6 +52,55 @@ class Linear(Module):
         if "bias" in self:
             return mx.addmm(self["bias"], x, weight.T)
         return x @ weight.T
+
+
+class Bilinear(Module):
+    """The bilinear map of two inputs: output ``i`` is ``x2 @ weight[i] @ x1 + bias[i]``, over their last axes.
+
+    Weight and bias start uniform between plus and minus ``1 / sqrt(input1_dims)``.
+
+    Args:
+        input1_dims: number of features of the first input.
+        input2_dims: number of features of the second input.
+        output_dims: number of features out.
+        bias: whether there is a bias.
+
+    Called with ``(..., input1_dims)`` and ``(..., input2_dims)``, whose other axes broadcast.
+
+    Raises:
+        ValueError: when called: the last sizes of the inputs are others.
+
+    >>> layer = nn.Bilinear(2, 3, 4)
+    >>> layer.weight.shape, layer(mx.zeros((5, 2)), mx.zeros((5, 3))).shape
+    ((4, 3, 2), (5, 4))
+    """
+
+    def __init__(self, input1_dims: int, input2_dims: int, output_dims: int, bias: bool = True) -> None:
+        super().__init__()
+        first = size_of("Bilinear", "input1_dims", input1_dims, least=1)
+        second = size_of("Bilinear", "input2_dims", input2_dims, least=1)
+        outputs = size_of("Bilinear", "output_dims", output_dims, least=1)
+        bound = 1 / math.sqrt(first)
+        self.weight = mx.random.uniform(-bound, bound, (outputs, second, first))
+        if bias:
+            self.bias = mx.random.uniform(-bound, bound, (outputs,))
+
+    def _extra_repr(self) -> str:
+        outputs, second, first = self["weight"].shape
+        return f"input1_dims={first}, input2_dims={second}, output_dims={outputs}, bias={'bias' in self}"
+
+    def __call__(self, x1: mx.array, x2: mx.array) -> mx.array:
+        weight: mx.array = self["weight"]
+        x1, x2 = array_input(self, x1), array_input(self, x2)
+        outputs, second, first = weight.shape
+        if x1.shape[-1:] != (first,) or x2.shape[-1:] != (second,):
+            raise ValueError(
+                f"[{self!r}] the last sizes of the inputs have to be {first} and {second}, got shapes {x1.shape} and "
+                f"{x2.shape}."
+            )
+        halves = (x1 @ weight.reshape(outputs * second, first).T).reshape(*x1.shape[:-1], outputs, second)
+        result = mx.squeeze(halves @ mx.expand_dims(x2, -1), -1)
+        return result + self["bias"] if "bias" in self else result
 
 
 class Embedding(Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from reprlib import recursive_repr
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import weft.core as mx
 from weft.nn.module_tree import outline, replace_leaves, selected
@@ -69,6 +69,8 @@ class Module(dict[str, Any]):
 
     _no_grad: set[str]
     _training: bool
+    _never_trained: ClassVar[frozenset[str]] = frozenset()
+    """Entries that stay frozen: parameters that the layer itself changes, as running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -423,7 +425,8 @@ class Module(dict[str, Any]):
         """
         names = self._entry_names("unfreeze", keys, recurse, strict)
         for module in self._itself_and_below(recurse):
-            module._no_grad.difference_update(list(module._no_grad) if names is None else names)
+            unfrozen = module._no_grad if names is None else module._no_grad.intersection(names)
+            module._no_grad -= unfrozen - module._never_trained
         return self
 
     def _itself_and_below(self, recurse: bool) -> list[Module]:

@@ -1,12 +1,14 @@
-"""Layers that normalise the last axis."""
+"""Layers that normalise: the last axis, batches, groups of channels, instances."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import weft.core as mx
 from weft.nn.checks import array_input, number_of, size_of
 from weft.nn.module import Module
 
-__all__ = ["LayerNorm", "RMSNorm"]
+__all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):
@@ -71,6 +73,218 @@ class RMSNorm(Module):
         x = array_input(self, x)
         _check_last_size(self, x)
         return mx.fast.rms_norm(_floating(x), self["weight"], self.eps)
+
+
+class BatchNorm(Module):
+    """Gives each channel of a batch mean zero and variance one: ``(x - mean) / sqrt(variance + eps) * weight + bias``.
+
+    Ioffe, Szegedy, arXiv:1502.03167. Statistics of half-precision inputs are computed in float32. While training, they
+    also move ``running_mean`` and ``running_var`` by the share ``momentum``; in evaluation mode (``model.eval()``)
+    these take their place. Both are saved with the weights, and never trained.
+
+    Args:
+        num_features: number of channels, which is the last size of the input.
+        eps: added to the variance.
+        momentum: the share of a new batch in the running statistics.
+        affine: whether there are a weight and a bias.
+        track_running_stats: whether there are running statistics. Without them, those of the batch are always used.
+
+    Called with ``(N, C)`` or ``(N, ..., C)``.
+
+    Raises:
+        ValueError: when called: the input has another shape, or, while training, one value per channel.
+
+    >>> layer = nn.BatchNorm(2, eps=0)
+    >>> layer(mx.array([[1.0, 0.0], [3.0, 8.0]]))
+    array([[-1, -1],
+           [1, 1]], dtype=float32)
+    >>> layer.running_mean
+    array([0.2, 0.4], dtype=float32)
+    """
+
+    _never_trained = frozenset({"running_mean", "running_var"})
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        super().__init__()
+        number_of("BatchNorm", "eps", eps)
+        number_of("BatchNorm", "momentum", momentum)
+        self.num_features = size_of("BatchNorm", "num_features", num_features, least=0)
+        self.eps = eps
+        self.momentum = momentum
+        self.track_running_stats = track_running_stats
+        if affine:
+            self.weight = mx.ones((num_features,))
+            self.bias = mx.zeros((num_features,))
+        if track_running_stats:
+            self.running_mean = mx.zeros((num_features,))
+            self.running_var = mx.ones((num_features,))
+            self.freeze(keys=self._never_trained, recurse=False)
+
+    def _extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={'weight' in self}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = _floating(array_input(self, x))
+        if x.ndim < 2 or x.shape[-1] != self.num_features:
+            raise ValueError(
+                f"[{self!r}] the input has to have at least two axes and {self.num_features} channels, got shape "
+                f"{x.shape}."
+            )
+        wide = _widened(x)
+        if self.track_running_stats and not self.training:
+            mean, variance = self["running_mean"], self["running_var"]
+            result = (wide - mean) * mx.rsqrt(variance + self.eps)
+            return _affine(self, result, mx.result_type(x.dtype, mean.dtype, variance.dtype))
+        axes = tuple(range(x.ndim - 1))
+        mean, variance = mx.mean(wide, axis=axes), mx.var(wide, axis=axes)
+        if self.training:
+            self._check_and_track(x, mean, variance)
+        return _affine(self, (wide - mean) * mx.rsqrt(variance + self.eps), x.dtype)
+
+    def _check_and_track(self, x: mx.array, mean: mx.array, variance: mx.array) -> None:
+        """Move the running statistics. The variance is that of the population, which the batch is a sample of."""
+        count = x.size // x.shape[-1] if x.shape[-1] else 2
+        if count < 2:
+            raise ValueError(
+                f"[{self!r}] has to have more than one value per channel while training, got shape {x.shape}. "
+                "Use larger batches, or `eval()` to normalise with the running statistics."
+            )
+        if not self.track_running_stats:
+            return
+        for name, found in (("running_mean", mean), ("running_var", variance * (count / (count - 1)))):
+            before = self[name]
+            moved = (1 - self.momentum) * before + self.momentum * mx.stop_gradient(found)
+            self[name] = moved.astype(mx.result_type(before.dtype, x.dtype))
+
+
+class GroupNorm(Module):
+    """Gives each group of channels of an example mean zero and variance one: ``(x - mean) / sqrt(variance + eps)``.
+
+    Wu, He, arXiv:1803.08494. Statistics are taken over the channels of a group and all axes between the first and the
+    last, those of half-precision inputs in float32. The result is multiplied by ``weight``, and ``bias`` is added.
+
+    Args:
+        num_groups: number of groups, a divisor of ``dims``.
+        dims: number of channels, which is the last size of the input.
+        eps: added to the variance.
+        affine: whether there are a weight and a bias.
+        pytorch_compatible: whether a group is made of neighbours, as in PyTorch; otherwise it is made of the channels
+            that are ``num_groups`` apart.
+
+    Called with ``(N, C)`` or ``(N, ..., C)``.
+
+    >>> x = mx.array([[1.0, 5.0, 3.0, 5.0]])
+    >>> nn.GroupNorm(2, 4)(x)
+    array([[-0.999995, 0, 0.999995, 0]], dtype=float32)
+    >>> nn.GroupNorm(2, 4, pytorch_compatible=True)(x)
+    array([[-0.999999, 0.999999, -0.999995, 0.999995]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        dims: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        pytorch_compatible: bool = False,
+    ) -> None:
+        super().__init__()
+        number_of("GroupNorm", "eps", eps)
+        self.num_groups = size_of("GroupNorm", "num_groups", num_groups, least=1)
+        self.dims = size_of("GroupNorm", "dims", dims, least=1)
+        if self.dims % self.num_groups:
+            raise ValueError(f"[GroupNorm] dims has to be a multiple of num_groups, got {dims} and {num_groups}.")
+        self.eps = eps
+        self.pytorch_compatible = pytorch_compatible
+        if affine:
+            self.weight = mx.ones((dims,))
+            self.bias = mx.zeros((dims,))
+
+    def _extra_repr(self) -> str:
+        return (
+            f"{self.num_groups}, {self.dims}, eps={self.eps}, affine={'weight' in self}, "
+            f"pytorch_compatible={self.pytorch_compatible}"
+        )
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = _floating(array_input(self, x))
+        if x.ndim < 2 or x.shape[-1] != self.dims:
+            raise ValueError(
+                f"[{self!r}] the input has to have at least two axes and {self.dims} channels, got shape {x.shape}."
+            )
+        groups, each = self.num_groups, self.dims // self.num_groups
+        apart = (groups, each) if self.pytorch_compatible else (each, groups)
+        among = -1 if self.pytorch_compatible else -2
+        split = _widened(x).reshape(*x.shape[:-1], *apart)
+        result = _standardised(split, (*range(1, x.ndim - 1), split.ndim + among), self.eps)
+        return _affine(self, result.reshape(x.shape), x.dtype)
+
+
+class InstanceNorm(Module):
+    """Gives each channel of an example mean zero and variance one: ``(x - mean) / sqrt(variance + eps)``.
+
+    Ulyanov, Vedaldi, Lempitsky, arXiv:1607.08022. Statistics are taken over all axes between the first and the last,
+    those of half-precision inputs in float32.
+
+    Args:
+        dims: number of channels, which is the last size of the input.
+        eps: added to the variance.
+        affine: whether the result is multiplied by a weight, and a bias is added.
+
+    Called with ``(N, ..., C)``, at least three axes.
+
+    >>> nn.InstanceNorm(1, eps=0)(mx.array([1.0, 3.0]).reshape(1, 2, 1)).flatten()
+    array([-1, 1], dtype=float32)
+    """
+
+    def __init__(self, dims: int, eps: float = 1e-5, affine: bool = False) -> None:
+        super().__init__()
+        number_of("InstanceNorm", "eps", eps)
+        self.dims = size_of("InstanceNorm", "dims", dims, least=0)
+        self.eps = eps
+        if affine:
+            self.weight = mx.ones((dims,))
+            self.bias = mx.zeros((dims,))
+
+    def _extra_repr(self) -> str:
+        return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = _floating(array_input(self, x))
+        if x.ndim < 3 or x.shape[-1] != self.dims:
+            raise ValueError(
+                f"[{self!r}] the input has to have at least three axes and {self.dims} channels, got shape {x.shape}."
+            )
+        return _affine(self, _standardised(_widened(x), tuple(range(1, x.ndim - 1)), self.eps), x.dtype)
+
+
+def _widened(x: mx.array) -> mx.array:
+    """Half precision as float32."""
+    return x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x
+
+
+def _standardised(x: mx.array, axes: tuple[int, ...], eps: Any) -> mx.array:
+    """`x` with mean zero and variance one over some axes."""
+    centred = x - mx.mean(x, axis=axes, keepdims=True)
+    return centred * mx.rsqrt(mx.mean(mx.square(centred), axis=axes, keepdims=True) + eps)
+
+
+def _affine(layer: Module, x: mx.array, dtype: mx.Dtype) -> mx.array:
+    """What was computed for an input of some dtype, times the layer's weight, plus its bias, rounded once."""
+    if "weight" in layer:
+        dtype = mx.result_type(dtype, layer["weight"].dtype, layer["bias"].dtype)
+        x = x * layer["weight"] + layer["bias"]
+    return x.astype(dtype)
 
 
 def _floating(x: mx.array) -> mx.array:

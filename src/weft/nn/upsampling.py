@@ -1,0 +1,173 @@
+"""Changing the size of images and other arrays by interpolation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import weft.core as mx
+from weft.checks import one_of
+from weft.nn.checks import array_input, positive_number_of
+from weft.nn.module import Module
+
+__all__ = ["Upsample"]
+
+Kernel = Callable[[mx.array], mx.array]
+"""The weight of an element at some distances."""
+
+
+class Upsample(Module):
+    """Changes the number of elements along all axes but the first and the last by interpolation.
+
+    Without ``align_corners``, the middle of the result lies on that of the input, and its elements are
+    ``1 / scale_factor`` apart. What would lie outside of the input is taken from its border.
+
+    Args:
+        scale_factor: above 0, one for all axes, or one for each; an axis of size ``L`` gets ``floor(L * scale_factor)``
+            elements.
+        mode: ``"nearest"`` takes the nearest element, ``"linear"`` and ``"cubic"`` interpolate between two or four
+            along each axis. Cubic: Keys, "Cubic convolution interpolation" (1981), with ``a = -0.75``.
+        align_corners: whether the corners of the result lie on those of the input; not with ``"nearest"``.
+        antialias: whether an element is the mean of all that are nearer than ``1 / scale_factor`` (twice that if
+            cubic, where ``a`` is -0.5), so that nothing is left out where the result is smaller; neither with
+            ``"nearest"`` nor with ``align_corners``.
+
+    Called with ``(N, ..., C)``. Interpolation gives at least float32.
+
+    >>> x = mx.array([0.0, 4.0]).reshape(1, 2, 1)
+    >>> nn.Upsample(2)(x).flatten(), nn.Upsample(2, mode="linear")(x).flatten()
+    (array([0, 0, 4, 4], dtype=float32), array([0, 1, 3, 4], dtype=float32))
+    """
+
+    def __init__(
+        self,
+        scale_factor: float | tuple[float, ...],
+        mode: Literal["nearest", "linear", "cubic"] = "nearest",
+        align_corners: bool = False,
+        antialias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.mode = one_of("Upsample", "mode", mode, ("nearest", "linear", "cubic"))
+        if isinstance(scale_factor, (list, tuple)):
+            self.scale_factor: Any = tuple([_scale(factor) for factor in scale_factor])
+        else:
+            self.scale_factor = _scale(scale_factor)
+        if antialias and (align_corners or mode == "nearest"):
+            other = "align_corners" if align_corners else 'mode="nearest"'
+            raise ValueError(f"[Upsample] antialias goes neither with align_corners nor with nearest, got {other}.")
+        self.align_corners = align_corners
+        self.antialias = antialias
+
+    def _extra_repr(self) -> str:
+        antialias = ", antialias=True" if self.antialias else ""
+        return f"scale_factor={self.scale_factor}, mode={self.mode!r}, align_corners={self.align_corners}{antialias}"
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = array_input(self, x)
+        rank = x.ndim - 2
+        scales = self.scale_factor if isinstance(self.scale_factor, tuple) else (self.scale_factor,) * rank
+        if rank < 1 or len(scales) != rank:
+            raise ValueError(
+                f"[{self!r}] the input has to have axes between the first and the last, one for each factor if there "
+                f"are several, got shape {x.shape}."
+            )
+        for axis, scale in enumerate(scales, 1):
+            size = int(x.shape[axis] * scale)
+            if size == 0 and x.shape[axis]:
+                raise ValueError(f"[{self!r}] no element is left of axis {axis} of an input of shape {x.shape}.")
+            x = self._along(x, axis, size, scale)
+        return x
+
+    def _along(self, x: mx.array, axis: int, size: int, scale: float) -> mx.array:
+        """The input with another number of elements along an axis."""
+        extent = x.shape[axis]
+        if self.mode == "nearest":
+            return _nearest(x, axis, size, scale)
+        if extent == 0:
+            return x.astype(mx.result_type(x.dtype, mx.float32))
+        places = _places(extent, size, scale, self.align_corners)
+        cubic = self.mode == "cubic"
+        if self.antialias:
+            stretch = max(1 / scale, 1.0)
+            kernel: Kernel = partial(_cubic, a=-0.5) if cubic else _triangle
+            return _weighted(
+                x, axis, places, lambda distance: kernel(distance / stretch), (2 if cubic else 1) * stretch
+            )
+        return _interpolated(x, axis, places, partial(_cubic, a=-0.75) if cubic else _triangle, 2 if cubic else 1)
+
+
+def _scale(value: Any) -> float:
+    scale = float(positive_number_of("Upsample", "scale_factor", value))
+    if math.isinf(scale):
+        raise ValueError("[Upsample] scale_factor has to be finite, got inf.")
+    return scale
+
+
+def _places(extent: int, size: int, scale: float, align_corners: bool) -> mx.array:
+    """Where in the input, as an index with fractions, the elements of the result lie."""
+    step = 1 / scale
+    first = ((extent - 1) - (size - 1) * step) / 2
+    if align_corners:
+        step, first = ((extent - 1) / (size - 1) if size > 1 else 0.0), 0.0
+    return mx.arange(size).astype(mx.float32) * step + first
+
+
+def _nearest(x: mx.array, axis: int, size: int, scale: float) -> mx.array:
+    extent = x.shape[axis]
+    if size == extent * int(scale):
+        return mx.repeat(x, int(scale), axis=axis)
+    places = mx.arange(size).astype(mx.float32)
+    step = extent / size if size else 1.0
+    index = mx.round((places + 0.5) * step - 0.5) if scale > 1 else mx.floor(places * step)
+    return mx.take(x, mx.clip(index, 0, extent - 1).astype(mx.int32), axis=axis)
+
+
+def _interpolated(x: mx.array, axis: int, places: mx.array, kernel: Kernel, reach: int) -> mx.array:
+    """The sum of the elements around each place, times the kernel; beyond the border is the element at the border."""
+    below = mx.floor(places)
+    total = None
+    for distance in range(1 - reach, reach + 1):
+        index = below + distance
+        part = _taken(x, axis, index) * _beside(kernel(places - index), x.ndim - axis - 1)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _weighted(x: mx.array, axis: int, places: mx.array, kernel: Kernel, reach: float) -> mx.array:
+    """The same with the sum of weights divided out, and nothing beyond the border."""
+    extent = x.shape[axis]
+    first = mx.floor(places - reach) + 1
+    columns = mx.arange(math.ceil(2 * reach)).astype(mx.float32)
+    index = mx.expand_dims(first, 1) + columns
+    weights = mx.where((index >= 0) & (index < extent), kernel(mx.expand_dims(places, 1) - index), 0)
+    weights = weights / mx.sum(weights, axis=1, keepdims=True)
+    total = None
+    for column in range(len(columns)):
+        part = _taken(x, axis, index[:, column]) * _beside(weights[:, column], x.ndim - axis - 1)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _taken(x: mx.array, axis: int, index: mx.array) -> mx.array:
+    return mx.take(x, mx.clip(index, 0, x.shape[axis] - 1).astype(mx.int32), axis=axis)
+
+
+def _beside(weights: mx.array, axes: int) -> mx.array:
+    """A vector as an array that is broadcast along some axes behind it."""
+    return weights.reshape(-1, *[1] * axes)
+
+
+def _triangle(distance: mx.array) -> mx.array:
+    return mx.maximum(1 - mx.abs(distance), 0)
+
+
+def _cubic(distance: mx.array, a: float) -> mx.array:
+    """Keys' kernel: two polynomials, for distances below one and below two."""
+    x = mx.abs(distance)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * a - 4 * a
+    return mx.where(x <= 1, near, mx.where(x < 2, far, 0))
