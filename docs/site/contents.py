@@ -176,7 +176,13 @@ GROUPS = (
     Group("metal", "GPUs of Apple", "weft.core.metal"),
     Group("cuda", "GPUs of NVIDIA", "weft.core.cuda"),
     Group("distributed", "Work of several processes", "weft.core.distributed"),
-    Group("modules", "Modules", "weft.nn", ("weft.nn.module", "weft.nn.gradients")),
+    Group(
+        "modules",
+        "Modules",
+        "weft.nn",
+        ("weft.nn.module", "weft.nn.gradients", "weft.nn.summaries"),
+        results=("weft.nn.summaries.Summary", "weft.nn.summaries.Layer"),
+    ),
     Group(
         "layers",
         "Layers",

@@ -127,6 +127,25 @@ def test_repr_shows_the_tree():
     )
 
 
+def test_the_summary_counts_what_is_inside():
+    model = Nested()
+    model.layers.append(model.layers[0])
+    found = nn.summary(model)
+    assert [(layer.path, layer.depth) for layer in found.layers] == [
+        ("", 0),
+        ("layers.0", 1),
+        ("layers.2", 1),
+        ("table.act", 1),
+    ]
+    assert [layer.parameters for layer in found.layers] == [26, 9, 9, 0]
+    model.set_dtype(mx.float16)
+    model.layers[0].freeze(keys="bias")
+    assert (nn.summary(model).trainable, nn.summary(model).bytes) == (23, 52)
+    assert str(nn.summary(model)).endswith("26 parameters, 3 of them frozen: 52 B")
+    with pytest.raises(TypeError, match=r"\[summary\] takes a Module, got list"):
+        nn.summary([model])  # type: ignore[arg-type]
+
+
 def test_filter_and_map_names_entries_by_path_inside_their_module():
     seen = []
 

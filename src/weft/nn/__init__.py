@@ -19,6 +19,7 @@ from weft.nn import (
     normalization,
     pooling,
     positions,
+    summaries,
     upsampling,
 )
 from weft.nn import init as init
@@ -34,6 +35,7 @@ from weft.nn.module import *
 from weft.nn.normalization import *
 from weft.nn.pooling import *
 from weft.nn.positions import *
+from weft.nn.summaries import *
 from weft.nn.upsampling import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
@@ -51,6 +53,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *normalization.__all__,
         *pooling.__all__,
         *positions.__all__,
+        *summaries.__all__,
         *upsampling.__all__,
     ]
 

@@ -1,0 +1,126 @@
+"""What a model is made of: its modules, their parameters and how much memory these take."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import weft.core as mx
+from weft.inspection.text import number_of, shortened, size_text, table
+from weft.nn.module import Module
+from weft.tree import join_path
+from weft.utils import tree_flatten
+
+__all__ = ["summary"]
+
+
+class Layer(NamedTuple):
+    """A module of a model: its path, in how many others it is, what it shows of itself, and what it holds together with
+    those inside."""
+
+    path: str
+    depth: int
+    text: str
+    parameters: int
+    trainable: int
+    bytes: int
+
+
+class Summary(NamedTuple):
+    """What `summary` returns. ``print`` shows a table.
+
+    ``layers`` lists all modules, the model itself first. An array that is in several places counts once in each module,
+    and once in the model.
+    """
+
+    layers: list[Layer]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the parameters of the model are.
+
+        >>> nn.summary(nn.Linear(2, 3)).parameters
+        9
+        """
+        return self.layers[0].parameters
+
+    @property
+    def trainable(self) -> int:
+        """How many of them are not frozen.
+
+        >>> nn.summary(nn.Linear(2, 3).freeze(keys="bias")).trainable
+        6
+        """
+        return self.layers[0].trainable
+
+    @property
+    def bytes(self) -> int:
+        """How much memory they take.
+
+        >>> nn.summary(nn.Linear(2, 3)).bytes
+        36
+        """
+        return self.layers[0].bytes
+
+    def __str__(self) -> str:
+        rows = [(f"{layer.parameters:,}", size_text(layer.bytes), _indented(layer)) for layer in self.layers]
+        lines = table(("parameters", "memory", "module"), rows, left=1)
+        frozen = self.parameters - self.trainable
+        note = f", {frozen:,} of them frozen" if frozen else ""
+        lines.append(f"{number_of(self.parameters, 'parameter')}{note}: {size_text(self.bytes)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def summary(model: Module) -> Summary:
+    """The modules of a model, with how many parameters they have and how much memory these take.
+
+    Args:
+        model: a module.
+
+    Returns:
+        An object with ``layers``, ``parameters``, ``trainable`` and ``bytes``, which prints as a table.
+
+    Raises:
+        TypeError: ``model`` is no module.
+
+    >>> print(nn.summary(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1).freeze())))
+    parameters  memory  module
+            13    52 B  Sequential
+             9    36 B    layers.0: Linear(input_dims=2, output_dims=3, bias=True)
+             0     0 B    layers.1: ReLU()
+             4    16 B    layers.2: Linear(input_dims=3, output_dims=1, bias=True)
+    13 parameters, 4 of them frozen: 52 B
+    """
+    if not isinstance(model, Module):
+        raise TypeError(f"[summary] takes a Module, got {type(model).__name__}.")
+    layers: list[Layer] = []
+    waiting: list[tuple[int, str, Module]] = [(0, "", model)]
+    while waiting:
+        depth, path, module = waiting.pop()
+        children = tree_flatten(module.children(), is_leaf=Module.is_module)
+        text = type(module).__name__ if children else repr(module).partition("\n")[0]
+        arrays, trained = _distinct(module.parameters()), _distinct(module.trainable_parameters())
+        layers.append(
+            Layer(
+                path,
+                depth,
+                text,
+                sum(array.size for array in arrays),
+                sum(array.size for array in trained),
+                sum(array.nbytes for array in arrays),
+            )
+        )
+        waiting += [(depth + 1, join_path(path, key), child) for key, child in reversed(children)]
+    return Summary(layers)
+
+
+def _distinct(parameters: Any) -> list[mx.array]:
+    """The arrays of a tree, each once."""
+    return list({id(array): array for _, array in tree_flatten(parameters) if isinstance(array, mx.array)}.values())
+
+
+def _indented(layer: Layer) -> str:
+    name = f"{layer.path}: " if layer.path else ""
+    return "  " * layer.depth + name + shortened(layer.text, 100)
