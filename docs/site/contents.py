@@ -189,6 +189,7 @@ GROUPS = (
         "weft.nn",
         (
             "weft.nn.linear",
+            "weft.nn.quantized",
             "weft.nn.convolution",
             "weft.nn.pooling",
             "weft.nn.normalization",

@@ -137,7 +137,8 @@ def undescribed(full: str) -> list[str]:
     the arguments are those of another function.
     """
     text = docstring(full).partition(">>>")[0]
-    names = [name for name in inspect.signature(OBJECTS[full]).parameters if name not in ("self", "stream", "device")]
+    names = list(inspect.signature(function_of(OBJECTS[full])).parameters)
+    names = [name for name in names if name not in ("self", "cls", "stream", "device")]
     names = names[1:] if len(names) == 1 or names[:1] in (["a"], ["x"], ["array"], ["arrays"]) else names
     listed = [name for line in re.findall(r"^ +((?:\w+, )*\w+): ", text, re.MULTILINE) for name in line.split(", ")]
     code = " ".join(re.findall(r"``([^`]+)``", text))

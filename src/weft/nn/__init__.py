@@ -19,6 +19,7 @@ from weft.nn import (
     normalization,
     pooling,
     positions,
+    quantized,
     summaries,
     upsampling,
 )
@@ -35,6 +36,7 @@ from weft.nn.module import *
 from weft.nn.normalization import *
 from weft.nn.pooling import *
 from weft.nn.positions import *
+from weft.nn.quantized import *
 from weft.nn.summaries import *
 from weft.nn.upsampling import *
 
@@ -53,6 +55,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *normalization.__all__,
         *pooling.__all__,
         *positions.__all__,
+        *quantized.__all__,
         *summaries.__all__,
         *upsampling.__all__,
     ]

@@ -65,6 +65,15 @@ def array_input(layer: Any, x: Any) -> mx.array:
     return x if isinstance(x, mx.array) else array_of(repr(layer), "the input", x)
 
 
+def check_last_size(layer: Any, x: mx.array, size: int) -> None:
+    """Raise unless the last axis of the input of a layer has this size.
+
+    >>> check_last_size("Linear", mx.zeros((2, 3)), 3)
+    """
+    if x.ndim == 0 or x.shape[-1] != size:
+        raise ValueError(f"[{layer!r}] the last size of the input has to be {size}, got shape {x.shape}.")
+
+
 def array_of(function: str, name: str, x: Any) -> mx.array:
     """`x`, or an array of it if it is a number or NumPy data.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import weft.core as mx
-from weft.nn.checks import array_input, size_of
+from weft.nn.checks import array_input, check_last_size, size_of
 from weft.nn.module import Module
+from weft.nn.quantized import QQLinear, QuantizedEmbedding, QuantizedLinear
 
 __all__ = ["Bilinear", "Embedding", "Linear"]
 
@@ -47,11 +48,36 @@ class Linear(Module):
     def __call__(self, x: mx.array) -> mx.array:
         weight: mx.array = self["weight"]
         x = array_input(self, x)
-        if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
-            raise ValueError(f"[{self!r}] the last size of the input has to be {weight.shape[1]}, got shape {x.shape}.")
+        check_last_size(self, x, weight.shape[1])
         if "bias" in self:
             return mx.addmm(self["bias"], x, weight.T)
         return x @ weight.T
+
+    def to_quantized(
+        self,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: str = "affine",
+        quantize_input: bool = False,
+    ) -> QuantizedLinear | QQLinear:
+        """The layer with a quantised weight: a `nn.QuantizedLinear`, or with ``quantize_input`` a `nn.QQLinear`.
+
+        Args:
+            group_size: how many neighbours share a scale; None for the usual number of the mode.
+            bits: of a code; None for the usual number of the mode.
+            mode: see `mx.quantize`.
+            quantize_input: whether inputs are quantised too, in a floating mode.
+
+        Raises:
+            ValueError: an unfit format, or one that does not divide ``input_dims``.
+            NotImplementedError: inputs are to be quantised, and there is a bias.
+
+        >>> nn.Linear(64, 3).to_quantized(bits=8)
+        QuantizedLinear(input_dims=64, output_dims=3, bias=True, group_size=64, bits=8, mode=affine)
+        """
+        if quantize_input:
+            return QQLinear.from_linear(self, group_size, bits, mode)
+        return QuantizedLinear.from_linear(self, group_size, bits, mode)
 
 
 class Bilinear(Module):
@@ -144,3 +170,28 @@ class Embedding(Module):
         """
         weight: mx.array = self["weight"]
         return x @ weight.T
+
+    def to_quantized(
+        self,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: str = "affine",
+        quantize_input: bool = False,
+    ) -> QuantizedEmbedding:
+        """The quantised table.
+
+        Args:
+            group_size: how many neighbours share a scale; None for the usual number of the mode.
+            bits: of a code; None for the usual number of the mode.
+            mode: see `mx.quantize`.
+            quantize_input: has to be False; what an embedding takes are numbers of rows.
+
+        Raises:
+            ValueError: an unfit format, or one that does not divide ``dims``.
+
+        >>> nn.Embedding(10, 64).to_quantized()
+        QuantizedEmbedding(10, 64, group_size=64, bits=4, mode=affine)
+        """
+        if quantize_input:
+            raise ValueError("[Embedding.to_quantized] quantize_input: what an embedding takes are numbers of rows.")
+        return QuantizedEmbedding.from_embedding(self, group_size, bits, mode)

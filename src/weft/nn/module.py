@@ -379,10 +379,11 @@ class Module(dict[str, Any]):
         False
         """
 
-        def set_mode(path: str, module: Module) -> None:
-            module._training = mode
+        return self.apply_to_modules(lambda path, module: module._set_training_mode(mode))
 
-        return self.apply_to_modules(set_mode)
+    def _set_training_mode(self, mode: bool) -> None:
+        """Put this module alone into a mode; layers that change with it override this."""
+        self._training = mode
 
     def eval(self) -> Self:
         """Put this module and all below it into evaluation mode, as ``train(False)`` does.
