@@ -1,4 +1,4 @@
-"""The command line: `python -m weft info`, `python -m weft cache` and `python -m weft demo`."""
+"""The command line: `python -m weft info`, `... cache`, `... demo` and `... run`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import weft
 import weft.core as mx
 from weft.compiler.codegen import jit
+from weft.mlx import finder, program
 from weft.runtime import disk_cache, holders
 from weft.runtime.executor import thread_count_from_environment
 
@@ -89,8 +90,15 @@ def demo(arguments: Sequence[str]) -> int:
     return 0
 
 
+def run(arguments: Sequence[str]) -> None:
+    """Runs a program that was written for MLX."""
+    finder.activate()
+    program.run(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the arguments name."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m weft", description=weft.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="what Weft found on this machine")
@@ -99,6 +107,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser(
         "demo", help="train a classifier of handwritten digits (python -m weft demo --help)", add_help=False
     )
+    running = commands.add_parser(
+        "run",
+        usage="python -m weft run [script.py | -m module] [arguments of the program]",
+        help="run a program that was written for MLX",
+    )
+    if arguments[:1] == ["run"]:
+        given = arguments[1:]
+        if given in ([], ["-m"]):
+            running.error("it needs the file of a script, or -m and the name of a module")
+        if given[0] not in ("-h", "--help"):
+            run(given)
+            return 0
     options, rest = parser.parse_known_args(arguments)
     if options.command == "demo":
         return demo(rest)

@@ -7,7 +7,6 @@ import typing as _typing
 
 import weft.dtypes as _dtypes
 import weft.ops.array_standard as _array_standard
-from weft import __version__ as __version__
 from weft.array import *
 from weft.core import cuda as cuda
 from weft.core import distributed as distributed
@@ -29,6 +28,8 @@ from weft.runtime.devices import *
 from weft.runtime.memory_use import *
 from weft.transforms import *
 
+# Of MLX: the version whose names and behaviour these are. `weft.__version__` is Weft's own.
+__version__ = "0.32.4"
 __array_api_version__ = _array_standard.API_VERSION
 __array_namespace_info__ = _array_standard.namespace_info
 

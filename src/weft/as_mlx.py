@@ -1,0 +1,16 @@
+"""``import weft.as_mlx`` as the first import of a program: the modules of MLX are those of Weft from then on.
+
+That holds for the program and for every library that it imports, in this process. An MLX that is installed stays
+untouched and is not imported.
+
+>>> import weft.as_mlx
+>>> import mlx.core as mx
+>>> mx.array([1, 2, 3])
+array([1, 2, 3], dtype=int32)
+"""
+
+from weft.mlx.finder import activate
+
+__all__: list[str] = []
+
+activate()

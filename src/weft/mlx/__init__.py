@@ -1,0 +1,5 @@
+"""Programs written for MLX: its names in Python's import system, and a way to start programs with them.
+
+Nothing here is active before `weft.mlx.finder.activate` is called, which ``import weft.as_mlx`` and
+``python -m weft run`` do.
+"""

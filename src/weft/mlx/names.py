@@ -1,0 +1,53 @@
+"""Which modules of Weft answer to the names of MLX's modules."""
+
+from __future__ import annotations
+
+__all__ = ["GATHERED", "OF_MLX_ALONE", "SAME"]
+
+SAME = {
+    "mlx.core": "weft.core",
+    "mlx.core.cuda": "weft.core.cuda",
+    "mlx.core.distributed": "weft.core.distributed",
+    "mlx.core.fast": "weft.core.fast",
+    "mlx.core.fft": "weft.core.fft",
+    "mlx.core.linalg": "weft.core.linalg",
+    "mlx.core.metal": "weft.core.metal",
+    "mlx.core.random": "weft.core.random",
+    "mlx.nn": "weft.nn",
+    "mlx.nn.init": "weft.nn.init",
+    "mlx.nn.losses": "weft.nn.losses",
+    "mlx.optimizers": "weft.optimizers",
+    "mlx.utils": "weft.utils",
+}
+"""Modules of MLX that are modules of Weft."""
+
+_LAYERS = (
+    "activations",
+    "base",
+    "containers",
+    "convolution",
+    "convolution_transpose",
+    "distributed",
+    "dropout",
+    "embedding",
+    "linear",
+    "normalization",
+    "pooling",
+    "positional_encoding",
+    "quantized",
+    "recurrent",
+    "transformer",
+    "upsample",
+)
+
+GATHERED: dict[str, tuple[str, ...]] = {
+    "mlx.nn.layers": ("weft.nn",),
+    **{f"mlx.nn.layers.{name}": ("weft.nn",) for name in _LAYERS},
+    "mlx.nn.utils": ("weft.nn",),
+    "mlx.optimizers.optimizers": ("weft.optimizers",),
+    "mlx.optimizers.schedulers": ("weft.optimizers",),
+}
+"""Modules of MLX whose names are elsewhere in Weft, in the first of these modules that has them."""
+
+OF_MLX_ALONE = frozenset({"__array_api_info", "__main__", "_distributed_utils", "_reprlib_fix", "extension"})
+"""What else MLX installs in its package, and Weft has nothing for. Other packages install there too: `mlx.data`."""

@@ -1,0 +1,142 @@
+"""Programs written for MLX: `python -m weft run`, `import weft.as_mlx`, and the names that they find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import DistributionFinder
+from pathlib import Path
+
+import pytest
+
+import weft.core as mx
+from tests import checks
+from weft.__main__ import main
+from weft.mlx.finder import Finder
+from weft.mlx.names import GATHERED, SAME
+
+SCRIPT = """\
+import sys, threading, time
+import __main__, library
+print(sys.argv, sys.path[0], __name__, __file__, __spec__, __main__.sys is sys, sorted(globals()))
+class Picked: pass
+def late():
+    time.sleep(0.1)
+    print(sys.modules["__main__"].Picked)
+threading.Thread(target=late).start()
+def fail(x):
+    return x // 0
+try:
+    fail(1)
+except ZeroDivisionError as error:
+    raise ValueError("of the program") from error
+"""
+
+LIBRARY = """\
+import importlib.metadata, importlib.util
+import mlx.core as mx, mlx.nn as nn, mlx.optimizers as optim
+import mlx.core.fast, mlx.data
+from mlx import core
+from mlx.nn.layers.linear import Linear
+from mlx.optimizers.schedulers import cosine_decay
+from mlx.utils import tree_flatten
+print(mx.__name__, core is mx, nn.layers.Linear is Linear is nn.Linear, cosine_decay is optim.cosine_decay)
+print(mlx.core.fast.__name__, mlx.data.ORIGIN, importlib.util.find_spec("mlx") is not None)
+print(importlib.metadata.version("mlx"), mx.__version__)
+"""
+
+PROGRAM = """\
+import sys
+from . import library
+print(sys.argv[1:], __spec__.name)
+sys.exit(3)
+"""
+
+
+def python(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=checks.child_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=60 * checks.patience,
+    )
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+
+
+def test_a_script_runs_as_python_runs_it(tmp_path):
+    write(tmp_path / "scripts", script=SCRIPT, library="")
+    arguments = ("scripts/script.py", "-m", "--help", "one two")
+    expected = python(*arguments, folder=tmp_path)
+    got = python("-m", "weft", "run", *arguments, folder=tmp_path)
+    assert (got.stdout, got.stderr, got.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+    assert got.returncode == 1
+    assert "of the program" in got.stderr
+
+
+def test_a_package_and_its_libraries_find_weft_under_the_names_of_mlx(tmp_path):
+    """What is installed under the name of MLX stays as it is; a package of somebody else in its folder is found."""
+    write(tmp_path / "package", __init__="", __main__=PROGRAM, library=LIBRARY)
+    write(tmp_path / "mlx", core="raise AssertionError('the installed one')")
+    write(tmp_path / "mlx" / "data", __init__="ORIGIN = 'of others'")
+    got = python("-m", "weft", "run", "-m", "package", "--flag", folder=tmp_path)
+    assert got.stderr == ""
+    assert got.returncode == 3
+    assert got.stdout.splitlines() == [
+        "weft.core True True True",
+        "weft.core.fast of others True",
+        f"{mx.__version__} {mx.__version__}",
+        "['--flag'] package.__main__",
+    ]
+
+
+def test_the_first_import_of_a_program():
+    """Its docstring has an example, which the collection of all other examples leaves out."""
+    checks.run_python("import doctest, weft.as_mlx; assert doctest.testmod(weft.as_mlx) == (0, 3)")
+
+
+def test_mlx_must_not_be_imported_before(tmp_path):
+    write(tmp_path / "mlx", __init__="")
+    got = python("-c", "import mlx\nimport weft.as_mlx", folder=tmp_path)
+    assert "ImportError: MLX itself was imported before" in got.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "the file of a script"), (["-m"], "the file of a script")],
+)
+def test_run_needs_a_program(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", *arguments])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_modules_that_weft_does_not_have_are_not_looked_for_elsewhere():
+    """`mlx.nn.linear` is no module of MLX, but there is a file `linear.py` in the folder of `weft.nn`."""
+    finder = Finder()
+    for name in ("mlx.nn.linear", "mlx.core.array", "mlx.extension"):
+        with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}'"):
+            finder.find_spec(name, None)
+    assert finder.find_spec("mlx.data", None) is None
+    assert finder.find_spec("numpy", None) is None
+
+
+def test_the_version_is_told_only_where_the_environment_is_asked():
+    finder = Finder()
+    of_mlx = [DistributionFinder.Context(name="mlx"), DistributionFinder.Context()]
+    others = [DistributionFinder.Context(name="numpy"), DistributionFinder.Context(name="mlx", path=["/elsewhere"])]
+    assert [found.version for context in of_mlx for found in finder.find_distributions(context)] == ["0.32.4"] * 2
+    assert [found for context in others for found in finder.find_distributions(context)] == []
+
+
+def test_every_module_of_mlx_has_an_answer():
+    inventory = (Path(__file__).parents[1] / "inventory" / "mlx-0.32.4.tsv").read_text().splitlines()[1:]
+    modules = {f"mlx.{line.partition(chr(9))[0]}" for line in inventory} - {"mlx.array", "mlx.module"}
+    assert modules <= SAME.keys() | GATHERED.keys()
