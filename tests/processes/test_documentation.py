@@ -137,7 +137,7 @@ def undescribed(full: str) -> list[str]:
     the arguments are those of another function.
     """
     text = docstring(full).partition(">>>")[0]
-    names = list(inspect.signature(function_of(OBJECTS[full])).parameters)
+    names = list(inspect.signature(function_of(OBJECTS[full]) or OBJECTS[full]).parameters)
     names = [name for name in names if name not in ("self", "cls", "stream", "device")]
     names = names[1:] if len(names) == 1 or names[:1] in (["a"], ["x"], ["array"], ["arrays"]) else names
     listed = [name for line in re.findall(r"^ +((?:\w+, )*\w+): ", text, re.MULTILINE) for name in line.split(", ")]
