@@ -28,13 +28,20 @@ from weft.primitives.index import Term, Terms, shifted
 
 
 class Fusion:
-    """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run."""
+    """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run. ``kind`` is that of
+    the target, which may have routines that read what others need a copy of."""
 
     def __init__(
-        self, order: Sequence[Node], outputs: Iterable[Node], inputs: dict[Node, Shape], limits: FusionLimits
+        self,
+        order: Sequence[Node],
+        outputs: Iterable[Node],
+        inputs: dict[Node, Shape],
+        limits: FusionLimits,
+        kind: str = "",
     ) -> None:
         self.inputs = inputs
         self.limits = limits
+        self.kind = kind
         self._layouts = Layouts(inputs)
         self.dependencies = Dependencies()
         self._uses: dict[Node, list[Use]] = {}
@@ -43,6 +50,7 @@ class Fusion:
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
         self._wanted = set(outputs)
         self._updates: list[Node] = []
+        self._over_axes: set[tuple[Group, int]] = set()
         self._cut_off: set[Node] = set()
         self._shown: dict[Node, Node] = {}
         for node in reversed(order):
@@ -429,19 +437,36 @@ class Fusion:
         self.dependencies.groups.append(group)
         self.stored.update((result, [group]) for result in results)
         self.dependencies.link(group, uses)
-        accepts = node.primitive.routine.accepts
-        for position, source in enumerate(node.inputs):
-            layout = self.layout(source) if self._layouts.is_viewable(source) else None
-            if layout is not None and accepts(node, position, layout.strides):
-                self._use(source, group, None)
-            else:
-                copy = copy_of(source)
-                self.copies[group, position] = copy
-                self._store_in_new_group(copy, [(group, None)])
+        for position in range(len(node.inputs)):
+            self._assign_operand(group, position)
 
-    def operand(self, group: RoutineGroup, position: int) -> Node:
-        """What a routine reads: its input, or a contiguous copy of it, if the routine cannot read its layout."""
-        return self.copies.get((group, position), group.node.inputs[position])
+    def _assign_operand(self, group: RoutineGroup, position: int) -> None:
+        """A routine reads an input where it is, or a copy, if it cannot read its layout."""
+        node, source = group.node, group.node.inputs[position]
+        routine = node.primitive.routine
+        layout = self.layout(source) if self._layouts.is_viewable(source) else None
+        if layout is not None and routine.accepts(node, position, layout.strides):
+            self._use(source, group, None)
+            return
+        found = self._layouts.over_axes(source)
+        if found is not None and routine.reads(node, position, found[1].factors, self.kind):
+            self._over_axes.add((group, position))
+            self._use(found[0], group, None)
+            return
+        if self.layout(source) is None:  # as a whole in memory, it will be a copy
+            self._use(source, group, None)
+            return
+        copy = copy_of(source)
+        self.copies[group, position] = copy
+        self._store_in_new_group(copy, [(group, None)])
+
+    def operand(self, group: RoutineGroup, position: int) -> Layout | None:
+        """Where what a routine reads is: its input, or a contiguous copy of it."""
+        source = self.copies.get((group, position), group.node.inputs[position])
+        if (group, position) not in self._over_axes:
+            return self.layout(source)
+        found = self._layouts.over_axes(source)
+        return None if found is None else found[1]
 
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
         """One group per input writes its part of the result; of what is overwritten in part, one for each box that is

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from weft.graph.node import Node, Shape
 from weft.primitives import Write
 from weft.primitives.index import Terms
+from weft.primitives.routine import Factors
 
 
 @dataclass(eq=False, slots=True)
@@ -90,9 +91,17 @@ Use = tuple[Group, Terms | None]
 
 
 class Layout:
-    """Where the elements of a node are: strides and offset (in elements) within the memory of ``base``."""
+    """Where the elements of a node are: strides and offset (in elements) within the memory of ``base``; or instead of
+    strides ``factors``, if an axis goes over several axes there."""
 
-    __slots__ = ("base", "offset", "strides")
+    __slots__ = ("base", "factors", "offset", "strides")
 
-    def __init__(self, base: Node, strides: Shape, offset: int) -> None:
-        self.base, self.strides, self.offset = base, strides, offset
+    def __init__(self, base: Node, strides: Shape, offset: int, factors: Factors | None = None) -> None:
+        self.base, self.strides, self.offset, self.factors = base, strides, offset, factors
+
+    def loops(self, shape: Shape) -> tuple[Shape, Shape]:
+        """Extents and strides of loops over the elements of a node of that shape."""
+        if self.factors is None:
+            return shape, self.strides
+        found = [factor for factors in self.factors for factor in factors]
+        return tuple([extent for extent, _ in found]), tuple([stride for _, stride in found])

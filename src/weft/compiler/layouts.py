@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
 from weft.compiler.groups import Group, Layout
+from weft.compiler.index import keeps_places
 from weft.compiler.kernel import VIRTUAL_LANES
 from weft.graph.node import Node, Shape
 from weft.primitives.index import ZERO
+from weft.primitives.routine import Factors
 from weft.runtime.memory import contiguous_strides
 
 
@@ -38,6 +41,22 @@ class Layouts:
             self._found[view] = found
         return found
 
+    def over_axes(self, node: Node) -> tuple[Node, Layout] | None:
+        """Where an operand is if its axes may go over several axes in memory, and the node that has strides there, of
+        which it is a view; None if it is no such view."""
+        views: list[Node] = []
+        while not self.is_viewable(node):
+            if not p.is_view(node) or self.computes_nothing(node):
+                return None
+            views.append(node)
+            node = node.inputs[0]
+        layout = self.of(node)
+        assert layout is not None
+        factors: Factors | None = tuple([((n, stride),) for n, stride in zip(node.shape, layout.strides, strict=True)])
+        for view in reversed(views):
+            factors = None if factors is None else factors_through(view, factors)
+        return None if factors is None else (node, Layout(layout.base, (), layout.offset, factors))
+
     def _has_memory(self, node: Node) -> bool:
         return node in self.stored or node in self.inputs or not p.is_view(node)
 
@@ -66,7 +85,48 @@ class Layouts:
         if not (isinstance(base.primitive, p.Indexed) and base.primitive.reads_anywhere):
             return False
         shown = [view for view, other in self._found.items() if other is not None and other.base is base]
-        return all(view.serial <= node.serial for view in shown)
+        return node.size <= base.size and all(view.serial <= node.serial for view in shown)
+
+
+def factors_through(view: Node, factors: Factors) -> Factors | None:
+    """What the axes of a view go over, if that is known of those of its input; None if they go over no axes."""
+    source, primitive = view.inputs[0], view.primitive
+    if keeps_places(view):
+        return grouped([factor for axis in factors for factor in axis], view.shape)
+    if not isinstance(primitive, p.View):
+        return None
+    terms = primitive.axis_terms(source.shape, **view.keywords)
+    axes = [-1 if term.axis is None else term.axis for term in terms]
+    if any((term.start, term.step, term.inner) != (0, 1, None) for term in terms):
+        return None
+    if sorted(axes) != list(range(view.ndim)) or view.size != source.size:
+        return None
+    return tuple([factors[axes.index(axis)] for axis in range(view.ndim)])
+
+
+def grouped(factors: Sequence[tuple[int, int]], shape: Shape) -> Factors | None:
+    """Axes in memory (extents and strides) as those of ``shape``, which has as many elements in the same order. None if
+    an axis would have to begin or end within one of them."""
+    if 0 in shape:
+        return None
+    remaining = [(extent, stride) for extent, stride in factors if extent != 1]
+    found: list[tuple[tuple[int, int], ...]] = []
+    for whole in reversed(shape):
+        left, axis = whole, list[tuple[int, int]]()
+        while left > 1:
+            extent, stride = remaining.pop()
+            if extent > left and extent % left == 0:
+                remaining.append((extent // left, stride * left))
+                extent = left
+            if left % extent:
+                return None
+            left //= extent
+            if axis and axis[-1][0] * axis[-1][1] == stride:
+                axis[-1] = axis[-1][0] * extent, axis[-1][1]
+            else:
+                axis.append((extent, stride))
+        found.append(tuple(reversed(axis)) or ((1, 0),))
+    return tuple(reversed(found))
 
 
 def seen_through(view: Node, source: Layout) -> Layout | None:

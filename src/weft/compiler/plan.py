@@ -191,7 +191,7 @@ class _PlannedStep(NamedTuple):
 
 def _planner(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> _Planner:
     graph = planned_graph(entries, outputs)
-    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits)
+    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind)
     return _Planner(target, fusion, graph.outputs, list(graph.inputs), graph.constants, watch)
 
 
@@ -443,7 +443,7 @@ class _Planner:
         for source, layout in zip(node.inputs, self._operands(group), strict=True):
             slot, offset = slots[layout.base] if slots is not None else (0, 0)
             offset += layout.offset * source.dtype.size
-            operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset))
+            operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset, layout.factors))
         results = []
         for x in group.results:
             place = slots[x] if slots is not None else (0, 0)
@@ -462,7 +462,7 @@ class _Planner:
 
     def _operands(self, group: RoutineGroup) -> list[Layout]:
         """Where the inputs of a routine are."""
-        layouts = [self.fusion.layout(self.fusion.operand(group, number)) for number in range(len(group.node.inputs))]
+        layouts = [self.fusion.operand(group, number) for number in range(len(group.node.inputs))]
         return [layout for layout in layouts if layout is not None]
 
     def _launch(self, group: Group, launch: Launch, schedule: Schedule, slots: Slots) -> _PlannedStep:
@@ -489,7 +489,10 @@ class _Planner:
         group, step = planned.group, planned.step
         if isinstance(group, RoutineGroup):
             node = group.node
-            inputs = [(layout.base, layout.offset, layout.strides) for layout in self._operands(group)]
+            inputs = [
+                (layout.base, layout.offset, *layout.loops(source.shape))
+                for source, layout in zip(node.inputs, self._operands(group), strict=True)
+            ]
             found = self.attached.get(group)
             results = [] if found is not None and not found.stored else group.results
             written = [self._written(result) for result in results]

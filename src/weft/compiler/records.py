@@ -147,20 +147,18 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], wri
 
 def call_record(
     node: Node,
-    locations: Sequence[tuple[Node, int, Shape]],
+    locations: Sequence[tuple[Node, int, Shape, Shape]],
     units: int,
     grain: int,
     phase: Phase,
     written: Sequence[Written],
 ) -> StepRecord:
-    """The record of a step of a call of a routine; ``locations`` are memory, offset and strides of its inputs.
+    """The record of a step of a call of a routine; ``locations`` are memory and offset of its inputs, extents and
+    strides of loops over them.
 
     Of several steps the first is said to read the inputs, the last to write the results.
     """
-    reads = [
-        strided_region(base, offset, source.shape, strides)
-        for source, (base, offset, strides) in zip(node.inputs, locations, strict=True)
-    ]
+    reads = [strided_region(*location) for location in locations]
     if phase.position:
         reads = []
     if phase.position < phase.steps - 1:

@@ -133,6 +133,8 @@ class Convolution(Bilinear):
         geometry = _Geometry(*node.params)
         x, w = [wrap(source) for source in node.inputs]
         spatial = tuple(range(1, node.ndim - 1))
+        wide = dtypes.float32 if node.dtype in (dtypes.float16, dtypes.bfloat16) else node.dtype
+        x, w = [n if n.node.dtype is wide else p.cast(n, dtype=wide) for n in (x, w)]
         shown = windows(
             _padded(x, geometry),
             counts=node.shape[1:-1],
@@ -143,8 +145,6 @@ class Convolution(Bilinear):
         weights = _reversed(w, spatial) if geometry.flip else w
         channels = w.node.shape[-1]
         found = _channel_sums if channels == 1 and geometry.groups > 1 else _products
-        wide = dtypes.float32 if node.dtype in (dtypes.float16, dtypes.bfloat16) else node.dtype
-        shown, weights = [n if n.node.dtype is wide else p.cast(n, dtype=wide) for n in (shown, weights)]
         whole = found(shown, weights, geometry.groups, len(spatial))
         result: Node = (whole if wide is node.dtype else p.cast(whole, dtype=node.dtype)).node
         return result

@@ -43,7 +43,7 @@ class Bilinear(Primitive):
         ]
 
 
-_BATCH_AXES = 6
+MOST_BATCH_AXES = 6
 
 
 def leading(shape: Shape, strides: Shape) -> tuple[int, int] | None:
@@ -59,7 +59,7 @@ def leading(shape: Shape, strides: Shape) -> tuple[int, int] | None:
 def _accepts(node: Node, position: int, strides: Shape) -> bool:
     """Whether the matrices of an operand are stored by rows or by columns."""
     shape = node.inputs[position].shape
-    return leading(shape[-2:], strides[-2:]) is not None and len(shape) - 2 <= _BATCH_AXES
+    return leading(shape[-2:], strides[-2:]) is not None and len(shape) - 2 <= MOST_BATCH_AXES
 
 
 def _multiplications(node: Node) -> int:

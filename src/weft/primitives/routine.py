@@ -16,16 +16,20 @@ from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
 from weft.runtime.atomic import without_interrupts
 
+Factors = tuple[tuple[tuple[int, int], ...], ...]
+"""For each axis, which axes in memory it goes over, outermost first: extents and strides."""
+
 
 class Operand(NamedTuple):
     """An operand or a result in memory: strides are in elements; the address of its first element is ``offset`` bytes
-    behind the one in ``slot`` of the run's table."""
+    behind the one in ``slot`` of the run's table. An operand that has ``factors`` has no strides."""
 
     shape: Shape
     dtype: Dtype
     strides: Shape
     slot: int
     offset: int
+    factors: Factors | None = None
 
 
 class Attached(NamedTuple):
@@ -78,6 +82,7 @@ class RoutineStep(NamedTuple):
 MakeSteps = Callable[[RoutineCall], RoutineStep | list[RoutineStep]]
 Attaches = Callable[[RoutineCall, bool, bool], bool]
 Accepts = Callable[[Node, int, Shape], bool]
+Reads = Callable[[Node, int, Factors], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
 
@@ -129,10 +134,15 @@ class Routine:
         self.names = names
         self._makers: dict[str, MakeSteps] = {}
         self._attaches: dict[str, Attaches] = {}
+        self._reads: dict[str, Reads] = {}
         self._scratch: dict[str, Count] = {}
 
     def on(
-        self, kind: str, scratch: Count | None = None, attaches: Attaches | None = None
+        self,
+        kind: str,
+        scratch: Count | None = None,
+        attaches: Attaches | None = None,
+        reads: Reads | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
         """Register what makes the step for a kind of device, as a decorator; ``scratch`` replaces that of the routine
         there.
@@ -140,7 +150,8 @@ class Routine:
         It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
         memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have a kernel attached, which
         may need whole rows, and whether also if the result is not in memory; slots and offsets in that call mean
-        nothing.
+        nothing. ``reads(node, position, factors)`` tells whether the step reads an input of which an axis goes over
+        several axes in memory; without it, none.
         """
 
         def register(make: MakeSteps) -> MakeSteps:
@@ -148,9 +159,15 @@ class Routine:
             self._scratch[kind] = scratch or self.scratch
             if attaches is not None:
                 self._attaches[kind] = attaches
+            if reads is not None:
+                self._reads[kind] = reads
             return make
 
         return register
+
+    def reads(self, node: Node, position: int, factors: Factors, kind: str) -> bool:
+        """Whether the step for a kind of device reads an input of which an axis goes over several axes in memory."""
+        return self.is_on(kind) and kind in self._reads and self._reads[kind](node, position, factors)
 
     def can_attach(self, kind: str) -> bool:
         """Whether steps for a kind of device can have kernels attached."""

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, product_amx, product_complex, row_streams
+from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu.attached import Lines, section
 from weft.dtypes import Dtype
-from weft.primitives.products import leading
-from weft.primitives.routine import Attached, RoutineCall, RoutineStep
+from weft.graph.node import Node
+from weft.primitives.products import MOST_BATCH_AXES, leading
+from weft.primitives.routine import Attached, Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
@@ -37,7 +38,8 @@ class Product(NamedTuple):
     """What is multiplied: dtypes of the result and of the operands; slots and offsets of both operands and the result;
     rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; per
     batch axis its extent and three strides; a kernel that is attached, whether that needs whole rows, and whether the
-    result is made in memory, not in scratch memory of the step."""
+    result is made in memory, not in scratch memory of the step; and the axes in memory that rows, terms of the left and
+    of the right operand, and columns go over, if one of them goes over several."""
 
     dtype: Dtype
     source: Dtype
@@ -48,6 +50,7 @@ class Product(NamedTuple):
     attached: Attached | None
     whole: bool
     in_memory: bool
+    axes: tuple[product_axes.Factors, ...] | None = None
 
     @property
     def matrices(self) -> int:
@@ -92,7 +95,19 @@ def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
     return not several or min(high, rows) * min(wide, columns) * inner >= _WORK_PER_CALL
 
 
-@p.matmul.routine.on("cpu", attaches=_attaches)
+def _reads(node: Node, position: int, factors: Factors) -> bool:
+    """Whether a product reads an operand of which rows, columns or terms go over several axes in memory: columns have
+    to be neighbours along the innermost one, rows or terms of the left operand too."""
+    *batch, first, last = factors
+    if node.dtype.is_complex or node.inputs[position].dtype is not node.dtype or len(batch) > MOST_BATCH_AXES:
+        return False
+    if any(len(axis) > 1 for axis in batch) or max(len(first), len(last)) > product_axes.MOST_FACTORS:
+        return False
+    beside = [abs(axis[-1][1]) == 1 or axis[-1][0] == 1 for axis in (first, last)]
+    return any(beside) if position == 0 else last[-1][1] == 1 or last[-1][0] == 1
+
+
+@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads)
 def step(call: RoutineCall) -> RoutineStep:
     """The step for a matrix product. The result is computed in tiles, which the threads share."""
     attached = call.attached
@@ -107,11 +122,20 @@ def step(call: RoutineCall) -> RoutineStep:
     high, wide = min(tile[0], rows), min(tile[1], columns)
     tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
     work = product.matrices * rows * columns * inner
-    return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work, "AMX" if in_tiles else "")
+    return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work, _way(product, in_tiles))
+
+
+def _way(product: Product, in_tiles: bool) -> str:
+    """What inspection tells of how a product is computed."""
+    if in_tiles:
+        return "AMX"
+    return "over several axes" if product.axes is not None else ""
 
 
 def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     (a, b), (out,) = call.operands, call.results
+    if a.factors is not None or b.factors is not None:
+        return _product_over_axes(call, whole, in_memory)
     left, right = leading(a.shape[-2:], a.strides[-2:]), leading(b.shape[-2:], b.strides[-2:])
     if left is None or right is None:
         raise AssertionError(f"matmul cannot read operands with strides {a.strides} and {b.strides}")
@@ -122,8 +146,33 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     return Product(dtype, source, places, extents, (left, right), batch, call.attached, whole, in_memory)
 
 
+def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
+    """A product of which an operand goes over several axes in memory."""
+    (a, b), (out,) = call.operands, call.results
+    left, right = _factors(a), _factors(b)
+    extents = a.shape[-2], b.shape[-1], a.shape[-1]
+    outer = zip(out.shape[:-2], left, right, out.strides, strict=False)
+    batch = [(extent, x[0][1], y[0][1], stride) for extent, x, y, stride in outer]
+    places = [(operand.slot, operand.offset) for operand in (a, b, out)]
+    stored = (0, 0) if b.factors is not None else leading(b.shape[-2:], b.strides[-2:])
+    assert stored is not None
+    dtype = _SIGNED.get(out.dtype, out.dtype)
+    axes = (left[-2], left[-1], right[-2], right[-1])
+    storage = ((0, 0), stored)
+    return Product(dtype, dtype, places, extents, storage, batch, call.attached, whole, in_memory, axes)
+
+
+def _factors(operand: Operand) -> Factors:
+    """The axes in memory that those of an operand go over."""
+    if operand.factors is not None:
+        return operand.factors
+    return tuple([((extent, stride),) for extent, stride in zip(operand.shape, operand.strides, strict=True)])
+
+
 def _tiled(product: Product) -> Tiled | None:
     """The way to compute a product; None if there is none in which its result can be made in scratch memory."""
+    if product.axes is not None:
+        return _over_axes(product, product.axes)
     rows, columns, _ = product.extents
     if product.dtype.is_complex:
         return _of_complex(product)
@@ -197,16 +246,43 @@ def _of_complex(product: Product) -> Tiled | None:
     return address, numbers, (high, wide // 2)
 
 
+def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
+    """A product of which an operand goes over several axes. The left one is read where it lies."""
+    dtype, source, places, extents, _, batch = product[:6]
+    block, strides = blocks.block_of(dtype), product.strides
+    several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
+    tile = _tile_of(product, not several and blocks.may_lie(block, source, extents, strides))
+    if tile is None:
+        return None
+    (high, wide, span), behind = tile
+    right = blocks.Way.OVER_AXES if several else blocks.ways_of(block, source, extents, strides, (high, wide))[1]
+    ways = blocks.Way.IN_PLACE, right
+    numbers = blocks.step_numbers(
+        places, extents, strides, (high, wide), ways, batch, behind, span, product_axes.factor_numbers(*axes)
+    )
+    return product_axes.address(dtype), numbers, (high, wide * span)
+
+
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, source, places, extents, _, batch = product[:6]
     block = blocks.block_of(dtype)
-    work = extents, product.matrices, thread_count(), blocks.may_lie(block, source, extents, strides)
+    tile = _tile_of(product, blocks.may_lie(block, source, extents, strides))
+    if tile is None:
+        return None
+    (high, wide, span), behind = tile
+    ways = blocks.ways_of(block, source, extents, strides, (high, wide))
+    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span)
+    return blocks.address(dtype, source), numbers, (high, wide * span)
+
+
+def _tile_of(product: Product, may_lie: bool) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+    """Rows and columns of a tile, and how many side by side are a unit; and the section for an attached kernel. None if
+    the result would be made in scratch memory and does not fit there."""
+    dtype, extents = product.dtype, product.extents
+    work = extents, product.matrices, thread_count(), may_lie
     found = blocks.row_tile_of(dtype, *work) if product.whole else None
     high, wide, span = found or (*blocks.tile_of(dtype, *work), 1)
     scratch, reused = blocks.scratch_of(dtype, extents[2], (high, wide), span)
     if not product.in_memory and scratch > blocks.SCRATCH_BYTES:
         return None
-    ways = blocks.ways_of(block, source, extents, strides, (high, wide))
-    behind = section(product.attached, Lines(extents[0], False, wide * span, reused))
-    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span)
-    return blocks.address(dtype, source), numbers, (high, wide * span)
+    return (high, wide, span), section(product.attached, Lines(extents[0], False, wide * span, reused))

@@ -80,11 +80,13 @@ TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, BATCH_AXES = r
 
 
 class Way(IntEnum):
-    """How a kernel gets an operand: where it lies, or packed, with the elements or the terms as neighbours."""
+    """How a kernel gets an operand: where it lies, or packed, with the elements or the terms as neighbours, or over
+    several axes."""
 
     IN_PLACE = 0
     ALONG = 1
     ACROSS = 2
+    OVER_AXES = 3
 
 
 @cache
@@ -120,7 +122,11 @@ def _packing(block: Block, source: Dtype) -> list[Function]:
 
 
 def _step(block: Block, source: Dtype, name: str) -> Function:
-    writer = _StepWriter(block, source)
+    return step_function(TileWriter(block, source), name)
+
+
+def step_function(writer: TileWriter, name: str) -> Function:
+    """The function of a step, which does units one after the other."""
     with writer.e.loop("%begin", "%end") as unit:
         writer.unit(unit)
     return writer.e, writer.e.function(name, STEP)
@@ -137,7 +143,7 @@ class _Side(NamedTuple):
     packed: str
 
 
-class _Panels(NamedTuple):
+class Panels(NamedTuple):
     """Where panels are: the first one, and the distances from element to element of them all, and of one panel, and
     from term to term."""
 
@@ -159,12 +165,12 @@ class _Unit(NamedTuple):
     columns: str
 
 
-class _StepWriter(StepWriter):
+class TileWriter(StepWriter):
     """The loops over a unit: tiles, terms of the sums, panels of rows, panels of columns."""
 
-    def __init__(self, block: Block, source: Dtype) -> None:
+    def __init__(self, block: Block, source: Dtype, batch_axes: int = BATCH_AXES) -> None:
         # Of complex operands, everything is counted in real numbers.
-        super().__init__(block.dtype, block.dtype if source.is_complex else source, BATCH_AXES)
+        super().__init__(block.dtype, block.dtype if source.is_complex else source, batch_axes)
         self.block = block
         self.group = GROUP * block.rows
         packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
@@ -204,14 +210,13 @@ class _StepWriter(StepWriter):
         # Without terms there is one round all the same, which stores zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as term:
             counts = self.rest(inner, term, DEPTH), self.compare("ne", term, 0)
-            b = self.place(matrices["b"], self.b, left, term)
-            right = self.panels(self.b, b, counts[0], columns)
+            right = self.right_panels(matrices["b"], left, term, counts[0], columns)
             last = self.compare("sge", self.add(term, DEPTH), inner)
             finished = self.e.assign(f"and i1 {ends_row}, {last}")
             with self.e.loop("0", unit.rows, self.group) as start:
                 first = self.add(unit.top, start)
                 present = self.rest(unit.rows, start, self.group)
-                panels = self.panels(self.a, self.place(matrices["a"], self.a, first, term), counts[0], present)
+                panels = self.left_panels(matrices["a"], first, term, counts[0], present)
                 line = self.further(matrices["c"], self.multiply(start, self.c_step))
                 target = self.further(line, across)
                 with self.e.loop("0", present, self.block.rows) as row:
@@ -219,12 +224,25 @@ class _StepWriter(StepWriter):
                 with self.e.when(finished):
                     self.call_attached((unit.matrix, first, present, unit.left, unit.columns), line)
 
+    def left_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
+        """Panels of the left operand, from a row and a term on."""
+        return self.panels(self.a, self.place(operand, self.a, first, term), depth, present)
+
+    def right_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
+        """Panels of the right operand, from a column and a term on."""
+        return self.panels(self.b, self.place(operand, self.b, first, term), depth, present)
+
+    def rows_of(self, left: Panels, row: str) -> str:
+        """The arguments that give a kernel the rows from ``row`` on."""
+        a = self.further(left.start, self.multiply(row, left.apart))
+        return f"ptr {a}, i64 {left.element}, i64 {left.term}"
+
     def place(self, operand: str, side: _Side, element: str, term: str) -> str:
         """Where an element and a term of an operand are."""
         start = self.in_operand(operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(start, self.multiply(term, self.number(side.term)))
 
-    def panels(self, side: _Side, source: str, depth: str, present: str) -> _Panels:
+    def panels(self, side: _Side, source: str, depth: str, present: str) -> Panels:
         """Packs panels, if the step says so."""
         element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         for wanted, name, stride in ((Way.ALONG, "along", term), (Way.ACROSS, "across", element)):
@@ -232,7 +250,7 @@ class _StepWriter(StepWriter):
                 arguments = f"ptr {source}, i64 {stride}, ptr {side.packed}, i64 {depth}, i64 {present}"
                 self.e.emit(f"call void @pack_{name}_{side.width}({arguments})")
         in_place = self.compare("eq", way, Way.IN_PLACE)
-        return _Panels(
+        return Panels(
             self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {side.packed}"),
             self.either(in_place, element, self.rounded_up(depth, SQUARE)),
             self.either(in_place, element, 1),
@@ -241,8 +259,8 @@ class _StepWriter(StepWriter):
 
     def blocks(
         self,
-        left: _Panels,
-        right: _Panels,
+        left: Panels,
+        right: Panels,
         target: str,
         row: str,
         rows: str,
@@ -251,14 +269,13 @@ class _StepWriter(StepWriter):
     ) -> None:
         """Multiply the panel of rows that begins with ``row`` with all panels of columns."""
         width, lanes = self.block.columns, self.block.lanes
-        a = self.further(left.start, self.multiply(row, left.apart))
-        c_row = self.c_row
+        a, c_row = self.rows_of(left, row), self.c_row
         line = self.further(target, self.multiply(row, c_row))
         present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
         def call(name: str, column: str, wide: str) -> None:
             b, c = self.further(right.start, self.multiply(column, right.apart)), self.further(line, column)
-            operands = f"ptr {a}, i64 {left.element}, i64 {left.term}, ptr {b}, i64 {right.term}"
+            operands = f"{a}, ptr {b}, i64 {right.term}"
             result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
             self.e.emit(f"call void @{name}({operands}, {result})")
 
@@ -389,12 +406,14 @@ def step_numbers(
     batch: Sequence[tuple[int, int, int, int]],
     section: Sequence[int] = attached.NONE,
     span: int = 1,
+    factors: Sequence[int] = (),
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms;
-    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; per batch
-    axis its extent and three strides; and the section for an attached kernel."""
+    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; which axes
+    in memory operands go over, if several; per batch axis its extent and three strides; and the section for an attached
+    kernel."""
     rows, columns, _ = extents
     numbers = [number for place in places for number in place]
     units = -(-rows // tile[0]), -(-columns // (tile[1] * span))
-    numbers += [*extents, *strides, *tile, *units, *ways, span, len(batch)]
+    numbers += [*extents, *strides, *tile, *units, *ways, span, *factors, len(batch)]
     return [*numbers, *[number for axis in batch for number in axis], *section]

@@ -17,6 +17,9 @@ PARAMETERS = (
 )
 
 
+PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_rows, ptr %a_terms")
+
+
 def kernel(block: Block, name: str, edge: bool) -> Function:
     """Multiply ``%inner`` terms of rows and columns: the sums are stored, or added to what is there if ``%again``.
 
@@ -26,7 +29,16 @@ def kernel(block: Block, name: str, edge: bool) -> Function:
     return written.e, written.function(name)
 
 
+def kernel_over_axes(block: Block, name: str, edge: bool) -> Function:
+    """The same where the rows and the terms of the left operand go over several axes in memory: how far away each one
+    begins stands in ``%a_rows`` and ``%a_terms``."""
+    written = _OverAxes(block, edge)
+    return written.e, written.function(name)
+
+
 class _Kernel(Integers):
+    parameters = PARAMETERS
+
     def __init__(self, block: Block, edge: bool) -> None:
         super().__init__(Emitter())
         self.block, self.edge = block, edge
@@ -46,7 +58,7 @@ class _Kernel(Integers):
         for row, target in enumerate(targets):
             with self.e.when(self.compare("slt", str(row), "%rows")):
                 self._store(row, target)
-        return self.e.function(name, PARAMETERS, "internal ")
+        return self.e.function(name, self.parameters, "internal ")
 
     def _further(self, pointer: str, distance: str) -> str:
         return self.moved(pointer, distance, self.block.element)
@@ -62,9 +74,7 @@ class _Kernel(Integers):
         e, dtype = self.e, self.block.dtype
         last = self.subtract("%rows", 1)
         # Instead of a row that does not exist it is the last one, whose sums nobody stores.
-        rows = [
-            self._further("%a", self.multiply("%a_row", self.smaller(str(r), last))) for r in range(self.block.rows)
-        ]
+        rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
         if not self.edge:
             with e.loop("0", "%inner") as term:
                 self._add_term(rows, term)
@@ -79,12 +89,20 @@ class _Kernel(Integers):
             with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
                 self._add_term(rows, term)
 
+    def _row(self, number: str) -> str:
+        """How far away a row of the left operand begins."""
+        return self.multiply("%a_row", number)
+
+    def _term(self, number: str) -> str:
+        """How far behind the beginning of a row a term of it is."""
+        return self.multiply(number, "%a_inner")
+
     def _add_term(self, rows: Sequence[str], term: str) -> None:
         """Add the products of a term. Each number of the left operand is read when it is needed: more would not fit the
         registers."""
         e, L, dtype = self.e, self.L, self.block.dtype
         scalar = Lanes(e, 1)
-        left_place = self.multiply(term, "%a_inner")
+        left_place = self._term(term)
         start = self._further("%b", self.multiply(term, "%b_inner"))
         places = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
         right = [load(L, dtype, place, mask) for place, mask in zip(places, self.masks, strict=True)]
@@ -107,3 +125,19 @@ class _Kernel(Integers):
                 e.store(self.type, total.name, slot)
         for place, slot, mask in places:
             store(L, Value(L, e.load(self.type, slot), dtype), dtype, place, mask)
+
+
+class _OverAxes(_Kernel):
+    parameters = PARAMETERS_OVER_AXES
+
+    def _sum(self) -> None:
+        last = self.subtract("%rows", 1)
+        rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
+        with self.e.loop("0", "%inner") as term:
+            self._add_term(rows, term)
+
+    def _row(self, number: str) -> str:
+        return self.e.load("i64", self.moved("%a_rows", number, "i64"))
+
+    def _term(self, number: str) -> str:
+        return self.e.load("i64", self.moved("%a_terms", number, "i64"))

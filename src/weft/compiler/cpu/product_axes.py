@@ -1,0 +1,166 @@
+"""Matrix products of operands whose rows, columns or terms go over several axes in memory, such as windows of an array.
+
+They are computed in blocks, as all products, and have the same bits. The kernel reads the left operand where it lies:
+how far away the rows of a group of panels and the terms of a block begin is first written to tables. Panels of the
+right operand are packed by such a table too. So nothing is copied but what is packed, into caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.cpu import attached
+from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import Location, store
+from weft.compiler.cpu.product import GROUP, RIGHT_WAY, SPAN, Panels, TileWriter, Way, block_of, step_function
+from weft.compiler.cpu.product_kernel import kernel_over_axes
+from weft.compiler.cpu.product_packing import pack_across, pack_along
+from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, below, read
+from weft.dtypes import Dtype
+
+MOST_FACTORS = 8
+"""So many axes in memory an axis may go over."""
+
+# The numbers of a step behind those of every product in blocks: for rows, terms of the left and of the right operand,
+# and columns how many axes they go over, and their extents and strides, innermost first.
+_LENGTH = 1 + 2 * MOST_FACTORS
+A_ROWS, A_TERMS, B_TERMS, B_COLUMNS = range(SPAN + 1, SPAN + 1 + 4 * _LENGTH, _LENGTH)
+BATCH_AXES = SPAN + 1 + 4 * _LENGTH
+
+Factors = Sequence[tuple[int, int]]
+
+
+def factor_numbers(*axes: Factors) -> list[int]:
+    """Those numbers, for axes of which the extents and strides are given, outermost first."""
+    found = []
+    for factors in axes:
+        inner_first = [number for factor in reversed(factors) for number in factor]
+        found += [len(factors), *inner_first, *[0] * (_LENGTH - 1 - len(inner_first))]
+    return found
+
+
+@cache
+def address(dtype: Dtype) -> int:
+    """The address of the step for products of a dtype."""
+    name = f"product_over_axes_{dtype.name}"
+    block = block_of(dtype)
+    return loading.load(f"{name} {block}", lambda: generate(block, name), (name,))[name]
+
+
+def generate(block: Block, name: str) -> str:
+    """The LLVM IR of that step."""
+    functions = [_offsets(), _pack_over_axes(block), kernel_over_axes(block, "block", edge=False)]
+    functions += [pack(block, block.dtype, block.columns) for pack in (pack_along, pack_across)]
+    for vectors in range(1, block.vectors + 1):
+        narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
+        functions.append(kernel_over_axes(narrow, f"edge_{vectors}", edge=True))
+    functions += [attached.caller(block.dtype.size), step_function(_OverAxes(block), name)]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+class _Lines(Integers):
+    """Goes along an axis that goes over several axes in memory, which stand at ``%factors``, from ``%first`` on."""
+
+    def __init__(self) -> None:
+        super().__init__(Emitter())
+
+    def at(self, place: str | int) -> str:
+        return self.e.load("i64", self.moved("%factors", place, "i64"))
+
+    @contextmanager
+    def lines(self, count: str) -> Iterator[tuple[str, str, str]]:
+        """For each line along the innermost axis: the first element and the end there, counted from ``%first``, and the
+        distance of what would be element 0."""
+        extent = self.at(1)
+        end = self.add("%first", count)
+        last = self.divide(self.add(end, self.subtract(extent, 1)), extent)
+        with self.e.loop(self.divide("%first", extent), last) as line:
+            start = self.multiply(line, extent)
+            low, high = self.larger(start, "%first"), self.smaller(self.add(start, extent), end)
+            before = self.multiply(self.subtract("%first", start), self.at(2))
+            yield self.subtract(low, "%first"), self.subtract(high, "%first"), self.add(self._distance(line), before)
+
+    def _distance(self, line: str) -> str:
+        """How far away a line begins."""
+        remaining, distance = self.e.slot("i64"), self.e.slot("i64")
+        self.e.store("i64", line, remaining)
+        self.e.store("i64", "0", distance)
+        with self.e.loop("1", self.at(0)) as axis:
+            place = self.add(self.multiply(axis, 2), 1)
+            extent, number = self.at(place), self.e.load("i64", remaining)
+            index = self.remainder(number, extent)
+            self.e.store("i64", self.divide(number, extent), remaining)
+            step = self.multiply(index, self.at(self.add(place, 1)))
+            self.e.store("i64", self.add(self.e.load("i64", distance), step), distance)
+        return self.e.load("i64", distance)
+
+
+def _offsets() -> Function:
+    """Write how far away ``%count`` elements of an axis are, from ``%first`` on."""
+    w = _Lines()
+    stride = w.at(2)
+    with w.lines("%count") as (low, high, start), w.e.loop(low, high) as element:
+        w.e.store("i64", w.add(start, w.multiply(element, stride)), w.moved("%to", element, "i64"))
+    return w.e, w.e.function("offsets", "ptr %factors, i64 %first, i64 %count, ptr %to", "internal ")
+
+
+def _pack_over_axes(block: Block) -> Function:
+    """Pack panels of a right operand whose columns are neighbours along lines; how far away its terms begin stands in
+    ``%terms``."""
+    w = _Lines()
+    L = Lanes(w.e, block.lanes)
+    terms = w.rounded_up("%inner", SQUARE)
+    with w.lines("%present") as (low, high, start):
+        aligned = w.subtract(low, w.remainder(low, block.lanes))
+        with w.e.loop(aligned, high, block.lanes) as vector:
+            column, end = w.larger(vector, low), w.smaller(w.add(vector, block.lanes), high)
+            count = w.subtract(end, column)
+            source = w.moved("%from", w.add(start, column), block.element)
+            inside = w.remainder(column, block.columns)
+            panel = w.add(w.multiply(w.subtract(column, inside), terms), inside)
+            target = w.moved("%to", panel, block.element)
+            is_whole = w.compare("eq", count, block.lanes)
+            for condition, mask in ((is_whole, None), (w.negated(is_whole), below(L, "0", count))):
+                with w.e.when(condition), w.e.loop("0", "%inner") as term:
+                    place = w.e.load("i64", w.moved("%terms", term, "i64"))
+                    value = read(L, block.dtype, source, place, mask, block.dtype)
+                    store(L, value, block.dtype, Location(target, w.multiply(term, block.columns), False), mask)
+    parameters = "ptr %factors, ptr %from, i64 %first, ptr %terms, ptr %to, i64 %inner, i64 %present"
+    return w.e, w.e.function("pack_over_axes", parameters, "internal ")
+
+
+class _OverAxes(TileWriter):
+    """The loops over a unit, with tables for what goes over several axes."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__(block, block.dtype, BATCH_AXES)
+        self.rows = self.e.slot(f"[{GROUP * block.rows} x i64]")
+        self.terms = {axis: self.e.slot(f"[{DEPTH} x i64]") for axis in (A_TERMS, B_TERMS)}
+
+    def left_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
+        self._write(A_ROWS, first, present, self.rows)
+        return Panels(operand, "", "", "")
+
+    def rows_of(self, left: Panels, row: str) -> str:
+        rows = self.moved(self.rows, row, "i64")
+        return f"ptr {left.start}, ptr {rows}, ptr {self.terms[A_TERMS]}"
+
+    def right_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
+        for axis, table in self.terms.items():
+            self._write(axis, term, depth, table)
+        with self.e.when(self.compare("eq", self.number(RIGHT_WAY), Way.OVER_AXES)):
+            places = f"i64 {first}, ptr {self.terms[B_TERMS]}, ptr {self.b.packed}, i64 {depth}, i64 {present}"
+            self.e.emit(f"call void @pack_over_axes(ptr {self._axes(B_COLUMNS)}, ptr {operand}, {places})")
+        return super().right_panels(operand, first, term, depth, present)
+
+    def _axes(self, place: int) -> str:
+        return self.moved("%numbers", place, "i64")
+
+    def _write(self, axis: int, first: str, count: str, table: str) -> None:
+        """Write how far away elements of an axis are."""
+        self.e.emit(f"call void @offsets(ptr {self._axes(axis)}, i64 {first}, i64 {count}, ptr {table})")
