@@ -71,3 +71,19 @@ def test_windows_are_not_in_memory() -> None:
     assert plan.arena < 1.5 * x.nbytes
     (plan,) = plans_of(lambda: mx.conv2d(x, w, stride=2))
     assert (plan.steps.count, plan.arena) == (1, 0)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_what_follows_a_product_of_views_with_few_columns(
+    columns: int, axis: int | None, rng: np.random.Generator
+) -> None:
+    """The product is in memory too, so that what follows may be attached."""
+    x, w, d = (mx.array(rng.normal(size=n).astype(np.float32)) for n in ((6, 5, 4, 3), (15, columns), (24, columns)))
+    rows = mx.array(np.array(x.transpose(0, 2, 1, 3).reshape(24, 15)))
+    alone = rows @ w
+    mx.eval(alone)
+    found = x.transpose(0, 2, 1, 3).reshape(24, 15) @ w
+    followed = mx.sum(found * d, axis=axis)
+    mx.eval(found, followed)
+    assert mx.array_equal(followed, mx.sum(alone * d, axis=axis)).item()

@@ -80,10 +80,11 @@ Tiled = tuple[int, list[int], tuple[int, int]]
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
     """Whether a kernel can be attached to a product: not to one of complex numbers or in tile registers, not if it is
-    little work, or if rows that are needed whole are not made so."""
+    little work, or if rows that are needed whole are not made so. Nor to one column that is not made as a row, for the
+    lanes of the kernel go along it."""
     product = _product_of(call, whole, in_memory)
     rows, columns, inner = product.extents
-    if product.dtype.is_complex or _uses_tile_registers(call):
+    if product.dtype.is_complex or _uses_tile_registers(call) or (product.axes is not None and columns == 1):
         return False
     tiled = _tiled(product)
     if tiled is None:
