@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from weft.compiler import arena, donation, evaluate, plan
+from weft.compiler import arena, donation, evaluate, plan, planner
 from weft.compiler.plan import make_plan
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -31,20 +31,20 @@ def test_a_right_plan_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_temporaries_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "arrange", lambda intervals: ([0] * len(intervals), arena.arrange(intervals)[1]))
+    monkeypatch.setattr(planner, "arrange", lambda intervals: ([0] * len(intervals), arena.arrange(intervals)[1]))
     with pytest.raises(AssertionError, match=r"overwritten|where it reads"):
         planned(monkeypatch)
 
 
 def test_temporaries_beyond_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "arrange", lambda intervals: (arena.arrange(intervals)[0], 64))
+    monkeypatch.setattr(planner, "arrange", lambda intervals: (arena.arrange(intervals)[0], 64))
     with pytest.raises(AssertionError, match="beyond"):
         planned(monkeypatch)
 
 
 def test_steps_in_a_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    accesses = plan._Planner.accesses
-    monkeypatch.setattr(plan._Planner, "accesses", lambda self: accesses(self)[::-1])
+    accesses = planner.Planner.accesses
+    monkeypatch.setattr(planner.Planner, "accesses", lambda self: accesses(self)[::-1])
     monkeypatch.setattr(donation.Touches, "donations", lambda *arguments: [])
     with pytest.raises(AssertionError, match="before it is written"):
         planned(monkeypatch)

@@ -5,7 +5,7 @@ Nothing here is needed to run a plan, so nothing is stored for it: `Plan.describ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -68,11 +68,12 @@ WHOLE = Phase(0, 1, 1, 1)
 
 class StepRecord(NamedTuple):
     """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node,
-    perhaps with a kernel ``attached`` to it.
+    perhaps with a kernel ``attached`` to it; or a chain of steps (``chained``), for so many ``turns``.
 
     ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
     is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
-    the planned graph that are computed here, ``parallel`` and ``folded`` the extents of the loops.
+    the planned graph that are computed here, ``parallel`` and ``folded`` the extents of the loops, ``regions``
+    what is read.
     """
 
     launch: Launch | None
@@ -90,6 +91,9 @@ class StepRecord(NamedTuple):
     written: tuple[Written, ...]
     nodes: tuple[Node, ...]
     attached: StepRecord | None = None
+    regions: tuple[Region, ...] = ()
+    chained: tuple[StepRecord, ...] = ()
+    turns: int = 1
 
     @property
     def kind(self) -> str:
@@ -114,6 +118,9 @@ class StepRecord(NamedTuple):
     def text(self) -> str:
         """The kernel and its extents, or the call."""
         launch, schedule = self.launch, self.schedule
+        if self.chained:
+            parts = [line for record in self.chained for line in record.text.splitlines()]
+            return "\n".join([f"chain of {len(self.chained)} steps, {self.turns} turns:", *[f"  {x}" for x in parts]])
         if launch is None or schedule is None:
             node, name = self.nodes[0], next(iter(self.operations))
             text = f"call {name} {node.shape}"
@@ -126,6 +133,7 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], wri
     order = sorted(nodes, key=lambda node: node.serial)
     parallel, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
     mode = launch.kernel.lane
+    regions = _regions(launch, "load")
     computing = [node for node in order if not (p.is_view(node) or p.is_constant(node))]
     return StepRecord(
         launch=launch,
@@ -138,10 +146,11 @@ def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], wri
         grain=schedule.grain,
         work=launch.work,
         arithmetic=_arithmetic(launch),
-        bytes_read=bytes_of(_regions(launch, "load")),
+        bytes_read=bytes_of(regions),
         bytes_written=bytes_of(_regions(launch, "store")),
         written=tuple(written),
         nodes=tuple(order),
+        regions=tuple(regions),
     )
 
 
@@ -180,6 +189,7 @@ def call_record(
         bytes_written=sum([one.node.size * one.node.dtype.size for one in written]),
         written=tuple(written),
         nodes=(node,),
+        regions=tuple(reads),
     )
 
 
@@ -200,6 +210,36 @@ def with_attached(call: StepRecord, kernel: StepRecord, node: Node) -> StepRecor
         written=(*call.written, *kernel.written),
         nodes=(*call.nodes, *[one for one in kernel.nodes if one not in call.nodes]),
         attached=kernel,
+        regions=(*call.regions, *loaded),
+    )
+
+
+def chain_record(
+    steps: Sequence[StepRecord], turns: int, units: int, grain: int, inside: Container[Node]
+) -> StepRecord:
+    """The record of a chain of steps. What is ``inside`` of it is in a cache and does not count."""
+    call = next(record for record in steps if record.launch is None)
+    operations: dict[str, int] = {}
+    for record in steps:
+        for name, times in record.operations.items():
+            operations[name] = operations.get(name, 0) + times
+    written = [one for record in steps for one in record.written if one.node not in inside]
+    regions = [region for record in steps for region in record.regions if region.operand not in inside]
+    return call._replace(
+        names=("chain of steps", "chains of steps"),
+        operations=operations,
+        units=units,
+        grain=grain,
+        work=sum([record.work for record in steps]),
+        arithmetic=sum([record.arithmetic for record in steps]),
+        bytes_read=bytes_of(regions),
+        bytes_written=sum([one.node.size * one.node.dtype.size for one in written]),
+        written=tuple(written),
+        nodes=tuple(dict.fromkeys([node for record in steps for node in record.nodes])),
+        attached=None,
+        regions=tuple(regions),
+        chained=tuple(steps),
+        turns=turns,
     )
 
 

@@ -7,7 +7,8 @@ from threading import get_ident
 from typing import NamedTuple
 from weakref import ref
 
-from weft.compiler.plan import Output, Plan
+from weft.compiler.plan import Plan
+from weft.compiler.planner import Output
 from weft.dtypes import Dtype
 from weft.errors import CancelledError
 from weft.graph.node import Node, Shape, leaf

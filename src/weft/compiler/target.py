@@ -7,14 +7,16 @@ planner goes through this interface and does not test which target it has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.compiler import dumps
 from weft.compiler.kernel import Kernel, Launch
 from weft.runtime import counters
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.locks import fork_safe_lock
+from weft.runtime.steps import Step
 
 
 class Schedule(ABC):
@@ -43,6 +45,11 @@ class Schedule(ABC):
         """Whether, for each element, instruction ``load`` has been executed for the last time before ``store`` writes
         that location."""
 
+    def divided(self, launch: Launch, turns: int) -> Schedule | None:
+        """A schedule of which each of so many turns does its share of the units, in order, for its share of the rows;
+        None if there is none. What it stores is read again soon."""
+        return None
+
     def check(self, launch: Launch) -> None:  # noqa: B027  # not abstract: there may be nothing to check
         """Raise if this is no schedule for the launch."""
 
@@ -70,6 +77,16 @@ class FusionLimits:
     uncached_size: int
 
 
+class ChainEntry(NamedTuple):
+    """An entry of the table that the steps of a chain have: that in ``slot`` of the table of the run, and ``offset``
+    more, and ``by_unit`` and ``by_turn`` more for each unit and turn before this one."""
+
+    slot: int
+    offset: int
+    by_unit: int
+    by_turn: int
+
+
 class Target(ABC):
     """A kind of processor to generate code for.
 
@@ -93,6 +110,15 @@ class Target(ABC):
         """How a launch is done whose kernel is attached to a step: its units are rows. None if it has to be a step of
         its own."""
         return None
+
+    def chain_units(self, turns: int) -> int:
+        """How many units of work a chain of so many turns has, each with scratch memory of its own; 0 if its steps have
+        to be done one by one."""
+        return 0
+
+    def chained(self, turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
+        """One step that does all ``steps`` for one turn after the other, with a table of ``entries``."""
+        raise NotImplementedError(f"chains of steps on {self.kind}")
 
     def code(self, kernel: Kernel, schedule: Schedule) -> Any:
         """The code of a kernel, in the form in which the engine of this target seals it into steps; made if it is new

@@ -136,6 +136,7 @@ class Routine:
         self._attaches: dict[str, Attaches] = {}
         self._reads: dict[str, Reads] = {}
         self._scratch: dict[str, Count] = {}
+        self._stacked: set[str] = set()
 
     def on(
         self,
@@ -143,6 +144,7 @@ class Routine:
         scratch: Count | None = None,
         attaches: Attaches | None = None,
         reads: Reads | None = None,
+        stacked: bool = False,
     ) -> Callable[[MakeSteps], MakeSteps]:
         """Register what makes the step for a kind of device, as a decorator; ``scratch`` replaces that of the routine
         there.
@@ -151,7 +153,9 @@ class Routine:
         memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have a kernel attached, which
         may need whole rows, and whether also if the result is not in memory; slots and offsets in that call mean
         nothing. ``reads(node, position, factors)`` tells whether the step reads an input of which an axis goes over
-        several axes in memory; without it, none.
+        several axes in memory; without it, none. ``stacked``: there is one step, whose units are those of the first
+        matrix of the result, then as many of the second, and so on; and it reads of each operand only the matrix at the
+        same place.
         """
 
         def register(make: MakeSteps) -> MakeSteps:
@@ -161,6 +165,8 @@ class Routine:
                 self._attaches[kind] = attaches
             if reads is not None:
                 self._reads[kind] = reads
+            if stacked:
+                self._stacked.add(kind)
             return make
 
         return register
@@ -172,6 +178,10 @@ class Routine:
     def can_attach(self, kind: str) -> bool:
         """Whether steps for a kind of device can have kernels attached."""
         return self.is_on(kind) and kind in self._attaches
+
+    def is_stacked(self, kind: str) -> bool:
+        """Whether the step for a kind of device does one matrix of a stack after the other."""
+        return self.is_on(kind) and kind in self._stacked
 
     def attaches(self, call: RoutineCall, whole: bool, in_memory: bool, kind: str) -> bool:
         """Whether the step of a call can have a kernel attached, which may need whole rows, with the result in memory

@@ -108,7 +108,7 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     return any(beside) if position == 0 else last[-1][1] == 1 or last[-1][0] == 1
 
 
-@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads)
+@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads, stacked=True)
 def step(call: RoutineCall) -> RoutineStep:
     """The step for a matrix product. The result is computed in tiles, which the threads share."""
     attached = call.attached

@@ -122,6 +122,15 @@ class CpuSchedule(Schedule):
         last = max([number for number, current in passes if load in current.needed], default=pass_of(load))
         return load < store and last <= pass_of(store)
 
+    def divided(self, launch: Launch, turns: int) -> CpuSchedule | None:
+        rows, rest = divmod(launch.row_count, turns)
+        if rest or self.awaited or not launch.row_extents:
+            return None
+        last = launch.row_extents[-1]
+        if self.rows > 1 and rows % last and (last % rows or rows % self.rows):
+            return None
+        return replace(self, streamed=())
+
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel
         expected = {

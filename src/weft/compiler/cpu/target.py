@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from weft.compiler.cpu import kernels, step_loop
+from collections.abc import Sequence
+
+from weft.compiler.cpu import chains, kernels, step_loop
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
 from weft.compiler.kernel import Kernel, Launch
-from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.compiler.target import ChainEntry, FusionLimits, Schedule, Target
 from weft.primitives.routine import implemented_in
 from weft.runtime.host import host
+from weft.runtime.steps import Step
 
 
 class CpuTarget(Target):
@@ -30,6 +33,12 @@ class CpuTarget(Target):
 
     def attached_schedule(self, launch: Launch) -> CpuSchedule | None:
         return row_schedule_of(launch)
+
+    def chain_units(self, turns: int) -> int:
+        return chains.units_of(turns)
+
+    def chained(self, turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
+        return chains.step(turns, units, entries, steps)
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> int:
         assert isinstance(schedule, CpuSchedule)

@@ -1,0 +1,301 @@
+"""Chains: steps of a plan that run one after the other for one turn after the other.
+
+A product of a stack of matrices, what is made of it, and a product of that: each of these steps goes over the stack,
+and nothing goes from one matrix to another. So they may all be done for the first matrix, then all for the second: a
+*turn* for each. What only these steps need is then no larger than a turn makes it, and in a cache. They run the same
+code for the same units of work, so bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from weft.compiler.arena import Interval, arrange
+from weft.compiler.attaching import Attachment
+from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
+from weft.compiler.kernel import Launch
+from weft.compiler.target import ChainEntry, Schedule, Target
+from weft.graph.node import Node, Shape
+from weft.primitives.routine import Routine
+from weft.runtime.memory import contiguous_strides
+
+MOST_ENTRIES = 200
+"""Of addresses and constants that the steps of a chain refer to."""
+
+
+class Draft(NamedTuple):
+    """A step that is planned: a group, and of a kernel its loops and how they are done."""
+
+    group: Group
+    launch: Launch | None
+    schedule: Schedule | None
+
+
+@dataclass(eq=False, slots=True)
+class Chain:
+    """The steps ``first`` to ``last`` of a plan, for so many ``turns``, of which the target does ``units`` at a time.
+
+    ``inside`` are the nodes that only these steps need: each is at an offset in the scratch memory of a unit, which has
+    ``scratch`` bytes.
+    """
+
+    first: int
+    last: int
+    turns: int
+    units: int
+    inside: dict[Node, int]
+    scratch: int
+
+
+class Walk(NamedTuple):
+    """Where a step accesses a node, in elements: along the ``outer`` axes of its work, in order, and within these.
+
+    ``computed``: at places that are not known."""
+
+    node: Node
+    reads: bool
+    outer: Sequence[tuple[int, int]]
+    inner: Sequence[tuple[int, int]]
+    offset: int
+    computed: bool = False
+
+    def stays_in(self, turns: int) -> bool:
+        """Whether each of so many turns has a part of the node for itself, in their order."""
+        part, rest = divmod(self.node.size, turns)
+        if rest or self.computed:
+            return False
+        left, inner = turns, list(self.inner)
+        for extent, stride in self.outer:
+            here = min(extent, left)
+            if left % here or extent % here:
+                return False
+            left //= here
+            if here > 1 and stride * (extent // here) != left * part:
+                return False
+            inner.append((extent // here, stride))
+        reach = self.offset + sum([(extent - 1) * stride for extent, stride in inner])
+        return left == 1 and self.offset >= 0 and reach < part and all(stride >= 0 for _, stride in inner)
+
+
+def walks_of_launch(launch: Launch) -> Iterator[Walk]:
+    """What a kernel accesses."""
+    for instruction in launch.kernel.instructions:
+        access = instruction.access
+        if access is not None and access.operand is not None:
+            outer = list(zip(launch.row_extents, access.rows, strict=True))
+            inner = [*zip(launch.sweep_extents, access.sweeps, strict=True), (launch.lane_extent, access.lane)]
+            reads = instruction.operation != "store" or instruction.combine is not None
+            yield Walk(access.operand, reads, outer, inner, access.offset, bool(access.computed))
+
+
+def _walk_of_stack(layout: Layout, shape: Shape, reads: bool) -> Walk:
+    """What a call accesses of a stack of matrices."""
+    factors = layout.factors or [[axis] for axis in zip(shape, layout.strides, strict=True)]
+    outer, inner = ([axis for one in part for axis in one] for part in (factors[:-2], factors[-2:]))
+    return Walk(layout.base, reads, outer, inner, layout.offset)
+
+
+class ChainFinder:
+    """Finds the chains of a plan.
+
+    ``operands`` gives where the inputs of a call are, ``apart`` the loops of a kernel with its lanes unmerged;
+    ``attached`` are the kernels that are attached to calls. ``stored`` gives the groups that store a node;
+    ``fixed`` are nodes that are in the memory of the run in any case, ``shared`` those that share it with others.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafts: list[Draft],
+        attached: Mapping[Group, Attachment],
+        stored: Mapping[Node, Sequence[Group]],
+        fixed: Container[Node],
+        shared: Container[Node],
+        operands: Callable[[RoutineGroup], list[Layout]],
+        apart: Callable[[FusedGroup], Launch | None],
+    ) -> None:
+        self.target = target
+        self.drafts = drafts
+        self.attached = attached
+        self.stored = stored
+        self.fixed = fixed
+        self.shared = shared
+        self.operands = operands
+        self.apart = apart
+        self._of_turns: dict[tuple[int, int], Draft | None] = {}
+
+    @cached_property
+    def _last_use(self) -> dict[Node, tuple[int, int]]:
+        """The first and the last step that accesses a node."""
+        found: dict[Node, tuple[int, int]] = {}
+        for number, draft in enumerate(self.drafts):
+            for walk in self._walks(draft):
+                found[walk.node] = found.get(walk.node, (number, number))[0], number
+        return found
+
+    def found(self) -> list[Chain]:
+        """All chains, in order. The steps of a chain are changed to those that it needs."""
+        chains: list[Chain] = []
+        done = 0
+        for number, (group, *_) in enumerate(self.drafts):
+            if number < done or not isinstance(group, RoutineGroup):
+                continue
+            chain = self._chain_around(number, done)
+            if chain is not None:
+                done = chain.last + 1
+                chains.append(chain)
+                for position in range(chain.first, done):
+                    self.drafts[position] = self._for_turns(position, chain.turns) or self.drafts[position]
+        return chains
+
+    def _chain_around(self, number: int, start: int) -> Chain | None:
+        """The chain with a call, whose steps come after ``start``."""
+        node = self.drafts[number].group.node  # type: ignore[attr-defined]  # it is a call
+        turns = prod(node.shape[:-2])
+        units = self.target.chain_units(turns) if turns > 1 else 0
+        if not units or not self._may_turn(number, turns):
+            return None
+        first = last = number
+        while last + 1 < len(self.drafts) and self._may_be(first, last + 1, turns):
+            last += 1
+        while first > start and self._may_be(first - 1, last, turns):
+            first -= 1
+        inside = self._inside(first, last, turns)
+        used = [n for n in range(first, last + 1) if any(walk.node in inside for walk in self._walks_in(n, turns))]
+        if not used or used[0] == used[-1]:
+            return None
+        first, last = used[0], used[-1]
+        offsets, scratch = self._arranged(first, last, turns, inside)
+        whole = sum([node.size * node.dtype.size for node in inside])
+        if whole < self.target.limits.uncached_size or units * scratch > whole:
+            return None
+        return Chain(first, last, turns, units, offsets, scratch)
+
+    def _for_turns(self, number: int, turns: int) -> Draft | None:
+        """A step as it can be done turn by turn."""
+        key = number, turns
+        if key not in self._of_turns:
+            self._of_turns[key] = self._divided(self.drafts[number], turns)
+        return self._of_turns[key]
+
+    def _divided(self, draft: Draft, turns: int) -> Draft | None:
+        group, launch, schedule = draft
+        if isinstance(group, RoutineGroup):
+            routine: Routine = group.node.primitive.routine
+            stacked = routine.is_stacked(self.target.kind) and not routine.scratch_on(group.node, self.target.kind)
+            return draft if stacked and prod(group.node.shape[:-2]) % turns == 0 else None
+        if launch is None or schedule is None or not isinstance(group, FusedGroup) or not schedule.units:
+            return None
+        for one in (launch, self.apart(group)):
+            found = None if one is None else self.target.schedule(one).divided(one, turns)
+            if found is not None:
+                return Draft(group, one, found)
+        return None
+
+    def _may_turn(self, number: int, turns: int) -> bool:
+        return self._for_turns(number, turns) is not None
+
+    def _may_be(self, first: int, last: int, turns: int) -> bool:
+        """Whether steps may be a chain: each turn needs nothing that another one makes."""
+        numbers = range(first, last + 1)
+        if not all(self._may_turn(number, turns) for number in numbers):
+            return False
+        walks = [walk for number in numbers for walk in self._walks_in(number, turns)]
+        if len(walks) + self._constants(numbers) > MOST_ENTRIES or any(walk.node in self.shared for walk in walks):
+            return False
+        groups = {self.drafts[number].group for number in numbers}
+        made = {walk.node for walk in walks if not groups.isdisjoint(self.stored.get(walk.node, ()))}
+        read = {walk.node for walk in walks if walk.reads}
+        return all(walk.stays_in(turns) for walk in walks if walk.node in made & read)
+
+    def _constants(self, numbers: Sequence[int]) -> int:
+        launches = [self.drafts[number].launch for number in numbers]
+        return sum([i.operation == "scalar" for one in launches if one for i in one.kernel.instructions])
+
+    def _walks_in(self, number: int, turns: int) -> list[Walk]:
+        return self._walks(self._for_turns(number, turns) or self.drafts[number])
+
+    def _walks(self, draft: Draft) -> list[Walk]:
+        """All accesses of a step. The result of a call that only the kernel attached to it reads is not in memory."""
+        group, launch, _ = draft
+        found = self.attached.get(group)
+        walks = [] if launch is None else list(walks_of_launch(launch))
+        if found is not None and not found.stored:
+            walks = [walk for walk in walks if walk.node is not found.result]
+        if not isinstance(group, RoutineGroup):
+            return walks
+        for source, layout in zip(group.node.inputs, self.operands(group), strict=True):
+            walks.append(_walk_of_stack(layout, source.shape, reads=True))
+        for result in group.results if found is None or found.stored else ():
+            layout = Layout(result, contiguous_strides(result.shape), 0)
+            walks.append(_walk_of_stack(layout, result.shape, reads=False))
+        return walks
+
+    def _inside(self, first: int, last: int, turns: int) -> set[Node]:
+        """The nodes that only the steps ``first`` to ``last`` need."""
+        groups = {self.drafts[number].group for number in range(first, last + 1)}
+        walks = [walk for number in range(first, last + 1) for walk in self._walks_in(number, turns)]
+        nodes = {walk.node for walk in walks if walk.node not in self.fixed and walk.node in self.stored}
+        outside = {walk.node for walk in walks if not walk.stays_in(turns)}
+        inside = set()
+        for node in nodes - outside:
+            begin, end = self._last_use[node]
+            if first <= begin and end <= last and groups.issuperset(self.stored[node]):
+                inside.add(node)
+        return inside
+
+    def _arranged(self, first: int, last: int, turns: int, inside: set[Node]) -> tuple[dict[Node, int], int]:
+        """Where nodes are in the scratch memory of a unit, and its size."""
+        nodes = sorted(inside, key=lambda node: node.serial)
+        intervals = [Interval(node.size * node.dtype.size // turns, *self._last_use[node]) for node in nodes]
+        offsets, size = arrange(intervals)
+        return dict(zip(nodes, offsets, strict=True)), size
+
+
+class ChainTable(Mapping[object, tuple[int, int]]):
+    """The table that the steps of a chain have in place of that of the run: slots and offsets of nodes, like those of
+    a plan. ``entries`` say what it is made of.
+
+    ``slots`` are those of the plan; ``scratch`` is where the scratch memory of all units begins; ``homes`` are nodes in
+    the memory of others, and these.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        slots: Mapping[object, tuple[int, int]],
+        scratch: tuple[int, int],
+        homes: Mapping[Node, Node],
+    ) -> None:
+        self.chain, self.slots, self.scratch, self.homes = chain, slots, scratch, homes
+        self.entries: list[ChainEntry] = []
+        self._numbers: dict[ChainEntry, int] = {}
+
+    def __getitem__(self, key: object) -> tuple[int, int]:
+        node = self.homes.get(key, key) if isinstance(key, Node) else key
+        if isinstance(node, Node) and node in self.chain.inside:
+            slot, offset = self.scratch
+            part = node.size * node.dtype.size // self.chain.turns
+            return self._number(ChainEntry(slot, offset + self.chain.inside[node], self.chain.scratch, -part)), 0
+        slot, offset = self.slots[node]
+        return self._number(ChainEntry(slot, 0, 0, 0)), offset
+
+    def __iter__(self) -> Iterator[object]:
+        return iter([*self.chain.inside, *self.slots])
+
+    def __len__(self) -> int:
+        return len(self.chain.inside) + len(self.slots)
+
+    def plain(self, slot: int) -> int:
+        """The number of an entry that is one of the table of the run."""
+        return self._number(ChainEntry(slot, 0, 0, 0))
+
+    def _number(self, entry: ChainEntry) -> int:
+        if entry not in self._numbers:
+            self._numbers[entry] = len(self.entries)
+            self.entries.append(entry)
+        return self._numbers[entry]

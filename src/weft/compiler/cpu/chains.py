@@ -1,0 +1,92 @@
+"""The step of a chain: it calls the functions of other steps, one after the other for one turn after the other.
+
+The numbers of those steps stand behind its own. Their table is on the stack; it is made anew for each turn, in which
+what they have in scratch memory is at another distance from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from weft.compiler.chains import MOST_ENTRIES
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.cpu.code import STEP, Integers
+from weft.compiler.target import ChainEntry
+from weft.runtime.executor import thread_count
+from weft.runtime.steps import Step
+
+UNITS_PER_THREAD = 2
+"""Threads end at different times, and who is done takes a unit of another one."""
+
+# The numbers of a step. Then come the entries, the steps (code, units of a turn, where their numbers begin), and these.
+TURNS, UNITS, ENTRIES, STEPS, HEAD = range(5)
+ENTRY_FIELDS, STEP_FIELDS = 4, 3
+
+
+class ChainAddress(int):
+    """The address of the function of a chain; it keeps the code of the steps."""
+
+    codes: list[object]
+
+
+def units_of(turns: int) -> int:
+    """How many units so many turns are: one for each thread or some; none if threads would have nothing to do."""
+    threads = thread_count()
+    if turns % threads and turns < UNITS_PER_THREAD * UNITS_PER_THREAD * threads:
+        return 0
+    return 1 if threads == 1 else min(turns, UNITS_PER_THREAD * threads)
+
+
+def step(turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
+    """The step of a chain."""
+    numbers = [turns, units, len(entries), len(steps), *[field for entry in entries for field in entry]]
+    place = len(numbers) + STEP_FIELDS * len(steps)
+    for one in steps:
+        numbers += [int(one.code), one.units // turns, place]
+        place += len(one.numbers)
+    numbers += [number for one in steps for number in one.numbers]
+    grains = sum([-(-one.units // one.grain) for one in steps])
+    code = ChainAddress(_address())
+    code.codes = [one.code for one in steps]
+    return Step(code, numbers, units, max(1, -(-units // grains)))
+
+
+@cache
+def _address() -> int:
+    return loading.load("chain of steps", lambda: _generate("chain"), ("chain",))["chain"]
+
+
+def _generate(name: str) -> str:
+    """The LLVM IR of the step of any chain."""
+    w = Integers(Emitter())
+    turns, units = w.number(TURNS), w.number(UNITS)
+    table = w.e.slot(f"[{MOST_ENTRIES} x i64]")
+    with w.e.loop("%begin", "%end") as unit:
+        first = w.divide(w.multiply(unit, turns), units)
+        last = w.divide(w.multiply(w.add(unit, 1), turns), units)
+        with w.e.loop(first, last) as turn:
+            _make_table(w, table, unit, turn)
+            _run_steps(w, table, turn)
+    return module([w.e], [w.e.function(name, STEP)])
+
+
+def _make_table(w: Integers, table: str, unit: str, turn: str) -> None:
+    with w.e.loop("0", w.number(ENTRIES)) as entry:
+        place = w.add(w.multiply(entry, ENTRY_FIELDS), HEAD)
+        slot, offset, by_unit, by_turn = [w.number(w.add(place, field)) for field in range(ENTRY_FIELDS)]
+        before = w.add(w.multiply(unit, by_unit), w.multiply(turn, by_turn))
+        value = w.add(w.e.load("i64", w.moved("%table", slot, "i64")), w.add(offset, before))
+        w.e.store("i64", value, w.moved(table, entry, "i64"))
+
+
+def _run_steps(w: Integers, table: str, turn: str) -> None:
+    behind = w.add(w.multiply(w.number(ENTRIES), ENTRY_FIELDS), HEAD)
+    with w.e.loop("0", w.number(STEPS)) as step:
+        place = w.add(behind, w.multiply(step, STEP_FIELDS))
+        code, units, start = [w.number(w.add(place, field)) for field in range(STEP_FIELDS)]
+        begin = w.multiply(turn, units)
+        numbers = w.moved("%numbers", start, "i64")
+        address = w.e.assign(f"inttoptr i64 {code} to ptr")
+        w.e.emit(f"call void {address}(ptr {numbers}, ptr {table}, i64 {begin}, i64 {w.add(begin, units)})")
