@@ -7,12 +7,11 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, decide_equal, value_of
+from weft.graph.extents import AnyExtent, agree, decide_equal, value_of
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
     array_argument,
-    broadcast,
     broadcasted_shape,
     extent_constant,
     promoted,
@@ -78,12 +77,11 @@ def scaled_dot_product_attention(
         return p.zeros((batch, heads, count, width), dtype)
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     scaled = to_dtype(queries, wide) * _factor(scale, wide)
-    # Heads that share keys and values are further rows of one product.
-    rows = p.reshape(scaled, shape=(batch, groups, heads // groups * count, features))
-    scores = p.matmul(rows, to_dtype(p.matrix_transpose(keys), wide))
-    scores = _masked(p.reshape(scores, shape=(batch, heads, count, length)), mask, dtype)
-    weights = p.reshape(_softmax(scores, sinks, dtype), shape=(batch, groups, heads // groups * count, length))
-    result = p.matmul(weights, to_dtype(values, wide))
+    apart = p.reshape(scaled, shape=(batch, groups, heads // groups, count, features))
+    masks, kind = _masks(mask, (batch, heads, count, length), groups, dtype, wide)
+    more = [] if sinks is None else [_sinks(sinks, heads, groups, dtype, wide)]
+    inputs = (apart, to_dtype(keys, wide), to_dtype(values, wide), *masks, *more)
+    result = p.attention(*inputs, mask=kind, sinks=sinks is not None)
     return to_dtype(p.reshape(result, shape=(batch, heads, count, width)), dtype)
 
 
@@ -110,14 +108,15 @@ def _check_heads(q: Array, k: Array, v: Array) -> None:
         raise ValueError(f"[{_NAME}] The heads of q must be a multiple of those of k and v; {told}.")
 
 
-def _masked(scores: Array, mask: Any, dtype: Dtype) -> Array:
+def _masks(mask: Any, shape: Shape, groups: AnyExtent, dtype: Dtype, wide: Dtype) -> tuple[list[Array], str]:
+    """What masks scores of a shape, and how, as the primitive takes it."""
     if mask is None:
-        return scores
-    wide, shape = scores.node.dtype, scores.node.shape
+        return [], "none"
+    lowest = p.wrap(p.constant.make(float(dtypes.finfo(wide).min), wide))
     if isinstance(mask, str):
         if mask != "causal":
             raise ValueError(f"[{_NAME}] mask must be None, 'causal' or an array; got {mask!r}.")
-        return _hidden(_causal(shape), scores)
+        return [p.expand(_causal(*shape[2:]), axes=(0, 1, 2)), lowest], "causal"
     found = array_argument(_NAME, mask, "mask")
     try:
         fits = agree(broadcasted_shape(_NAME, (found.node.shape, shape)), shape)
@@ -129,9 +128,29 @@ def _masked(scores: Array, mask: Any, dtype: Dtype) -> Array:
             f"{shape_text(found.node.shape)}."
         )
     if found.node.dtype is dtypes.bool_:
-        return _hidden(broadcast(found, shape), scores)
+        return [_grouped(found, groups), lowest], "hidden"
     _check_dtype("mask", found, dtype)
-    return p.add(scores, broadcast(to_dtype(found, wide), shape))
+    return [_grouped(to_dtype(found, wide), groups)], "added"
+
+
+def _grouped(x: Array, groups: AnyExtent) -> Array:
+    """Something that broadcasts to scores, with an axis for the heads that share keys."""
+    full = p.expand(x, axes=tuple(range(4 - x.node.ndim)))
+    batch, heads, *others = full.node.shape
+    if decide_equal(heads, 1):
+        return p.expand(full, axes=(2,))
+    return p.reshape(full, shape=(batch, groups, heads // groups, *others))
+
+
+def _sinks(sinks: Any, heads: AnyExtent, groups: AnyExtent, dtype: Dtype, wide: Dtype) -> Array:
+    found = array_argument(_NAME, sinks, "sinks")
+    if not agree(found.node.shape, (heads,)):
+        raise ValueError(
+            f"[{_NAME}] sinks must have one number for each of {heads} heads; their shape is "
+            f"{shape_text(found.node.shape)}."
+        )
+    _check_dtype("sinks", found, dtype)
+    return p.reshape(to_dtype(found, wide), shape=(1, groups, heads // groups, 1, 1))
 
 
 def _check_dtype(word: str, x: Array, dtype: Dtype) -> None:
@@ -141,36 +160,7 @@ def _check_dtype(word: str, x: Array, dtype: Dtype) -> None:
         )
 
 
-def _causal(shape: Shape) -> Array:
+def _causal(queries: AnyExtent, keys: AnyExtent) -> Array:
     """Which keys each query sees."""
-    *_, queries, keys = shape
     query, key = (p.iota(shape=(queries, keys), axis=axis, dtype=dtypes.int32) for axis in (0, 1))
-    return broadcast(p.less_equal(key, query + extent_constant(keys - queries, dtypes.int32)), shape)
-
-
-def _hidden(seen: Array, scores: Array) -> Array:
-    """The scores, of which those that are not seen are the lowest number: a query that sees no key sees all alike."""
-    lowest = p.full(scores.node.shape, float(dtypes.finfo(scores.node.dtype).min), scores.node.dtype)
-    return p.select(seen, scores, lowest)
-
-
-def _softmax(scores: Array, sinks: Any, dtype: Dtype) -> Array:
-    """The softmax over the last axis, whose sum has the sinks as well."""
-    last, shape = (3,), scores.node.shape
-    largest = p.expand(p.stop_gradient(p.max_(scores, axes=last)), axes=last)
-    sink = None
-    if sinks is not None:
-        found = array_argument(_NAME, sinks, "sinks")
-        if not agree(found.node.shape, shape[1:2]):
-            raise ValueError(
-                f"[{_NAME}] sinks must have one number for each of {shape[1]} heads; their shape is "
-                f"{shape_text(found.node.shape)}."
-            )
-        _check_dtype("sinks", found, dtype)
-        sink = broadcast(to_dtype(found, scores.node.dtype)[:, None, None], (*shape[:3], 1))
-        largest = p.maximum(largest, p.stop_gradient(sink))
-    powers = p.exp(p.subtract(scores, broadcast(largest, shape)))
-    total = p.expand(p.sum(powers, axes=last), axes=last)
-    if sink is not None:
-        total = p.add(total, p.exp(p.subtract(sink, largest)))
-    return p.divide(powers, broadcast(total, shape))
+    return p.less_equal(key, query + extent_constant(keys - queries, dtypes.int32))

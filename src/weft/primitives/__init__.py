@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from weft.graph.node import wrap as wrap
+from weft.primitives.attention import *
 from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *

@@ -1,0 +1,252 @@
+"""Attention: means of values, weighted by how well their keys fit queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.extents import agree, identical
+from weft.graph.node import Node, Shape, describe, wrap
+from weft.primitives.base import Array, Primitive, Tangent, plus
+from weft.primitives.products import matrix_transpose
+from weft.primitives.untrusted import check_inputs, check_word, require
+
+__all__ = ["attention"]
+
+MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 2}
+"""How scores are masked, and how many inputs that takes: what is added; or which keys are seen, and the score of the
+others. If it is causal, query i sees the keys up to i + S - T."""
+
+BLOCK_BYTES = 1 << 20
+"""The scores of a head are computed in blocks of queries, of about so many bytes."""
+MOST_BLOCKS = 16
+CAUSAL_BLOCKS = 4
+"""At least so many blocks are worth it to leave out the keys that no query of a block sees."""
+FEWEST_ROWS = 64
+"""Queries of the smallest block."""
+WHOLE_ROWS = 16
+"""Blocks have a multiple of so many queries."""
+
+_QUERIES, _KEYS = 3, 4
+"""Axes of scores, which are ``(B, M, G, T, S)``."""
+
+
+class _Inputs(NamedTuple):
+    """The inputs of attention: queries ``(B, M, G, T, D)``, keys ``(B, M, S, D)`` and values ``(B, M, S, E)``, and
+    perhaps a mask, the score of hidden keys, and scores of sinks. Masks and sinks have five axes, too, with the extents
+    of the scores or 1; sinks stand in place of a key."""
+
+    q: Array
+    k: Array
+    v: Array
+    mask: Array | None
+    lowest: Array | None
+    sinks: Array | None
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the scores."""
+        return (*self.q.node.shape[:4], self.k.node.shape[2])
+
+    def rows(self, x: Array) -> Array:
+        """Heads that share keys and values are further rows of one matrix."""
+        batch, heads, groups, count, last = x.node.shape
+        return p.reshape(x, shape=(batch, heads, groups * count, last))
+
+    def apart(self, x: Array) -> Array:
+        """The opposite of `rows`."""
+        return p.reshape(x, shape=(*self.shape[:4], x.node.shape[-1]))
+
+    def masked(self, scores: Array, hidden: Array) -> Array:
+        """Scores, of which those of keys that are not seen become ``hidden``."""
+        return p.select(p.broadcast(self.mask, shape=self.shape), scores, hidden)
+
+    def scores(self) -> Array:
+        found = self.apart(p.matmul(self.rows(self.q), matrix_transpose(self.k)))
+        if self.lowest is not None:
+            return self.masked(found, self.lowest)
+        return found if self.mask is None else p.add(found, p.broadcast(self.mask, shape=self.shape))
+
+    def of_scores(self, x: Array) -> Array:
+        """A change of scores, which is 0 for hidden ones."""
+        return x if self.lowest is None else self.masked(x, p.zeros_like(x))
+
+    def largest(self, scores: Array) -> Array:
+        """The largest score of each query."""
+        found = _kept(p.max_(scores, axes=(_KEYS,)))
+        return found if self.sinks is None else p.maximum(found, self.of_sinks(self.sinks))
+
+    def of_sinks(self, x: Array) -> Array:
+        """Something of sinks for each query."""
+        return p.broadcast(x, shape=(*self.shape[:4], 1))
+
+    def powers(self, scores: Array, largest: Array) -> tuple[Array, Array, Array | None]:
+        """Powers of e in the proportion of the weights of keys; their sums with those of the sinks; and these."""
+        powers = p.exp(p.subtract(scores, p.broadcast(largest, shape=self.shape)))
+        total = _kept(p.sum(powers, axes=(_KEYS,)))
+        if self.sinks is None:
+            return powers, total, None
+        more = p.exp(p.subtract(self.of_sinks(self.sinks), largest))
+        return powers, p.add(total, more), more
+
+    def weights(self) -> tuple[Array, Array | None]:
+        """The weights of keys, and those of the sinks, for derivatives: they do not depend on what is the largest."""
+        scores = self.scores()
+        powers, total, more = self.powers(scores, p.stop_gradient(self.largest(scores)))
+        found = p.divide(powers, p.broadcast(total, shape=self.shape))
+        return found, None if more is None else p.divide(more, total)
+
+    def value(self) -> Array:
+        """The weighted means: sums are divided after the product, which are fewer numbers than the powers."""
+        scores = self.scores()
+        powers, total, _ = self.powers(scores, self.largest(scores))
+        found = self.apart(p.matmul(self.rows(powers), self.v))
+        return p.divide(found, p.broadcast(total, shape=found.node.shape))
+
+    def block(self, start: int, stop: int, keys: int) -> _Inputs:
+        """The part of the queries ``start`` to ``stop`` and of the first ``keys``."""
+        limits = {_QUERIES: (start, stop), _KEYS: (0, keys)}
+        k, v = (_part(x, {2: (0, keys)}) for x in (self.k, self.v))
+        mask = None if self.mask is None else _part(self.mask, limits)
+        return self._replace(q=_part(self.q, {_QUERIES: (start, stop)}), k=k, v=v, mask=mask)
+
+
+def _kept(x: Array) -> Array:
+    """A reduction over the keys with an axis of extent 1 in their place."""
+    return p.expand(x, axes=(_KEYS,))
+
+
+def _part(x: Array, limits: dict[int, tuple[int, int]]) -> Array:
+    """Some of the elements along axes, but for axes of extent 1."""
+    shape = x.node.shape
+    ranges = [limits.get(axis, (0, extent)) if extent != 1 else (0, 1) for axis, extent in enumerate(shape)]
+    starts, sizes = tuple([start for start, _ in ranges]), tuple([stop - start for start, stop in ranges])
+    return x if sizes == shape else p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
+
+
+def _spread_to(x: Array, shape: Shape) -> Array:
+    return x if identical(x.node.shape, shape) else p.sum_to(x, shape=shape)
+
+
+class Attention(Primitive):
+    """``softmax(q @ k.T + mask) @ v`` for each head, where sinks count in the sums of the softmax: see `_Inputs`.
+
+    How it is computed is decided when it is planned: in blocks of queries, and without keys that no query of a block
+    sees. Derivatives compute the scores again.
+    """
+
+    name = "attention"
+    parameters = ("mask", "sinks")
+
+    def _of(self, inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
+        q, k, v, *more = inputs
+        count = MASKS[mask]
+        seen, lowest = more[0] if count else None, more[1] if count == 2 else None
+        return _Inputs(q, k, v, seen, lowest, more[count] if sinks else None)
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        q, k, v, *more = inputs
+        fits = q.ndim == 5 and k.ndim == v.ndim == 4
+        fits = (
+            fits and agree((*q.shape[:2], q.shape[-1]), (*k.shape[:2], k.shape[-1])) and agree(k.shape[:3], v.shape[:3])
+        )
+        fits = fits and all(x.dtype in (q.dtype, dtypes.bool_) for x in (k, v, *more))
+        if not fits:
+            raise TypeError(f"attention: got {', '.join(describe(node.shape, node.dtype) for node in inputs)}")
+        return (*q.shape[:4], v.shape[-1]), q.dtype
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        mask, sinks = params["mask"], params["sinks"]
+        check_word(mask, MASKS)
+        require(type(sinks) is bool, "sinks are there or not")
+        check_inputs(inputs, 3 + MASKS[mask] + sinks)
+        require(inputs[0].dtype.is_floating, "attention is of floating numbers")
+        for node in inputs[3:]:
+            require(node.ndim in (0, 5), "masks have five axes")
+
+    def expanded(self, node: Node) -> Node | None:
+        inputs = self._of([wrap(x) for x in node.inputs], **node.keywords)
+        blocks = _blocks_of(inputs.shape, node.dtype.size, node.keywords["mask"] == "causal")
+        parts = [inputs.block(*block).value() for block in blocks]
+        found: Node = (parts[0] if len(parts) == 1 else p.concatenate(*parts, axis=_QUERIES)).node
+        return found
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        x, t = self._of(inputs, **params), self._of(tangents, **params)
+        of_scores = t.mask if x.lowest is None and t.mask is not None else None
+        of_scores = None if of_scores is None else p.broadcast(of_scores, shape=x.shape)
+        for q, k in ((t.q, x.k), (x.q, t.k)):
+            if q is not None and k is not None:
+                of_scores = plus(of_scores, x.apart(p.matmul(x.rows(q), matrix_transpose(k))))
+        weights, of_sinks = x.weights()
+        change = None
+        if of_scores is not None:
+            change = weights * x.of_scores(of_scores)
+        total = None if change is None else _kept(p.sum(change, axes=(_KEYS,)))
+        if t.sinks is not None and of_sinks is not None:
+            total = plus(total, of_sinks * p.broadcast(t.sinks, shape=of_sinks.node.shape))
+        if total is not None:
+            change = plus(change, -(weights * p.broadcast(total, shape=x.shape)))
+        found = None if change is None else x.apart(p.matmul(x.rows(change), x.v))
+        return found if t.v is None else plus(found, x.apart(p.matmul(x.rows(weights), t.v)))
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        """The mean of the cotangents of a query's weights is the product of its cotangent and its output."""
+        x = self._of(inputs, **params)
+        weights, of_sinks = x.weights()
+        rows = x.rows(cotangent)
+        mean = _kept(p.sum(cotangent * output, axes=(_KEYS,)))
+        of_weights = x.apart(p.matmul(rows, matrix_transpose(x.v)))
+        change = weights * (of_weights - p.broadcast(mean, shape=x.shape))
+        of_scores = x.of_scores(change)
+        flat = x.rows(of_scores)
+        results: list[Tangent] = [
+            x.apart(p.matmul(flat, x.k)) if wanted[0] else None,
+            p.matmul(matrix_transpose(flat), x.rows(x.q)) if wanted[1] else None,
+            p.matmul(matrix_transpose(x.rows(weights)), rows) if wanted[2] else None,
+            *[None] * (len(inputs) - 3),
+        ]
+        if x.mask is not None and x.lowest is None and wanted[3]:
+            results[3] = _spread_to(of_scores, x.mask.node.shape)
+        if x.sinks is not None and of_sinks is not None and wanted[-1]:
+            results[-1] = _spread_to(-(of_sinks * mean), x.sinks.node.shape)
+        return results
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        """What is mapped becomes a part of the batch."""
+        size = p.batch_size(inputs, axes)
+        batch = next(x.node.shape[x.node.ndim - (5 if n == 0 else 4)] for n, x in enumerate(inputs[:1]))
+        merged = []
+        for x, axis in zip(inputs, axes, strict=True):
+            rank = x.node.ndim - (axis is not None)
+            if rank == 0 or (axis is None and rank == 5 and identical(x.node.shape[0], 1)):
+                merged.append(x)
+                continue
+            moved = p.with_batch(x, axis, 0, size)
+            spread = p.broadcast(moved, shape=(size, batch, *moved.node.shape[2:]))
+            merged.append(p.reshape(spread, shape=(size * batch, *moved.node.shape[2:])))
+        found = self(*merged, **params)
+        return p.reshape(found, shape=(size, batch, *found.node.shape[1:])), 0
+
+
+def _blocks_of(shape: Shape, size: int, causal: bool) -> list[tuple[int, int, int]]:
+    """Blocks of queries: the first one, the one behind the last, and how many keys they can see."""
+    _, _, groups, queries, keys = shape
+    wanted = -(-groups * queries * keys * size // BLOCK_BYTES)
+    wanted = min(max(wanted, CAUSAL_BLOCKS if causal else 1), MOST_BLOCKS, max(1, queries // FEWEST_ROWS))
+    rows = -(-queries // (wanted * WHOLE_ROWS)) * WHOLE_ROWS
+    found = []
+    for start in range(0, max(queries, 1), rows):
+        stop = min(start + rows, queries)
+        # A query that sees no key sees all alike.
+        seen = stop + keys - queries if causal and start + keys >= queries else keys
+        found.append((start, stop, seen))
+    return found
+
+
+attention = Attention()
