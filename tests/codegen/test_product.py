@@ -14,7 +14,7 @@ from weft import dtypes
 from weft.compiler.codegen import jit
 from weft.compiler.cpu import few_rows, product, row_streams
 from weft.compiler.cpu.product import Way
-from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block
+from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, Sources
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.complex64: np.complex64}
 SHAPES = [
@@ -84,7 +84,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype) -> None:
 @pytest.mark.parametrize("block", [(8, 3, 64), (4, 3, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
     name = "_".join(map(str, ("tested", dtype.name, *block)))
-    address = jit.load(product.generate(Block(dtype, *block), dtype, name), name)[name]
+    address = jit.load(product.generate(Block(dtype, *block), Sources(dtype, dtype), name), name)[name]
     step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     rng = np.random.default_rng(3)
     for (rows, inner, columns), (left, right) in combinations(SHAPES, combinations([False, True], repeat=2)):
@@ -116,7 +116,7 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
         left = right != apart
         strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart, beside=not left)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
-        address = jit.load(few_rows.generate(strip, dtype, name), name)[name]
+        address = jit.load(few_rows.generate(strip, Sources(dtype, dtype), name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * strip.columns + 3), (7, 513, strip.columns + 1), (2, 0, 5)]:
             a = packed(rng, (rows, inner), left, NUMPY[dtype])
@@ -141,7 +141,7 @@ def test_streams_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) ->
     for (height, terms), apart in combinations([(1, 8), (3, 4)], [False, True]):
         streams = row_streams.Streams(dtype, height, terms, vector_bytes, apart)
         name = "_".join(map(str, ("tested", *vars(streams).values())))
-        address = jit.load(row_streams.generate(streams, dtype, name), name)[name]
+        address = jit.load(row_streams.generate(streams, Sources(dtype, dtype), name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         for rows, inner, columns in [(1, 1, 1), (3, 7, 131), (7, 525, 3), (2, 0, 5)]:
             a, b = packed(rng, (rows, inner), apart, NUMPY[dtype]), packed(rng, (inner, columns), False, NUMPY[dtype])

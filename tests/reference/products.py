@@ -20,8 +20,7 @@ def product(a: np.ndarray, b: np.ndarray, precision: str = "reproducible") -> np
         return np.asarray(np.matmul(a.astype(wide), b.astype(wide)))
     if a.dtype.kind == "c":
         return np.ascontiguousarray(product(*_of_real(a, b))).view(a.dtype)
-    if a.dtype.itemsize == 2:
-        a, b = a.astype(np.float32), b.astype(np.float32)
+    a, b = [x.astype(np.float32) if x.dtype.itemsize == 2 else x for x in (a, b)]
     total = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
     for start in range(0, a.shape[-1], DEPTH):
         total = total + _block(a[..., start : start + DEPTH], b[..., start : start + DEPTH, :])

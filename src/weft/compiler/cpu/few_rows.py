@@ -29,6 +29,7 @@ from weft.compiler.cpu.product_step import (
     INNER,
     ROWS,
     Block,
+    Sources,
     StepWriter,
     below,
     further,
@@ -88,18 +89,19 @@ def strip_of(dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, b
 
 
 @cache
-def address(strip: Strip, source: Dtype) -> int:
-    """The address of the step for products with a kind of strip and operands of the dtype ``source``."""
-    name = f"few_rows_{source.name}"
-    return loading.load(f"{name} {strip}", lambda: generate(strip, source, name), (name,))[name]
+def address(strip: Strip, sources: Sources) -> int:
+    """The address of the step for products with a kind of strip and operands of the dtypes ``sources``."""
+    name = f"few_rows_{sources.name}"
+    return loading.load(f"{name} {strip}", lambda: generate(strip, sources, name), (name,))[name]
 
 
-def generate(strip: Strip, source: Dtype, name: str) -> str:
-    """The LLVM IR of the step for products with a kind of strip and operands of the dtype ``source``."""
-    whole, edge, step = _Kernel(strip, source, False), _Kernel(strip, source, True), _Step(strip, source)
+def generate(strip: Strip, sources: Sources, name: str) -> str:
+    """The LLVM IR of the step for products with a kind of strip and operands of the dtypes ``sources``."""
+    whole, edge = [_Kernel(strip, sources.right, is_edge) for is_edge in (False, True)]
+    step = _Step(strip, sources)
     functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(strip.dtype.size)]
-    if source is not strip.dtype:
-        functions.append(_convert_rows(strip, source))
+    if sources.left is not strip.dtype:
+        functions.append(_convert_rows(strip, sources.left))
     functions.append((step.e, step.function(name)))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
@@ -258,12 +260,12 @@ class _Kernel:
 class _Step(StepWriter):
     """The loops over a strip: blocks of terms, blocks of rows."""
 
-    def __init__(self, strip: Strip, source: Dtype) -> None:
-        super().__init__(strip.dtype, source, BATCH_AXES)
+    def __init__(self, strip: Strip, sources: Sources) -> None:
+        super().__init__(strip.dtype, sources, BATCH_AXES)
         self.strip = strip
         self.scratch = self.e.slot(f"[{MOST_ROWS * strip.columns} x {strip.element}], align 64")
         self.converted = (
-            "" if source is strip.dtype else self.e.slot(f"[{MOST_ROWS * DEPTH} x {strip.element}], align 64")
+            "" if sources.left is strip.dtype else self.e.slot(f"[{MOST_ROWS * DEPTH} x {strip.element}], align 64")
         )
 
     @property
@@ -283,14 +285,14 @@ class _Step(StepWriter):
         matrices = self.operands(matrix)
         left = self.multiply(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
         columns = self.rest(self.number(COLUMNS), left, strip.columns)
-        b = self.in_operand(matrices["b"], self.multiply(left, self.number(B_COLUMN)))
+        b = self.in_operand("b", matrices["b"], self.multiply(left, self.number(B_COLUMN)))
         in_memory = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
         # Without terms there is one round all the same, which stores zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
-            b_here = self.in_operand(b, self.multiply(term, self.number(B_INNER)))
-            a_here = self.in_operand(matrices["a"], self.multiply(term, self.number(A_INNER)))
+            b_here = self.in_operand("b", b, self.multiply(term, self.number(B_INNER)))
+            a_here = self.in_operand("a", matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
             if self.converted:
                 strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
@@ -309,7 +311,7 @@ class _Step(StepWriter):
         with e.when(whole):
             self._call("strip", a, b, c, rows, columns, depth, again)
         with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
-            there = self.in_operand(b, self.multiply(column, self.number(B_COLUMN)))
+            there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
             target = self.further(c, self.multiply(column, self.number(C_COLUMN)))
             self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
 

@@ -11,6 +11,7 @@ from weft import dtypes
 from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu.attached import Lines, section
+from weft.compiler.cpu.product_step import Sources
 from weft.dtypes import Dtype
 from weft.graph.node import Node
 from weft.primitives.products import MOST_BATCH_AXES, leading
@@ -42,7 +43,7 @@ class Product(NamedTuple):
     of the right operand, and columns go over, if one of them goes over several."""
 
     dtype: Dtype
-    source: Dtype
+    sources: Sources
     places: Sequence[tuple[int, int]]
     extents: tuple[int, int, int]
     storage: Sequence[tuple[int, int]]
@@ -67,6 +68,7 @@ class Product(NamedTuple):
         """The transposed product, whose operands change places."""
         (a, b, c), (rows, columns, inner), (left, right) = self.places, self.extents, self.storage
         return self._replace(
+            sources=Sources(self.sources.right, self.sources.left),
             places=[b, a, c],
             extents=(columns, rows, inner),
             storage=[(1 - right[0], right[1]), (1 - left[0], left[1])],
@@ -100,7 +102,7 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     """Whether a product reads an operand of which rows, columns or terms go over several axes in memory: columns have
     to be neighbours along the innermost one, rows or terms of the left operand too."""
     *batch, first, last = factors
-    if node.dtype.is_complex or node.inputs[position].dtype is not node.dtype or len(batch) > MOST_BATCH_AXES:
+    if node.dtype.is_complex or any(x.dtype is not node.dtype for x in node.inputs) or len(batch) > MOST_BATCH_AXES:
         return False
     if any(len(axis) > 1 for axis in batch) or max(len(first), len(last)) > product_axes.MOST_FACTORS:
         return False
@@ -143,8 +145,8 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     extents = a.shape[-2], b.shape[-1], a.shape[-1]
     batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
-    dtype, source = (_SIGNED.get(x.dtype, x.dtype) for x in (out, a))
-    return Product(dtype, source, places, extents, (left, right), batch, call.attached, whole, in_memory)
+    dtype, *sources = [_SIGNED.get(x.dtype, x.dtype) for x in (out, a, b)]
+    return Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
 
 
 def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
@@ -160,7 +162,7 @@ def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Produ
     dtype = _SIGNED.get(out.dtype, out.dtype)
     axes = (left[-2], left[-1], right[-2], right[-1])
     storage = ((0, 0), stored)
-    return Product(dtype, dtype, places, extents, storage, batch, call.attached, whole, in_memory, axes)
+    return Product(dtype, Sources(dtype, dtype), places, extents, storage, batch, call.attached, whole, in_memory, axes)
 
 
 def _factors(operand: Operand) -> Factors:
@@ -188,23 +190,23 @@ def _tiled(product: Product) -> Tiled | None:
 
 def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     """A product of few rows, whose result is stored ``transposed``; None if there are too many."""
-    dtype, source, places, (rows, columns, inner), _, batch = product[:6]
+    dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
     across, apart = product.strides[3] != 1, transposed and rows > 1
-    cached = inner * columns * source.size <= _CACHED
+    cached = inner * columns * sources.right.size <= _CACHED
     if rows > (few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS):
         return None
-    beside = product.strides[1] == 1 or source is not dtype
+    beside = product.strides[1] == 1 or sources.left is not dtype
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside)
     if across or strip.columns >= columns or (cached and rows > row_streams.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
-        return few_rows.address(strip, source), numbers, (rows, strip.columns)
+        return few_rows.address(strip, sources), numbers, (rows, strip.columns)
     streams = row_streams.streams_of(dtype, rows, apart)
     busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
     width = row_streams.strip_of(streams, columns, product.matrices, busy)
     strides, behind = _stored(product, transposed, width)
     numbers = row_streams.step_numbers(places, product.extents, strides, width, batch, behind)
-    return row_streams.address(streams, source), numbers, (rows, width)
+    return row_streams.address(streams, sources), numbers, (rows, width)
 
 
 def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
@@ -224,7 +226,7 @@ def _of_blocks(product: Product) -> Tiled | None:
 def _uses_tile_registers(call: RoutineCall) -> bool:
     """Whether a product may use the processor's own rounding of bfloat16, and is worth it."""
     rows, columns = call.results[0].shape[-2:]
-    may_use = call.params["precision"] == FAST and call.operands[0].dtype is dtypes.bfloat16
+    may_use = call.params["precision"] == FAST and all(x.dtype is dtypes.bfloat16 for x in call.operands)
     return may_use and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
 
 
@@ -249,14 +251,14 @@ def _of_complex(product: Product) -> Tiled | None:
 
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
     """A product of which an operand goes over several axes. The left one is read where it lies."""
-    dtype, source, places, extents, _, batch = product[:6]
+    dtype, sources, places, extents, _, batch = product[:6]
     block, strides = blocks.block_of(dtype), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
-    tile = _tile_of(product, not several and blocks.may_lie(block, source, extents, strides))
+    tile = _tile_of(product, not several and blocks.may_lie(block, sources.right, extents, strides))
     if tile is None:
         return None
     (high, wide, span), behind = tile
-    right = blocks.Way.OVER_AXES if several else blocks.ways_of(block, source, extents, strides, (high, wide))[1]
+    right = blocks.Way.OVER_AXES if several else blocks.ways_of(block, sources, extents, strides, (high, wide))[1]
     ways = blocks.Way.IN_PLACE, right
     numbers = blocks.step_numbers(
         places, extents, strides, (high, wide), ways, batch, behind, span, product_axes.factor_numbers(*axes)
@@ -265,15 +267,15 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
 
 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
-    dtype, source, places, extents, _, batch = product[:6]
+    dtype, sources, places, extents, _, batch = product[:6]
     block = blocks.block_of(dtype)
-    tile = _tile_of(product, blocks.may_lie(block, source, extents, strides))
+    tile = _tile_of(product, blocks.may_lie(block, sources.right, extents, strides))
     if tile is None:
         return None
     (high, wide, span), behind = tile
-    ways = blocks.ways_of(block, source, extents, strides, (high, wide))
+    ways = blocks.ways_of(block, sources, extents, strides, (high, wide))
     numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span)
-    return blocks.address(dtype, source), numbers, (high, wide * span)
+    return blocks.address(dtype, sources), numbers, (high, wide * span)
 
 
 def _tile_of(product: Product, may_lie: bool) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:

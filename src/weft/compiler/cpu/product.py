@@ -35,6 +35,7 @@ from weft.compiler.cpu.product_step import (
     ROWS,
     SQUARE,
     Block,
+    Sources,
     StepWriter,
 )
 from weft.dtypes import Dtype
@@ -96,33 +97,33 @@ def block_of(dtype: Dtype) -> Block:
 
 
 @cache
-def address(dtype: Dtype, source: Dtype) -> int:
-    """The address of the step for products of a dtype, with operands of the dtype ``source``."""
-    name = f"product_{source.name}"
+def address(dtype: Dtype, sources: Sources) -> int:
+    """The address of the step for products of a dtype, with operands of the dtypes ``sources``."""
+    name = f"product_{sources.name}"
     block = block_of(dtype)
-    return loading.load(f"{name} {block}", lambda: generate(block, source, name), (name,))[name]
+    return loading.load(f"{name} {block}", lambda: generate(block, sources, name), (name,))[name]
 
 
-def generate(block: Block, source: Dtype, name: str) -> str:
-    """The LLVM IR of the step for products in blocks, with operands of the dtype ``source``."""
-    functions = [*_packing(block, source), kernel(block, "block", edge=False)]
+def generate(block: Block, sources: Sources, name: str) -> str:
+    """The LLVM IR of the step for products in blocks, with operands of the dtypes ``sources``."""
+    functions = [*_packing(block, sources), kernel(block, "block", edge=False)]
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
-    functions += [attached.caller(block.dtype.size), _step(block, source, name)]
+    functions += [attached.caller(block.dtype.size), _step(block, sources, name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def _packing(block: Block, source: Dtype) -> list[Function]:
-    """The functions that pack operands of the dtype ``source``."""
-    if source.is_complex:
+def _packing(block: Block, sources: Sources) -> list[Function]:
+    """The functions that pack operands of the dtypes ``sources``."""
+    if sources.left.is_complex:
         return product_complex.packing(block)
-    widths = dict.fromkeys((block.rows, block.columns))
-    return [pack(block, source, width) for pack in (pack_along, pack_across) for width in widths]
+    sides = {block.rows: sources.left, block.columns: sources.right}
+    return [pack(block, source, width) for pack in (pack_along, pack_across) for width, source in sides.items()]
 
 
-def _step(block: Block, source: Dtype, name: str) -> Function:
-    return step_function(TileWriter(block, source), name)
+def _step(block: Block, sources: Sources, name: str) -> Function:
+    return step_function(TileWriter(block, sources), name)
 
 
 def step_function(writer: TileWriter, name: str) -> Function:
@@ -133,9 +134,10 @@ def step_function(writer: TileWriter, name: str) -> Function:
 
 
 class _Side(NamedTuple):
-    """An operand of a step: the numbers of its strides between elements and between terms, how it is read, how many
-    elements a panel has, and where packed panels are."""
+    """An operand of a step: its name, the numbers of its strides between elements and between terms, how it is read,
+    how many elements a panel has, and where packed panels are."""
 
+    name: str
     element: int
     term: int
     way: int
@@ -168,16 +170,17 @@ class _Unit(NamedTuple):
 class TileWriter(StepWriter):
     """The loops over a unit: tiles, terms of the sums, panels of rows, panels of columns."""
 
-    def __init__(self, block: Block, source: Dtype, batch_axes: int = BATCH_AXES) -> None:
+    def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES) -> None:
         # Of complex operands, everything is counted in real numbers.
-        super().__init__(block.dtype, block.dtype if source.is_complex else source, batch_axes)
+        real = Sources(block.dtype, block.dtype) if sources.left.is_complex else sources
+        super().__init__(block.dtype, real, batch_axes)
         self.block = block
         self.group = GROUP * block.rows
         packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
         packed_b = self.e.slot(f"[{TILE_BYTES} x i8], align 64")
         self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
-        self.a = _Side(A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
-        self.b = _Side(B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
+        self.a = _Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
+        self.b = _Side("b", B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
 
     def unit(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)
@@ -239,8 +242,8 @@ class TileWriter(StepWriter):
 
     def place(self, operand: str, side: _Side, element: str, term: str) -> str:
         """Where an element and a term of an operand are."""
-        start = self.in_operand(operand, self.multiply(element, self.number(side.element)))
-        return self.in_operand(start, self.multiply(term, self.number(side.term)))
+        start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
+        return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
 
     def panels(self, side: _Side, source: str, depth: str, present: str) -> Panels:
         """Packs panels, if the step says so."""
@@ -373,21 +376,22 @@ def scratch_of(dtype: Dtype, inner: int, tile: tuple[int, int], span: int) -> tu
 
 
 def ways_of(
-    block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int], tile: tuple[int, int]
+    block: Block, sources: Sources, extents: tuple[int, int, int], strides: Sequence[int], tile: tuple[int, int]
 ) -> tuple[Way, Way]:
     """How the kernel gets both operands, of which the strides are given: from row to row, term to term; term to term,
     column to column. It needs its own dtype, and neighbours in the columns of a term; all else saves time."""
     rows, columns, inner = extents
     _, a_inner, _, b_column = strides
     left, right = (Way.ACROSS if a_inner == 1 else Way.ALONG), (Way.ALONG if b_column == 1 else Way.ACROSS)
-    if source is not block.dtype:
-        return left, right
-    seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
-    if rows * inner * source.size <= LITTLE or (left is Way.ACROSS and seldom):
-        left = Way.IN_PLACE
-    little = inner * columns * source.size <= LITTLE
-    if right is Way.ALONG and (little or (tile[0] <= FEW_ROWS and may_lie(block, source, extents, strides))):
-        right = Way.IN_PLACE
+    size = block.dtype.size
+    if sources.left is block.dtype:
+        seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
+        if rows * inner * size <= LITTLE or (left is Way.ACROSS and seldom):
+            left = Way.IN_PLACE
+    if sources.right is block.dtype and right is Way.ALONG:
+        little = inner * columns * size <= LITTLE
+        if little or (tile[0] <= FEW_ROWS and may_lie(block, sources.right, extents, strides)):
+            right = Way.IN_PLACE
     return left, right
 
 

@@ -53,6 +53,7 @@ from weft.compiler.cpu.product_step import (
     COLUMNS,
     INNER,
     ROWS,
+    Sources,
     StepWriter,
     below,
 )
@@ -264,9 +265,10 @@ def _copy_present(w: Integers, source: str, source_row: str, target: str, target
 
 
 class _Side(NamedTuple):
-    """An operand of a step: the numbers of its strides between elements and between terms, and of how it is read; where
-    its packed squares are, and whether these have the pairs of an element as rows."""
+    """An operand of a step: its name, the numbers of its strides between elements and between terms, and of how it is
+    read; where its packed squares are, and whether these have the pairs of an element as rows."""
 
+    name: str
     element: int
     term: int
     way: int
@@ -278,10 +280,10 @@ class _Step(StepWriter):
     """The loops over a tile: terms of the sums, groups of rows, blocks."""
 
     def __init__(self) -> None:
-        super().__init__(dtypes.float32, dtypes.bfloat16, BATCH_AXES)
+        super().__init__(dtypes.float32, Sources(dtypes.bfloat16, dtypes.bfloat16), BATCH_AXES)
         packed = [self.e.slot(f"[{n // BLOCK * BLOCK_BYTES} x i8], align 64") for n in (GROUP, WIDEST)]
-        self.a = _Side(A_ROW, A_INNER, LEFT_WAY, packed[0], True)
-        self.b = _Side(B_COLUMN, B_INNER, RIGHT_WAY, packed[1], False)
+        self.a = _Side("a", A_ROW, A_INNER, LEFT_WAY, packed[0], True)
+        self.b = _Side("b", B_COLUMN, B_INNER, RIGHT_WAY, packed[1], False)
 
     def tile(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)
@@ -304,7 +306,7 @@ class _Step(StepWriter):
     def pack(self, side: _Side, operand: str, element: str, term: str, terms: str, present: str) -> None:
         strides = {Way.ACROSS: self.number(side.element), Way.ALONG: self.number(side.term)}
         place = self.multiply(element, self.number(side.element))
-        start = self.in_operand(operand, self.add(place, self.multiply(term, self.number(side.term))))
+        start = self.in_operand(side.name, operand, self.add(place, self.multiply(term, self.number(side.term))))
         for way, stride in strides.items():
             with self.e.when(self.compare("eq", self.number(side.way), way)):
                 arguments = f"ptr {start}, i64 {stride}, ptr {side.packed}, i64 {terms}, i64 {present}"

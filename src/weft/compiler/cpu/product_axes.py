@@ -20,7 +20,7 @@ from weft.compiler.cpu.memory import Location, store
 from weft.compiler.cpu.product import GROUP, RIGHT_WAY, SPAN, Panels, TileWriter, Way, block_of, step_function
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along
-from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, below, read
+from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, Sources, below, read
 from weft.dtypes import Dtype
 
 MOST_FACTORS = 8
@@ -138,7 +138,7 @@ class _OverAxes(TileWriter):
     """The loops over a unit, with tables for what goes over several axes."""
 
     def __init__(self, block: Block) -> None:
-        super().__init__(block, block.dtype, BATCH_AXES)
+        super().__init__(block, Sources(block.dtype, block.dtype), BATCH_AXES)
         self.rows = self.e.slot(f"[{GROUP * block.rows} x i64]")
         self.terms = {axis: self.e.slot(f"[{DEPTH} x i64]") for axis in (A_TERMS, B_TERMS)}
 

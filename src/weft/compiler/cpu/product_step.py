@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
@@ -51,6 +52,17 @@ class Block:
         return MEMORY_TYPES[self.dtype]
 
 
+class Sources(NamedTuple):
+    """The dtypes of both operands: that of the result, or others, which become that where they are read."""
+
+    left: Dtype
+    right: Dtype
+
+    @property
+    def name(self) -> str:
+        return self.left.name if self.left is self.right else f"{self.left.name}_{self.right.name}"
+
+
 def further(e: Emitter, element: str, pointer: str, distance: str) -> str:
     """A pointer so many elements further."""
     return e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
@@ -76,13 +88,13 @@ def multiply_add(L: Lanes, left: Value, right: Value, total: Value) -> Value:
 
 
 class StepWriter(Integers):
-    """Writes the step of a product of ``dtype`` with operands of the dtype ``source``; its number ``batch_axes`` counts
-    batch axes, whose numbers follow."""
+    """Writes the step of a product of ``dtype`` with operands of the dtypes ``sources``; its number ``batch_axes``
+    counts batch axes, whose numbers follow."""
 
-    def __init__(self, dtype: Dtype, source: Dtype, batch_axes: int) -> None:
+    def __init__(self, dtype: Dtype, sources: Sources, batch_axes: int) -> None:
         super().__init__(Emitter())
         self.element = MEMORY_TYPES[dtype]
-        self.source = MEMORY_TYPES[source]
+        self.elements = {"a": MEMORY_TYPES[sources.left], "b": MEMORY_TYPES[sources.right], "c": self.element}
         self.batch_axes = batch_axes
 
     def rest(self, whole: str, done: str, most: str | int) -> str:
@@ -93,9 +105,9 @@ class StepWriter(Integers):
         """A pointer so many elements of the result, or of what is packed, further."""
         return self.moved(pointer, distance, self.element)
 
-    def in_operand(self, pointer: str, distance: str) -> str:
-        """A pointer so many elements of an operand further."""
-        return self.moved(pointer, distance, self.source)
+    def in_operand(self, name: str, pointer: str, distance: str) -> str:
+        """A pointer so many elements of an operand, ``a`` or ``b``, further."""
+        return self.moved(pointer, distance, self.elements[name])
 
     def section(self) -> str:
         """Where the section for an attached kernel begins, which is behind the batch axes."""
@@ -139,6 +151,5 @@ class StepWriter(Integers):
             entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
             base = self.e.load("ptr", entry)
             start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(place + 1)}")
-            further = self.further if name == "c" else self.in_operand
-            pointers[name] = further(start, self.e.load("i64", offsets[name]))
+            pointers[name] = self.moved(start, self.e.load("i64", offsets[name]), self.elements[name])
         return pointers

@@ -27,6 +27,7 @@ from weft.compiler.cpu.product_step import (
     DEPTH,
     INNER,
     ROWS,
+    Sources,
     StepWriter,
     below,
     multiply_add,
@@ -84,20 +85,20 @@ def strip_of(streams: Streams, columns: int, matrices: int, threads: int) -> int
 
 
 @cache
-def address(streams: Streams, source: Dtype) -> int:
-    """The address of the step for products with such streams and operands of the dtype ``source``."""
-    name = f"row_streams_{source.name}"
-    return loading.load(f"{name} {streams}", lambda: generate(streams, source, name), (name,))[name]
+def address(streams: Streams, sources: Sources) -> int:
+    """The address of the step for products with such streams and operands of the dtypes ``sources``."""
+    name = f"row_streams_{sources.name}"
+    return loading.load(f"{name} {streams}", lambda: generate(streams, sources, name), (name,))[name]
 
 
-def generate(streams: Streams, source: Dtype, name: str) -> str:
-    """The LLVM IR of the step for products with such streams and operands of the dtype ``source``."""
+def generate(streams: Streams, sources: Sources, name: str) -> str:
+    """The LLVM IR of the step for products with such streams and operands of the dtypes ``sources``."""
     functions = [
-        _add_terms(streams, source, streams.terms),
-        _add_terms(streams, source, 1),
+        _add_terms(streams, sources, streams.terms),
+        _add_terms(streams, sources, 1),
         _store_sums(streams),
         attached.caller(streams.dtype.size),
-        _Step(streams, source).function(name),
+        _Step(streams, sources).function(name),
     ]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
@@ -121,13 +122,16 @@ class _Part(Integers):
         return read(self.L, self.dtype, self.sums(row), start, None, self.dtype)
 
 
-def _add_terms(streams: Streams, source: Dtype, terms: int) -> Function:
+def _add_terms(streams: Streams, sources: Sources, terms: int) -> Function:
     """Add the products of some terms to the sums of a strip."""
     code = _Part(streams)
     scalar, last = Lanes(code.e, 1), code.subtract("%rows", 1)
 
     def further(pointer: str, distance: str) -> str:
-        return code.moved(pointer, distance, MEMORY_TYPES[source])
+        return code.moved(pointer, distance, MEMORY_TYPES[sources.right])
+
+    def in_left(distance: str) -> str:
+        return code.moved("%a", distance, MEMORY_TYPES[sources.left])
 
     lines = [further("%b", code.multiply("%b_step", term)) for term in range(terms)]
     later = [further(line, code.multiply("%b_step", terms)) for line in lines]
@@ -135,14 +139,14 @@ def _add_terms(streams: Streams, source: Dtype, terms: int) -> Function:
     places = [code.smaller(str(row), last) for row in range(streams.rows)]
     factors = [
         [
-            code.L.splat(read(scalar, source, row, code.multiply("%a_inner", term), None, code.dtype))
+            code.L.splat(read(scalar, sources.left, row, code.multiply("%a_inner", term), None, code.dtype))
             for term in range(terms)
         ]
-        for row in [further("%a", code.multiply("%a_row", place)) for place in places]
+        for row in [in_left(code.multiply("%a_row", place)) for place in places]
     ]
 
     def add(start: str, mask: str | None) -> None:
-        vectors = [read(code.L, source, line, start, mask, code.dtype) for line in lines]
+        vectors = [read(code.L, sources.right, line, start, mask, code.dtype) for line in lines]
         for line in later:
             prefetch(code.e, further(line, start), READ_SOON)
         for row in range(streams.rows):
@@ -189,8 +193,8 @@ def _place(code: _Part, row: int, start: str) -> Location:
 class _Step(StepWriter):
     """The loops over a strip: blocks of terms, terms that are read side by side."""
 
-    def __init__(self, streams: Streams, source: Dtype) -> None:
-        super().__init__(streams.dtype, source, BATCH_AXES)
+    def __init__(self, streams: Streams, sources: Sources) -> None:
+        super().__init__(streams.dtype, sources, BATCH_AXES)
         self.streams = streams
         size = streams.rows * streams.widest
         self.sums = self.e.slot(f"[{size} x {self.element}], align 64")
@@ -208,7 +212,7 @@ class _Step(StepWriter):
         matrices = self.operands(matrix)
         left = self.multiply(self.remainder(unit, strips), width)
         columns = self.rest(self.number(COLUMNS), left, width)
-        b = self.in_operand(matrices["b"], left)
+        b = self.in_operand("b", matrices["b"], left)
         in_memory = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
         # Without terms there is one round all the same, which stores zeros.
@@ -216,7 +220,7 @@ class _Step(StepWriter):
             stop = self.add(first, self.rest(inner, first, DEPTH))
             with self.e.loop("0", self.number(ROWS), self.streams.rows) as row:
                 rows = self.rest(self.number(ROWS), row, self.streams.rows)
-                a = self.in_operand(matrices["a"], self.multiply(row, self.number(A_ROW)))
+                a = self.in_operand("a", matrices["a"], self.multiply(row, self.number(A_ROW)))
                 self._clear(columns)
                 self._sum(a, b, first, stop, f"i64 {rows}, i64 {columns}")
                 target = self.further(c, self.multiply(row, self.number(C_ROW)))
@@ -231,9 +235,8 @@ class _Step(StepWriter):
         whole = self.subtract(stop, self.remainder(self.subtract(stop, first), self.streams.terms))
         for start, end, terms in ((first, whole, self.streams.terms), (whole, stop, 1)):
             with self.e.loop(start, end, terms) as term:
-                left, right = (
-                    self.in_operand(x, self.multiply(term, step)) for x, step in ((a, a_inner), (b, b_inner))
-                )
+                left = self.in_operand("a", a, self.multiply(term, a_inner))
+                right = self.in_operand("b", b, self.multiply(term, b_inner))
                 operands = f"ptr {left}, i64 {self.number(A_ROW)}, i64 {a_inner}, ptr {right}, i64 {b_inner}"
                 self.e.emit(f"call void @add_{terms}({operands}, ptr {self.sums}, {counts})")
 
