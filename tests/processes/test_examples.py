@@ -11,6 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import assert_same_bits, child_environment
+from tests.sampling import Cases
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -37,23 +38,27 @@ class Example(NamedTuple):
     picture: str
 
 
-EXAMPLES_THAT_SAVE = [Example("double_pendulum.py", ("--seconds", "1"), "state.npz", "over.png")]
+EXAMPLES_THAT_SAVE = [
+    Example("digits_convolution.py", ("--epochs", "1"), "checkpoint.safetensors", "digits.png"),
+    Example("double_pendulum.py", ("--seconds", "1"), "state.npz", "over.png"),
+]
 
 
-@pytest.fixture(params=EXAMPLES_THAT_SAVE, ids=lambda example: example.file)
-def example(request: pytest.FixtureRequest) -> Example:
-    pytest.importorskip("matplotlib")
-    found: Example = request.param
-    return found
+@pytest.fixture(autouse=True)
+def _what_examples_need() -> None:
+    for module in ("matplotlib", "sklearn"):
+        pytest.importorskip(module)
 
 
-def test_an_example(example: Example, tmp_path: Path) -> None:
-    run(example.file, tmp_path)
-    assert (tmp_path / example.checkpoint).exists()
-    assert (tmp_path / example.picture).stat().st_size > 5_000
+def test_an_example(cases: Cases, tmp_path: Path) -> None:
+    for example in cases.some(1, EXAMPLES_THAT_SAVE):
+        run(example.file, tmp_path / example.file)
+        assert (tmp_path / example.file / example.checkpoint).exists()
+        assert (tmp_path / example.file / example.picture).stat().st_size > 5_000
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES_THAT_SAVE, ids=lambda example: example.file)
 def test_an_example_that_was_stopped(example: Example, tmp_path: Path) -> None:
     """It gives the same bits as one that was not."""
     run(example.file, tmp_path / "in two parts", *example.stopped_early)
