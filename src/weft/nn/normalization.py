@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import weft.core as mx
 from weft.nn.checks import array_input, number_of, size_of
 from weft.nn.module import Module
@@ -222,12 +220,18 @@ class GroupNorm(Module):
             raise ValueError(
                 f"[{self!r}] the input has to have at least two axes and {self.dims} channels, got shape {x.shape}."
             )
+        wide, inner = _widened(x), tuple(range(1, x.ndim - 1))
+        centred = wide - self._of_groups(mx.mean(wide, axis=inner, keepdims=True))
+        variance = self._of_groups(mx.mean(mx.square(centred), axis=inner, keepdims=True))
+        return _affine(self, centred * mx.rsqrt(variance + self.eps), x.dtype)
+
+    def _of_groups(self, means: mx.array) -> mx.array:
+        """For each channel the mean over its group of what there is of each channel."""
         groups, each = self.num_groups, self.dims // self.num_groups
-        apart = (groups, each) if self.pytorch_compatible else (each, groups)
-        among = -1 if self.pytorch_compatible else -2
-        split = _widened(x).reshape(*x.shape[:-1], *apart)
-        result = _standardised(split, (*range(1, x.ndim - 1), split.ndim + among), self.eps)
-        return _affine(self, result.reshape(x.shape), x.dtype)
+        apart, axis = ((groups, each), -1) if self.pytorch_compatible else ((each, groups), -2)
+        split = means.reshape(*means.shape[:-1], *apart)
+        joint = mx.mean(split, axis=axis, keepdims=True)
+        return mx.broadcast_to(joint, split.shape).reshape(means.shape)
 
 
 class InstanceNorm(Module):
@@ -265,18 +269,15 @@ class InstanceNorm(Module):
             raise ValueError(
                 f"[{self!r}] the input has to have at least three axes and {self.dims} channels, got shape {x.shape}."
             )
-        return _affine(self, _standardised(_widened(x), tuple(range(1, x.ndim - 1)), self.eps), x.dtype)
+        wide, inner = _widened(x), tuple(range(1, x.ndim - 1))
+        centred = wide - mx.mean(wide, axis=inner, keepdims=True)
+        variance = mx.mean(mx.square(centred), axis=inner, keepdims=True)
+        return _affine(self, centred * mx.rsqrt(variance + self.eps), x.dtype)
 
 
 def _widened(x: mx.array) -> mx.array:
     """Half precision as float32."""
     return x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x
-
-
-def _standardised(x: mx.array, axes: tuple[int, ...], eps: Any) -> mx.array:
-    """`x` with mean zero and variance one over some axes."""
-    centred = x - mx.mean(x, axis=axes, keepdims=True)
-    return centred * mx.rsqrt(mx.mean(mx.square(centred), axis=axes, keepdims=True) + eps)
 
 
 def _affine(layer: Module, x: mx.array, dtype: mx.Dtype) -> mx.array:
