@@ -199,6 +199,7 @@ GROUPS = (
             "weft.nn.containers",
         ),
     ),
+    Group("sequence-layers", "Layers for sequences", "weft.nn", ("weft.nn.recurrent", "weft.nn.transformer")),
     Group("activations", "Activations", "weft.nn", ("weft.nn.activations", "weft.nn.activation_layers")),
     Group("losses", "Losses", "weft.nn.losses"),
     Group("initialisers", "Initialisers", "weft.nn.init"),

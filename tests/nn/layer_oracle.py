@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import weft.nn
 from weft.utils import tree_flatten
 
 WEFT: Any = weft
+NAMED_FUNCTION = r"(?<=nonlinearity=)(\w+|<.*?>)"
 
 
 class Row(NamedTuple):
@@ -58,7 +60,7 @@ def check_beginning(mlx_package: Any, row: Row) -> None:
         package.core.random.seed(7)
         layers.append(row.make(package.nn))
     ours, theirs = layers
-    assert repr(ours) == repr(theirs)
+    assert re.sub(NAMED_FUNCTION, "", repr(ours)) == re.sub(NAMED_FUNCTION, "", repr(theirs))
     assert _names(ours.trainable_parameters()) == _names(theirs.trainable_parameters())
     expected = dict(_flat(theirs.parameters()))
     assert _names(ours.parameters()) == list(expected)
@@ -109,6 +111,7 @@ def _values_and_gradients(package: Any, layer: Any, row: Row) -> dict[str, Any]:
 
     def loss(parameters: Any, first: Any) -> Any:
         layer.update(parameters)
+        core.random.seed(3)
         outputs = [array for _, array in _flat(layer(first, *rest))]
         weighted = [(output * core.array(numbers(*output.shape))).sum() for output in outputs]
         return sum(weighted), outputs

@@ -20,7 +20,9 @@ from weft.nn import (
     pooling,
     positions,
     quantized,
+    recurrent,
     summaries,
+    transformer,
     upsampling,
 )
 from weft.nn import init as init
@@ -37,7 +39,9 @@ from weft.nn.normalization import *
 from weft.nn.pooling import *
 from weft.nn.positions import *
 from weft.nn.quantized import *
+from weft.nn.recurrent import *
 from weft.nn.summaries import *
+from weft.nn.transformer import *
 from weft.nn.upsampling import *
 
 if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
@@ -56,7 +60,9 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *pooling.__all__,
         *positions.__all__,
         *quantized.__all__,
+        *recurrent.__all__,
         *summaries.__all__,
+        *transformer.__all__,
         *upsampling.__all__,
     ]
 

@@ -71,7 +71,7 @@ def check_last_size(layer: Any, x: mx.array, size: int) -> None:
     >>> check_last_size("Linear", mx.zeros((2, 3)), 3)
     """
     if x.ndim == 0 or x.shape[-1] != size:
-        raise ValueError(f"[{layer!r}] the last size of the input has to be {size}, got shape {x.shape}.")
+        raise ValueError(f"[{layer}] the last size of the input has to be {size}, got shape {x.shape}.")
 
 
 def array_of(function: str, name: str, x: Any) -> mx.array:

@@ -1,0 +1,242 @@
+"""Recurrent layers: a state that goes through the steps of a sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import weft.core as mx
+from weft.checks import shown
+from weft.nn.activations import tanh
+from weft.nn.checks import array_input, array_of, size_of
+from weft.nn.module import Module
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+States = tuple[mx.array | None, ...]
+
+
+class _Recurrent(Module):
+    """What recurrent layers share: sizes, the product with the inputs of all steps, and the loop over the steps."""
+
+    hidden_size: int
+
+    def _set_sizes(self, input_size: int, hidden_size: int) -> tuple[int, int]:
+        name = type(self).__name__
+        self.hidden_size = size_of(name, "hidden_size", hidden_size, least=1)
+        return size_of(name, "input_size", input_size, least=0), self.hidden_size
+
+    def _uniform(self, *shape: int) -> mx.array:
+        bound = 1 / math.sqrt(self.hidden_size)
+        return mx.random.uniform(-bound, bound, shape)
+
+    def _walk(
+        self,
+        step: Callable[..., tuple[mx.array, ...]],
+        inputs: tuple[mx.array, mx.array, mx.array | None],
+        states: dict[str, mx.array | None],
+    ) -> tuple[mx.array, ...]:
+        """The states after all steps, which are along the last axis but one.
+
+        Args:
+            step: called with ``x @ weight.T + bias`` of one step and the states before it, it returns those after it.
+            inputs: x, weight and bias.
+            states: those before the first step, by the names of the arguments; None for zeros.
+        """
+        x, weight, bias = array_input(self, inputs[0]), *inputs[1:]
+        if x.ndim < 2 or x.shape[-1] != weight.shape[1]:
+            raise ValueError(
+                f"[{self!r}] the input has to have the shape (..., length, {weight.shape[1]}), got {x.shape}."
+            )
+        projected = x @ weight.T if bias is None else mx.addmm(bias, x, weight.T)
+        batch, current = self._beginning(x.shape[:-2], states)
+        found: list[tuple[mx.array, ...]] = []
+        for number in range(x.shape[-2]):
+            after = step(projected[..., number, :], *current)
+            found.append(after)
+            current = after
+        if not found:
+            return tuple(mx.zeros((*batch, 0, self.hidden_size), projected.dtype) for _ in states)
+        return tuple(mx.stack(list(arrays), axis=-2) for arrays in zip(*found, strict=True))
+
+    def _beginning(self, batch: tuple[int, ...], states: dict[str, mx.array | None]) -> tuple[tuple[int, ...], States]:
+        """The axes before that of the steps, for inputs and states together; and the states with these axes."""
+        given = {name: array_of(repr(self), name, state) for name, state in states.items() if state is not None}
+        for name, state in given.items():
+            if state.shape[-1:] != (self.hidden_size,):
+                expected = f"(..., {self.hidden_size})"
+                raise ValueError(f"[{self!r}] {name} has to have the shape {expected}, got {state.shape}.")
+            try:
+                batch = mx.broadcast_shapes(batch, state.shape[:-1])
+            except ValueError:
+                message = f"{name} of shape {state.shape} does not broadcast with a batch of shape {batch}."
+                raise ValueError(f"[{self!r}] {message}") from None
+        shape = (*batch, self.hidden_size)
+        return batch, tuple(mx.broadcast_to(given[name], shape) if name in given else None for name in states)
+
+
+class RNN(_Recurrent):
+    r"""A recurrent layer whose state is also its output, of Elman, "Finding structure in time" (1990).
+
+    .. math:: h_t = \tanh(W_{xh} x_t + W_{hh} h_{t-1} + b)
+
+    Args:
+        input_size: number of features in.
+        hidden_size: size of the state.
+        bias: whether there is a bias.
+        nonlinearity: in place of the hyperbolic tangent.
+
+    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and perhaps the state ``hidden`` before the
+    first step, of shape ``(..., hidden_size)`` (zeros if it is left out), it returns the states after all steps,
+    ``(..., length, hidden_size)``. All parameters start uniform between plus and minus ``1 / sqrt(hidden_size)``.
+
+    Raises:
+        ValueError: when called: a shape that does not fit.
+
+    >>> layer = nn.RNN(3, 5)
+    >>> layer(mx.zeros((2, 7, 3))).shape
+    (2, 7, 5)
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: Callable[[mx.array], mx.array] | None = None,
+    ) -> None:
+        super().__init__()
+        self.nonlinearity = tanh if nonlinearity is None else nonlinearity
+        if not callable(self.nonlinearity):
+            raise ValueError(f"[RNN] nonlinearity has to be a function, got {shown(nonlinearity)}.")
+        features, size = self._set_sizes(input_size, hidden_size)
+        self.Wxh = self._uniform(size, features)
+        self.Whh = self._uniform(size, size)
+        self.bias = self._uniform(size) if bias else None
+
+    def _extra_repr(self) -> str:
+        sizes = f"input_dims={self['Wxh'].shape[1]}, hidden_size={self.hidden_size}"
+        function = getattr(self.nonlinearity, "__name__", self.nonlinearity)
+        return f"{sizes}, nonlinearity={function}, bias={'bias' in self}"
+
+    def __call__(self, x: mx.array, hidden: mx.array | None = None) -> mx.array:
+        (states,) = self._walk(self._step, (x, self["Wxh"], self.get("bias")), {"hidden": hidden})
+        return states
+
+    def _step(self, projected: mx.array, hidden: mx.array | None) -> tuple[mx.array]:
+        if hidden is not None:
+            projected = mx.addmm(projected, hidden, self["Whh"].T)
+        return (self.nonlinearity(projected),)
+
+
+class GRU(_Recurrent):
+    r"""Gated recurrent units, of Cho et al., arXiv:1406.1078.
+
+    .. math::
+
+        r_t &= \sigma(W_{xr} x_t + W_{hr} h_{t-1} + b_r) \\
+        z_t &= \sigma(W_{xz} x_t + W_{hz} h_{t-1} + b_z) \\
+        n_t &= \tanh(W_{xn} x_t + b_n + r_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
+        h_t &= (1 - z_t) \odot n_t + z_t \odot h_{t-1}
+
+    Args:
+        input_size: number of features in.
+        hidden_size: size of the state.
+        bias: whether there are biases.
+
+    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and perhaps the state ``hidden`` before the
+    first step, of shape ``(..., hidden_size)`` (zeros if it is left out), it returns the states after all steps,
+    ``(..., length, hidden_size)``. ``Wx``, ``Wh`` and ``b`` hold the weights of r, z and n one below the other; all
+    parameters start uniform between plus and minus ``1 / sqrt(hidden_size)``.
+
+    Raises:
+        ValueError: when called: a shape that does not fit.
+
+    >>> layer = nn.GRU(3, 5)
+    >>> layer.Wx.shape, layer(mx.zeros((2, 7, 3))).shape
+    ((15, 3), (2, 7, 5))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        features, size = self._set_sizes(input_size, hidden_size)
+        self.Wx = self._uniform(3 * size, features)
+        self.Wh = self._uniform(3 * size, size)
+        self.b = self._uniform(3 * size) if bias else None
+        self.bhn = self._uniform(size) if bias else None
+
+    def _extra_repr(self) -> str:
+        return f"input_dims={self['Wx'].shape[1]}, hidden_size={self.hidden_size}, bias={'b' in self}"
+
+    def __call__(self, x: mx.array, hidden: mx.array | None = None) -> mx.array:
+        (states,) = self._walk(self._step, (x, self["Wx"], self.get("b")), {"hidden": hidden})
+        return states
+
+    def _step(self, projected: mx.array, hidden: mx.array | None) -> tuple[mx.array]:
+        reset, update, new = mx.split(projected, 3, axis=-1)
+        bias = self.get("bhn")
+        if hidden is None:
+            new = new if bias is None else new + mx.sigmoid(reset) * bias
+            return ((1 - mx.sigmoid(update)) * mx.tanh(new),)
+        of_reset, of_update, of_new = mx.split(hidden @ self["Wh"].T, 3, axis=-1)
+        of_new = of_new if bias is None else of_new + bias
+        update = mx.sigmoid(update + of_update)
+        new = mx.tanh(new + mx.sigmoid(reset + of_reset) * of_new)
+        return ((1 - update) * new + update * hidden,)
+
+
+class LSTM(_Recurrent):
+    r"""Long short-term memory, of Hochreiter and Schmidhuber (1997), with forget gates, of Gers et al. (2000).
+
+    .. math::
+
+        i_t &= \sigma(W_{xi} x_t + W_{hi} h_{t-1} + b_i) \\
+        f_t &= \sigma(W_{xf} x_t + W_{hf} h_{t-1} + b_f) \\
+        g_t &= \tanh(W_{xg} x_t + W_{hg} h_{t-1} + b_g) \\
+        o_t &= \sigma(W_{xo} x_t + W_{ho} h_{t-1} + b_o) \\
+        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
+        h_t &= o_t \odot \tanh(c_t)
+
+    Args:
+        input_size: number of features in.
+        hidden_size: size of the state, and of the cells.
+        bias: whether there is a bias.
+
+    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and perhaps the state ``hidden`` and the cells
+    ``cell`` before the first step, of shape ``(..., hidden_size)`` (zeros if they are left out), it returns states and
+    cells after all steps, each ``(..., length, hidden_size)``. ``Wx``, ``Wh`` and ``bias`` hold the weights of i, f, g
+    and o one below the other; all parameters start uniform between plus and minus ``1 / sqrt(hidden_size)``.
+
+    Raises:
+        ValueError: when called: a shape that does not fit.
+
+    >>> layer = nn.LSTM(3, 5)
+    >>> hidden, cell = layer(mx.zeros((2, 7, 3)))
+    >>> hidden.shape, cell.shape
+    ((2, 7, 5), (2, 7, 5))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__()
+        features, size = self._set_sizes(input_size, hidden_size)
+        self.Wx = self._uniform(4 * size, features)
+        self.Wh = self._uniform(4 * size, size)
+        self.bias = self._uniform(4 * size) if bias else None
+
+    def _extra_repr(self) -> str:
+        return f"input_dims={self['Wx'].shape[1]}, hidden_size={self.hidden_size}, bias={'bias' in self}"
+
+    def __call__(
+        self, x: mx.array, hidden: mx.array | None = None, cell: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
+        before = {"hidden": hidden, "cell": cell}
+        states, cells = self._walk(self._step, (x, self["Wx"], self.get("bias")), before)
+        return states, cells
+
+    def _step(self, projected: mx.array, hidden: mx.array | None, cell: mx.array | None) -> tuple[mx.array, mx.array]:
+        if hidden is not None:
+            projected = mx.addmm(projected, hidden, self["Wh"].T)
+        inputs, forget, new, output = mx.split(projected, 4, axis=-1)
+        kept = mx.sigmoid(inputs) * mx.tanh(new)
+        cell = kept if cell is None else mx.sigmoid(forget) * cell + kept
+        return mx.sigmoid(output) * mx.tanh(cell), cell
