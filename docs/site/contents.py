@@ -200,6 +200,7 @@ GROUPS = (
         ),
     ),
     Group("sequence-layers", "Layers for sequences", "weft.nn", ("weft.nn.recurrent", "weft.nn.transformer")),
+    Group("sharded-layers", "Layers shared out among processes", "weft.nn", ("weft.nn.sharded",)),
     Group("activations", "Activations", "weft.nn", ("weft.nn.activations", "weft.nn.activation_layers")),
     Group("losses", "Losses", "weft.nn.losses"),
     Group("initialisers", "Initialisers", "weft.nn.init"),

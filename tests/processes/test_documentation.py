@@ -31,16 +31,8 @@ WITHOUT_EXAMPLE = {
         "it is not available and always raises",
     ),
     **dict.fromkeys(
-        [f"weft.core.distributed.{name}" for name in ("init", "recv", "recv_like", "send", "sum_scatter")],
-        "it is not available and always raises",
-    ),
-    **dict.fromkeys(
-        [f"weft.core.distributed.all_{name}" for name in ("gather", "max", "min", "sum")],
-        "it is not available and always raises",
-    ),
-    **dict.fromkeys(
-        [f"weft.core.distributed.Group{name}" for name in ("", ".rank", ".size", ".split")],
-        "there are no groups without a backend",
+        [f"weft.core.distributed.{name}" for name in ("Group.split", "recv", "recv_like", "send")],
+        "one process cannot do it: it always raises",
     ),
     "weft.core.set_wired_limit": "it is not available and always raises",
     **dict.fromkeys(

@@ -21,6 +21,7 @@ from weft.nn import (
     positions,
     quantized,
     recurrent,
+    sharded,
     summaries,
     transformer,
     upsampling,
@@ -40,6 +41,7 @@ from weft.nn.pooling import *
 from weft.nn.positions import *
 from weft.nn.quantized import *
 from weft.nn.recurrent import *
+from weft.nn.sharded import *
 from weft.nn.summaries import *
 from weft.nn.transformer import *
 from weft.nn.upsampling import *
@@ -61,6 +63,7 @@ if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imp
         *positions.__all__,
         *quantized.__all__,
         *recurrent.__all__,
+        *sharded.__all__,
         *summaries.__all__,
         *transformer.__all__,
         *upsampling.__all__,

@@ -7,9 +7,24 @@ from numbers import Real
 from typing import Any
 
 import weft.core as mx
-from weft.checks import integer_of, shortened, shown
+from weft.checks import integer_of, shortened, shown, wrong_type
 from weft.errors import AxisError
 from weft.ops.arguments import array_argument, real_number
+
+Group = mx.distributed.Group
+
+
+def group_of(name: str, group: Group | None) -> Group:
+    """A group, if it is one; that of all processes for None.
+
+    >>> group_of("average_gradients", None).size()
+    1
+    """
+    if group is None:
+        return mx.distributed.init()
+    if not isinstance(group, Group):
+        raise wrong_type(name, "group", "a Group, as mx.distributed.init() gives it", group)
+    return group
 
 
 def size_of(layer: str, name: str, value: Any, least: int) -> int:

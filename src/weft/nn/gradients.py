@@ -7,10 +7,12 @@ from functools import wraps
 from typing import Any
 
 import weft.core as mx
+from weft.checks import function_of, integer_of, wrong_type
+from weft.nn.checks import Group, group_of
 from weft.nn.module import Module
 from weft.nn.module_tree import put_back
 
-__all__ = ["value_and_grad"]
+__all__ = ["average_gradients", "checkpoint", "value_and_grad"]
 
 
 def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
@@ -57,3 +59,44 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
         return value, gradients
 
     return with_gradients
+
+
+def checkpoint(module: Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """`mx.checkpoint` of a function that uses a module, whose parameters have gradients as without it.
+
+    Args:
+        module: the module.
+        fn: the function; by default the module itself.
+
+    >>> layer = nn.LayerNorm(2)
+    >>> again = nn.checkpoint(layer)
+    >>> mx.array_equal(again(mx.array([1.0, 2.0])), layer(mx.array([1.0, 2.0])))
+    array(True, dtype=bool)
+    """
+    if not isinstance(module, Module):
+        raise wrong_type("checkpoint", "module", "a Module", module)
+    return mx.checkpoint(function_of("checkpoint", "fn", module if fn is None else fn))
+
+
+def average_gradients(
+    gradients: Any,
+    group: Group | None = None,
+    all_reduce_size: int = 32 * 1024**2,
+    communication_stream: mx.Stream | None = None,
+) -> Any:
+    """The mean of the gradients of all processes: with one process its gradients.
+
+    Args:
+        gradients: a tree of arrays.
+        group: which processes; None for all.
+        all_reduce_size: how many bytes are sent at a time.
+        communication_stream: where to send; None for the usual stream.
+
+    >>> nn.average_gradients({"weight": mx.array([1.0, 2.0])})
+    {'weight': array([1, 2], dtype=float32)}
+    """
+    group_of("average_gradients", group)
+    integer_of("average_gradients", "all_reduce_size", all_reduce_size)
+    if not (communication_stream is None or isinstance(communication_stream, mx.Stream)):
+        raise wrong_type("average_gradients", "communication_stream", "a Stream", communication_stream)
+    return gradients

@@ -34,8 +34,9 @@ class Linear(Module):
 
     def __init__(self, input_dims: int, output_dims: int, bias: bool = True) -> None:
         super().__init__()
-        input_dims = size_of("Linear", "input_dims", input_dims, least=1)
-        output_dims = size_of("Linear", "output_dims", output_dims, least=0)
+        name = type(self).__name__
+        input_dims = size_of(name, "input_dims", input_dims, least=1)
+        output_dims = size_of(name, "output_dims", output_dims, least=0)
         bound = 1 / math.sqrt(input_dims)
         self.weight = mx.random.uniform(-bound, bound, (output_dims, input_dims))
         if bias:

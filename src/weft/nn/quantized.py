@@ -91,9 +91,10 @@ class QuantizedLinear(_Quantized):
         mode: str = "affine",
     ) -> None:
         super().__init__()
-        input_dims = size_of("QuantizedLinear", "input_dims", input_dims, least=1)
-        output_dims = size_of("QuantizedLinear", "output_dims", output_dims, least=0)
-        self._set_format(format_of("QuantizedLinear", mode, group_size, bits), "input_dims", input_dims)
+        name = type(self).__name__
+        input_dims = size_of(name, "input_dims", input_dims, least=1)
+        output_dims = size_of(name, "output_dims", output_dims, least=0)
+        self._set_format(format_of(name, mode, group_size, bits), "input_dims", input_dims)
         bound = 1 / math.sqrt(input_dims)
         self._quantize_weight(mx.random.uniform(-bound, bound, (output_dims, input_dims)))
         if bias:

@@ -295,7 +295,7 @@ class TransformerEncoder(_Stack):
     Called with ``x`` of shape ``(batch, length, dims)`` and perhaps a mask, as for `nn.MultiHeadAttention`, it returns
     an array of the shape of ``x``.
 
-    >>> encoder = nn.TransformerEncoder(2, 16, num_heads=4)
+    >>> encoder = nn.TransformerEncoder(1, 16, num_heads=4)
     >>> encoder(mx.zeros((2, 5, 16)), mask=None).shape
     (2, 5, 16)
     """
@@ -336,7 +336,7 @@ class TransformerDecoder(_Stack):
 
     Called with the arguments of a `nn.TransformerDecoderLayer`, it returns an array of the shape of ``x``.
 
-    >>> decoder = nn.TransformerDecoder(2, 16, num_heads=4)
+    >>> decoder = nn.TransformerDecoder(1, 16, num_heads=4)
     >>> decoder(mx.zeros((2, 5, 16)), mx.zeros((2, 7, 16)), x_mask="causal").shape
     (2, 5, 16)
     """

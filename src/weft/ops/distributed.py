@@ -1,12 +1,17 @@
-"""Communication between processes. Weft has no backend for it; what is called says so."""
+"""Communication between processes, as a program sees it that no launcher started: it is alone in its group.
+
+Weft has no backend that sends arrays to other processes. Collectives of a group of one return what they are given.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, final
+from typing import Any, NoReturn, final
 
+from weft.checks import integer_of, one_of, wrong_type
 from weft.dtypes import Dtype
-from weft.ops.arguments import Array
+from weft.ops.arguments import Array, array_argument
+from weft.ops.entrance import on_stream
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -23,42 +28,71 @@ __all__ = [
     "sum_scatter",
 ]
 
-
-def _missing(name: str) -> NotImplementedError:
-    return NotImplementedError(
-        f"[distributed.{name}] Weft runs in one process: there is no backend that sends arrays to others. "
-        "mx.distributed.is_available() says so, and lets a program do without."
-    )
+_BACKENDS = ("any", "mpi", "ring", "nccl", "jaccl")
 
 
 @final
 class Group:
-    """Processes that communicate. There are none: `init` would give one, and raises instead."""
+    """Processes that communicate; `init` gives the only one, which has one process.
+
+    >>> group = mx.distributed.init()
+    >>> group.rank(), group.size()
+    (0, 1)
+    """
 
     __module__ = "weft.core.distributed"
 
     def __init__(self) -> None:
-        raise TypeError("A Group is not made by hand: mx.distributed.init() gives one where there is a backend.")
+        raise TypeError("[Group] is not made by hand; mx.distributed.init() gives the group of all processes.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return init, ()
 
     def rank(self) -> int:
-        """The number of this process in the group."""
-        raise _missing("Group.rank")
+        """The number of this process in the group.
+
+        >>> mx.distributed.init().rank()
+        0
+        """
+        return 0
 
     def size(self) -> int:
-        """How many processes there are."""
-        raise _missing("Group.size")
+        """How many processes there are.
+
+        >>> mx.distributed.init().size()
+        1
+        """
+        return 1
 
     def split(self, color: int, key: int = -1) -> Group:
-        """Several groups: processes with the same ``color`` are in one."""
-        raise _missing("Group.split")
+        """Not possible for one process: several groups, where processes with the same ``color`` are in one.
+
+        Args:
+            color: which group this process is to be in.
+            key: by which processes are ordered in the group.
+
+        Raises:
+            RuntimeError: always.
+        """
+        integer_of("Group.split", "color", color)
+        integer_of("Group.split", "key", key)
+        raise RuntimeError("[Group.split] a group of one process cannot be split.")
+
+
+_ALONE = object.__new__(Group)
 
 
 def is_available(backend: str = "any") -> bool:
-    """Whether arrays can be sent to other processes: no.
+    """Whether there is a backend that sends arrays to other processes: no.
+
+    Args:
+        backend: a name that `init` knows.
 
     >>> mx.distributed.is_available()
     False
     """
+    if not isinstance(backend, str):
+        raise wrong_type("is_available", "backend", "a name", backend)
     return False
 
 
@@ -68,51 +102,147 @@ def init(
     *,
     all_gather_factory: Callable[[int, int], Callable[[bytes, int], bytes]] | None = None,
 ) -> Group:
-    """Not available: the group of all processes.
+    """The group of all processes, which has this one only.
+
+    Args:
+        strict: whether it has to be possible to communicate with others.
+        backend: ``"any"``, ``"mpi"``, ``"ring"``, ``"nccl"`` or ``"jaccl"``.
+        all_gather_factory: for MLX's programs; without effect.
 
     Raises:
-        NotImplementedError: always.
+        RuntimeError: with ``strict``, because there is no backend.
+
+    >>> mx.distributed.init().size()
+    1
     """
-    raise _missing("init")
+    one_of("init", "backend", backend, _BACKENDS)
+    if strict:
+        raise RuntimeError(
+            "[init] Weft has no backend that sends arrays to other processes; strict=False does without."
+        )
+    return _ALONE
 
 
-def all_sum(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: the sum of the arrays of all processes."""
-    raise _missing("all_sum")
+@on_stream
+def all_sum(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
+    """The sum of the arrays of all processes: with one process ``x``.
+
+    Args:
+        x: the array of this process.
+        group: which processes; None for all.
+
+    >>> mx.distributed.all_sum(mx.array([1.0, 2.0]))
+    array([1, 2], dtype=float32)
+    """
+    return _of_one("all_sum", x, group)
 
 
-def all_max(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: the largest elements among the arrays of all processes."""
-    raise _missing("all_max")
+@on_stream
+def all_max(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
+    """The largest elements among the arrays of all processes: with one process ``x``.
+
+    Args:
+        x: the array of this process.
+        group: which processes; None for all.
+
+    >>> mx.distributed.all_max(mx.array([1.0, 2.0]))
+    array([1, 2], dtype=float32)
+    """
+    return _of_one("all_max", x, group)
 
 
-def all_min(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: the smallest elements among the arrays of all processes."""
-    raise _missing("all_min")
+@on_stream
+def all_min(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
+    """The smallest elements among the arrays of all processes: with one process ``x``.
+
+    Args:
+        x: the array of this process.
+        group: which processes; None for all.
+
+    >>> mx.distributed.all_min(mx.array([1.0, 2.0]))
+    array([1, 2], dtype=float32)
+    """
+    return _of_one("all_min", x, group)
 
 
-def all_gather(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: the arrays of all processes, one behind the other."""
-    raise _missing("all_gather")
+@on_stream
+def all_gather(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
+    """The arrays of all processes, one behind the other along the first axis: with one process ``x``.
+
+    Args:
+        x: the array of this process.
+        group: which processes; None for all.
+
+    >>> mx.distributed.all_gather(mx.array([1.0, 2.0]))
+    array([1, 2], dtype=float32)
+    """
+    return _of_one("all_gather", x, group)
 
 
-def sum_scatter(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: this process's part of the sum of the arrays of all processes."""
-    raise _missing("sum_scatter")
+@on_stream
+def sum_scatter(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
+    """This process's part, along the first axis, of the sum of the arrays of all processes: with one process ``x``.
+
+    Args:
+        x: the array of this process.
+        group: which processes; None for all.
+
+    >>> mx.distributed.sum_scatter(mx.array([1.0, 2.0]))
+    array([1, 2], dtype=float32)
+    """
+    return _of_one("sum_scatter", x, group)
 
 
 def send(x: Array, dst: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: send an array to the process ``dst``."""
-    raise _missing("send")
+    """Not possible for one process: send an array to the process ``dst``.
+
+    Args:
+        x: the array.
+        dst: the number of a process.
+        group: which processes; None for all.
+
+    Raises:
+        ValueError: always, because there is no other process.
+    """
+    raise _nobody("send")
 
 
 def recv(
     shape: Sequence[int], dtype: Dtype, src: int, *, group: Group | None = None, stream: StreamOrDevice = None
 ) -> NoReturn:
-    """Not available: an array that the process ``src`` sends."""
-    raise _missing("recv")
+    """Not possible for one process: an array that the process ``src`` sends.
+
+    Args:
+        shape: of the array.
+        dtype: of the array.
+        src: the number of a process.
+        group: which processes; None for all.
+
+    Raises:
+        ValueError: always, because there is no other process.
+    """
+    raise _nobody("recv")
 
 
 def recv_like(x: Array, src: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not available: an array of the shape and dtype of ``x`` that the process ``src`` sends."""
-    raise _missing("recv_like")
+    """Not possible for one process: an array of the shape and dtype of ``x`` that the process ``src`` sends.
+
+    Args:
+        x: an array with this shape and dtype.
+        src: the number of a process.
+        group: which processes; None for all.
+
+    Raises:
+        ValueError: always, because there is no other process.
+    """
+    raise _nobody("recv_like")
+
+
+def _of_one(name: str, x: Array, group: Group | None) -> Array:
+    if not (group is None or isinstance(group, Group)):
+        raise wrong_type(name, "group", "a Group, as init() gives it", group)
+    return array_argument(name, x, "x")
+
+
+def _nobody(name: str) -> ValueError:
+    return ValueError(f"[{name}] this process is alone in its group: there is none to exchange arrays with.")
