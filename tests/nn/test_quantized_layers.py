@@ -119,6 +119,20 @@ def test_quantize_replaces_what_the_predicate_chooses() -> None:
     assert model.layers[2].mode == "mxfp8"
 
 
+def test_layers_of_others_are_asked_only_for_what_is_wanted() -> None:
+    """Their `to_quantized` may take no more than what layers of MLX have long taken."""
+
+    class Own(nn.Linear):
+        def to_quantized(self, group_size: int | None, bits: int | None, mode: str) -> nn.Linear:  # type: ignore[override]
+            return nn.Linear(1, 1)
+
+    model = nn.Sequential(Own(64, 64))
+    nn.quantize(model)
+    assert type(model.layers[0]) is nn.Linear
+    with pytest.raises(TypeError, match=r"`layers.0` cannot be quantised: .* 'quantize_input'"):
+        nn.quantize(nn.Sequential(Own(64, 64)), mode="nvfp4", quantize_input=True)
+
+
 def test_a_quantised_model_is_close_to_the_model() -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 4))
     x = mx.random.normal((5, 64))

@@ -359,7 +359,9 @@ def quantize(
     """
     if not isinstance(model, Module):
         raise TypeError(f"[quantize] takes a Module, got {shown(model)}.")
-    usual = {"group_size": group_size, "bits": bits, "mode": mode, "quantize_input": quantize_input}
+    usual = {"group_size": group_size, "bits": bits, "mode": mode}
+    if quantize_input:  # which layers of others need not know
+        usual["quantize_input"] = True
     chosen = _can_be_quantized if class_predicate is None else class_predicate
     function_of("quantize", "class_predicate", chosen)
 
