@@ -40,12 +40,11 @@ LEFT_OUT = {
     "mx.ArrayIterator": "users write iter(a)",
     "mx.FunctionExporter": "users write mx.exporter(...)",
     "mx.fast.cuda_kernel": "it is not available, whatever the arguments",
-    "mx.fast.metal_kernel": "it is not available, whatever the arguments",
+    "mx.fast.metal_kernel": "what it gives cannot run, whatever the arguments",
     "mx.fast.precompiled_cuda_kernel": "it is not available, whatever the arguments",
     "mx.Dtype": "there is one of each, and no others are made",
     "mx.Stream": "users write mx.new_stream(device)",
     "mx.StreamContext": "users write mx.stream(s)",
-    "mx.set_wired_limit": "it is not available, whatever the argument",
     "mx.ThreadLocalStream": "users write mx.new_thread_local_stream(device)",
 }
 """What users do not call although they could."""

@@ -27,14 +27,13 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *[DOCS / f"{name}.md" for na
 
 WITHOUT_EXAMPLE = {
     **dict.fromkeys(
-        [f"weft.core.fast.{name}" for name in ("cuda_kernel", "metal_kernel", "precompiled_cuda_kernel")],
+        [f"weft.core.fast.{name}" for name in ("cuda_kernel", "precompiled_cuda_kernel")],
         "it is not available and always raises",
     ),
     **dict.fromkeys(
         [f"weft.core.distributed.{name}" for name in ("Group.split", "recv", "recv_like", "send")],
         "one process cannot do it: it always raises",
     ),
-    "weft.core.set_wired_limit": "it is not available and always raises",
     **dict.fromkeys(
         [
             f"weft.errors.{name}"

@@ -140,3 +140,9 @@ def test_every_module_of_mlx_has_an_answer():
     inventory = (Path(__file__).parents[1] / "inventory" / "mlx-0.32.4.tsv").read_text().splitlines()[1:]
     modules = {f"mlx.{line.partition(chr(9))[0]}" for line in inventory} - {"mlx.array", "mlx.module"}
     assert modules <= SAME.keys() | GATHERED.keys()
+
+
+def test_a_kernel_of_metal_can_be_made_by_a_library_that_then_does_not_call_it():
+    kernel = mx.fast.metal_kernel(name="twice", input_names=["x"], output_names=["y"], source="y[0] = 2 * x[0];")
+    with pytest.raises(NotImplementedError, match=r"\[metal_kernel\] Weft cannot run kernels .*\(twice\)"):
+        kernel(inputs=[mx.array([1.0])], grid=(1, 1, 1), output_shapes=[(1,)], output_dtypes=[mx.float32])

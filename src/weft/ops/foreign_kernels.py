@@ -1,8 +1,8 @@
-"""Kernels in the languages of other frameworks' backends. Weft has none of them; what is called says so."""
+"""Kernels in the languages of other frameworks' backends. Weft has none of them; what is run says so."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from weft.ops.arguments import Array
@@ -28,13 +28,31 @@ def metal_kernel(
     ensure_row_contiguous: bool = True,
     atomic_outputs: bool = False,
     compile_options: Any = None,
-) -> NoReturn:
-    """Not available: a kernel in Metal's shading language.
+) -> Callable[..., NoReturn]:
+    """Return a function that stands for a kernel in Metal's shading language; Weft cannot run it.
 
-    Raises:
-        NotImplementedError: always.
+    Libraries make their kernels when they are imported, and run them where ``mx.metal.is_available()``. Calling the
+    function raises NotImplementedError.
+
+    Args:
+        name: of the kernel.
+        input_names: of its arrays.
+        output_names: of its results.
+        source: its body.
+        header: what is written above it.
+        ensure_row_contiguous: whether arrays are laid out row by row for it.
+        atomic_outputs: whether its results are atomic variables.
+        compile_options: of Metal's compiler.
+
+    >>> twice = mx.fast.metal_kernel("twice", ["x"], ["y"], "y[0] = 2 * x[0];")
+    >>> mx.metal.is_available()
+    False
     """
-    raise _missing("metal_kernel", "Metal's shading language")
+
+    def kernel(*_args: Any, **_options: Any) -> NoReturn:
+        raise _missing("metal_kernel", f"Metal's shading language ({name})")
+
+    return kernel
 
 
 def cuda_kernel(

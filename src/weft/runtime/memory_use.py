@@ -114,13 +114,15 @@ def set_cache_limit(limit: int) -> int:
 
 
 def set_wired_limit(limit: int) -> int:
-    """Not available: a limit of memory that the system keeps resident for a GPU.
+    """Set how many bytes the system keeps resident for a GPU: nothing, for Weft wires no memory.
 
-    Raises:
-        NotImplementedError: always.
+    `set_memory_limit` and `set_cache_limit` bound what is in use and what is kept.
+
+    Returns:
+        The limit before, which is 0.
+
+    >>> mx.set_wired_limit(2**30)
+    0
     """
     _bytes("set_wired_limit", limit)
-    raise NotImplementedError(
-        "[set_wired_limit] Weft wires no memory: it computes on the CPU, whose memory the system pages. "
-        "mx.set_memory_limit and mx.set_cache_limit bound what is in use and what is kept."
-    )
+    return 0
