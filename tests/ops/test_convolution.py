@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import weft.core as mx
+from tests.codegen.planned import plans_of
 from tests.ops.convolution_rows import convolved
 from tests.ops.row import to_numpy
 
@@ -99,3 +100,48 @@ ERRORS = [
 def test_errors_say_what_fits(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 1), (2, 0)], ids=["cotangents", "arrays", "both"])
+def test_gradients_of_weights_are_mapped(axes: tuple[int | None, int | None], rng: np.random.Generator) -> None:
+    def gradient(ct: mx.array, x: mx.array) -> mx.array:
+        w = mx.zeros((6, 2, 3, 2), mx.float64)
+        return mx.vjp(lambda w: mx.conv2d(x, w, stride=(1, 2), groups=2), [w], [ct])[1][0]
+
+    shapes = [(2, 3, 2, 6), (2, 4, 5, 4)]
+    full = [
+        shape if axis is None else (*shape[:axis], 3, *shape[axis:]) for shape, axis in zip(shapes, axes, strict=True)
+    ]
+    ct, x = (mx.array(rng.normal(size=shape), mx.float64) for shape in full)
+    found = mx.vmap(gradient, in_axes=axes)(ct, x)
+    for number in range(3):
+        one = [
+            n if axis is None else mx.take(n, mx.array(number), axis=axis)
+            for n, axis in zip((ct, x), axes, strict=True)
+        ]
+        np.testing.assert_allclose(to_numpy(found[number]), to_numpy(gradient(*one)), rtol=1e-12)
+
+
+def test_zeros_between_elements_are_not_multiplied() -> None:
+    """The gradient of a convolution of stride 2 is four products with a part of the weights each; if a window has one
+    element it is one."""
+    x, w, ct = mx.zeros((2, 8, 8, 16)), mx.zeros((24, 3, 3, 16)), mx.zeros((2, 4, 4, 24))
+    one = mx.zeros((24, 1, 1, 16))
+    mx.eval(x, w, ct, one)
+    for weights, products, work in ((w, 4, 9), (one, 1, 1)):
+        padding = weights.shape[1] // 2
+
+        def gradient(x: mx.array, weights: mx.array = weights, padding: int = padding) -> mx.array:
+            return mx.vjp(lambda x: mx.conv2d(x, weights, stride=2, padding=padding), [x], [ct])[1][0]
+
+        (plan,) = plans_of(gradient, x)
+        calls = [record for record in plan.describe().records if record.kind == "call"]
+        assert (len(calls), sum(record.arithmetic for record in calls)) == (products, 2 * work * 2 * 4 * 4 * 24 * 16)
+
+
+def test_long_sums_for_few_weights_are_made_in_parts(rng: np.random.Generator) -> None:
+    x, ct = (mx.array(rng.normal(size=(8, 40, 40, n)).astype(np.float32)) for n in (2, 3))
+    w = mx.zeros((3, 1, 1, 2))
+    (found,) = mx.vjp(lambda w: mx.conv2d(x, w), [w], [ct])[1]
+    want = np.einsum("nijo,nijc->oc", to_numpy(ct).astype(float), to_numpy(x).astype(float))
+    np.testing.assert_allclose(to_numpy(found)[:, 0, 0], want, rtol=1e-5)

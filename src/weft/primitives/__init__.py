@@ -11,6 +11,7 @@ from weft.primitives.batching import *
 from weft.primitives.binary import *
 from weft.primitives.contraction import *
 from weft.primitives.convolution import *
+from weft.primitives.convolution_products import *
 from weft.primitives.decompositions import *
 from weft.primitives.fourier import *
 from weft.primitives.frames import *

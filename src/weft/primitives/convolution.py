@@ -6,91 +6,22 @@ They are products of matrices, one of which shows the windows, and so are their 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, derived, named, product, value_of
+from weft.graph.extents import agree, derived, named
 from weft.graph.node import Node, Shape, describe, wrap
-from weft.primitives.base import Array, View
+from weft.primitives.base import Array
 from weft.primitives.batching import move_axis
-from weft.primitives.index import AxisTerm
+from weft.primitives.convolution_products import Geometry, convolved, spread, weights_of
 from weft.primitives.products import Bilinear
 from weft.primitives.untrusted import LARGEST, check_inputs, check_number, check_numbers, require
 
-__all__ = ["convolution", "windows"]
+__all__ = ["convolution", "convolution_weights"]
 
-
-def _infer_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> tuple[Shape, Dtype]:
-    first, *spatial, last = x.shape
-    for extent, count, size, step, spacing in zip(spatial, counts, sizes, steps, spacings, strict=True):
-        numbers = [value_of(number) for number in (extent, count, size)]
-        if all(numbers) and (numbers[1] - 1) * step + (numbers[2] - 1) * spacing >= numbers[0]:
-            raise ValueError(f"windows: {count} of {size} elements do not fit into an axis of {extent}")
-    return (first, *counts, *sizes, last), x.dtype
-
-
-def _check_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> None:
-    require(x.ndim >= 2, "it has less than two axes")
-    for numbers, lowest in ((counts, 0), (sizes, 0), (steps, 1), (spacings, 1)):
-        check_numbers(numbers, x.ndim - 2, lowest)
-
-
-def _transpose_windows(ct: Array, x: Array, **params: Any) -> Array:
-    raise NotImplementedError("[windows] They are made when a graph is planned, behind all transformations.")
-
-
-def _terms_of_windows(source: Shape, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> list[AxisTerm]:
-    rank = len(counts)
-    terms = [
-        AxisTerm(1 + axis, step, inner=1 + rank + axis, inner_step=spacing)
-        for axis, (step, spacing) in enumerate(zip(steps, spacings, strict=True))
-    ]
-    return [AxisTerm(0), *terms, AxisTerm(1 + 2 * rank)]
-
-
-windows: View = View(
-    "windows",
-    ("counts", "sizes", "steps", "spacings"),
-    _infer_windows,
-    _transpose_windows,
-    _transpose_windows,
-    axis_terms=_terms_of_windows,
-    check=_check_windows,
-)
-"""``(N, ..., C)`` as ``(N, counts, sizes, C)``: windows that begin ``steps`` apart, of elements ``spacings`` apart."""
-
-
-@named
-def _results(extent: int, low: int, high: int, size: int, spacing: int, dilation: int, step: int) -> int:
-    """How many windows fit into an axis."""
-    return max(0, (_spread(extent, dilation) + low + high - _spread(size, spacing)) // step + 1)
-
-
-@named
-def _spread(count: int, spacing: int) -> int:
-    """How long ``count`` elements are that lie ``spacing`` apart."""
-    return max(0, (count - 1) * spacing + 1)
-
-
-class _Geometry(NamedTuple):
-    """How windows lie, per spatial axis: how far apart they begin, how many zeros are put before and behind the array
-    (or taken from it), how far apart the elements of a window are, and those of the array, between which are zeros; and
-    how many groups of channels there are, and whether weights are read backwards."""
-
-    strides: Shape
-    low: Shape
-    high: Shape
-    spacings: Shape
-    dilations: Shape
-    groups: int
-    flip: bool
-
-    def results(self, extents: Shape, sizes: Shape) -> Shape:
-        """How many windows of some sizes lie in axes of some extents."""
-        numbers = zip(extents, self.low, self.high, sizes, self.spacings, self.dilations, self.strides, strict=True)
-        return tuple([derived(_results, *axis) for axis in numbers])
+HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
 class Convolution(Bilinear):
@@ -98,15 +29,15 @@ class Convolution(Bilinear):
     and the channels of a group, of products with weights."""
 
     name = "convolution"
-    parameters = _Geometry._fields
+    parameters = Geometry._fields
     transposes = (
-        lambda ct, x, w, **params: _for_array(ct, x, w, _Geometry(**params)),
-        lambda ct, x, w, **params: _for_weights(ct, x, w, _Geometry(**params)),
+        lambda ct, x, w, **params: _for_array(ct, x, w, Geometry(**params)),
+        lambda ct, x, w, **params: convolution_weights(ct, x, sizes=w.node.shape[1:-1], **params),
     )
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, w = inputs
-        geometry = _Geometry(**params)
+        geometry = Geometry(**params)
         fits = x.ndim == w.ndim >= 2 and x.dtype is w.dtype and agree(w.shape[0] % geometry.groups, 0)
         if not fits or not agree(x.shape[-1], w.shape[-1] * geometry.groups):
             raise ValueError(
@@ -117,37 +48,13 @@ class Convolution(Bilinear):
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 2)
-        geometry, rank = _Geometry(**params), inputs[0].ndim - 2
-        require(inputs[0].dtype.is_inexact, "it takes floating and complex numbers")
-        require(rank >= 0, "it has less than two axes")
-        for numbers in (geometry.strides, geometry.spacings, geometry.dilations):
-            check_numbers(numbers, rank, lowest=1)
-        for numbers in (geometry.low, geometry.high):
-            check_numbers(numbers, rank, lowest=-LARGEST)
-        check_number(geometry.groups, lowest=1)
-        require(type(geometry.flip) is bool, "flip is True or False")
+        _check_geometry(inputs[0], Geometry(**params))
 
     def expanded(self, node: Node) -> Node | None:
-        """A product of the matrix that shows the windows. Where channels are not summed, it is no product of matrices
-        but a sum over each window. Half precision is computed in float32 and rounded once."""
-        geometry = _Geometry(*node.params)
-        x, w = [wrap(source) for source in node.inputs]
-        spatial = tuple(range(1, node.ndim - 1))
-        wide = dtypes.float32 if node.dtype in (dtypes.float16, dtypes.bfloat16) else node.dtype
-        x, w = [n if n.node.dtype is wide else p.cast(n, dtype=wide) for n in (x, w)]
-        shown = windows(
-            _padded(x, geometry),
-            counts=node.shape[1:-1],
-            sizes=w.node.shape[1:-1],
-            steps=geometry.strides,
-            spacings=geometry.spacings,
-        )
-        weights = _reversed(w, spatial) if geometry.flip else w
-        channels = w.node.shape[-1]
-        found = _channel_sums if channels == 1 and geometry.groups > 1 else _products
-        whole = found(shown, weights, geometry.groups, len(spatial))
-        result: Node = (whole if wide is node.dtype else p.cast(whole, dtype=node.dtype)).node
-        return result
+        """Products of a view that shows windows, or sums over them. Half precision is computed in float32 and rounded
+        once."""
+        x, w = _widened(node)
+        return _rounded(convolved(x, w, Geometry(*node.params), node.shape[1:-1]), node)
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         """Examples are rows of one convolution, sets of weights further outputs or, if both have them, groups."""
@@ -181,11 +88,105 @@ class Convolution(Bilinear):
 convolution = Convolution()
 
 
-def _for_array(ct: Array, x: Array, w: Array, geometry: _Geometry) -> Array:
+class ConvolutionWeights(Bilinear):
+    """The cotangent of the weights of a convolution: that of its result, ``(N, ..., O)``, and its array ``(N, ..., C)``
+    give ``(O, sizes, C / groups)``. An element is the sum, over windows, of the products of one element of a window
+    with the cotangent there."""
+
+    name = "convolution_weights"
+    parameters = ("sizes", *Geometry._fields)
+    transposes = (
+        lambda v, ct, x, sizes, **params: convolution(x, v, **params),
+        lambda v, ct, x, sizes, **params: _for_array(ct, x, v, Geometry(**params)),
+    )
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        ct, x = inputs
+        sizes, geometry = params.pop("sizes"), Geometry(**params)
+        fits = ct.ndim == x.ndim == len(sizes) + 2 and ct.dtype is x.dtype and agree(ct.shape[0], x.shape[0])
+        channels, outputs = x.shape[-1], ct.shape[-1]
+        if not fits or not agree((channels % geometry.groups, outputs % geometry.groups), (0, 0)):
+            raise ValueError(
+                f"convolution_weights: {describe(ct.shape, ct.dtype)} and {describe(x.shape, x.dtype)} do not fit "
+                f"together in {geometry.groups} groups"
+            )
+        if not agree(ct.shape[1:-1], geometry.results(x.shape[1:-1], sizes)):
+            raise ValueError(f"convolution_weights: {describe(ct.shape, ct.dtype)} is no result of such a convolution")
+        return (outputs, *sizes, channels // geometry.groups), ct.dtype
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        sizes = params.pop("sizes")
+        check_inputs(inputs, 2)
+        check_numbers(sizes, inputs[1].ndim - 2, lowest=0)
+        _check_geometry(inputs[1], Geometry(**params))
+
+    def expanded(self, node: Node) -> Node | None:
+        """Products of a view that shows windows. Half precision is computed in float32 and rounded once."""
+        ct, x = _widened(node)
+        sizes, *geometry = node.params
+        return _rounded(weights_of(ct, x, Geometry(*geometry), sizes), node)
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        """Sets of examples are further channels or outputs in each group or, if both have them, further groups."""
+        (ct, x), (ct_axis, x_axis) = inputs, axes
+        groups = params["groups"]
+        if ct_axis is None:
+            assert x_axis is not None
+            out = self(ct, _in_groups(x, x_axis, groups), **params)
+            *outer, channels = out.node.shape
+            size = x.node.shape[x_axis]
+            return p.reshape(out, shape=(*outer, size, channels // size)), len(outer)
+        size = ct.node.shape[ct_axis]
+        if x_axis is None:
+            out = self(_in_groups(ct, ct_axis, groups), x, **params)
+            outputs, *rest = out.node.shape
+            by_group = p.reshape(out, shape=(groups, size, outputs // (groups * size), *rest))
+            return p.reshape(move_axis(by_group, 1, 0), shape=(size, outputs // size, *rest)), 0
+        out = self(_in_groups(ct, ct_axis, 1), _in_groups(x, x_axis, 1), **{**params, "groups": size * groups})
+        outputs, *rest = out.node.shape
+        return p.reshape(out, shape=(size, outputs // size, *rest)), 0
+
+
+convolution_weights: ConvolutionWeights = ConvolutionWeights()
+
+
+def _in_groups(x: Array, axis: int, groups: int) -> Array:
+    """An axis becomes the outer part of each group of channels."""
+    moved = move_axis(x, axis, x.node.ndim - 2)
+    *outer, size, channels = moved.node.shape
+    apart = p.reshape(moved, shape=(*outer, size, groups, channels // groups))
+    return p.reshape(move_axis(apart, len(outer), len(outer) + 1), shape=(*outer, size * channels))
+
+
+def _widened(node: Node) -> list[Array]:
+    """The inputs, of which half precision becomes float32."""
+    inputs = [wrap(source) for source in node.inputs]
+    return [p.cast(x, dtype=dtypes.float32) for x in inputs] if node.dtype in HALVES else inputs
+
+
+def _rounded(x: Array, node: Node) -> Node:
+    """What was computed instead of a node, in its dtype."""
+    found: Node = (p.cast(x, dtype=node.dtype) if node.dtype in HALVES else x).node
+    return found
+
+
+def _check_geometry(x: Node, geometry: Geometry) -> None:
+    rank = x.ndim - 2
+    require(x.dtype.is_inexact, "it takes floating and complex numbers")
+    require(rank >= 0, "it has less than two axes")
+    for numbers in (geometry.strides, geometry.spacings, geometry.dilations):
+        check_numbers(numbers, rank, lowest=1)
+    for numbers in (geometry.low, geometry.high):
+        check_numbers(numbers, rank, lowest=-LARGEST)
+    check_number(geometry.groups, lowest=1)
+    require(type(geometry.flip) is bool, "flip is True or False")
+
+
+def _for_array(ct: Array, x: Array, w: Array, geometry: Geometry) -> Array:
     """Each element of the array takes part in the windows that cover it: a convolution with the weights backwards."""
     strides, low, _, spacings, dilations, groups, flip = geometry
     outputs, *sizes, channels = w.node.shape
-    before = tuple([derived(_spread, n, apart) - 1 - m for n, apart, m in zip(sizes, spacings, low, strict=True)])
+    before = tuple([derived(spread, n, apart) - 1 - m for n, apart, m in zip(sizes, spacings, low, strict=True)])
     behind = tuple(
         [
             derived(_behind, *axis)
@@ -198,108 +199,11 @@ def _for_array(ct: Array, x: Array, w: Array, geometry: _Geometry) -> Array:
     turned = move_axis(move_axis(apart, apart.node.ndim - 1, 1), 2, apart.node.ndim - 1)
     weights = p.reshape(turned, shape=(groups * channels, *sizes, outputs // groups))
     return convolution(
-        ct, weights, **_Geometry(dilations, before, behind, spacings, strides, groups, not flip)._asdict()
+        ct, weights, **Geometry(dilations, before, behind, spacings, strides, groups, not flip)._asdict()
     )
-
-
-def _for_weights(ct: Array, x: Array, w: Array, geometry: _Geometry) -> Array:
-    """Each weight is multiplied with an element of every window: a convolution in which windows take the place of the
-    spacing of elements, and examples that of channels."""
-    strides, low, _, spacings, dilations, groups, flip = geometry
-    sizes = w.node.shape[1:-1]
-    behind = tuple(
-        [
-            derived(_behind, *axis)
-            for axis in zip(
-                sizes, spacings, ct.node.shape[1:-1], strides, x.node.shape[1:-1], dilations, low, strict=True
-            )
-        ]
-    )
-    count, *extents, channels = x.node.shape
-    apart = p.reshape(x, shape=(count, *extents, groups, channels // groups))
-    turned = move_axis(move_axis(apart, apart.node.ndim - 1, 0), 1, apart.node.ndim - 1)
-    array = p.reshape(turned, shape=(channels // groups, *extents, groups * count))
-    rank = len(sizes)
-    cotangents = p.transpose(ct, axes=(rank + 1, *range(1, rank + 1), 0))
-    crossed = _Geometry(spacings, low, behind, strides, dilations, groups, False)
-    result = convolution(array, cotangents, **crossed._asdict())
-    result = p.transpose(result, axes=(rank + 1, *range(1, rank + 1), 0))
-    return _reversed(result, range(1, rank + 1)) if flip else result
 
 
 @named
 def _behind(results: int, step: int, size: int, spacing: int, extent: int, dilation: int, low: int) -> int:
     """How many zeros belong behind an axis for so many windows."""
-    return (results - 1) * step + _spread(size, spacing) - _spread(extent, dilation) - low
-
-
-def _reversed(x: Array, axes: Sequence[int]) -> Array:
-    shape = x.node.shape
-    starts = tuple([max(extent - 1, 0) if axis in axes else 0 for axis, extent in enumerate(shape)])
-    steps = tuple([-1 if axis in axes else 1 for axis in range(len(shape))])
-    return p.slice_(x, starts=starts, sizes=shape, steps=steps)
-
-
-def _padded(x: Array, geometry: _Geometry) -> Array:
-    """The array with zeros between and around its elements, and without those that windows do not reach."""
-    for axis, spacing in enumerate(geometry.dilations, 1):
-        x = _dilated(x, axis, spacing)
-    shape = x.node.shape
-    starts = (0, *[max(-n, 0) for n in geometry.low], 0)
-    ends = (0, *[max(-n, 0) for n in geometry.high], 0)
-    sizes = tuple([max(n - start - end, 0) for n, start, end in zip(shape, starts, ends, strict=True)])
-    if sizes != shape:
-        starts = tuple([start if size else 0 for start, size in zip(starts, sizes, strict=True)])
-        x = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
-    low = (0, *[max(n, 0) for n in geometry.low], 0)
-    high = (0, *[max(n, 0) for n in geometry.high], 0)
-    return _with_zeros(x, low, high) if any(low) or any(high) else x
-
-
-def _with_zeros(x: Array, low: Shape, high: Shape) -> Array:
-    return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
-
-
-def _dilated(x: Array, axis: int, spacing: int) -> Array:
-    """The elements along an axis with zeros between them."""
-    shape = x.node.shape
-    if spacing == 1 or shape[axis] <= 1:
-        return x
-    apart = p.expand(x, axes=(axis + 1,))
-    zeros = tuple([spacing - 1 if number == axis + 1 else 0 for number in range(len(shape) + 1)])
-    spread = _with_zeros(apart, (0,) * len(zeros), zeros)
-    whole = p.reshape(spread, shape=(*shape[:axis], shape[axis] * spacing, *shape[axis + 1 :]))
-    sizes = (*shape[:axis], _spread(shape[axis], spacing), *shape[axis + 1 :])
-    return p.slice_(whole, starts=(0,) * len(shape), sizes=sizes, steps=(1,) * len(shape))
-
-
-def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
-    """Windows ``(N, counts, sizes, C)`` times weights ``(O, sizes, C / groups)``, as products of matrices."""
-    count, *extents, channels = shown.node.shape
-    counts, sizes = extents[:rank], extents[rank:]
-    outputs, terms = w.node.shape[0], product(sizes) * (channels // groups)
-    if groups == 1:
-        rows = p.reshape(shown, shape=(count * product(counts), terms))
-        columns = p.transpose(p.reshape(w, shape=(outputs, terms)), axes=(1, 0))
-        return p.reshape(p.matmul(rows, columns), shape=(count, *counts, outputs))
-    apart = p.reshape(shown, shape=(count, *extents, groups, channels // groups))
-    rows = p.reshape(move_axis(apart, apart.node.ndim - 2, 0), shape=(groups, count * product(counts), terms))
-    columns = p.transpose(p.reshape(w, shape=(groups, outputs // groups, terms)), axes=(0, 2, 1))
-    result = p.reshape(p.matmul(rows, columns), shape=(groups, count, *counts, outputs // groups))
-    return p.reshape(move_axis(result, 0, rank + 1), shape=(count, *counts, outputs))
-
-
-def _channel_sums(shown: Array, w: Array, groups: int, rank: int) -> Array:
-    """The same where each channel is a group."""
-    shape = shown.node.shape
-    count, counts, sizes = shape[0], shape[1 : 1 + rank], shape[1 + rank : -1]
-    each = w.node.shape[0] // groups
-    last = len(counts) + 1
-    # (N, counts, groups, outputs of a group, sizes)
-    order = (*range(last), last + rank, *range(last, last + rank))
-    left = p.expand(p.transpose(shown, axes=order), axes=(last + 1,))
-    right = p.expand(p.reshape(w, shape=(groups, each, *sizes)), axes=tuple(range(last)))
-    joint = (count, *counts, groups, each, *sizes)
-    terms = p.multiply(p.broadcast(left, shape=joint), p.broadcast(right, shape=joint))
-    total = p.sum(terms, axes=tuple(range(last + 2, last + 2 + rank)))
-    return p.reshape(total, shape=(count, *counts, groups * each))
+    return (results - 1) * step + spread(size, spacing) - spread(extent, dilation) - low

@@ -1,0 +1,388 @@
+"""How convolutions are computed: as products of views that show windows, which are never copied, or as sums over the
+elements of windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product as combinations
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft.dtypes import Dtype
+from weft.graph.extents import derived, named, value_of
+from weft.graph.node import Node, Shape, wrap
+from weft.primitives.base import Array, Elementwise, View
+from weft.primitives.batching import move_axis
+from weft.primitives.index import AxisTerm
+from weft.primitives.untrusted import check_numbers, require
+from weft.primitives.updates import RegionWrite, Update, Write
+
+__all__ = ["interleaved", "multiply_add", "windows"]
+
+MOST_TAPS = 256
+"""So many elements of a window are summed one after the other where channels are not."""
+
+TURNING = 15
+"""To transpose an element of a result takes the time of so many terms for which an element of the windows is packed."""
+
+LONG_SUM, SMALL_RESULT, MOST_PARTS = 1 << 13, 1 << 14, 16
+"""Sums of so many terms are made in parts if there are few of them, so that threads share them."""
+
+
+def _infer_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> tuple[Shape, Dtype]:
+    first, *spatial, last = x.shape
+    for extent, count, size, step, spacing in zip(spatial, counts, sizes, steps, spacings, strict=True):
+        numbers = [value_of(number) for number in (extent, count, size)]
+        if all(numbers) and (numbers[1] - 1) * step + (numbers[2] - 1) * spacing >= numbers[0]:
+            raise ValueError(f"windows: {count} of {size} elements do not fit into an axis of {extent}")
+    return (first, *counts, *sizes, last), x.dtype
+
+
+def _check_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> None:
+    require(x.ndim >= 2, "it has less than two axes")
+    for numbers, lowest in ((counts, 0), (sizes, 0), (steps, 1), (spacings, 1)):
+        check_numbers(numbers, x.ndim - 2, lowest)
+
+
+def _transpose_windows(ct: Array, x: Array, **params: Any) -> Array:
+    raise NotImplementedError("[windows] They are made when a graph is planned, behind all transformations.")
+
+
+def _terms_of_windows(source: Shape, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> list[AxisTerm]:
+    rank = len(counts)
+    terms = [
+        AxisTerm(1 + axis, step, inner=1 + rank + axis, inner_step=spacing)
+        for axis, (step, spacing) in enumerate(zip(steps, spacings, strict=True))
+    ]
+    return [AxisTerm(0), *terms, AxisTerm(1 + 2 * rank)]
+
+
+windows: View = View(
+    "windows",
+    ("counts", "sizes", "steps", "spacings"),
+    _infer_windows,
+    _transpose_windows,
+    _transpose_windows,
+    axis_terms=_terms_of_windows,
+    check=_check_windows,
+)
+"""``(N, ..., C)`` as ``(N, counts, sizes, C)``: windows that begin ``steps`` apart, of elements ``spacings`` apart."""
+
+
+class Interleaved(Update):
+    """Parts of an array, each in a strided region: all elements are in one of them."""
+
+    name = "interleaved"
+    parameters = ("shape", "starts", "steps")
+    disjoint = True
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        return params["shape"], inputs[0].dtype
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        require(False, "it is made when a graph is planned")
+
+    def writes(self, node: Node) -> list[Write]:
+        _, starts, steps = node.params
+        return [RegionWrite(position, start, steps) for position, start in enumerate(starts)]
+
+
+interleaved = Interleaved()
+
+multiply_add = Elementwise(
+    "multiply_add",
+    lambda L, x, y, total: L.fma(x, y, total),
+    (lambda t, out, x, y, total: t * y, lambda t, out, x, y, total: t * x, 1),
+    accepts=lambda dtype: dtype.is_floating and dtype.size >= 4,
+)
+"""``x * y + total``, rounded once."""
+
+
+@named
+def results_along(extent: int, low: int, high: int, size: int, spacing: int, dilation: int, step: int) -> int:
+    """How many windows fit into an axis."""
+    return max(0, (spread(extent, dilation) + low + high - spread(size, spacing)) // step + 1)
+
+
+@named
+def spread(count: int, spacing: int) -> int:
+    """How long ``count`` elements are that lie ``spacing`` apart."""
+    return max(0, (count - 1) * spacing + 1)
+
+
+class Geometry(NamedTuple):
+    """How windows lie, per spatial axis: how far apart they begin, how many zeros are put before and behind the array
+    (or taken from it), how far apart the elements of a window are, and those of the array, between which are zeros; and
+    how many groups of channels there are, and whether weights are read backwards."""
+
+    strides: Shape
+    low: Shape
+    high: Shape
+    spacings: Shape
+    dilations: Shape
+    groups: int
+    flip: bool
+
+    def results(self, extents: Shape, sizes: Shape) -> Shape:
+        """How many windows of some sizes lie in axes of some extents."""
+        numbers = zip(extents, self.low, self.high, sizes, self.spacings, self.dilations, self.strides, strict=True)
+        return tuple([derived(results_along, *axis) for axis in numbers])
+
+
+class _Phase(NamedTuple):
+    """Along an axis, those results, from ``start`` on and ``apart`` from each other, for which the same elements of a
+    window meet elements of the array and not zeros between them: ``taps`` elements from ``first`` on, ``step`` apart.
+    In the array without zeros these are windows that begin ``stride`` apart, of elements ``spacing`` apart, with
+    ``low`` zeros before it."""
+
+    start: int
+    apart: int
+    results: int
+    first: int
+    step: int
+    taps: int
+    stride: int
+    spacing: int
+    low: int
+
+
+def _phases(geometry: Geometry, axis: int, results: int, size: int) -> list[_Phase]:
+    """All phases of an axis. In some of them there may be no results, or no taps."""
+    stride, low, spacing, dilation = (numbers[axis] for numbers in geometry[:2] + geometry[3:5])
+    period = dilation // gcd(stride, dilation)
+    found = []
+    for start in range(period):
+        taps = [tap for tap in range(size) if (start * stride + tap * spacing - low) % dilation == 0]
+        first = taps[0] if taps else 0
+        step = taps[1] - first if len(taps) > 1 else 1
+        apart = step * spacing // dilation if len(taps) > 1 else 1
+        before = (low - start * stride - first * spacing) // dilation
+        count = len(range(start, results, period))
+        found.append(_Phase(start, period, count, first, step, len(taps), period * stride // dilation, apart, before))
+    return found
+
+
+def _undilated(geometry: Geometry, extents: Shape, results: Shape, sizes: Shape) -> Iterator[tuple[Any, ...]]:
+    """The phases of all axes, with the geometry of the convolution without zeros between elements."""
+    every = [_phases(geometry, axis, *axes) for axis, axes in enumerate(zip(results, sizes, strict=True))]
+    for phases in combinations(*every):
+        strides, spacings, low = (tuple([getattr(x, name) for x in phases]) for name in ("stride", "spacing", "low"))
+        high = [
+            (x.results - 1) * x.stride + spread(x.taps, x.spacing) - extent - x.low
+            for x, extent in zip(phases, extents, strict=True)
+        ]
+        ones = (1,) * len(phases)
+        yield phases, Geometry(strides, low, tuple(high), spacings, ones, geometry.groups, False)
+
+
+def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
+    """``(N, ..., C)`` and weights ``(O, ..., C / groups)`` give ``(N, counts, O)``."""
+    _, *sizes, channels = w.node.shape
+    rank = len(sizes)
+    if geometry.flip:
+        w = reversed_along(w, range(1, rank + 1))
+    if any(dilation > 1 for dilation in geometry.dilations):
+        return _convolved_in_phases(x, w, geometry, counts)
+    padded = _padded(x, geometry)
+    if channels == 1 and geometry.groups > 1 and 0 < prod(sizes) <= MOST_TAPS and not x.node.dtype.is_complex:
+        return _sum_of_taps(padded, w, geometry, counts)
+    shown = _shown(padded, geometry, counts, tuple(sizes))
+    return _products(shown, w, geometry.groups, rank)
+
+
+def _shown(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Array:
+    return windows(padded, counts=counts, sizes=sizes, steps=geometry.strides, spacings=geometry.spacings)
+
+
+def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
+    """The same with zeros between the elements of the array, which are not multiplied: results for which the same
+    weights meet elements are convolutions of their own."""
+    count, *extents, _ = x.node.shape
+    outputs, *sizes, _ = w.node.shape
+    parts, starts = [], []
+    for phases, without_zeros in _undilated(geometry, tuple(extents), counts, tuple(sizes)):
+        results = tuple([phase.results for phase in phases])
+        if all(phase.taps and phase.results for phase in phases):
+            part = convolved(x, _taps_of(w, phases), without_zeros, results)
+        else:
+            part = _zeros((count, *results, outputs), x.node.dtype)
+        parts.append(part)
+        starts.append((0, *[phase.start for phase in phases], 0))
+    steps = (1, *[phase.apart for phase in phases], 1)
+    return interleaved(*parts, shape=(count, *counts, outputs), starts=tuple(starts), steps=steps)
+
+
+def _taps_of(w: Array, phases: Sequence[_Phase]) -> Array:
+    """The weights that take part in phases."""
+    outputs, *_, channels = w.node.shape
+    starts, sizes, steps = (tuple([getattr(x, name) for x in phases]) for name in ("first", "taps", "step"))
+    return p.slice_(w, starts=(0, *starts, 0), sizes=(outputs, *sizes, channels), steps=(1, *steps, 1))
+
+
+def _zeros(shape: Shape, dtype: Dtype) -> Array:
+    return wrap(p.planned_zeros(shape, dtype))
+
+
+def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
+    """For each weight of ``(O, sizes, C / groups)`` the sum, over windows of ``(N, ..., C)``, of the products of the
+    element that meets it with ``(N, counts, O)``."""
+    if geometry.flip:
+        found = weights_of(ct, x, geometry._replace(flip=False), sizes)
+        return reversed_along(found, range(1, len(sizes) + 1))
+    if any(dilation > 1 for dilation in geometry.dilations):
+        return _weights_in_phases(ct, x, geometry, sizes)
+    counts, channels = ct.node.shape[1:-1], x.node.shape[-1] // geometry.groups
+    shown = _shown(_padded(x, geometry), geometry, counts, sizes)
+    found = _sums_of_windows if channels == 1 and geometry.groups > 1 else _products_of_windows
+    return found(ct, shown, geometry.groups, sizes)
+
+
+def _weights_in_phases(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
+    """The same with zeros between the elements of the array: a weight meets elements in one phase, or never."""
+    count, *counts, outputs = ct.node.shape
+    channels = x.node.shape[-1] // geometry.groups
+    shape = (outputs, *sizes, channels)
+    found = _zeros(shape, ct.node.dtype)
+    for phases, without_zeros in _undilated(geometry, x.node.shape[1:-1], tuple(counts), sizes):
+        taps, results = (tuple([getattr(x, name) for x in phases]) for name in ("taps", "results"))
+        if all(taps) and all(results):
+            starts, steps = (0, *[phase.start for phase in phases], 0), (1, *[phase.apart for phase in phases], 1)
+            some = p.slice_(ct, starts=starts, sizes=(count, *results, outputs), steps=steps)
+            part = weights_of(some, x, without_zeros, taps)
+            starts, steps = (0, *[phase.first for phase in phases], 0), (1, *[phase.step for phase in phases], 1)
+            found = p.slice_update(found, part, starts=starts, steps=steps)
+    return found
+
+
+def reversed_along(x: Array, axes: Sequence[int]) -> Array:
+    shape = x.node.shape
+    starts = tuple([max(extent - 1, 0) if axis in axes else 0 for axis, extent in enumerate(shape)])
+    steps = tuple([-1 if axis in axes else 1 for axis in range(len(shape))])
+    return p.slice_(x, starts=starts, sizes=shape, steps=steps)
+
+
+def _padded(x: Array, geometry: Geometry) -> Array:
+    """The array with zeros between and around its elements, and without those that windows do not reach."""
+    for axis, spacing in enumerate(geometry.dilations, 1):
+        x = _dilated(x, axis, spacing)
+    shape = x.node.shape
+    starts = (0, *[max(-n, 0) for n in geometry.low], 0)
+    ends = (0, *[max(-n, 0) for n in geometry.high], 0)
+    sizes = tuple([max(n - start - end, 0) for n, start, end in zip(shape, starts, ends, strict=True)])
+    if sizes != shape:
+        starts = tuple([start if size else 0 for start, size in zip(starts, sizes, strict=True)])
+        x = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
+    low = (0, *[max(n, 0) for n in geometry.low], 0)
+    high = (0, *[max(n, 0) for n in geometry.high], 0)
+    return _with_zeros(x, low, high) if any(low) or any(high) else x
+
+
+def _with_zeros(x: Array, low: Shape, high: Shape) -> Array:
+    return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
+
+
+def _dilated(x: Array, axis: int, spacing: int) -> Array:
+    """The elements along an axis with zeros between them."""
+    shape = x.node.shape
+    if spacing == 1 or shape[axis] <= 1:
+        return x
+    apart = p.expand(x, axes=(axis + 1,))
+    zeros = tuple([spacing - 1 if number == axis + 1 else 0 for number in range(len(shape) + 1)])
+    spread = _with_zeros(apart, (0,) * len(zeros), zeros)
+    whole = p.reshape(spread, shape=(*shape[:axis], shape[axis] * spacing, *shape[axis + 1 :]))
+    sizes = (*shape[:axis], spread(shape[axis], spacing), *shape[axis + 1 :])
+    return p.slice_(whole, starts=(0,) * len(shape), sizes=sizes, steps=(1,) * len(shape))
+
+
+def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
+    """Windows ``(N, counts, sizes, C)`` times weights ``(O, sizes, C / groups)``, as products of matrices."""
+    outer, (outputs, *rest) = shown.node.shape[: rank + 1], w.node.shape
+    batch = (groups,) if groups > 1 else ()
+    rows = p.reshape(_by_group(shown, groups), shape=(*batch, prod(outer), prod(rest)))
+    columns = p.matrix_transpose(p.reshape(w, shape=(*batch, outputs // groups, prod(rest))))
+    result = p.reshape(p.matmul(rows, columns), shape=(*batch, *outer, outputs // groups))
+    return p.reshape(move_axis(result, 0, rank + 1), shape=(*outer, outputs)) if batch else result
+
+
+def _products_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Array:
+    """Windows ``(N, counts, sizes, C)`` times ``(N, counts, O)``, summed over windows, as products of matrices."""
+    rank, terms, outputs = len(sizes), prod(ct.node.shape[:-1]), ct.node.shape[-1]
+    channels = shown.node.shape[-1] // groups
+    elements = prod(sizes) * channels
+    parts = _parts(ct.node.shape[0], terms, elements * outputs) if groups == 1 else groups
+    inside = terms if groups > 1 else terms // parts
+    left = p.reshape(_by_group(shown, groups), shape=(parts, inside, elements))
+    right = p.reshape(_by_group(ct, groups), shape=(parts, inside, outputs // groups))
+    if terms > TURNING * outputs:
+        found = _summed(p.matmul(p.matrix_transpose(left), right), groups)
+        apart = p.reshape(found, shape=(groups, *sizes, channels, outputs // groups))
+        ordered = move_axis(apart, rank + 2, 1)
+    else:
+        ordered = _summed(p.matmul(p.matrix_transpose(right), left), groups)
+    return p.reshape(ordered, shape=(outputs, *sizes, channels))
+
+
+def _by_group(x: Array, groups: int) -> Array:
+    """The groups of the last axis as the first one, if there are several."""
+    if groups == 1:
+        return x
+    *outer, channels = x.node.shape
+    return move_axis(p.reshape(x, shape=(*outer, groups, channels // groups)), len(outer), 0)
+
+
+def _summed(parts: Array, groups: int) -> Array:
+    """The sum of parts, which stand in the first axis unless that is of groups."""
+    return p.sum(parts, axes=(0,)) if groups == 1 and parts.node.shape[0] > 1 else parts
+
+
+def _parts(count: int, terms: int, results: int) -> int:
+    """In how many parts sums of so many terms over ``count`` examples are made. It is a part of what is computed, so it
+    depends on nothing but extents."""
+    if terms < LONG_SUM or results > SMALL_RESULT:
+        return 1
+    return max(parts for parts in range(1, MOST_PARTS + 1) if count % parts == 0)
+
+
+def _sum_of_taps(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
+    """A convolution where each channel is a group, as a sum over the elements of a window."""
+    groups, (outputs, *sizes, _) = geometry.groups, w.node.shape
+    each, rank = outputs // groups, len(sizes)
+    shape = (padded.node.shape[0], *counts, groups, each)
+    by_tap = p.transpose(p.reshape(w, shape=(groups, each, prod(sizes))), axes=(2, 0, 1)).node
+    # Neighbouring channels are neighbours in memory.
+    weights = wrap(Node(p.stored, (by_tap,), (), by_tap.shape, by_tap.dtype, None))
+    total = None
+    for number, elements in enumerate(_taps(padded, geometry, counts, tuple(sizes))):
+        one = p.slice_(weights, starts=(number, 0, 0), sizes=(1, groups, each), steps=(1, 1, 1))
+        right = p.broadcast(p.reshape(one, shape=((1,) * (rank + 1) + (groups, each))), shape=shape)
+        left = p.broadcast(p.expand(elements, axes=(rank + 2,)), shape=shape)
+        total = p.multiply(left, right) if total is None else multiply_add(left, right, total)
+    return p.reshape(total, shape=(*shape[:-2], outputs))
+
+
+def _taps(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Iterator[Array]:
+    """For each element of a window, those of all windows: ``(N, counts, C)``."""
+    count, *_, channels = padded.node.shape
+    for index in combinations(*[range(size) for size in sizes]):
+        starts = [number * spacing for number, spacing in zip(index, geometry.spacings, strict=True)]
+        steps = (1, *geometry.strides, 1)
+        yield p.slice_(padded, starts=(0, *starts, 0), sizes=(count, *counts, channels), steps=steps)
+
+
+def _sums_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Array:
+    """The cotangents of weights where each channel is a group: sums over windows. Those along the innermost axis are
+    made first, while what they read is in caches."""
+    *outer, outputs = ct.node.shape
+    rank, each = len(sizes), outputs // groups
+    inner = len(outer) - 1
+    # (N, counts but the last one, sizes, the last count, groups, outputs of a group)
+    shape = (*outer[:-1], *sizes, outer[-1], groups, each)
+    left = p.expand(move_axis(shown, inner, inner + rank), axes=(shown.node.ndim,))
+    right = p.expand(p.reshape(ct, shape=(*outer, groups, each)), axes=tuple(range(inner, inner + rank)))
+    terms = p.multiply(p.broadcast(left, shape=shape), p.broadcast(right, shape=shape))
+    total = p.sum(terms, axes=(inner + rank,))
+    if inner:
+        total = p.sum(total, axes=tuple(range(inner)))
+    return p.reshape(p.transpose(total, axes=(rank, rank + 1, *range(rank))), shape=(outputs, *sizes, 1))
