@@ -9,6 +9,7 @@ import pytest
 
 import weft.core as mx
 from tests.ops.row import to_numpy
+from tests.sampling import Cases
 
 AFFINE = [(bits, size) for bits in (1, 2, 3, 4, 5, 6, 8) for size in (32, 64, 128)]
 FORMATS = [*[(*one, "affine") for one in AFFINE], (4, 32, "mxfp4"), (8, 32, "mxfp8"), (4, 16, "nvfp4")]
@@ -77,6 +78,52 @@ def test_one_shapeless_trace_serves_matrices_of_all_sizes(rng: np.random.Generat
         assert mx.array_equal(compiled(*arrays), both(*arrays)).item()
 
 
+PRODUCTS = [
+    (form, dtype, rows, transpose)
+    for form in FORMATS
+    for dtype in ("float32", "bfloat16", "float16", "float64")
+    for rows in (1, 3, 8, 9, 70)
+    for transpose in (True, False)
+]
+"""Few, several and many rows, which are multiplied in different ways."""
+
+
+def test_products_are_those_of_the_numbers_bit_for_bit(cases: Cases, rng: np.random.Generator) -> None:
+    """In whatever way they are computed; 130 columns and 640 terms leave a rest everywhere."""
+    for (bits, group_size, mode), name, rows, transpose in cases.some(4, PRODUCTS):
+        dtype = getattr(mx, name)
+        wide = mx.float64 if name == "float64" else mx.float32
+        form: Any = {"group_size": group_size, "bits": bits, "mode": mode}
+        shape = (130, 640) if transpose else (130, 384)
+        parts = mx.quantize(mx.array(rng.normal(size=shape)).astype(dtype), **form)
+        numbers = mx.dequantize(*parts, **form, dtype=wide)
+        x = mx.array(rng.normal(size=(rows, shape[transpose]))).astype(dtype)
+        wanted = (x.astype(wide) @ (numbers.T if transpose else numbers)).astype(dtype)
+        assert mx.array_equal(mx.quantized_matmul(x, *parts, transpose=transpose, **form), wanted).item()
+
+
+def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator) -> None:
+    """Indices count from the end, or stand for the nearest matrix; vmap over all of it is a loop."""
+    parts: Any = mx.quantize(mx.array(rng.normal(size=(2, 3, 40, 64)).astype(np.float32)), 32)
+    x = mx.array(rng.normal(size=(4, 2, 64)).astype(np.float32))
+    index = mx.array([[1, -1, 7, -9], [0, 2, 2, 1]])
+
+    def product(index: mx.array, w: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
+        return mx.gather_qmm(x, w, scales, biases, rhs_indices=index, group_size=32)
+
+    def chosen(batch: int, place: int) -> mx.array:
+        matrix = min(max(place + 3 * (place < 0), 0), 2)
+        w, scales, biases = (part[batch, matrix] for part in parts)
+        return mx.dequantize(w, scales, biases, group_size=32)
+
+    rows = enumerate(index.tolist())
+    wanted = [mx.stack([x[i] @ chosen(b, place).T for i, place in enumerate(row)]) for b, row in rows]
+    stacked = mx.stack(wanted)
+    one_by_one = mx.stack([product(index[b], *[part[b] for part in parts]) for b in range(2)])
+    assert mx.array_equal(one_by_one, stacked).item()
+    assert mx.array_equal(mx.vmap(product)(index, *parts), stacked).item()
+
+
 def test_derivatives_pass_through_what_is_quantised(rng: np.random.Generator) -> None:
     x, w, ct = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 32), (5, 32), (3, 5)))
     rounded_x, rounded_w = (
@@ -110,6 +157,10 @@ ERRORS = [
     (
         lambda: mx.dequantize(*mx.quantize(W), group_size=32),
         r"4 bits and groups of 32, so that scales must have the shape \(4, 2\); theirs is \(4, 1\)",
+    ),
+    (
+        lambda: mx.dequantize(mx.zeros((2, 3), mx.uint32), W, W),
+        r"The 24 codes of 4 bits in a row of w, whose shape is \(2, 3\), cannot be divided into groups of 64",
     ),
     (
         lambda: mx.dequantize(W, W, W),

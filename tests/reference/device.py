@@ -86,6 +86,7 @@ def second_device() -> Iterator[ReferenceEngine]:
 implemented_in(
     ReferenceTarget.kind,
     "tests.reference.products",
+    "tests.reference.quantized",
     "tests.reference.sorting",
     "tests.reference.linalg",
     "tests.reference.fourier",

@@ -7,13 +7,13 @@ from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
 from weft.ops.arguments import Array, array_argument, to_dtype
 from weft.ops.entrance import on_stream
+from weft.primitives.quantized_formats import FLOAT8_NAN
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["from_fp8", "to_fp8"]
 
 _LARGEST = 448.0
 _LEAST_EXPONENT = -6
-_NAN = 0x7F
 
 
 @on_stream
@@ -42,7 +42,7 @@ def to_fp8(x: Array, *, stream: StreamOrDevice = None) -> Array:
     if source is not dtypes.float64:
         a = to_dtype(a, dtypes.float32)
     negative, code = _magnitudes(a)
-    code = p.select(p.not_equal(a, a), p.full(a.node.shape, _NAN, dtypes.uint8), code)
+    code = p.select(p.not_equal(a, a), p.full(a.node.shape, FLOAT8_NAN, dtypes.uint8), code)
     return p.bitwise_or(code, p.left_shift(p.cast(negative, dtype=dtypes.uint8), 7))
 
 
@@ -83,10 +83,4 @@ def from_fp8(x: Array, dtype: Dtype = dtypes.bfloat16, *, stream: StreamOrDevice
         raise ValueError(f"[from_fp8] takes uint8, not {a.node.dtype.name}.")
     if not target.is_floating:
         raise ValueError(f"[from_fp8] gives floating numbers, not {target.name}.")
-    size = p.cast(p.bitwise_and(a, 0x7F), dtype=dtypes.uint16)
-    # The same number as a float16, whose exponents are 8 larger.
-    value = p.reinterpret(p.left_shift(size, 7), dtype=dtypes.float16)
-    value = p.cast(value, dtype=dtypes.float32) * 256.0
-    value = p.select(p.equal(size, _NAN), p.full(a.node.shape, float("nan"), dtypes.float32), value)
-    value = p.select(p.greater_equal(a, 0x80), p.negative(value), value)
-    return to_dtype(value, target)
+    return to_dtype(p.float8_values(a), target)

@@ -16,6 +16,7 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
+from weft.ops.axis_index import need_elements
 from weft.ops.comparison import where
 from weft.ops.entrance import on_stream
 from weft.ops.indexing import take
@@ -79,11 +80,27 @@ def chosen(name: str, operands: list[tuple[Array, Array | None, str]]) -> list[A
 def _chosen(name: str, x: Array, indices: Array | None, word: str) -> Array:
     if indices is None:
         return x
+    index = _index(name, indices, word)
+    *batch, rows, columns = x.node.shape
+    return take(p.reshape(x, shape=(product(batch), rows, columns)), index, axis=0)
+
+
+def chosen_index(name: str, batch: Shape, indices: Array | None, word: str) -> Array:
+    """Which matrices of a batch are chosen, in row-major order, as int64: all of them without indices, of which
+    negative ones count from the end."""
+    count = product(batch)
+    if indices is None:
+        return p.reshape(p.iota(shape=(count,), axis=0, dtype=dtypes.int64), shape=batch)
+    index = to_dtype(_index(name, indices, word), dtypes.int64)
+    need_elements(name, (count,), (0,), index)
+    return p.select(p.less(index, 0), index + count, index)
+
+
+def _index(name: str, indices: Array, word: str) -> Array:
     index = array_argument(name, indices, word)
     if not index.node.dtype.is_integer:
         raise ValueError(f"[{name}] {word} must be integers, not {index.node.dtype.name}.")
-    *batch, rows, columns = x.node.shape
-    return take(p.reshape(x, shape=(product(batch), rows, columns)), index, axis=0)
+    return index
 
 
 @on_stream

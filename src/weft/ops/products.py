@@ -9,6 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import wrong_type
 from weft.graph.extents import AnyExtent, agree, decide_equal, derived, identical, named, product
+from weft.graph.node import Shape
 from weft.ops.arguments import (
     Array,
     axis_of,
@@ -61,9 +62,8 @@ def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return product_of("matmul", x, y)
 
 
-def product_of(name: str, a: Array, b: Array) -> Array:
-    """`matmul` of operands of one dtype, for the function ``name``."""
-    left, right = a.node.shape, b.node.shape
+def check_shapes(name: str, left: Shape, right: Shape) -> None:
+    """Raise unless matrices or vectors of these shapes can be multiplied."""
     if not left or not right:
         raise ValueError(
             f"[{name}] Operands need at least one dimension; got shapes {shape_text(left)} and {shape_text(right)}."
@@ -73,6 +73,12 @@ def product_of(name: str, a: Array, b: Array) -> Array:
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} do not fit: the last axis of the first must "
             f"have the extent of the {'second to last' if len(right) > 1 else 'only'} axis of the second."
         )
+
+
+def product_of(name: str, a: Array, b: Array) -> Array:
+    """`matmul` of operands of one dtype, for the function ``name``."""
+    left, right = a.node.shape, b.node.shape
+    check_shapes(name, left, right)
     if len(left) == 1:
         a = p.expand(a, axes=(0,))
     if len(right) == 1:

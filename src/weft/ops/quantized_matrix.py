@@ -10,17 +10,9 @@ from weft.dtypes import Dtype
 from weft.graph.extents import agree, value_of, values_of
 from weft.graph.node import Shape
 from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
-from weft.ops.float8 import from_fp8, to_fp8
-from weft.ops.quantized_formats import (
-    WORD,
-    Format,
-    float_codes,
-    float_values,
-    packed,
-    power_codes,
-    power_values,
-    unpacked,
-)
+from weft.ops.float8 import to_fp8
+from weft.ops.quantized_formats import float_codes, packed, power_codes
+from weft.primitives.quantized_formats import Format
 
 __all__ = ["QuantizedMatrix", "check_floating_matrix", "quantized", "quantized_matrix", "scale_of_all", "wide_dtype"]
 
@@ -42,8 +34,12 @@ class QuantizedMatrix(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        *outer, count = self.words.node.shape
-        return (*outer, count * WORD // self.kind.bits)
+        return self.kind.shape(self.words.node.shape)
+
+    @property
+    def parts(self) -> list[Array]:
+        """Words, scales and, if there are any, biases."""
+        return [self.words, self.scales, *([] if self.biases is None else [self.biases])]
 
     @property
     def dtype(self) -> Dtype | None:
@@ -53,17 +49,14 @@ class QuantizedMatrix(NamedTuple):
 
     def values(self, dtype: Dtype) -> Array:
         """The numbers that the codes stand for, in float32 or float64."""
-        kind = self.kind
-        codes = unpacked(self.words, kind.bits)
-        *outer, count = codes.node.shape
-        codes = p.reshape(codes, shape=(*outer, count // kind.group_size, kind.group_size))
-        if self.biases is not None:
-            steps = p.cast(codes, dtype=dtype)
-            groups = to_dtype(self.scales, dtype)[..., None] * steps + to_dtype(self.biases, dtype)[..., None]
-        else:
-            scales = _scale_values(self.scales, kind, dtype, self.factor)
-            groups = float_values(codes, kind.bits, dtype) * scales[..., None]
-        return p.reshape(groups, shape=(*outer, count))
+        matrix = self.with_whole_scales(dtype)
+        return self.kind.values(matrix.words, matrix.scales, matrix.biases, dtype)
+
+    def with_whole_scales(self, dtype: Dtype) -> QuantizedMatrix:
+        """The same matrix without a factor: scales are numbers of ``dtype`` that have been multiplied by it."""
+        if self.factor is None:
+            return self
+        return self._replace(scales=_scale_values(self.scales, self.kind, dtype, self.factor), factor=None)
 
 
 def quantized(x: Array, kind: Format, factor: Array | None) -> QuantizedMatrix:
@@ -120,11 +113,8 @@ def _float_groups(groups: Array, kind: Format, factor: Array | None) -> tuple[Ar
     return float_codes(scaled, kind.bits), codes
 
 
-def _scale_values(codes: Array, kind: Format, dtype: Dtype, factor: Array | None) -> Array:
-    """The scales of floating formats, which are bytes, as numbers."""
-    if kind.powers:
-        return power_values(codes, dtype)
-    values = from_fp8(codes, dtype)
+def _scale_values(scales: Array, kind: Format, dtype: Dtype, factor: Array | None) -> Array:
+    values = kind.scale_values(scales, dtype)
     return values if factor is None else values * to_dtype(factor, dtype)
 
 
@@ -180,6 +170,11 @@ def quantized_matrix(
     matrix = QuantizedMatrix(kind, words, steps, offsets, factor)
     *outer, count = matrix.shape
     wanted = (*outer, count // kind.group_size)
+    if value_of(count) % kind.group_size:
+        raise ValueError(
+            f"[{name}] The {values_of((count,))[0]} codes of {kind.bits} bits in a row of w, whose shape is "
+            f"{shape_text(words.node.shape)}, cannot be divided into groups of {kind.group_size}."
+        )
     for word, given in (("scales", steps), ("biases", offsets)):
         if given is not None and not agree(given.node.shape, wanted):
             raise ValueError(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import promote
-from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
+from weft.graph.extents import product
+from weft.ops.arguments import Array, array_argument, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.entrance import on_stream
-from weft.ops.gathered_products import chosen
-from weft.ops.products import product_of
-from weft.ops.quantized_formats import Format, format_of
+from weft.ops.gathered_products import chosen, chosen_index
+from weft.ops.products import check_shapes, product_of
+from weft.ops.quantized_formats import format_of
 from weft.ops.quantized_matrix import (
     QuantizedMatrix,
     check_floating_matrix,
@@ -18,6 +19,7 @@ from weft.ops.quantized_matrix import (
     scale_of_all,
     wide_dtype,
 )
+from weft.primitives.quantized_formats import Format
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["gather_qmm", "gather_qqmm", "qqmm", "quantized_matmul"]
@@ -116,9 +118,8 @@ def gather_qmm(
     kind = format_of("gather_qmm", mode, group_size, bits)
     factor = scale_of_all("gather_qmm", kind, global_scale)
     matrix = quantized_matrix("gather_qmm", kind, w, scales, biases, factor)
-    left = _matrices("gather_qmm", x)
-    left, matrix = _gathered("gather_qmm", left, matrix, lhs_indices, rhs_indices)
-    return _product("gather_qmm", left, matrix, transpose)
+    (left,) = chosen("gather_qmm", [(_matrices("gather_qmm", x), lhs_indices, "lhs_indices")])
+    return _product("gather_qmm", left, matrix, transpose, rhs_indices)
 
 
 @on_stream
@@ -160,6 +161,8 @@ def qqmm(
     kind = _float_format("qqmm", mode, group_size, bits)
     left = _rounded("qqmm", "x", x, kind, scale_of_all("qqmm", kind, global_scale_x, "global_scale_x"))
     right = _right("qqmm", kind, w, scales, global_scale_w)
+    if isinstance(right, QuantizedMatrix):
+        return _product("qqmm", left, right, True)
     return _rounded_product("qqmm", left, right)
 
 
@@ -209,8 +212,10 @@ def gather_qqmm(
     kind = _float_format("gather_qqmm", mode, group_size, bits)
     left = _rounded("gather_qqmm", "x", x, kind, scale_of_all("gather_qqmm", kind, global_scale_x, "global_scale_x"))
     right = _right("gather_qqmm", kind, w, scales, global_scale_w)
-    operands = [(left, lhs_indices, "lhs_indices"), (right, rhs_indices, "rhs_indices")]
-    left, right = chosen("gather_qqmm", operands)
+    if isinstance(right, QuantizedMatrix):
+        (left,) = chosen("gather_qqmm", [(left, lhs_indices, "lhs_indices")])
+        return _product("gather_qqmm", left, right, True, rhs_indices)
+    left, right = chosen("gather_qqmm", [(left, lhs_indices, "lhs_indices"), (right, rhs_indices, "rhs_indices")])
     return _rounded_product("gather_qqmm", left, right)
 
 
@@ -221,26 +226,49 @@ def _matrices(name: str, x: Array) -> Array:
     return found
 
 
-def _product(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool) -> Array:
+def _product(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indices: Array | None = None) -> Array:
+    """The product with a quantised matrix, or with each of a stack, or with those that indices choose."""
     dtype = x.node.dtype
     if dtype.is_complex or dtype.is_bool:
         raise ValueError(f"[{name}] x must have real numbers; it has the dtype {dtype.name}.")
     dtype = promote(dtype, matrix.dtype or (dtype if dtype.is_floating else dtypes.float32))
     wide = wide_dtype(dtype)
-    values = matrix.values(wide)
+    *stack, high, columns = matrix.shape
     if transpose:
-        values = p.matrix_transpose(values)
-    return to_dtype(product_of(name, to_dtype(x, wide), values), dtype)
+        high, columns = columns, high
+    check_shapes(name, x.node.shape, (*stack, high, columns))
+    multiply = _multiplied if not stack and indices is None else _stack_multiplied
+    return to_dtype(multiply(name, to_dtype(x, wide), matrix.with_whole_scales(wide), transpose, indices), dtype)
 
 
-def _gathered(
-    name: str, x: Array, matrix: QuantizedMatrix, lhs_indices: Array | None, rhs_indices: Array | None
-) -> tuple[Array, QuantizedMatrix]:
-    """The matrices that indices choose."""
-    parts = [matrix.words, matrix.scales, *([] if matrix.biases is None else [matrix.biases])]
-    operands = [(part, rhs_indices, "rhs_indices") for part in parts]
-    left, words, scales, *biases = chosen(name, [(x, lhs_indices, "lhs_indices"), *operands])
-    return left, matrix._replace(words=words, scales=scales, biases=biases[0] if biases else None)
+def _multiplied(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indices: None) -> Array:
+    """All rows of ``x`` times one matrix."""
+    *outer, inner = x.node.shape
+    rows = p.reshape(x, shape=(product(outer), inner))
+    result = p.quantized_matmul(rows, *matrix.parts, **matrix.kind._asdict(), transpose=transpose)
+    return p.reshape(result, shape=(*outer, result.node.shape[-1]))
+
+
+def _stack_multiplied(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indices: Array | None) -> Array:
+    """The matrices of ``x`` times those that indices choose, or all of them; the shapes of both are broadcast."""
+    is_row = x.node.ndim == 1
+    if is_row:
+        x = p.expand(x, axes=(0,))
+    index = chosen_index(name, matrix.words.node.shape[:-2], indices, "rhs_indices")
+    *outer, rows, inner = x.node.shape
+    batch = broadcasted_shape(name, (tuple(outer), index.node.shape))
+    count = product(batch)
+    x = p.reshape(broadcast(x, (*batch, rows, inner)), shape=(count, rows, inner))
+    index = p.reshape(broadcast(index, batch), shape=(count,))
+    parts = [_one_stack(part) for part in matrix.parts]
+    result = p.quantized_matmul(x, *parts, index, **matrix.kind._asdict(), transpose=transpose)
+    result = p.reshape(result, shape=(*batch, rows, result.node.shape[-1]))
+    return p.squeeze(result, axes=(len(batch),)) if is_row else result
+
+
+def _one_stack(x: Array) -> Array:
+    *outer, high, wide = x.node.shape
+    return p.reshape(x, shape=(product(outer), high, wide))
 
 
 def _float_format(name: str, mode: str, group_size: int | None, bits: int | None) -> Format:
@@ -258,12 +286,14 @@ def _rounded(name: str, word: str, x: Array, kind: Format, factor: Array | None)
     return p.straight_through(values, found)
 
 
-def _right(name: str, kind: Format, w: Array, scales: Array | None, global_scale: Array | None) -> Array:
+def _right(
+    name: str, kind: Format, w: Array, scales: Array | None, global_scale: Array | None
+) -> Array | QuantizedMatrix:
+    """What is multiplied from the right: numbers that were rounded to a format, or a matrix in it."""
     factor = scale_of_all(name, kind, global_scale, "global_scale_w")
     if scales is None:
         return _rounded(name, "w", w, kind, factor)
-    matrix = quantized_matrix(name, kind, w, scales, None, factor)
-    return matrix.values(dtypes.float32)
+    return quantized_matrix(name, kind, w, scales, None, factor)
 
 
 def _rounded_product(name: str, x: Array, w: Array) -> Array:

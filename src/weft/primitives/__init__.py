@@ -19,6 +19,8 @@ from weft.primitives.index import AxisTerm as AxisTerm
 from weft.primitives.indexing import *
 from weft.primitives.linalg import *
 from weft.primitives.products import *
+from weft.primitives.quantized_formats import *
+from weft.primitives.quantized_products import *
 from weft.primitives.random_functions import *
 from weft.primitives.randomness import *
 from weft.primitives.reductions import *

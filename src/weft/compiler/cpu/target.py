@@ -49,6 +49,7 @@ host.functions = step_loop.runtime_functions
 implemented_in(
     CpuTarget.kind,
     "weft.compiler.cpu.matmul",
+    "weft.compiler.cpu.quantized.steps",
     "weft.compiler.cpu.sorting.steps",
     "weft.compiler.cpu.sorting.searching",
     "weft.compiler.cpu.lapack",

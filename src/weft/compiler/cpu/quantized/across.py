@@ -1,0 +1,135 @@
+"""Numbers of a quantised matrix whose codes are the terms of sums: lanes are rows of the matrix.
+
+Words and scales of as many rows as a vector has lanes are transposed into vectors on the stack; codes are then cut out
+of all lanes in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, prefetch
+from weft.compiler.cpu.product_squares import square, terms_of_square
+from weft.compiler.cpu.product_step import DEPTH, read
+from weft.compiler.cpu.quantized.codes import Coding, field, number, scale, scale_image, scaled
+from weft.dtypes import Dtype
+from weft.primitives.quantized_formats import WORD
+
+LINES_AHEAD = 4
+"""How many lines of memory ahead along a row of words it is asked for."""
+
+_KEEP = "ptr %from, i64 %stride, i64 %present, i64 %first, i64 %count, ptr %to"
+
+
+def keeping(coding: Coding, vectors: int) -> list[Function]:
+    """The functions that transpose ``%count`` words, and scales, of each of ``%present`` rows into vectors, which are
+    ``vectors`` apart."""
+    return [_Kept(coding, of_words, vectors).function() for of_words in (True, False)]
+
+
+class _Kept(Integers):
+    """Writes such a function. Lanes without a row stand for the last one."""
+
+    def __init__(self, coding: Coding, of_words: bool, vectors: int) -> None:
+        super().__init__(Emitter())
+        self.coding, self.of_words, self.vectors = coding, of_words, vectors
+        self.L, self.scalar = Lanes(self.e, coding.lanes), Lanes(self.e, 1)
+        self.source: Dtype = dtypes.uint32 if of_words else coding.scales
+        self.image: Dtype = dtypes.uint32 if of_words else scale_image(coding)
+
+    def function(self) -> Function:
+        last, terms = self.subtract("%present", 1), terms_of_square(self.L, self.source)
+        rows = [self.smaller(str(lane), last) for lane in range(self.L.width)]
+        lines = [self._further("%from", self.add(self.multiply(row, "%stride"), "%first")) for row in rows]
+        rest = self.remainder("%count", terms)
+        whole = self.subtract("%count", rest)
+        with self.e.loop("0", whole, terms) as start:
+            for line in lines:
+                ahead = self.moved(self._further(line, start), LINES_AHEAD * CACHE_LINE)
+                prefetch(self.e, ahead, READ_SOON)
+            for step, value in enumerate(square(self.L, self.source, self.image, lines, start, None)):
+                self._put(value, self.add(start, step))
+        with self.e.loop(whole, "%count") as start:
+            self._put(self._joined(lines, start), start)
+        return self.e, self.e.function("keep_words" if self.of_words else "keep_scales", _KEEP, "internal ")
+
+    def _further(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, MEMORY_TYPES[self.source])
+
+    def _joined(self, lines: Sequence[str], place: str) -> Value:
+        """What is at a place of each row."""
+        type_, element, name = self.L.type_of(self.image), REGISTER_TYPES[self.image], "poison"
+        for lane, line in enumerate(lines):
+            value = read(self.scalar, self.source, line, place, None, self.image)
+            name = self.e.assign(f"insertelement {type_} {name}, {element} {value.name}, i64 {lane}")
+        return Value(self.L, name, self.image)
+
+    def _put(self, value: Value, row: str) -> None:
+        found = value if self.of_words else scale(self.coding, value)
+        type_ = self.L.type_of(found.dtype)
+        self.e.store(type_, found.name, self.moved("%to", self.multiply(row, self.vectors), type_))
+
+
+class Across(Integers):
+    """Writes code that goes along ``vectors`` of rows of a matrix, with the functions of `keeping`."""
+
+    def __init__(self, coding: Coding, vectors: int, w: Integers) -> None:
+        super().__init__(w.e)
+        self.coding, self.vectors = coding, vectors
+        self.L = Lanes(self.e, coding.lanes)
+        self.groups = max(terms_of_square(self.L, coding.scales), DEPTH // coding.terms)
+        self.words = self._stack(DEPTH * coding.bits // WORD, dtypes.uint32)
+        self.scales = self._stack(self.groups, coding.dtype)
+        self.biases = self._stack(self.groups, coding.dtype) if coding.affine else ""
+
+    def _stack(self, rows: int, dtype: Dtype) -> str:
+        return self.e.slot(f"[{rows * self.vectors} x {self.L.type_of(dtype)}], align 64")
+
+    def keep_words(self, start: str, stride: str, present: str, first: str, count: str) -> None:
+        """Keep ``count`` words, from the ``first`` one on, of each of the ``present`` rows."""
+        self._keep("words", (start, stride, present), (first, count), self.words)
+
+    def keep_scales(self, scales: str, biases: str, stride: str, present: str, first: str, count: str) -> None:
+        """Keep scales and biases of ``count`` groups, from the ``first`` one on, of each of the ``present`` rows."""
+        self._keep("scales", (scales, stride, present), (first, count), self.scales)
+        if self.coding.affine:
+            self._keep("scales", (biases, stride, present), (first, count), self.biases)
+
+    def _keep(self, kind: str, rows: tuple[str, str, str], span: tuple[str, str], stack: str) -> None:
+        (start, stride, present), (first, count) = rows, span
+        dtype, element = self.coding.dtype, MEMORY_TYPES[self.coding.scales]
+        if kind == "words":
+            dtype, element = dtypes.uint32, MEMORY_TYPES[dtypes.uint32]
+        last = self.subtract(present, 1)
+        for vector in range(self.vectors):
+            skipped = self.smaller(str(vector * self.L.width), last)
+            line = self.moved(start, self.multiply(skipped, stride), element)
+            there = self.subtract(present, skipped)
+            operands = f"ptr {line}, i64 {stride}, i64 {there}, i64 {first}, i64 {count}"
+            self.e.emit(f"call void @keep_{kind}({operands}, ptr {self._place(stack, '0', vector, dtype)})")
+
+    def _place(self, stack: str, row: str, vector: int, dtype: Dtype) -> str:
+        return self.moved(stack, self.add(self.multiply(row, self.vectors), vector), self.L.type_of(dtype))
+
+    def _get(self, stack: str, row: str, vector: int, dtype: Dtype) -> Value:
+        return Value(self.L, self.e.load(self.L.type_of(dtype), self._place(stack, row, vector, dtype)), dtype)
+
+    def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
+        """The numbers of some terms, from ``term`` on in the words that were kept: each with a vector per `vectors`.
+        ``group`` counts those of which scales were kept."""
+        coding, vectors = self.coding, range(self.vectors)
+        first = self.e.assign(f"lshr i64 {self.multiply(term, coding.bits)}, 5")
+        factors = [self._get(self.scales, group, v, coding.dtype) for v in vectors]
+        offsets = [self._get(self.biases, group, v, coding.dtype) if coding.affine else None for v in vectors]
+        words = [
+            [self._get(self.words, self.add(first, word), v, dtypes.uint32) for word in range(coding.words)]
+            for v in vectors
+        ]
+        for step in range(coding.terms):
+            codes = [number(coding, field(words[v], step * coding.bits, coding.bits)) for v in vectors]
+            yield step, [scaled(codes[v], factors[v], offsets[v]) for v in vectors]

@@ -1,0 +1,161 @@
+"""Products of a few rows with a transposed quantised matrix: codes become numbers in registers, where they are used.
+
+A unit of work is a strip of columns, which are rows of the matrix. The sums are those of `weft.compiler.cpu.product`,
+in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Integers
+from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store
+from weft.compiler.cpu.product_step import DEPTH, below
+from weft.compiler.cpu.quantized.across import Across, keeping
+from weft.compiler.cpu.quantized.codes import Coding
+from weft.compiler.cpu.quantized.step import (
+    COLUMNS,
+    GROUP_SHIFT,
+    GROUPS,
+    INNER,
+    PER_ROW,
+    StepWriter,
+)
+from weft.primitives.quantized_formats import WORD
+
+MOST_ROWS = 8
+"""Of more, it pays to put the numbers of the matrix into panels."""
+_MOST_SUMS = 16
+"""Vectors of sums that registers hold beside all else, if there are 32; half as many if there are 16."""
+
+_STRIP = (
+    "ptr %x, ptr %words, ptr %scales, ptr %biases, ptr %c, i64 %inner, i64 %rows, i64 %columns, i64 %c_row, "
+    "i64 %per_row, i64 %groups, i64 %shift"
+)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """``rows`` of the result in so many ``vectors`` of columns."""
+
+    coding: Coding
+    rows: int
+    vectors: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.coding.lanes
+
+
+def strip_of(coding: Coding, rows: int) -> Strip:
+    """The strip for this processor. Two vectors of columns are enough for additions not to wait for each other."""
+    most = _MOST_SUMS if coding.vector_bytes == 64 else _MOST_SUMS // 2
+    return Strip(coding, rows, 2 if 2 * rows <= most else 1)
+
+
+@cache
+def address(strip: Strip) -> int:
+    """The address of the step for products with a kind of strip."""
+    name = f"quantized_few_rows_{strip.coding.mode}"
+    return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
+
+
+def generate(strip: Strip, name: str) -> str:
+    """The LLVM IR of that step."""
+    kernel, step = _Kernel(strip), _Step(strip)
+    functions = [*keeping(strip.coding, strip.vectors), (kernel.e, kernel.function()), (step.e, step.function(name))]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+class _Kernel(Integers):
+    """Multiplies rows with a strip of the matrix."""
+
+    def __init__(self, strip: Strip) -> None:
+        super().__init__(Emitter())
+        self.strip, self.coding = strip, strip.coding
+        self.decoder = Across(strip.coding, strip.vectors, self)
+        self.L, self.scalar = self.decoder.L, Lanes(self.e, 1)
+        self.element, self.type = MEMORY_TYPES[self.coding.dtype], self.L.type_of(self.coding.dtype)
+        self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(strip.vectors)}
+
+    def function(self) -> str:
+        decoder = self.decoder
+        last = self.subtract("%rows", 1)
+        # Instead of a row that does not exist it is the last one, whose sums nobody stores.
+        nearest = [self.smaller(str(row), last) for row in range(self.strip.rows)]
+        rows = [self.moved("%x", self.multiply(row, "%inner"), self.element) for row in nearest]
+        with self.e.loop("0", "%groups", decoder.groups) as first:
+            count = self.smaller(self.subtract("%groups", first), decoder.groups)
+            decoder.keep_scales("%scales", "%biases", "%groups", "%columns", first, count)
+            start, stop = (self.e.assign(f"shl i64 {n}, %shift") for n in (first, self.add(first, count)))
+            with self.e.loop(start, stop, DEPTH) as term:
+                self._block(rows, start, term, stop)
+        return self.e.function("strip", _STRIP, "internal ")
+
+    def _block(self, rows: Sequence[str], start: str, term: str, stop: str) -> None:
+        """Add the terms of a block; scales from that of the term ``start`` on were kept."""
+        coding = self.coding
+        for slot in self.sums.values():
+            self.e.store(self.type, self.L.constant(0.0, coding.dtype).name, slot)
+        depth = self.smaller(self.subtract(stop, term), DEPTH)
+        first, count = (self.divide(self.multiply(n, coding.bits), WORD) for n in (term, depth))
+        self.decoder.keep_words("%words", "%per_row", "%columns", first, count)
+        with self.e.loop("0", depth, coding.terms) as inside:
+            place = self.add(term, inside)
+            group = self.e.assign(f"lshr i64 {self.subtract(place, start)}, %shift")
+            for step, numbers in self.decoder.numbers(inside, group):
+                self._add(rows, self.add(place, step), numbers)
+        again = self.compare("ne", term, 0)
+        for row in range(self.strip.rows):
+            with self.e.when(self.compare("slt", str(row), "%rows")):
+                self._store(row, again)
+
+    def _add(self, rows: Sequence[str], term: str, numbers: Sequence[Value]) -> None:
+        """Add the products of a term."""
+        dtype = self.coding.dtype
+        for row, line in enumerate(rows):
+            left = self.L.splat(load(self.scalar, dtype, Location(line, term, False), None))
+            for vector, value in enumerate(numbers):
+                slot = self.sums[row, vector]
+                total = self.L.fma(left, value, Value(self.L, self.e.load(self.type, slot), dtype))
+                self.e.store(self.type, total.name, slot)
+
+    def _store(self, row: int, again: str) -> None:
+        L, dtype = self.L, self.coding.dtype
+        line = self.moved("%c", self.multiply("%c_row", row), self.element)
+        for vector in range(self.strip.vectors):
+            first, slot = str(vector * L.width), self.sums[row, vector]
+            place, mask = Location(line, first, False), below(L, first, "%columns")
+            with self.e.when(again):
+                total = load(L, dtype, place, mask) + Value(L, self.e.load(self.type, slot), dtype)
+                self.e.store(self.type, total.name, slot)
+            store(L, Value(L, self.e.load(self.type, slot), dtype), dtype, place, mask)
+
+
+class _Step(StepWriter):
+    """The loop over units."""
+
+    def __init__(self, strip: Strip) -> None:
+        super().__init__(strip.coding)
+        self.strip = strip
+
+    def function(self, name: str) -> str:
+        with self.e.loop("%begin", "%end") as number:
+            unit = self.unit(number)
+            inner, columns = self.number(INNER), self.number(COLUMNS)
+            per_row, groups, shift = self.number(PER_ROW), self.number(GROUPS), self.number(GROUP_SHIFT)
+            x = self.moved(unit.x, self.multiply(unit.top, inner), self.element)
+            words = self.moved(unit.words, self.multiply(unit.left, per_row), "i32")
+            skipped, scale = self.multiply(unit.left, groups), MEMORY_TYPES[self.coding.scales]
+            scales, biases = (self.moved(start, skipped, scale) for start in (unit.scales, unit.biases))
+            c = self.moved(unit.result, self.add(self.multiply(unit.top, columns), unit.left), self.element)
+            operands = f"ptr {x}, ptr {words}, ptr {scales}, ptr {biases}, ptr {c}"
+            extents = f"i64 {inner}, i64 {unit.rows}, i64 {unit.columns}, i64 {columns}"
+            self.e.emit(f"call void @strip({operands}, {extents}, i64 {per_row}, i64 {groups}, i64 {shift})")
+        return self.e.function(name, STEP)

@@ -1,0 +1,160 @@
+"""Products of a few rows with a quantised matrix whose rows are terms: several of them are read side by side, each from
+end to end of a strip of columns, while the sums of the strip stay in the first cache.
+
+The sums are those of `weft.compiler.cpu.product`, in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Function, Integers, read, write
+from weft.compiler.cpu.memory import MEMORY_TYPES
+from weft.compiler.cpu.product_step import DEPTH, below
+from weft.compiler.cpu.quantized.along import Along
+from weft.compiler.cpu.quantized.codes import Coding
+from weft.compiler.cpu.quantized.step import COLUMNS, GROUP_SHIFT, GROUPS, INNER, PER_ROW, StepWriter, Unit
+from weft.compiler.cpu.row_streams import FEWEST_ROWS, NARROWEST, SUMS_BYTES
+from weft.primitives.quantized_formats import WORD
+
+MOST_ROWS = 8
+"""Of more, it pays to put the numbers of the matrix into panels."""
+
+_ADD = (
+    "ptr %x, i64 %x_row, ptr %words, i64 %per_row, ptr %scales, ptr %biases, i64 %groups, i64 %shift, i64 %left, "
+    "i64 %columns, ptr %sums"
+)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """``terms`` rows of the matrix are read side by side, for ``rows`` rows of the result."""
+
+    coding: Coding
+    rows: int
+    terms: int
+
+    @property
+    def widest(self) -> int:
+        """Columns of the widest strip."""
+        return SUMS_BYTES // (self.rows * self.coding.dtype.size * NARROWEST) * NARROWEST
+
+
+def streams_of(coding: Coding, rows: int) -> Streams:
+    return Streams(coding, rows, 8 if rows <= FEWEST_ROWS else 4)
+
+
+def width_of(streams: Streams, columns: int, matrices: int, threads: int) -> int:
+    """Columns of a strip: as many as there are, as long as there is something for each thread."""
+    pieces = max(-(-threads // max(matrices, 1)), -(-columns // streams.widest))
+    return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
+
+
+@cache
+def address(streams: Streams) -> int:
+    """The address of the step for products with such streams."""
+    name = f"quantized_streams_{streams.coding.mode}"
+    return loading.load(f"{name} {streams}", lambda: generate(streams, name), (name,))[name]
+
+
+def generate(streams: Streams, name: str) -> str:
+    """The LLVM IR of that step."""
+    functions = [_add_terms(streams, streams.terms), _add_terms(streams, 1), _Step(streams).function(name)]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+def _add_terms(streams: Streams, terms: int) -> Function:
+    """Add the products of some terms to the sums of a strip, which begins at the column ``%left``."""
+    coding, w = streams.coding, Integers(Emitter())
+    decoder, scalar = Along(coding, w), Lanes(w.e, 1)
+    element, scale = MEMORY_TYPES[coding.dtype], MEMORY_TYPES[coding.scales]
+    words = [w.moved("%words", w.multiply("%per_row", term), "i32") for term in range(terms)]
+    scales, biases = (
+        [w.moved(x, w.multiply("%groups", term), scale) for term in range(terms)] for x in ("%scales", "%biases")
+    )
+    rows = [w.moved("%x", w.multiply("%x_row", row), element) for row in range(streams.rows)]
+    with w.e.loop("0", "%columns", coding.terms) as column:
+        lines = [w.moved("%sums", w.add(column, row * streams.widest), element) for row in range(streams.rows)]
+        places = range(0, coding.terms, decoder.L.width)
+        sums = {
+            (row, place): read(decoder.L, coding.dtype, line, place)
+            for row, line in enumerate(lines)
+            for place in places
+        }
+        absolute = w.add("%left", column)
+        group = w.e.assign(f"lshr i64 {absolute}, %shift")
+        word = w.divide(w.multiply(absolute, coding.bits), WORD)
+        for term in range(terms):
+            factor = decoder.scale(scales[term], group)
+            offset = decoder.scale(biases[term], group) if coding.affine else None
+            for place, value in decoder.numbers(w.moved(words[term], word, "i32"), factor, offset):
+                for row, line in enumerate(rows):
+                    left = decoder.L.splat(read(scalar, coding.dtype, line, term))
+                    sums[row, place] = decoder.L.fma(left, value, sums[row, place])
+        for (row, place), total in sums.items():
+            write(decoder.L, total, lines[row], place)
+    return w.e, w.e.function(f"add_{terms}", _ADD, "internal ")
+
+
+class _Step(StepWriter):
+    """The loops over a strip: blocks of terms, terms that are read side by side."""
+
+    def __init__(self, streams: Streams) -> None:
+        super().__init__(streams.coding)
+        self.streams = streams
+        self.L = Lanes(self.e, streams.coding.lanes)
+        self.sums = self.e.slot(f"[{streams.rows * streams.widest} x {self.element}], align 64")
+
+    def function(self, name: str) -> Function:
+        with self.e.loop("%begin", "%end") as number:
+            unit = self.unit(number)
+            inner = self.number(INNER)
+            with self.e.loop("0", inner, DEPTH) as first:
+                self._clear(unit.columns)
+                self._sum(unit, first, self.smaller(self.add(first, DEPTH), inner))
+                self._store(unit, self.compare("ne", first, 0))
+        return self.e, self.e.function(name, STEP)
+
+    def _clear(self, columns: str) -> None:
+        zeros = self.L.constant(0.0, self.coding.dtype)
+        with self.e.loop("0", columns, self.L.width) as start:
+            for row in range(self.streams.rows):
+                write(self.L, zeros, self.sums, self.add(start, row * self.streams.widest))
+
+    def _sum(self, unit: Unit, first: str, stop: str) -> None:
+        """Add the terms of a block to the sums."""
+        inner, per_row, groups = self.number(INNER), self.number(PER_ROW), self.number(GROUPS)
+        terms, scale = self.streams.terms, MEMORY_TYPES[self.coding.scales]
+        whole = self.subtract(stop, self.remainder(self.subtract(stop, first), terms))
+        for start, end, count in ((first, whole, terms), (whole, stop, 1)):
+            with self.e.loop(start, end, count) as term:
+                x = self.moved(unit.x, self.add(self.multiply(unit.top, inner), term), self.element)
+                words = self.moved(unit.words, self.multiply(term, per_row), "i32")
+                skipped = self.multiply(term, groups)
+                scales, biases = (self.moved(at, skipped, scale) for at in (unit.scales, unit.biases))
+                operands = f"ptr {x}, i64 {inner}, ptr {words}, i64 {per_row}, ptr {scales}, ptr {biases}"
+                places = f"i64 {groups}, i64 {self.number(GROUP_SHIFT)}, i64 {unit.left}, i64 {unit.columns}"
+                self.e.emit(f"call void @add_{count}({operands}, {places}, ptr {self.sums})")
+
+    def _store(self, unit: Unit, again: str) -> None:
+        """Store the sums of a block, or add them to those before."""
+        columns, dtype = self.number(COLUMNS), self.coding.dtype
+        for row in range(self.streams.rows):
+            place = self.add(self.multiply(self.add(unit.top, row), columns), unit.left)
+            line = self.moved(unit.result, place, self.element)
+            sums = self.moved(self.sums, row * self.streams.widest, self.element)
+            with self.e.loop("0", unit.columns, self.L.width) as start:
+                mask = below(self.L, start, unit.columns)
+                total = self.e.slot(self.L.type_of(dtype))
+                found = read(self.L, dtype, sums, start)
+                self.e.store(self.L.type_of(dtype), found.name, total)
+                with self.e.when(again):
+                    both = read(self.L, dtype, line, start, mask) + found
+                    self.e.store(self.L.type_of(dtype), both.name, total)
+                result = Value(self.L, self.e.load(self.L.type_of(dtype), total), dtype)
+                write(self.L, result, line, start, mask)

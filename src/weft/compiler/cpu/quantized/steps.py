@@ -1,0 +1,65 @@
+"""Products with quantised matrices as steps of a plan."""
+
+from __future__ import annotations
+
+from math import prod
+
+import weft.primitives as p
+from weft.compiler.cpu.product import tile_of
+from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along
+from weft.compiler.cpu.quantized.codes import Coding, coding_of
+from weft.primitives.quantized_formats import Format
+from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.runtime.executor import thread_count
+
+_WORK_PER_GRAIN = 1 << 18
+_WORK_OF_READER = 1 << 20
+_READING = 8
+"""To read a code and make a number of it takes the time of so many multiplications."""
+
+
+@p.quantized_matmul.routine.on("cpu")
+def step(call: RoutineCall) -> RoutineStep:
+    """The step for a product. The result is computed in tiles, which the threads share."""
+    params = dict(call.params)
+    transpose = params.pop("transpose")
+    kind = Format(**params)
+    coding = coding_of(kind, call.operands[2].dtype, call.results[0].dtype)
+    *batch, rows, columns = call.results[0].shape
+    extents, matrices = (rows, columns, call.operands[0].shape[-1]), prod(batch)
+    address, high, wide = _tiled(coding, transpose, extents, matrices)
+    down, across = -(-rows // high), -(-columns // wide)
+    numbers = [*_places(call, kind), *extents, *_matrix_numbers(call, kind), high, wide, down, across]
+    tile_work = (min(high, rows) + _READING) * min(wide, columns) * extents[2]
+    work = matrices * prod(extents)
+    return RoutineStep(address, numbers, matrices * down * across, max(1, _WORK_PER_GRAIN // max(tile_work, 1)), work)
+
+
+def _tiled(coding: Coding, transpose: bool, extents: tuple[int, int, int], matrices: int) -> tuple[int, int, int]:
+    """The address of a step, and rows and columns of its tiles."""
+    rows, columns, inner = extents
+    rows = max(rows, 1)
+    if rows <= few_rows.MOST_ROWS and transpose:
+        strip = few_rows.strip_of(coding, rows)
+        return few_rows.address(strip), rows, strip.columns
+    if rows <= few_rows_along.MOST_ROWS:
+        streams = few_rows_along.streams_of(coding, rows)
+        busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_OF_READER)
+        return few_rows_along.address(streams), rows, few_rows_along.width_of(streams, columns, matrices, busy)
+    high, wide = tile_of(coding.dtype, extents, matrices, thread_count())
+    return blocks.address(coding, transpose), high, max(wide // blocks.ALIGNED, 1) * blocks.ALIGNED
+
+
+def _places(call: RoutineCall, kind: Format) -> list[int]:
+    """Slots and byte offsets; for operands that there are not, those of the first one."""
+    x, words, scales, *others = call.operands
+    biases = others[0] if kind.affine else x
+    index = others[-1] if len(others) > kind.affine else x
+    return [n for one in (x, words, scales, biases, index, call.results[0]) for n in (one.slot, one.offset)]
+
+
+def _matrix_numbers(call: RoutineCall, kind: Format) -> list[int]:
+    """Matrices of a stack (0 without an index), rows of each, words and groups of a row, bits of a group's places."""
+    words, scales = call.operands[1], call.operands[2]
+    count = words.shape[0] if len(words.shape) == 3 else 0
+    return [count, words.shape[-2], words.shape[-1], scales.shape[-1], kind.group_size.bit_length() - 1]

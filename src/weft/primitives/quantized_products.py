@@ -1,0 +1,196 @@
+"""Products with quantised matrices, which a routine computes without making the matrix as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.extents import AnyExtent, agree
+from weft.graph.node import Node, Shape, describe
+from weft.primitives.base import Array, Primitive, Tangent, plus
+from weft.primitives.batching import batch_size, with_batch
+from weft.primitives.quantized_formats import MODES, Format
+from weft.primitives.routine import Routine
+from weft.primitives.untrusted import check_word, require
+
+__all__ = ["quantized_matmul"]
+
+
+class _Operands(NamedTuple):
+    """The inputs by name, as nodes, handles or whatever belongs to them; in affine modes there are biases, and an index
+    if there is a stack of matrices."""
+
+    x: Any
+    words: Any
+    scales: Any
+    biases: Any
+    index: Any
+
+    @property
+    def matrix(self) -> list[Any]:
+        """What makes up the quantised matrices."""
+        return [part for part in (self.words, self.scales, self.biases) if part is not None]
+
+    def inputs(self) -> list[Any]:
+        return [self.x, *self.matrix, *([] if self.index is None else [self.index])]
+
+
+def _named(inputs: Sequence[Any], affine: bool) -> _Operands:
+    index = inputs[-1] if len(inputs) > 3 + affine else None
+    x, words, scales = inputs[:3]
+    return _Operands(x, words, scales, inputs[3] if affine else None, index)
+
+
+def _merged(x: Array) -> Array:
+    """The first two axes as one."""
+    first, second, *rest = x.node.shape
+    return p.reshape(x, shape=(first * second, *rest))
+
+
+def _chosen(x: Array, index: Array) -> Array:
+    """The entries of a stack that an index chooses."""
+    found = p.gather(x, index, axes=(0,), slice_sizes=(1, *x.node.shape[1:]))
+    return p.squeeze(found, axes=(1,))
+
+
+def _multiplications(node: Node) -> int:
+    return node.size * node.inputs[0].shape[-1]
+
+
+class QuantizedMatmul(Primitive):
+    """``x @ w.T``, or ``x @ w`` if not ``transpose``, with a matrix ``w`` of codes: ``(M, K)`` and words of ``(N, K)``
+    or ``(K, N)`` codes give ``(M, N)``.
+
+    Of a stack ``(E, N, K)`` an index ``(B,)`` chooses the matrix for each one of ``x``, ``(B, M, K)``; an index out of
+    range stands for the nearest one. The product is that of `matmul` with the numbers that `Format.values` gives in the
+    dtype of ``x``, float32 or float64.
+    """
+
+    name = "quantized_matmul"
+    parameters = (*Format._fields, "transpose")
+    routine: Routine = Routine(
+        arithmetic=lambda node: 2 * _multiplications(node),
+        loops=lambda node: (node.shape, node.inputs[0].shape[-1:]),
+        names=("product with a quantised matrix", "products with quantised matrices"),
+    )
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_word(params["mode"], MODES)
+        choices = MODES[params["mode"]]
+        require(params["bits"] in choices.bits, "there is no such number of bits")
+        require(params["group_size"] in choices.group_sizes, "there is no such group size")
+        require(type(params["transpose"]) is bool, "transpose is True or False")
+        count = 3 + (params["mode"] == "affine")
+        require(len(inputs) in (count, count + 1), f"it has {len(inputs)} inputs")
+        require(inputs[0].ndim == 2 + (len(inputs) > count), "it has a wrong number of axes")
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        kind, transpose = _split(params)
+        named = _named(inputs, kind.affine)
+        x, index = named.x, named.index
+        *stack, high, wide = kind.shape(named.words.shape)
+        columns, inner = (high, wide) if transpose else (wide, high)
+        fits = x.ndim == named.words.ndim and agree(x.shape[-1], inner) and _is_matrix(named, kind)
+        if index is None:
+            fits = fits and not stack
+        else:
+            fits = fits and index.dtype is dtypes.int64 and agree(index.shape, x.shape[:-2])
+        if not fits:
+            operands = " and ".join([describe(one.shape, one.dtype) for one in inputs])
+            raise ValueError(f"quantized_matmul: {operands} do not fit together in the mode {kind.mode}")
+        return (*x.shape[:-1], columns), x.dtype
+
+    def lowered(self, node: Node) -> Node | None:
+        """Sums of no products are zeros."""
+        return p.planned_zeros(node.shape, node.dtype) if node.inputs[0].shape[-1] == 0 else None
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        """The product is linear in ``x``, and in scales and biases together."""
+        affine = params["mode"] == "affine"
+        named, moved = _named(inputs, affine), _named(tangents, affine)
+        total = None if moved.x is None else self(*named._replace(x=moved.x).inputs(), **params)
+        if moved.scales is None and moved.biases is None:
+            return total
+        scales = p.zeros_like(named.scales) if moved.scales is None else moved.scales
+        biases = p.zeros_like(named.biases) if affine and moved.biases is None else moved.biases
+        return plus(total, self(*named._replace(scales=scales, biases=biases).inputs(), **params))
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        kind, transpose = _split(params)
+        named, asked = _named(inputs, kind.affine), _named(wanted, kind.affine)
+        x = scales = biases = None
+        if asked.x:
+            x = self(*named._replace(x=cotangent).inputs(), **{**params, "transpose": not transpose})
+        if asked.scales or asked.biases:
+            left, right = (cotangent, named.x) if transpose else (named.x, cotangent)
+            groups = kind.in_groups(p.matmul(p.matrix_transpose(left), right))
+            if asked.scales:
+                words = named.words if named.index is None else _chosen(named.words, named.index)
+                codes = kind.in_groups(kind.codes(words, groups.node.dtype))
+                scales = _sums(groups * codes, named.scales, named.index)
+            if asked.biases:
+                biases = _sums(groups, named.biases, named.index)
+        found = [x, None, scales, *([biases] if kind.affine else []), None]
+        return found[: len(inputs)]
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        affine = params["mode"] == "affine"
+        named, mapped = _named(inputs, affine), _named(axes, affine)
+        size = batch_size(inputs, axes)
+        x = with_batch(named.x, mapped.x, 0, size)
+        if named.index is None:
+            if all(axis is None for axis in axes[1:]):
+                # Many matrices times one: all their rows are one matrix.
+                out = self(*named._replace(x=_merged(x)).inputs(), **params)
+                return p.reshape(out, shape=(*x.node.shape[:2], out.node.shape[-1])), 0
+            index = p.iota(shape=(size,), axis=0, dtype=dtypes.int64)
+            return self(x, *_with_batch(inputs[1:], axes[1:], size), index, **params), 0
+        index, parts = with_batch(named.index, mapped.index, 0, size), named.matrix
+        if any(axis is not None for axis in axes[1:-1]):
+            parts = _with_batch(parts, axes[1:-1], size)
+            count = parts[0].node.shape[1]
+            parts = [_merged(part) for part in parts]
+            first = p.iota(shape=index.node.shape, axis=0, dtype=dtypes.int64) * count
+            index = first + p.minimum(p.maximum(index, 0), count - 1)
+        out = self(_merged(x), *parts, p.reshape(index, shape=(index.node.size,)), **params)
+        return p.reshape(out, shape=(*x.node.shape[:-1], out.node.shape[-1])), 0
+
+
+quantized_matmul = QuantizedMatmul()
+
+
+def _split(params: dict[str, Any]) -> tuple[Format, bool]:
+    return Format(*[params[name] for name in Format._fields]), params["transpose"]
+
+
+def _is_matrix(named: _Operands, kind: Format) -> bool:
+    """Whether the parts of quantised matrices fit together and can be multiplied in the dtype of ``x``."""
+    words, scales, biases, dtype = named.words, named.scales, named.biases, named.x.dtype
+    *outer, wide = kind.shape(words.shape)
+    numbers = scales.dtype.is_floating and scales.dtype.size <= dtype.size
+    return (
+        dtype in (dtypes.float32, dtypes.float64)
+        and words.dtype is dtypes.uint32
+        and (numbers or (scales.dtype is dtypes.uint8 and not kind.affine))
+        and agree(scales.shape, (*outer, wide // kind.group_size))
+        and agree(wide % kind.group_size, 0)
+        and (biases is None or (biases.dtype is scales.dtype and agree(biases.shape, scales.shape)))
+    )
+
+
+def _with_batch(parts: Sequence[Array], axes: Sequence[int | None], size: AnyExtent) -> list[Array]:
+    return [with_batch(part, axis, 0, size) for part, axis in zip(parts, axes, strict=True)]
+
+
+def _sums(groups: Array, like: Array, index: Array | None) -> Array:
+    """Sums over groups, for scales or biases: added up for those that an index chooses several times."""
+    total = p.sum(groups, axes=(groups.node.ndim - 1,))
+    if index is not None:
+        zeros = p.full(like.node.shape, 0, total.node.dtype)
+        total = p.scatter(zeros, index, p.expand(total, axes=(1,)), axes=(0,), mode="add", outside="nearest")
+    return total if total.node.dtype is like.node.dtype else p.cast(total, dtype=like.node.dtype)

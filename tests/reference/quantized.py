@@ -1,0 +1,59 @@
+"""Products with quantised matrices on the reference device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import weft.primitives as p
+from tests.reference.products import product
+from tests.reference.routines import by
+
+_FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+@by(p.quantized_matmul.routine)
+def quantized_product(x: np.ndarray, *matrix: np.ndarray, transpose: bool, **kind: Any) -> np.ndarray:
+    """The product with the numbers that codes and scales stand for."""
+    parts = matrix[: 3 if kind["mode"] == "affine" else 2]
+    if x.ndim == 3:
+        index = np.clip(matrix[-1], 0, len(parts[0]) - 1)
+        parts = tuple(part[index] for part in parts)
+    numbers = values(x.dtype, *parts, **kind)
+    result: np.ndarray = product(x, np.swapaxes(numbers, -1, -2) if transpose else numbers)
+    return result
+
+
+def values(
+    dtype: np.dtype[Any],
+    words: np.ndarray,
+    scales: np.ndarray,
+    biases: np.ndarray | None = None,
+    *,
+    mode: str,
+    bits: int,
+    group_size: int,
+) -> np.ndarray:
+    single = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little").reshape(*words.shape[:-1], -1, bits)
+    codes = (single * (1 << np.arange(bits))).sum(-1)
+    steps = np.repeat(_scales(scales, mode).astype(dtype), group_size, -1)
+    with np.errstate(all="ignore"):
+        groups: np.ndarray = _numbers(codes, mode).astype(dtype) * steps
+        return groups if biases is None else groups + np.repeat(biases.astype(dtype), group_size, -1)
+
+
+def _numbers(codes: np.ndarray, mode: str) -> np.ndarray:
+    if mode == "affine":
+        return codes
+    if mode == "mxfp8":
+        return codes.astype(np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    return np.asarray(_FLOAT4[codes % 8] * np.where(codes >= 8, -1, 1))
+
+
+def _scales(scales: np.ndarray, mode: str) -> np.ndarray:
+    if scales.dtype != np.uint8:
+        return scales
+    kind = ml_dtypes.float8_e4m3fn if mode == "nvfp4" else ml_dtypes.float8_e8m0fnu
+    return scales.view(kind).astype(np.float32)
