@@ -64,6 +64,7 @@ class Task:
 
 
 OF_COMPILERS = (Limit(peer="jax"), Limit(peer="torch"))
+OF_EAGER = (Limit(peer="torch"), Limit(peer="mlx"))
 FASTEST = (*OF_COMPILERS, Limit(peer="mlx"))
 
 
@@ -131,6 +132,21 @@ def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
     arguments = {"half": half, "layers": layers, "width": width, "heads": heads, "context": 256, "batch": 1}
     title = f"decoding a token, {layers} layers of width {width}, {kind}"
     return Task(f"decode-{width}-{kind}", title, "decode", arguments, budget=FASTEST)
+
+
+def attention(
+    name: str, title: str, queries: int, keys: int, heads: tuple[int, int, int], mask: str = ""
+) -> list[Task]:
+    """Attention of batches of heads of a width, in float32 and bfloat16; of more than one query with gradients, too."""
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        for gradients in (False, True) if queries > 1 else (False,):
+            arguments = {"queries": queries, "keys": keys, "heads": heads, "mask": mask, "dtype": dtype}
+            kind = f"{dtype}, with gradients" if gradients else dtype
+            method = "attention_gradients" if gradients else "attention"
+            row = f"attention-{name}-{dtype}" + ("-gradients" if gradients else "")
+            found.append(Task(row, f"attention, {title}, {kind}", method, arguments, budget=OF_EAGER))
+    return found
 
 
 def seconds(most: float | None) -> tuple[Limit, ...]:
@@ -274,6 +290,9 @@ TASKS = (
     Task("step-64", "training step of an MLP, batch 64", "train", MLP, budget=FASTEST),
     Task("step-1024", "training step of an MLP, batch 1024", "train", LARGE_MLP, budget=FASTEST),
     *[decoding(*sizes, half) for sizes in ((4, 256, 4), (12, 768, 12)) for half in (False, True)],
+    *attention("512", "4x8x512x64", 512, 512, (4, 8, 64)),
+    *attention("512-causal", "4x8x512x64, causal", 512, 512, (4, 8, 64), "causal"),
+    *attention("cache", "1x32x1x128 with a cache of 8192", 1, 8192, (1, 32, 128)),
     Task("gpt", "training step of a small GPT", "train_gpt", GPT, budget=FASTEST),
     *first_calls("compile-kernel", "code generation of the kernel of gelu", "generate_kernel", TINY, 12e-3, 0.5e-3),
     *first_calls("compile-gelu", "first call of compiled gelu", "gelu", TINY),

@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 Work = Callable[[], Any]
 Floats = npt.NDArray[np.float32]
+Heads = tuple[int, int, int]
+"""Of attention: batches, heads, numbers of a head."""
 
 # Layers of the perceptron that the training tasks train, with Adam.
 LAYERS = (64, 256, 256, 10)
@@ -58,6 +60,15 @@ def make_peer(name: str, threads: int) -> Any:
 def floats(*shape: int, seed: int = 0) -> Floats:
     """Numbers between -4 and 4."""
     return np.random.default_rng(seed).random(shape, dtype=np.float32) * np.float32(8) - np.float32(4)
+
+
+def attention_data(heads: Heads, queries: int, keys: int) -> list[Floats]:
+    """Queries, keys and values."""
+    batch, count, width = heads
+    return [
+        floats(batch, count, length, width, seed=seed) * np.float32(0.25)
+        for seed, length in enumerate((queries, keys, keys))
+    ]
 
 
 def complex_floats(*shape: int) -> npt.NDArray[np.complex64]:

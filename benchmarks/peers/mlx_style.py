@@ -19,7 +19,9 @@ from . import (
     LEARNING_RATE,
     NORM_EPSILON,
     ROPE_BASE,
+    Heads,
     Work,
+    attention_data,
     classes,
     floats,
     fourier_data,
@@ -76,6 +78,37 @@ class MlxStylePeer:
             return result
 
         return SimpleNamespace(sqrt=mx.sqrt, exp=mx.exp, log=mx.log, erf=mx.erf, replaced=replaced)
+
+    def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        work = self._attended(lambda attend: attend, heads, queries, keys, mask, dtype)
+        return lambda: work()[0, 0, 0].astype(self.mx.float32)
+
+    def attention_gradients(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        def gradients(attend: Any) -> Any:
+            total = lambda *inputs: attend(*inputs).astype(self.mx.float32).sum()  # noqa: E731
+            return self.mx.value_and_grad(total, argnums=(0, 1, 2))
+
+        work = self._attended(gradients, heads, queries, keys, mask, dtype)
+        return lambda: work()[0]
+
+    def _attended(self, made: Any, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        """What ``made`` makes of attention."""
+        mx = self.mx
+        inputs = [mx.array(x).astype(getattr(mx, dtype)) for x in attention_data(heads, queries, keys)]
+        mx.eval(inputs)
+        scale = heads[2] ** -0.5
+
+        def attend(q: Any, k: Any, v: Any) -> Any:
+            return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask or None)
+
+        compiled = mx.compile(made(attend))
+
+        def work() -> Any:
+            result = compiled(*inputs)
+            mx.eval(result)
+            return result
+
+        return work
 
     def gelu(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx

@@ -20,7 +20,9 @@ from . import (
     LEARNING_RATE,
     NORM_EPSILON,
     ROPE_BASE,
+    Heads,
     Work,
+    attention_data,
     classes,
     floats,
     fourier_data,
@@ -147,6 +149,24 @@ class TorchPeer:
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
         a, b = torch.from_numpy(floats(*left)), torch.from_numpy(floats(*right, seed=1))
         return (lambda: a @ b.transpose(-1, -2)) if transposed else (lambda: a @ b)
+
+    def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        """Not compiled: it is one call."""
+        q, k, v = self._attended(heads, queries, keys, dtype)
+        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=bool(mask))[0, 0, 0].float()
+
+    def attention_gradients(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        inputs = [x.requires_grad_() for x in self._attended(heads, queries, keys, dtype)]
+
+        def work() -> Any:
+            total = F.scaled_dot_product_attention(*inputs, is_causal=bool(mask)).float().sum()
+            torch.autograd.grad(total, inputs)
+            return total.detach()
+
+        return work
+
+    def _attended(self, heads: Heads, queries: int, keys: int, dtype: str) -> list[Any]:
+        return [torch.from_numpy(x).to(getattr(torch, dtype)) for x in attention_data(heads, queries, keys)]
 
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         """Not compiled: each is one call of a library."""

@@ -15,6 +15,7 @@ from benchmarks import memory, report
 from benchmarks.peers import (
     LAYERS,
     NORM_EPSILON,
+    attention_data,
     classes,
     floats,
     gpt,
@@ -205,6 +206,20 @@ def test_training_in_mlx_gives_the_same_losses(weft_peer, method, arguments):
     for _ in range(3):
         ours, theirs = (step().item() for step in steps)
         assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+@pytest.mark.parametrize("mask", ["", "causal"])
+def test_attention(weft_peer, mask):
+    sizes = (2, 3, 8), 5, 7
+    q, k, v = attention_data(*sizes)
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(8)
+    later = np.arange(7) > np.arange(5)[:, None] + 2
+    expected = softmax(np.where(later, -np.inf, scores) if mask else scores) @ v
+    for dtype, error in (("float32", 1e-5), ("bfloat16", 2e-2)):
+        found = weft_peer.attention(*sizes, mask=mask, dtype=dtype)()
+        np.testing.assert_allclose(np.array(found), expected[0, 0, 0], rtol=error, atol=error)
+        total = weft_peer.attention_gradients(*sizes, mask=mask, dtype=dtype)()
+        np.testing.assert_allclose(total.item(), expected.sum(), rtol=error)
 
 
 def test_code_generation_is_that_of_the_kernel_of_gelu(weft_peer):
