@@ -126,6 +126,21 @@ def product(left: tuple[int, ...], right: tuple[int, ...], transposed: bool = Fa
     return Task(f"product-{extents}", title, "product", arguments, budget=(*FASTEST, Limit(peer="numpy")))
 
 
+def layer(array: tuple[int, ...], weights: tuple[int, ...], **geometry: int) -> dict[str, Any]:
+    """What describes a convolution: see `peers/convolutions.py`."""
+    return {"array": array, "weights": weights, **geometry}
+
+
+def convolution(name: str, layer: dict[str, Any]) -> tuple[Task, Task]:
+    """A convolution, and the gradients of both its operands."""
+    array, weights = ("x".join(map(str, layer[operand])) for operand in ("array", "weights"))
+    title = f"convolution of {array}, weights {weights}"
+    return (
+        Task(f"conv-{name}", title, "convolution", layer, budget=OF_COMPILERS),
+        Task(f"conv-{name}-gradients", f"gradients, {title}", "convolution_gradients", layer, budget=OF_COMPILERS),
+    )
+
+
 def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
     """One token by a GPT, with a cache of keys and values that is updated in place."""
     kind = "bfloat16" if half else "float32"
@@ -202,6 +217,20 @@ GPT = {"layers": 4, "width": 256, "heads": 4, "context": 128, "batch": 8}
 NEAR_COPY = Limit(1.5, "copy")
 FRUGAL = (Limit(peer="jax"),)
 
+LAYERS = {
+    "stem": layer((8, 224, 224, 3), (64, 7, 7, 3), stride=2, padding=3),
+    "56x64": layer((8, 56, 56, 64), (64, 3, 3, 64), padding=1),
+    "28x128": layer((8, 28, 28, 128), (128, 3, 3, 128), padding=1),
+    "14x256": layer((8, 14, 14, 256), (256, 3, 3, 256), padding=1),
+    "7x512": layer((8, 7, 7, 512), (512, 3, 3, 512), padding=1),
+    "stride": layer((8, 56, 56, 128), (128, 3, 3, 128), stride=2, padding=1),
+    "1x1": layer((8, 56, 56, 64), (256, 1, 1, 64)),
+    "depthwise": layer((8, 28, 28, 192), (192, 3, 3, 1), padding=1, groups=192),
+    "groups": layer((8, 28, 28, 128), (128, 3, 3, 32), padding=1, groups=4),
+    "1d": layer((8, 1000, 64), (64, 5, 64), padding=2),
+    "transposed": layer((8, 28, 28, 128), (64, 4, 4, 128), stride=2, padding=1, transposed=True),
+}
+
 TASKS = (
     on_array("gelu-1024", "gelu", "gelu", CUBE),
     on_array("gelu-4096", "gelu", "gelu", LARGE_CUBE, Limit(1.2, "copy"), Limit(peer="jax"), Limit(peer="torch")),
@@ -276,6 +305,7 @@ TASKS = (
     product((100, 64, 64), (100, 64, 64)),
     product((32, 1, 64), (32, 512, 64), transposed=True),
     product((32, 512, 64), (32, 512, 64), transposed=True),
+    *[task for name, layer in LAYERS.items() for task in convolution(name, layer)],
     *[linear_algebra(function, 1024) for function in ("cholesky", "solve", "inv", "qr")],
     *[linear_algebra(function, 512) for function in ("eigh", "svd")],
     *[linear_algebra(function, 4, 4096) for function in STACKED],
@@ -293,6 +323,7 @@ TASKS = (
     *attention("512", "4x8x512x64", 512, 512, (4, 8, 64)),
     *attention("512-causal", "4x8x512x64, causal", 512, 512, (4, 8, 64), "causal"),
     *attention("cache", "1x32x1x128 with a cache of 8192", 1, 8192, (1, 32, 128)),
+    Task("cnn", "training step of a CNN, 64x32x32x3", "train_cnn", {"batch": 64}, budget=FASTEST),
     Task("gpt", "training step of a small GPT", "train_gpt", GPT, budget=FASTEST),
     *first_calls("compile-kernel", "code generation of the kernel of gelu", "generate_kernel", TINY, 12e-3, 0.5e-3),
     *first_calls("compile-gelu", "first call of compiled gelu", "gelu", TINY),

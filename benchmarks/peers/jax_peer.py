@@ -29,6 +29,7 @@ from . import (
     row_pairs,
     training_data,
 )
+from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
 
 NAMES = SimpleNamespace(
@@ -159,6 +160,16 @@ class JaxPeer:
 
         return self._compiled(multiply, floats(*left), floats(*right, seed=1))
 
+    def convolution(self, **sizes: Any) -> Work:
+        layer = Convolution(**sizes)
+        x, w, _ = layer.data()
+        return self._compiled(partial(convolved, layer), x, w)
+
+    def convolution_gradients(self, **sizes: Any) -> Work:
+        """The gradients of both operands."""
+        layer = Convolution(**sizes)
+        return self._compiled(lambda x, w, ct: jax.vjp(partial(convolved, layer), x, w)[1](ct), *layer.data())
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         if function == "solve":
             return self._compiled(jnp.linalg.solve, matrices(*shape), right_sides(*shape))
@@ -188,6 +199,12 @@ class JaxPeer:
             return jnp.mean(losses(x @ weight.T + bias, labels))
 
         return training(mean_loss, initial_parameters(), 0.0, *training_data(batch))
+
+    def train_cnn(self, batch: int) -> Work:
+        def mean_loss(parameters: Any, images: Any, labels: Any) -> Any:
+            return jnp.mean(losses(cnn_scores(parameters, images), labels))
+
+        return training(mean_loss, cnn_values(), 0.0, *cnn_data(batch))
 
     def train_gpt(self, **sizes: int) -> Work:
         chosen = gpt.Sizes(**sizes)
@@ -320,3 +337,27 @@ def attention(mixed: Any, causal: Any, heads: int) -> Any:
     scores = queries @ keys.transpose(0, 1, 3, 2) * queries.shape[-1] ** -0.5
     weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
     return (weights @ values).transpose(0, 2, 1, 3).reshape(batch, length, -1)
+
+
+def convolved(layer: Convolution, x: Any, w: Any) -> Any:
+    """A convolution of arrays whose channels are last."""
+    inner = "DHW"[-layer.rank :]
+    padding, strides = [(layer.padding, layer.padding)] * layer.rank, [layer.stride] * layer.rank
+    dilation = [1] * layer.rank
+    if layer.transposed:
+        padding = [(size - 1 - layer.padding,) * 2 for size in layer.weights[1:-1]]
+        w, strides, dilation = jnp.flip(w, range(1, layer.rank + 1)), dilation, strides
+    return jax.lax.conv_general_dilated(
+        x, w, strides, padding, dilation, None, (f"N{inner}C", f"O{inner}I", f"N{inner}C"), layer.groups
+    )
+
+
+def cnn_scores(parameters: Any, x: Any) -> Any:
+    """The net of `convolutions`."""
+    for number in range(len(CHANNELS)):
+        kernel = parameters[f"kernel{number}"]
+        x = convolved(Convolution(x.shape, kernel.shape, padding=1), x, kernel)
+        x = jax.nn.relu(x + parameters[f"bias{number}"])
+        count, height, width, channels = x.shape
+        x = x.reshape(count, height // 2, 2, width // 2, 2, channels).max((2, 4))
+    return x.mean((1, 2)) @ parameters["head"].T

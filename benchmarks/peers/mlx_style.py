@@ -32,6 +32,7 @@ from . import (
     row_pairs,
     training_data,
 )
+from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
 
 
@@ -234,6 +235,21 @@ class MlxStylePeer:
 
         return self._compiled(multiply, floats(*left), floats(*right, seed=1))
 
+    def convolution(self, **sizes: Any) -> Work:
+        layer = Convolution(**sizes)
+        x, w, _ = layer.data()
+        return self._compiled(self._convolution(layer), x, w)
+
+    def convolution_gradients(self, **sizes: Any) -> Work:
+        """The gradients of both operands."""
+        layer = Convolution(**sizes)
+        mx, convolved = self.mx, self._convolution(layer)
+        return self._compiled(lambda x, w, ct: mx.vjp(convolved, [x, w], [ct])[1], *layer.data())
+
+    def _convolution(self, layer: Convolution) -> Any:
+        function = getattr(self.mx, f"conv{'_transpose' if layer.transposed else ''}{layer.rank}d")
+        return lambda x, w: function(x, w, stride=layer.stride, padding=layer.padding, groups=layer.groups)
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         linalg = self.mx.linalg
         if function == "solve":
@@ -305,6 +321,18 @@ class MlxStylePeer:
             return nn.losses.cross_entropy(model(images), labels, reduction="mean")
 
         return self._training(model, optimizer, mean_loss, *training_data(batch))
+
+    def train_cnn(self, batch: int) -> Work:
+        mx = self.mx
+        nn = import_module(f"{self.package}.nn")
+        optimizers = import_module(f"{self.package}.optimizers")
+        model = make_cnn(mx, nn)
+        optimizer = optimizers.Adam(LEARNING_RATE, list(ADAM_BETAS), ADAM_EPSILON, bias_correction=True)
+
+        def mean_loss(images: Any, labels: Any) -> Any:
+            return nn.losses.cross_entropy(model(images), labels, reduction="mean")
+
+        return self._training(model, optimizer, mean_loss, *cnn_data(batch))
 
     def train_gpt(self, **sizes: int) -> Work:
         mx = self.mx
@@ -435,3 +463,22 @@ def make_gpt(mx: Any, nn: Any, sizes: gpt.Sizes) -> Any:
             return self.head(self.norm(x))
 
     return Gpt()
+
+
+def make_cnn(mx: Any, nn: Any) -> Any:
+    """The net of `convolutions` as a module; its parameters have the same names."""
+
+    class Cnn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, value in cnn_values().items():
+                self[name] = mx.array(value)
+
+        def __call__(self, x: Any) -> Any:
+            for number in range(len(CHANNELS)):
+                x = nn.relu(mx.conv2d(x, self[f"kernel{number}"], padding=1) + self[f"bias{number}"])
+                count, height, width, channels = x.shape
+                x = x.reshape(count, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+            return x.mean(axis=(1, 2)) @ self["head"].T
+
+    return Cnn()

@@ -33,6 +33,7 @@ from . import (
     row_pairs,
     training_data,
 )
+from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
 
 
@@ -168,6 +169,24 @@ class TorchPeer:
     def _attended(self, heads: Heads, queries: int, keys: int, dtype: str) -> list[Any]:
         return [torch.from_numpy(x).to(getattr(torch, dtype)) for x in attention_data(heads, queries, keys)]
 
+    def convolution(self, **sizes: Any) -> Work:
+        layer = Convolution(**sizes)
+        x, w, _ = channels_first(layer)
+        return lambda: convolved(layer, x, w)
+
+    def convolution_gradients(self, **sizes: Any) -> Work:
+        """The gradients of both operands."""
+        layer = Convolution(**sizes)
+        x, w, ct = channels_first(layer)
+        same = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, 0)]
+        options = (*same[:3], layer.transposed, same[3], layer.groups, [True, True, False])
+
+        def work() -> Any:
+            of_x, of_w, _ = torch.ops.aten.convolution_backward(ct, x, w, None, *options)
+            return of_x.movedim(1, -1), (of_w.transpose(0, 1) if layer.transposed else of_w).movedim(1, -1)
+
+        return work
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         """Not compiled: each is one call of a library."""
         a, b = torch.from_numpy(matrices(*shape)), torch.from_numpy(right_sides(*shape))
@@ -201,6 +220,12 @@ class TorchPeer:
         model = torch.nn.Sequential(*layers[:-1])
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
         return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images, labels)
+
+    def train_cnn(self, batch: int) -> Work:
+        images, labels = map(torch.from_numpy, cnn_data(batch))
+        model = Cnn()
+        optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
+        return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images.movedim(-1, 1), labels.long())
 
     def train_gpt(self, **sizes: int) -> Work:
         chosen = gpt.Sizes(**sizes)
@@ -347,3 +372,31 @@ class Gpt(torch.nn.Module):
         for block in self.blocks:
             x = block(x, causal)
         return self.head(self.norm(x))
+
+
+def channels_first(layer: Convolution) -> list[Any]:
+    """The data of a layer as views with the channels behind the first axis."""
+    x, w, ct = [torch.from_numpy(array).movedim(-1, 1) for array in layer.data()]
+    return [x, w.transpose(0, 1) if layer.transposed else w, ct]
+
+
+def convolved(layer: Convolution, x: Any, w: Any) -> Any:
+    function = getattr(F, f"conv{'_transpose' if layer.transposed else ''}{layer.rank}d")
+    return function(x, w, stride=layer.stride, padding=layer.padding, groups=layer.groups).movedim(1, -1)
+
+
+class Cnn(torch.nn.Module):
+    """The net of `convolutions`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, value in cnn_values().items():
+            ordered = torch.from_numpy(value)
+            ordered = ordered.movedim(-1, 1) if ordered.ndim == 4 else ordered
+            self.register_parameter(name, torch.nn.Parameter(ordered))
+
+    def forward(self, x: Any) -> Any:
+        for number in range(len(CHANNELS)):
+            x = F.conv2d(x, self.get_parameter(f"kernel{number}"), self.get_parameter(f"bias{number}"), padding=1)
+            x = F.max_pool2d(F.relu(x), 2)
+        return x.mean((2, 3)) @ self.get_parameter("head").T

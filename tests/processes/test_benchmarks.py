@@ -24,6 +24,7 @@ from benchmarks.peers import (
     right_sides,
     row_pairs,
 )
+from benchmarks.peers.convolutions import Convolution
 from benchmarks.session import Caches, Measured, Peer, Session
 from benchmarks.tasks import TASKS, Kind, Limit, Task
 
@@ -147,6 +148,13 @@ def test_vmap_and_loop_and_matmul(weft_peer):
     np.testing.assert_allclose(np.array(weft_peer.matmul(6)()), product, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("geometry", [{"stride": 2}, {"transposed": True, "padding": 1}], ids=str)
+def test_convolutions_have_the_shapes_that_all_peers_expect(weft_peer, geometry):
+    sizes = {"array": (2, 6, 5, 3), "weights": (4, 3, 2, 3), **geometry}
+    assert np.array(weft_peer.convolution(**sizes)()).shape == Convolution(**sizes).result
+    assert [x.shape for x in weft_peer.convolution_gradients(**sizes)()] == [sizes["array"], sizes["weights"]]
+
+
 def test_the_training_step_learns(weft_peer):
     step = weft_peer.train(batch=32)
     losses = [step().item() for _ in range(30)]
@@ -199,7 +207,9 @@ def test_tokens_are_decoded_as_if_all_text_were_read_again(weft_peer):
     )
 
 
-@pytest.mark.parametrize(("method", "arguments"), [("train", {"batch": 8}), ("train_gpt", TINY_GPT)])
+@pytest.mark.parametrize(
+    ("method", "arguments"), [("train", {"batch": 8}), ("train_cnn", {"batch": 2}), ("train_gpt", TINY_GPT)]
+)
 @pytest.mark.usefixtures("mlx")
 def test_training_in_mlx_gives_the_same_losses(weft_peer, method, arguments):
     steps = [getattr(peer, method)(**arguments) for peer in (weft_peer, make_peer("mlx", threads=1))]
