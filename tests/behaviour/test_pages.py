@@ -1,4 +1,4 @@
-"""Pages in HTML: `explain(...).html(file)` and `profile().html(file)`, also in a browser, with the keyboard alone."""
+"""Pages in HTML, of explanations, profiles and summaries of models: also in a browser, with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import weft
 import weft.core as mx
+import weft.nn as nn
 from weft.inspection.pages.layout import layered
 
 X = mx.random.normal((16, 8), key=mx.random.key(0))
@@ -42,6 +43,10 @@ def profiled() -> str:
         for _ in range(3):
             mx.eval(two_steps(X))
     return written(profile)
+
+
+def summed_up() -> str:
+    return written(nn.summary(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))))
 
 
 def data_of(page: str) -> Any:
@@ -90,8 +95,18 @@ def test_a_profile() -> None:
     assert {span[0] for span in timeline["spans"]} == set(range(len(timeline["rows"])))
 
 
+def test_a_summary() -> None:
+    data = data_of(summed_up())
+    parameters, *_, module = data["views"][0]["columns"]
+    assert parameters["values"] == [41, 36, 0, 5]
+    assert module["texts"][1] == "  layers.0: Linear(input_dims=8, output_dims=4, bias=True)"
+
+
+PAGES = {"explanation": explained, "profile": profiled, "summary": summed_up}
+
+
 def test_a_page_loads_nothing() -> None:
-    for page in (explained(), profiled()):
+    for page in [make() for make in PAGES.values()]:
         assert not re.search(r"\b(?:src|href)\s*=|@import|url\(|\bfetch\(|\bimport\(", page)
         assert re.findall(r"https?://[^\s\"']*", page) == ["http://www.w3.org/2000/svg"]
 
@@ -138,9 +153,9 @@ document.title = JSON.stringify(seen);
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize("kind", ["explanation", "profile"])
+@pytest.mark.parametrize("kind", PAGES)
 def test_in_a_browser(kind: str, tmp_path: Path) -> None:
-    page = explained() if kind == "explanation" else profiled()
+    page = PAGES[kind]()
     titles = {one["title"] for one in data_of(page)["details"]}
     (tmp_path / "page.html").write_text(page.replace("</body>", f"<script>{WALK}</script></body>"), encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/user", "--dump-dom"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import weft.core as mx
+from weft.inspection.paged import Paged
 from weft.inspection.text import number_of, shortened, size_text, table
 from weft.nn.module import Module
 from weft.tree import join_path
@@ -25,14 +28,16 @@ class Layer(NamedTuple):
     bytes: int
 
 
-class Summary(NamedTuple):
-    """What `summary` returns. ``print`` shows a table.
+@dataclass(frozen=True, repr=False)
+class Summary(Paged):
+    """What `summary` returns. ``print`` shows a table, and ``html(file)`` writes a page for a browser.
 
     ``layers`` lists all modules, the model itself first. An array that is in several places counts once in each module,
     and once in the model.
     """
 
-    layers: list[Layer]
+    function = "summary"
+    layers: Sequence[Layer]
 
     @property
     def parameters(self) -> int:
@@ -64,13 +69,33 @@ class Summary(NamedTuple):
     def __str__(self) -> str:
         rows = [(f"{layer.parameters:,}", size_text(layer.bytes), _indented(layer)) for layer in self.layers]
         lines = table(("parameters", "memory", "module"), rows, left=1)
-        frozen = self.parameters - self.trainable
-        note = f", {frozen:,} of them frozen" if frozen else ""
-        lines.append(f"{number_of(self.parameters, 'parameter')}{note}: {size_text(self.bytes)}")
+        lines.append(self._total())
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _total(self) -> str:
+        frozen = self.parameters - self.trainable
+        note = f", {frozen:,} of them frozen" if frozen else ""
+        return f"{number_of(self.parameters, 'parameter')}{note}: {size_text(self.bytes)}"
+
+    def _page_data(self) -> dict[str, Any]:
+        from weft.inspection.pages.tables import column, detail, table_view
+
+        layers = self.layers
+        columns = [
+            column("parameters", [layer.parameters for layer in layers], lambda count: f"{count:,}", bar=True),
+            column("trainable", [layer.trainable for layer in layers], lambda count: f"{count:,}"),
+            column("memory", [layer.bytes for layer in layers], size_text, bar=True),
+            column("module", None, texts=[_indented(layer) for layer in layers]),
+        ]
+        return {
+            "title": layers[0].text,
+            "facts": [("in all", self._total()), ("modules", f"{len(layers):,}")],
+            "details": [detail(layer.path or layer.text, _facts(layer)) for layer in layers],
+            "views": [table_view("Modules", columns, range(len(layers)))],
+        }
 
 
 def summary(model: Module) -> Summary:
@@ -124,3 +149,12 @@ def _distinct(parameters: Any) -> list[mx.array]:
 def _indented(layer: Layer) -> str:
     name = f"{layer.path}: " if layer.path else ""
     return "  " * layer.depth + name + shortened(layer.text, 100)
+
+
+def _facts(layer: Layer) -> list[tuple[str, str]]:
+    return [
+        ("module", layer.text),
+        ("parameters", f"{layer.parameters:,}"),
+        ("trainable", f"{layer.trainable:,}"),
+        ("memory", size_text(layer.bytes)),
+    ]
