@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 import weft.primitives as p
+from tests.reference.lanes import fused
 from tests.reference.products import product
 from tests.reference.routines import by
 
@@ -38,10 +39,14 @@ def values(
 ) -> np.ndarray:
     single = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little").reshape(*words.shape[:-1], -1, bits)
     codes = (single * (1 << np.arange(bits))).sum(-1)
+    numbers = _numbers(codes, mode).astype(dtype)
     steps = np.repeat(_scales(scales, mode).astype(dtype), group_size, -1)
     with np.errstate(all="ignore"):
-        groups: np.ndarray = _numbers(codes, mode).astype(dtype) * steps
-        return groups if biases is None else groups + np.repeat(biases.astype(dtype), group_size, -1)
+        if biases is None:
+            return numbers * steps
+        offsets = np.repeat(biases.astype(dtype), group_size, -1)
+        groups: np.ndarray = fused(numbers, steps, offsets) if scales.itemsize == 2 else numbers * steps + offsets
+        return groups
 
 
 def _numbers(codes: np.ndarray, mode: str) -> np.ndarray:

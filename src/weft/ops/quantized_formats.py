@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import integer_of, one_of
 from weft.ops.arguments import Array
 from weft.ops.float8 import to_fp8
-from weft.primitives.quantized_formats import MODES, POWER_BIAS, POWER_NAN, WORD, Format, count_of
+from weft.primitives.quantized_formats import MODES, POWER_BIAS, POWER_NAN, WORD, Format, chosen, count_of
 
 __all__ = ["Format", "float_codes", "format_of", "packed", "power_codes"]
 
@@ -24,7 +26,7 @@ def format_of(name: str, mode: str, group_size: int | None, bits: int | None) ->
     """
     choices = MODES[one_of(name, "mode", mode, MODES)]
 
-    def chosen(word: str, value: int | None, allowed: tuple[int, ...]) -> int:
+    def choice(word: str, value: int | None, allowed: tuple[int, ...]) -> int:
         if value is None:
             return allowed[0]
         number = integer_of(name, word, value)
@@ -33,15 +35,26 @@ def format_of(name: str, mode: str, group_size: int | None, bits: int | None) ->
             raise ValueError(f"[{name}] {word} of the mode {mode!r} must be one of {some}; got {number}.")
         return number
 
-    return Format(mode, chosen("group_size", group_size, choices.group_sizes), chosen("bits", bits, choices.bits))
+    return Format(mode, choice("group_size", group_size, choices.group_sizes), choice("bits", bits, choices.bits))
 
 
 def packed(codes: Array, bits: int) -> Array:
     """Words of uint32 with the lowest ``bits`` bits of codes (uint32), along the last axis."""
     *outer, count = codes.node.shape
-    single = p.bitwise_and(codes[..., None] >> count_of(bits), 1)
-    in_words = p.reshape(single, shape=(*outer, count * bits // WORD, WORD))
-    return p.sum(in_words << count_of(WORD), axes=(len(outer) + 1,))
+    words = lcm(bits, WORD) // WORD
+    size = words * WORD // bits
+    units = p.reshape(p.bitwise_and(codes, (1 << bits) - 1), shape=(*outer, count // size, size))
+    if words == 1:
+        return p.sum(units << (count_of(size) * bits), axes=(len(outer) + 1,))
+    # Bits of so many codes are in a word, or reach beyond it. They are moved to the left or, if they begin in the word
+    # before, to the right.
+    most = (WORD - 1) // bits + 2
+    begin = p.broadcast(count_of(words)[:, None] * WORD, shape=(words, most))
+    place = begin // bits + count_of(most)
+    start = place * bits
+    parts = chosen(units, place) << (p.maximum(start, begin) - begin)
+    whole = p.sum(parts >> (p.maximum(start, begin) - start), axes=(len(outer) + 2,))
+    return p.reshape(whole, shape=(*outer, count * bits // WORD))
 
 
 def float_codes(x: Array, bits: int) -> Array:

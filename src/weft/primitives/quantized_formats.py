@@ -91,9 +91,16 @@ class Format(NamedTuple):
 
     def values(self, words: Array, scales: Array, biases: Array | None, dtype: Dtype) -> Array:
         """The numbers (float32 or float64) that codes and scales stand for, and biases if there are any."""
-        groups = self.in_groups(self.codes(words, dtype)) * self.scale_values(scales, dtype)[..., None]
-        if biases is not None:
-            groups = groups + self.scale_values(biases, dtype)[..., None]
+        codes, factors = self.in_groups(self.codes(words, dtype)), self.scale_values(scales, dtype)[..., None]
+        if biases is None:
+            groups = codes * factors
+        else:
+            offsets = self.scale_values(biases, dtype)[..., None]
+            if rounds_once(scales.node.dtype):
+                parts = [p.broadcast(part, shape=codes.node.shape) for part in (factors, offsets)]
+                groups = p.multiply_add(codes, *parts)
+            else:
+                groups = codes * factors + offsets
         return p.reshape(groups, shape=self.shape(words.node.shape))
 
     def scale_values(self, scales: Array, dtype: Dtype) -> Array:
@@ -102,6 +109,12 @@ class Format(NamedTuple):
             return scales if scales.node.dtype is dtype else p.cast(scales, dtype=dtype)
         values = _power_values(scales) if self.powers else float8_values(scales)
         return values if dtype is dtypes.float32 else p.cast(values, dtype=dtype)
+
+
+def rounds_once(scales: Dtype) -> bool:
+    """Whether numbers of affine formats are rounded once, by a fused multiply-add. With scales of half precision the
+    products are exact anyway, unless they are beyond the largest float32, and one operation is faster than two."""
+    return scales.size == 2
 
 
 def count_of(number: int) -> Array:
@@ -120,17 +133,17 @@ def _unpacked(words: Array, bits: int) -> Array:
         codes = units >> shift
     else:
         # Some codes end in the next word. The last one of a unit does not, and what is read for it is masked out.
-        beyond = _chosen(units, p.minimum(word + 1, length - 1)) << (WORD - 1 - shift)
-        codes = (_chosen(units, word) >> shift) | (beyond << 1)
+        beyond = chosen(units, p.minimum(word + 1, length - 1)) << (WORD - 1 - shift)
+        codes = (chosen(units, word) >> shift) | (beyond << 1)
     return p.reshape(p.bitwise_and(codes, (1 << bits) - 1), shape=(*outer, count * WORD // bits))
 
 
-def _chosen(x: Array, index: Array) -> Array:
-    """Elements along the last axis."""
+def chosen(x: Array, index: Array) -> Array:
+    """Elements along the last axis, of which an index of any shape chooses some."""
     *outer, _ = x.node.shape
-    last = len(outer)
+    last, rank = len(outer), index.node.ndim
     found = p.gather(x, index, axes=(last,), slice_sizes=(*outer, 1))
-    return p.transpose(p.squeeze(found, axes=(last + 1,)), axes=(*range(1, last + 1), 0))
+    return p.transpose(p.squeeze(found, axes=(rank + last,)), axes=(*range(rank, rank + last), *range(rank)))
 
 
 def float8_values(codes: Array) -> Array:

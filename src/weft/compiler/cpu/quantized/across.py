@@ -132,4 +132,4 @@ class Across(Integers):
         ]
         for step in range(coding.terms):
             codes = [number(coding, field(words[v], step * coding.bits, coding.bits)) for v in vectors]
-            yield step, [scaled(codes[v], factors[v], offsets[v]) for v in vectors]
+            yield step, [scaled(coding, codes[v], factors[v], offsets[v]) for v in vectors]

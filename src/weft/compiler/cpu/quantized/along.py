@@ -38,7 +38,7 @@ class Along(Integers):
         for vector in range(self.vectors):
             first = vector * L.width
             code = self._codes(whole, type_, range(first, first + L.width))
-            yield first, scaled(number(coding, code), factor, offset)
+            yield first, scaled(coding, number(coding, code), factor, offset)
 
     def _codes(self, whole: str, type_: str, places: range) -> Value:
         """Codes at the lowest bits of lanes, with any bits above."""

@@ -13,7 +13,7 @@ from weft.compiler.codegen import host
 from weft.compiler.codegen.lanes import literal
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
-from weft.primitives.quantized_formats import FLOAT8_NAN, POWER_NAN, WORD, Format
+from weft.primitives.quantized_formats import FLOAT8_NAN, POWER_NAN, WORD, Format, rounds_once
 
 FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _FLOAT4_NIBBLES = 0xC8643210
@@ -100,10 +100,11 @@ def scale_image(coding: Coding) -> Dtype:
     return dtypes.uint32 if coding.scales is dtypes.uint8 else coding.dtype
 
 
-def scaled(code: Value, factor: Value, offset: Value | None) -> Value:
-    """A number of the matrix; both operations are rounded."""
-    product = code * factor
-    return product if offset is None else product + offset
+def scaled(coding: Coding, code: Value, factor: Value, offset: Value | None) -> Value:
+    """A number of the matrix."""
+    if offset is None:
+        return code * factor
+    return code.lanes.fma(code, factor, offset) if rounds_once(coding.scales) else code * factor + offset
 
 
 def _float4(code: Value) -> Value:
