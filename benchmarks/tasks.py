@@ -68,6 +68,9 @@ OF_EAGER = (Limit(peer="torch"), Limit(peer="mlx"))
 FASTEST = (*OF_COMPILERS, Limit(peer="mlx"))
 
 
+NEAR_COPY = Limit(1.5, "copy")
+
+
 def on_array(name: str, title: str, method: str, shape: tuple[int, ...], *budget: Limit) -> Task:
     """A task on one large array of that shape."""
     title = f"{title}, {'x'.join(map(str, shape))}"
@@ -139,6 +142,15 @@ def convolution(name: str, layer: dict[str, Any]) -> tuple[Task, Task]:
         Task(f"conv-{name}", title, "convolution", layer, budget=OF_COMPILERS),
         Task(f"conv-{name}-gradients", f"gradients, {title}", "convolution_gradients", layer, budget=OF_COMPILERS),
     )
+
+
+def quantized(rows: int, size: int, mode: str, bits: int) -> Task:
+    """Rows of bfloat16 times the transpose of a quantised square matrix; reading it is what one row waits for."""
+    kind = mode if mode != "affine" else f"{bits} bits"
+    arguments = {"rows": rows, "size": size, "mode": mode, "bits": bits}
+    budget = (Limit(peer="mlx"), *([NEAR_COPY] if rows == 1 else []))
+    title = f"{rows}x{size} times {size}x{size} of {kind}"
+    return Task(f"quantized-{mode}{bits}-{rows}", title, "quantized_product", arguments, budget=budget)
 
 
 def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
@@ -214,7 +226,6 @@ MLP = {"batch": 64}
 LARGE_MLP = {"batch": 1024}
 GPT = {"layers": 4, "width": 256, "heads": 4, "context": 128, "batch": 8}
 
-NEAR_COPY = Limit(1.5, "copy")
 FRUGAL = (Limit(peer="jax"),)
 
 LAYERS = {
@@ -306,6 +317,18 @@ TASKS = (
     product((32, 1, 64), (32, 512, 64), transposed=True),
     product((32, 512, 64), (32, 512, 64), transposed=True),
     *[task for name, layer in LAYERS.items() for task in convolution(name, layer)],
+    quantized(1, 4096, "affine", 4),
+    quantized(8, 4096, "affine", 4),
+    quantized(512, 1024, "affine", 4),
+    quantized(1, 4096, "affine", 8),
+    quantized(1, 4096, "mxfp4", 4),
+    Task(
+        "experts",
+        "1x2048 times 4 of 32 experts, 2048x1024 of 4 bits",
+        "experts",
+        {"experts": 32, "chosen": 4, "shape": (1024, 2048)},
+        budget=(Limit(peer="mlx"),),
+    ),
     *[linear_algebra(function, 1024) for function in ("cholesky", "solve", "inv", "qr")],
     *[linear_algebra(function, 512) for function in ("eigh", "svd")],
     *[linear_algebra(function, 4, 4096) for function in STACKED],

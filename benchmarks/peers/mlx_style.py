@@ -250,6 +250,33 @@ class MlxStylePeer:
         function = getattr(self.mx, f"conv{'_transpose' if layer.transposed else ''}{layer.rank}d")
         return lambda x, w: function(x, w, stride=layer.stride, padding=layer.padding, groups=layer.groups)
 
+    def quantized_product(self, rows: int, size: int, mode: str, bits: int) -> Work:
+        mx = self.mx
+        parts = mx.quantize(mx.array(floats(size, size, seed=1)).astype(mx.bfloat16), None, bits, mode)
+        x = mx.array(floats(rows, size)).astype(mx.bfloat16)
+        step = mx.compile(lambda x, *parts: mx.quantized_matmul(x, *parts, bits=bits, mode=mode))
+        return self._on_arrays(step, x, *parts)
+
+    def experts(self, experts: int, chosen: int, shape: tuple[int, int]) -> Work:
+        mx = self.mx
+        parts = mx.quantize(mx.array(floats(experts, *shape, seed=1)).astype(mx.bfloat16))
+        x = mx.array(floats(1, shape[1])).astype(mx.bfloat16)
+        index = mx.array(classes(chosen, experts))
+        step = mx.compile(lambda x, index, *parts: mx.gather_qmm(x, *parts, rhs_indices=index))
+        return self._on_arrays(step, x, index, *parts)
+
+    def _on_arrays(self, step: Any, *arrays: Any) -> Work:
+        """A compiled function of arrays that are there; what it gives is converted to float32."""
+        mx = self.mx
+        mx.eval(*arrays)
+
+        def work() -> Any:
+            result = step(*arrays)
+            mx.eval(result)
+            return result.astype(mx.float32)
+
+        return work
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         linalg = self.mx.linalg
         if function == "solve":

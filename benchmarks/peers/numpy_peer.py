@@ -11,6 +11,7 @@ import scipy.linalg
 
 from . import LARGEST, Work, classes, floats, fourier_data, matrices, right_sides, row_pairs
 
+FLOAT32_BYTES = 4
 SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
 
 
@@ -139,6 +140,12 @@ class CopyPeer:
         return self.gelu(shape)
 
     logcumsumexp = cumsum
+
+    def quantized_product(self, rows: int, size: int, mode: str, bits: int) -> Work:
+        """Reading as many bytes, for a sum of them."""
+        scales = {"affine": 4 / 64, "mxfp4": 1 / 32}[mode]
+        source = np.array_split(floats(int(size * size * (bits / 8 + scales)) // FLOAT32_BYTES), self.threads)
+        return lambda: sum(self.pool.map(np.sum, source))
 
     # All of these read one array; the measure for each of them is writing another of that size.
     softmax = layer_norm = logsumexp = variance = rms_norm = cross_entropy = gelu

@@ -187,6 +187,11 @@ class TorchPeer:
 
         return work
 
+    def quantized_product(self, rows: int, size: int, mode: str, bits: int) -> Work:
+        """The product with a matrix of bfloat16 that is not quantised, for comparison."""
+        x, w = (torch.from_numpy(floats(n, size, seed=seed)).bfloat16() for seed, n in enumerate((rows, size)))
+        return lambda: (x @ w.T).float()
+
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         """Not compiled: each is one call of a library."""
         a, b = torch.from_numpy(matrices(*shape)), torch.from_numpy(right_sides(*shape))

@@ -119,6 +119,19 @@ def test_distances_of_all_pairs(weft_peer):
     np.testing.assert_allclose(np.array(weft_peer.distances(4, 3)()), expected, rtol=1e-5)
 
 
+def test_quantized_products(weft_peer):
+    """Codes of eight bits lose little."""
+    x, w = floats(2, 64), floats(64, 64, seed=1)
+    found = np.array(weft_peer.quantized_product(2, 64, "affine", 8)())
+    np.testing.assert_allclose(found, x @ w.T, rtol=0.05, atol=2)
+
+
+def test_experts(weft_peer):
+    x, w = floats(1, 128), floats(3, 64, 128, seed=1)
+    found = np.array(weft_peer.experts(3, 2, (64, 128))())
+    np.testing.assert_allclose(found, x @ w[classes(2, 3)].swapaxes(1, 2), rtol=0.2, atol=40)
+
+
 @pytest.mark.parametrize("function", ["cholesky", "solve", "inv", "qr", "eigh", "svd"])
 def test_linear_algebra(weft_peer, function):
     """What NumPy finds, up to the signs of vectors."""
