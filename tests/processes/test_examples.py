@@ -40,6 +40,7 @@ class Example(NamedTuple):
 
 EXAMPLES_THAT_SAVE = [
     Example("digits_convolution.py", ("--epochs", "1"), "checkpoint.safetensors", "digits.png"),
+    Example("variational_autoencoder.py", ("--epochs", "1"), "checkpoint.safetensors", "map.png"),
     Example("double_pendulum.py", ("--seconds", "1"), "state.npz", "over.png"),
 ]
 
