@@ -16,6 +16,20 @@ __all__ = ["GRU", "LSTM", "RNN"]
 States = tuple[mx.array | None, ...]
 
 
+@mx.custom_function
+def _steps(x: mx.array) -> list[mx.array]:
+    """What is in each place of the last axis but one.
+
+    The rule below gives the gradient as one array with a place for each, instead of a sum of arrays of zeros.
+    """
+    return [x[..., number, :] for number in range(x.shape[-2])]
+
+
+@_steps.vjp
+def _steps_vjp(x: mx.array, cotangents: list[mx.array], steps: list[mx.array]) -> mx.array:
+    return mx.stack(cotangents, axis=-2)
+
+
 class _Recurrent(Module):
     """What recurrent layers share: sizes, the product with the inputs of all steps, and the loop over the steps."""
 
@@ -50,13 +64,13 @@ class _Recurrent(Module):
             )
         projected = x @ weight.T if bias is None else mx.addmm(bias, x, weight.T)
         batch, current = self._beginning(x.shape[:-2], states)
+        if x.shape[-2] == 0:
+            return tuple(mx.zeros((*batch, 0, self.hidden_size), projected.dtype) for _ in states)
         found: list[tuple[mx.array, ...]] = []
-        for number in range(x.shape[-2]):
-            after = step(projected[..., number, :], *current)
+        for of_step in _steps(projected):
+            after = step(of_step, *current)
             found.append(after)
             current = after
-        if not found:
-            return tuple(mx.zeros((*batch, 0, self.hidden_size), projected.dtype) for _ in states)
         return tuple(mx.stack(list(arrays), axis=-2) for arrays in zip(*found, strict=True))
 
     def _beginning(self, batch: tuple[int, ...], states: dict[str, mx.array | None]) -> tuple[tuple[int, ...], States]:
