@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +141,20 @@ def test_an_input_still_gives_its_memory() -> None:
     mx.eval(wanted)
     weight = step(weight, A, B)
     assert_same_bits(weight, wanted)
+
+
+def test_a_kernel_of_very_many_inputs_is_a_step_of_its_own() -> None:
+    others = [C + number for number in range(250)]
+    mx.eval(others)
+
+    def added(product: mx.array) -> mx.array:
+        return functools.reduce(mx.add, others, product)
+
+    (plan,) = plans_of(lambda: added(A @ B))
+    assert plan.steps.count == 2
+    product = A @ B
+    mx.eval(product)
+    assert_same_bits(added(A @ B), added(product))
 
 
 def test_what_is_said_of_it() -> None:

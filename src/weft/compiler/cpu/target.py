@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.cpu import chains, kernels, step_loop
+from weft.compiler.cpu.attached import MOST_NUMBERS
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
-from weft.compiler.kernel import Kernel, Launch
+from weft.compiler.kernel import Kernel, Launch, number_layout
 from weft.compiler.target import ChainEntry, FusionLimits, Schedule, Target
 from weft.primitives.routine import implemented_in
 from weft.runtime.host import host
@@ -32,7 +33,10 @@ class CpuTarget(Target):
         return schedule_of(launch)
 
     def attached_schedule(self, launch: Launch) -> CpuSchedule | None:
-        return row_schedule_of(launch)
+        found = row_schedule_of(launch)
+        if found is None or len(number_layout(launch.kernel, found.numbers)) > MOST_NUMBERS:
+            return None
+        return found
 
     def chain_units(self, turns: int) -> int:
         return chains.units_of(turns)
