@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: the driver, device memory, and the engine of a card."""
