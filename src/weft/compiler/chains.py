@@ -191,7 +191,8 @@ class ChainFinder:
         if launch is None or schedule is None or not isinstance(group, FusedGroup) or not schedule.units:
             return None
         for one in (launch, self.apart(group)):
-            found = None if one is None else self.target.schedule(one).divided(one, turns)
+            schedule = None if one is None else self.target.schedule(one)
+            found = None if one is None or schedule is None else schedule.divided(one, turns)
             if found is not None:
                 return Draft(group, one, found)
         return None

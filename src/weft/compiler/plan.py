@@ -16,6 +16,9 @@ from weft.runtime.engine import Engine
 from weft.runtime.memory import size_class, span_of
 from weft.runtime.steps import FIRST, Sealed, Step, Table, TableLayout
 
+DEVICE_WORK = -1
+"""The work of a plan whose steps a device queues by itself: less than any, for whoever begins it waits for nothing."""
+
 Block = tuple[int, int, int]
 """Index in the table for the address of a buffer, its size in bytes, its size class."""
 
@@ -119,7 +122,7 @@ def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, e
         outputs=planner.outputs,
         sizes=[node.size * node.dtype.size for node in planner.buffers],
         arena=arena,
-        work=work,
+        work=DEVICE_WORK if engine.queues else work,
         donations=found,
         entries=entries,
         wanted=outputs,

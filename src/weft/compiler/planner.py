@@ -10,6 +10,7 @@ from typing import NamedTuple
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.attaching import Attachment, fits
 from weft.compiler.chains import Chain, ChainFinder, ChainTable, Draft
+from weft.compiler.division import Division
 from weft.compiler.donation import Accesses, Touches, may_share, needless_stores
 from weft.compiler.fusion import Fusion
 from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
@@ -31,7 +32,7 @@ from weft.compiler.records import (
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node, Shape
-from weft.primitives.routine import Attached, Operand, Routine, RoutineCall
+from weft.primitives.routine import Attached, Operand, Routine, RoutineCall, RoutineStep
 from weft.runtime.memory import contiguous_strides
 from weft.runtime.steps import Step, TableLayout
 
@@ -105,6 +106,7 @@ class Planner:
         watch: Watch | None,
     ) -> None:
         self.target = target
+        self.division = Division(target)
         self.fusion = fusion
         self.wanted = wanted
         self.inputs = {node: number for number, node in enumerate(inputs)}
@@ -136,7 +138,7 @@ class Planner:
         launch = self.launches.of(group) if isinstance(group, FusedGroup) else None
         if launch is None:
             return None, None
-        schedule = self.target.schedule(launch)
+        schedule = self.division.schedule(group, launch)
         if CHECKS:
             launch.check()
             schedule.check(launch)
@@ -351,11 +353,9 @@ class Planner:
                 if home not in self.buffers:
                     intervals[home] = Interval(node.size * node.dtype.size, first, final)
         for group, number in position.items():
-            if isinstance(group, RoutineGroup):
-                routine: Routine = group.node.primitive.routine
-                scratch = routine.scratch_on(group.node, self.target.kind)
-                if scratch:
-                    intervals[group] = Interval(scratch, number, number)
+            scratch = self._scratch_of(group)
+            if scratch and isinstance(group, RoutineGroup):
+                intervals[group] = Interval(scratch, number, number)
         intervals.update((one, Interval(one.units * one.scratch, one.first, one.last)) for one in self.chains)
         return intervals
 
@@ -381,14 +381,14 @@ class Planner:
         if not any(result.size for result in group.results):
             return []
         routine: Routine = node.primitive.routine
-        routine.require(node.primitive.name, node.inputs, self.target.kind)
-        made = routine.steps(self._routine_call(group, places), self.target.kind)
+        routine.require(node.primitive.name, node.inputs, self.target.kinds)
+        made = routine.steps(self._routine_call(group, places), self.division.target_of(group).kind)
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
         found = self.attached.get(group)
         behind = found.launch.work if found is not None else 0
         return [
-            PlannedStep(group, None, None, Step(x.code, x.numbers, x.units, x.grain), x.work + behind, phase)
+            PlannedStep(group, None, None, self._step(group, None, x, places), x.work + behind, phase)
             for x, phase in zip(made, phases, strict=True)
         ]
 
@@ -423,8 +423,24 @@ class Planner:
 
     def _launch(self, group: Group, launch: Launch, schedule: Schedule, places: _Places) -> PlannedStep:
         numbers = numbers_of(launch, schedule.numbers.values(), *places)
-        code = self.target.code(launch.kernel, schedule)
-        return PlannedStep(group, launch, schedule, Step(code, numbers, schedule.units, schedule.grain), launch.work)
+        code = self.division.target_of(group).code(launch.kernel, schedule)
+        step = self._step(group, launch, Step(code, numbers, schedule.units, schedule.grain), places)
+        return PlannedStep(group, launch, schedule, step, launch.work)
+
+    def _step(self, group: Group, launch: Launch | None, made: Step | RoutineStep, places: _Places) -> Step:
+        """A step of the engine, made of what the target that does it made."""
+        code = made.code
+        if self.division.target_of(group) is not self.target:
+            read, scratch = self._read_by(group, launch), self._scratch_of(group)
+            code = self.division.with_memory(code, group, read, self.fusion.inputs, places.slots, scratch)
+        return Step(code, made.numbers, made.units, made.grain)
+
+    def _scratch_of(self, group: Group) -> int:
+        """How many bytes of scratch memory a group needs."""
+        if not isinstance(group, RoutineGroup):
+            return 0
+        routine: Routine = group.node.primitive.routine
+        return routine.scratch_on(group.node, self.division.target_of(group).kind)
 
     def description(self, records: list[StepRecord]) -> Description:
         """What there is to say besides the records of the steps."""
@@ -452,6 +468,9 @@ class Planner:
 
     def record(self, planned: PlannedStep, computed: Mapping[Group, Iterable[Node]]) -> StepRecord:
         """What a step is; ``computed`` are the nodes that groups were seen to compute."""
+        return self._record_here(planned, computed)._replace(place=self.division.place(planned.group))
+
+    def _record_here(self, planned: PlannedStep, computed: Mapping[Group, Iterable[Node]]) -> StepRecord:
         group, step, chain = planned.group, planned.step, planned.chain
         if chain is not None:
             steps = [self.record(one, computed) for one in planned.chained]

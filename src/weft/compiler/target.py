@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from weft.compiler import dumps
 from weft.compiler.kernel import Kernel, Launch
+from weft.primitives.routine import Routine
 from weft.runtime import counters
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.locks import fork_safe_lock
@@ -91,20 +92,30 @@ class Target(ABC):
     """A kind of processor to generate code for.
 
     ``kind`` names it where routines are registered; ``key`` is a part of the keys of plans: two targets with equal keys
-    run the same code.
+    run the same code. What it has no code for is done by its ``stand_in``, the CPU, on copies of the memory.
     """
 
     kind: str
     key: str
     limits: FusionLimits
+    stand_in: Target | None = None
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, tuple[Any, ...]], Any] = {}
         self._lock = fork_safe_lock()
 
     @abstractmethod
-    def schedule(self, launch: Launch) -> Schedule:
-        """How a launch is done here."""
+    def schedule(self, launch: Launch) -> Schedule | None:
+        """How a launch is done here; None if that is left to the stand-in."""
+
+    def does(self, routine: Routine) -> bool:
+        """Whether calls of a routine are not left to the stand-in."""
+        return self.stand_in is None or routine.is_on(self.kind)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Where steps of routines are found: its own kind, and that of its stand-in."""
+        return (self.kind,) if self.stand_in is None else (self.kind, *self.stand_in.kinds)
 
     def attached_schedule(self, launch: Launch) -> Schedule | None:
         """How a launch is done whose kernel is attached to a step: its units are rows. None if it has to be a step of

@@ -78,7 +78,7 @@ class Primitive:
     ) -> Node:
         """A node of this operation. Raise if it has a routine that is missing on the stream's device."""
         if self.routine is not None and stream is not None and stream.engine is not None:
-            self.routine.require(self.name, inputs, stream.engine.target.kind)
+            self.routine.require(self.name, inputs, stream.engine.target.kinds)
         return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:

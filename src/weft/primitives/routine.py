@@ -206,18 +206,18 @@ class Routine:
                 if kind in self._makers:
                     return
 
-    def require(self, name: str, inputs: Sequence[Node], kind: str) -> None:
-        """Raise unless there is a step for a kind of device.
+    def require(self, name: str, inputs: Sequence[Node], kinds: Sequence[str]) -> None:
+        """Raise unless there is a step for one of these kinds of devices.
 
         Raises:
             NotImplementedError: it is missing.
         """
-        if not self.is_on(kind):
+        if not any(map(self.is_on, kinds)):
             operands = ", ".join([describe(x.shape, x.dtype) for x in inputs])
             others = ", ".join(sorted(self._makers)) or "no device"
             raise NotImplementedError(
-                f"[{name}] There is no routine for {operands} on {kind}; there is one on {others}. Choose the device "
-                "with stream=."
+                f"[{name}] There is no routine for {operands} on {kinds[0]}; there is one on {others}. Choose the "
+                "device with stream=."
             )
 
     def steps(self, call: RoutineCall, kind: str) -> list[RoutineStep]:

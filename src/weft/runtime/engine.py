@@ -27,6 +27,10 @@ class Engine(ABC):
     copies to and from the host; an engine that can do better does it in its own way.
     """
 
+    queues = False
+    """Whether `run` returns when the steps are queued on the device. What reads their results, through this engine, is
+    queued behind them or waits."""
+
     def __init__(self, device: Device, memory: Allocator) -> None:
         self.device = device
         self.memory = memory
@@ -90,6 +94,9 @@ class Engine(ABC):
     ) -> streams.Event:
         """Queue work on a stream; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
         return streams.worker_of(stream).submit(task, cancel)
+
+    def finish(self) -> None:  # noqa: B027  # not abstract: most have done the work when `run` returns
+        """Wait until what was queued on the device is done; raises what failed."""
 
     def make_room(self, stream: Stream) -> None:
         """Wait until more may be queued on a stream."""

@@ -31,6 +31,24 @@ class Step(NamedTuple):
     grain: int
 
 
+class Touched(NamedTuple):
+    """Memory that a step needs: from ``low`` to before ``high`` bytes behind the address in a slot of the table. What
+    it neither reads nor writes is scratch memory."""
+
+    slot: int
+    low: int
+    high: int
+    read: bool
+    written: bool
+
+
+class OnHost(NamedTuple):
+    """Code of the CPU in a step for another engine, which runs it on copies of the memory that it touches."""
+
+    code: Any
+    touched: tuple[Touched, ...]
+
+
 class Sealed(Protocol):
     """Steps in the form in which an engine runs them. ``address`` is where native code finds them, else 0."""
 

@@ -1,0 +1,74 @@
+"""Which target does the work of a group: that of the engine, or the one that stands in for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from weft.compiler.groups import FusedGroup, Group, RoutineGroup
+from weft.compiler.kernel import Launch
+from weft.compiler.target import Schedule, Target
+from weft.graph.node import Node, Shape
+from weft.runtime.memory import span_of
+from weft.runtime.steps import OnHost, Touched
+
+Places = Mapping[object, tuple[int, int]]
+"""The slot and the byte offset of everything in memory."""
+
+
+class Division:
+    """The groups of a plan, divided between a target and its stand-in."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._left: set[Group] = set()
+        """Fused groups that are left to the stand-in."""
+
+    def schedule(self, group: Group, launch: Launch) -> Schedule:
+        """How the launch of a group is done by the target that does it."""
+        schedule = self._target.schedule(launch)
+        if schedule is None and self._target.stand_in is not None:
+            self._left.add(group)
+            schedule = self._target.stand_in.schedule(launch)
+        if schedule is None:
+            raise NotImplementedError(f"{self._target.kind} has no schedule for\n{launch.kernel}")
+        return schedule
+
+    def target_of(self, group: Group) -> Target:
+        """The target that does the work of a group."""
+        if isinstance(group, RoutineGroup):
+            left = not self._target.does(group.node.primitive.routine)
+        else:
+            left = group in self._left
+        return self._target.stand_in or self._target if left else self._target
+
+    def place(self, group: Group) -> str:
+        """What inspection says of where the work of a group is done, if not on the device itself."""
+        return "" if self.target_of(group) is self._target else f"on the {self.target_of(group).kind.upper()}"
+
+    def with_memory(
+        self, code: Any, group: Group, read: Iterable[Node], inputs: Mapping[Node, Shape], slots: Places, scratch: int
+    ) -> OnHost:
+        """Code of the stand-in for a group in the form in which the engine takes it: with the memory that it touches.
+
+        ``read`` are nodes in memory; those that are ``inputs`` have strides.
+        """
+        if isinstance(group, FusedGroup):
+            written = {root.target for root in group.roots}
+        else:
+            assert isinstance(group, RoutineGroup)
+            written = set(group.results)
+        known = dict.fromkeys([*read, *written])
+        touched = [_touched(node, inputs.get(node), slots[node], node in read, node in written) for node in known]
+        if scratch:
+            slot, offset = slots[group]
+            touched.append(Touched(slot, offset, offset + scratch, False, False))
+        return OnHost(code, tuple(touched))
+
+
+def _touched(node: Node, strides: Shape | None, place: tuple[int, int], read: bool, written: bool) -> Touched:
+    slot, offset = place
+    low, high = 0, node.size * node.dtype.size
+    if strides is not None:
+        low, high = span_of(node.shape, strides, node.dtype.size)
+    return Touched(slot, offset + low, offset + high, read, written)
