@@ -81,6 +81,13 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
                 node.value.event.begin()
 
 
+def finish(nodes: Sequence[Node]) -> None:
+    """Wait until the devices have computed the values of evaluated nodes."""
+    engines = {node.value.buffer.engine for node in nodes if node.value is not None}
+    for engine in engines:
+        engine.finish()
+
+
 def start(nodes: Sequence[Node]) -> None:
     """Give every node a value: at once where a stream has nothing else to do, otherwise it may be on its way."""
     pending = [node for node in nodes if node.value is None]

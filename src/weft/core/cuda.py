@@ -1,12 +1,14 @@
-"""GPUs of NVIDIA: ``mx.cuda``. Weft has no backend for them."""
+"""GPUs of NVIDIA: ``mx.cuda``."""
+
+from weft.runtime.devices import Device, engine_at, gpu
 
 __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """Whether arrays can be computed on a GPU of NVIDIA: no.
+    """Whether arrays can be computed on a GPU of NVIDIA.
 
-    >>> mx.cuda.is_available()
-    False
+    >>> mx.cuda.is_available() == mx.is_available(mx.gpu)
+    True
     """
-    return False
+    return engine_at(Device(gpu)) is not None

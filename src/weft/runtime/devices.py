@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
+import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn, ParamSpec, TypeVar, final
+from typing import Any, Final, Literal, NoReturn, ParamSpec, Protocol, TypeVar, final
 
 from weft.checks import called, integer_of, wrong_type
+from weft.runtime.locks import fork_safe_lock
 
 __all__ = [
     "Device",
@@ -98,7 +100,7 @@ def as_device(device: Device | DeviceType) -> Device:
 
 
 _engines: dict[Device, Any] = {}
-"""The engines of the devices that are there."""
+"""The engines of the devices that are there, as far as anybody has asked."""
 
 
 def register_engine(engine: Any) -> None:
@@ -114,9 +116,46 @@ def forget_engine(engine: Any) -> None:
     del _engines[engine.device]
 
 
+class Finder(Protocol):
+    """Finds the devices of a kind."""
+
+    def engines(self) -> Sequence[Any]:
+        """Their engines."""
+
+    def reason(self) -> str:
+        """Why there is none."""
+
+
+_finders: dict[DeviceType, Finder] = {}
+_searched: set[DeviceType] = set()
+_searching = fork_safe_lock()
+
+
+def find_with(kind: DeviceType, finder: Finder) -> None:
+    """Have devices of a kind found by ``finder`` when somebody asks for one, and not before: to look for them may take
+    time, and load libraries."""
+    _finders[kind] = finder
+
+
+def _search(kind: DeviceType) -> None:
+    """Make the devices of a kind available, if that has not happened. Those that were registered before stay."""
+    if kind in _searched or kind not in _finders:
+        return
+    with _searching:
+        if kind not in _searched:
+            for engine in _finders[kind].engines():
+                if engine.device not in _engines:
+                    register_engine(engine)
+            _searched.add(kind)
+
+
 def engine_at(device: Device) -> Any:
     """The engine of a device, None if it is not there."""
-    return _engines.get(device)
+    engine = _engines.get(device)
+    if engine is None:
+        _search(device.type)
+        engine = _engines.get(device)
+    return engine
 
 
 _stream_indices = count()
@@ -169,14 +208,17 @@ CPU = Device(cpu)
 
 
 class _Marker(enum.Enum):
-    """In place of a stream: that of the block in which the running task is; there is no such block."""
+    """In place of a stream: that of the block in which the running task is; there is no such block; that of a device
+    which is chosen when it is needed first."""
 
     OF_TASK = 0
     NO_BLOCK = 1
+    NOT_CHOSEN = 2
 
 
 OF_TASK: Final = _Marker.OF_TASK
 NO_BLOCK: Final = _Marker.NO_BLOCK
+NOT_CHOSEN: Final = _Marker.NOT_CHOSEN
 Saved = Stream | Literal[_Marker.OF_TASK] | None
 """What `saved_stream` gives."""
 
@@ -187,13 +229,14 @@ class _Local(threading.local):
     each other.
 
     ``stream`` is `OF_TASK` once a task of an event loop was in a block of ``with mx.stream(...)``: tasks wait inside of
-    blocks, while others run. ``around`` is the stream of those that are in none."""
+    blocks, while others run. ``around`` is the stream of those that are in none. Until the first operation of the
+    thread, which chooses a device, it is `OF_TASK` as well, and ``around`` is `NOT_CHOSEN`."""
 
     def __init__(self) -> None:
-        self.device = CPU
+        self.device: Device | None = None
         self.defaults = {CPU: Stream(CPU, LONG_WORK)}
-        self.stream: Saved = self.defaults[CPU]
-        self.around: Stream | None = self.defaults[CPU]
+        self.stream: Saved = OF_TASK
+        self.around: Stream | Literal[_Marker.NOT_CHOSEN] | None = NOT_CHOSEN
 
 
 _local = _Local()
@@ -241,7 +284,41 @@ def current_stream() -> Stream | None:
 
 def _stream_of_task() -> Stream | None:
     stream = _block.get()
-    return _local.around if stream is NO_BLOCK else stream
+    if stream is not NO_BLOCK:
+        return stream
+    around = _local.around
+    return _choose() if around is NOT_CHOSEN else around
+
+
+def _choose() -> Stream:
+    """Make the default stream of the first device the current one on this thread."""
+    device = _first_device()
+    stream = _local.defaults.get(device)
+    if stream is None:
+        stream = _local.defaults[device] = Stream(device, LONG_WORK)
+    _local.around = stream
+    if _local.stream is OF_TASK:
+        _local.stream = stream
+    return stream
+
+
+_chosen: list[Device] = []
+"""What `_first_device` gives, once it was asked."""
+
+
+def _first_device() -> Device:
+    """The default device of a thread that has chosen none: what ``WEFT_DEVICE`` says, else a GPU if there is one."""
+    if not _chosen:
+        named = os.environ.get("WEFT_DEVICE", "")
+        if named not in ("", *DeviceType.__members__):
+            raise ValueError(f"WEFT_DEVICE is {named!r}; it must be cpu or gpu.")
+        device = Device(DeviceType[named]) if named else Device(gpu)
+        if not is_available(device):
+            if named:
+                raise ValueError(f"WEFT_DEVICE is {named!r}, but {_absent(device)}.")
+            device = CPU
+        _chosen.append(device)
+    return _chosen[0]
 
 
 def saved_stream() -> Saved:
@@ -256,7 +333,9 @@ def set_current_stream(stream: Saved) -> None:
 
 def _make_default(stream: Stream) -> None:
     """Make a stream the current one on this thread, or in the block in which this is called."""
-    if _local.stream is not OF_TASK:
+    if _local.around is NOT_CHOSEN and _block.get() is NO_BLOCK:
+        _local.around = _local.stream = stream
+    elif _local.stream is not OF_TASK:
         if _local.stream is _local.around:
             _local.around = stream
         _local.stream = stream
@@ -282,7 +361,7 @@ def is_available(device: Device | DeviceType) -> bool:
     >>> is_available(cpu)
     True
     """
-    return as_device(device) in _engines
+    return engine_at(as_device(device)) is not None
 
 
 def device_count(device_type: DeviceType) -> int:
@@ -292,17 +371,25 @@ def device_count(device_type: DeviceType) -> int:
     1
     """
     kind = as_device(device_type).type
+    _search(kind)
     return sum([device.type is kind for device in _engines])
 
 
 def _require(device: Device) -> None:
     if not is_available(device):
-        others = [str(other) for other in _engines if other.type is device.type]
-        kinds = f"there is only {' and '.join(others)}" if others else "there is no GPU that Weft can use"
         raise ValueError(
-            f"[{called()}] {device} is not available on this machine: {kinds}. Use mx.cpu, or ask mx.is_available "
-            "first."
+            f"[{called()}] {device} is not available on this machine: {_absent(device)}. Use mx.cpu, or ask "
+            "mx.is_available first."
         )
+
+
+def _absent(device: Device) -> str:
+    """Why a device is not there."""
+    others = [str(other) for other in _engines if other.type is device.type]
+    if others:
+        return f"there is only {' and '.join(others)}"
+    found = _finders[device.type].reason() if device.type in _finders else ""
+    return f"there is no GPU that Weft can use{': ' * bool(found)}{found}"
 
 
 def as_stream(named: StreamOrDevice) -> Stream | None:
@@ -315,7 +402,7 @@ def as_stream(named: StreamOrDevice) -> Stream | None:
     if isinstance(named, (Device, DeviceType)):
         stream = default_stream(named)
         # While tracing, where there is one device, whatever the caller's stream is, it is on that device.
-        return None if _local.stream is None and len(_engines) == 1 else stream
+        return None if _local.stream is None and not is_available(gpu) and len(_engines) == 1 else stream
     if isinstance(named, ThreadLocalStream):
         return named.here
     raise wrong_type(called(), "stream", "a stream or a device such as mx.cpu", named)
@@ -328,7 +415,7 @@ def default_device() -> Device:
     Device(cpu, 0)
     """
     stream = current_stream()
-    return _local.device if stream is None else stream.device
+    return _local.device or _first_device() if stream is None else stream.device
 
 
 def set_default_device(device: Device | DeviceType) -> None:
@@ -475,5 +562,5 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     """
     device = default_device() if d is None else as_device(d)
     _require(device)
-    found: dict[str, str | int] = _engines[device].info()
+    found: dict[str, str | int] = engine_at(device).info()
     return found

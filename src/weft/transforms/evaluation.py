@@ -6,10 +6,11 @@ from numbers import Number
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import evaluate
+from weft.compiler.evaluate import evaluate, finish
 from weft.graph.node import Handle, Node
 from weft.runtime import streams
 from weft.runtime.devices import StreamOrDevice, as_stream, default_device, default_stream
+from weft.runtime.engine import engine_of
 from weft.runtime.memory import size_class
 
 __all__ = ["async_eval", "clear_streams", "eval", "get_array_buffer_size", "synchronize"]
@@ -38,10 +39,9 @@ def eval(*args: Any) -> None:  # the name users know
     >>> x = mx.ones((2,)) * 3
     >>> mx.eval(x)
     """
-    if len(args) == 1 and type(args[0]) is Handle.concrete:
-        evaluate([args[0].node])
-    else:
-        evaluate(_nodes("eval", args))
+    nodes = [args[0].node] if len(args) == 1 and type(args[0]) is Handle.concrete else _nodes("eval", args)
+    evaluate(nodes)
+    finish(nodes)
 
 
 def async_eval(*args: Any) -> None:
@@ -60,8 +60,9 @@ def synchronize(stream: StreamOrDevice = None) -> None:
 
     >>> mx.synchronize()
     """
-    chosen = as_stream(stream)
-    streams.synchronize(default_stream(default_device()) if chosen is None else chosen)
+    chosen = as_stream(stream) or default_stream(default_device())
+    streams.synchronize(chosen)
+    engine_of(chosen.device).finish()
 
 
 def clear_streams() -> None:

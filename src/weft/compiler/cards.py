@@ -1,0 +1,33 @@
+"""NVIDIA's cards with their target. What that takes is imported when somebody asks for a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.runtime.atomic import without_interrupts
+from weft.runtime.host import host
+
+
+def engines() -> list[Any]:
+    """The engine of each card of this machine, with its target."""
+    return without_interrupts(_engines)
+
+
+def _engines() -> list[Any]:
+    from weft.runtime.cuda import cards
+
+    found = cards.engines()
+    if found:
+        from weft.compiler.cuda.target import CudaTarget
+
+        for engine in found:
+            engine.target = CudaTarget(engine.architecture)
+            engine.target.stand_in = host.target
+    return found
+
+
+def reason() -> str:
+    """Why there is none."""
+    from weft.runtime.cuda import cards
+
+    return cards.reason()

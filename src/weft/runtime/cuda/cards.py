@@ -1,0 +1,30 @@
+"""The NVIDIA cards of this machine."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft.runtime.cuda.driver import LIBRARY, CudaError, Driver
+from weft.runtime.cuda.engine import CudaEngine
+
+
+@cache
+def _found() -> tuple[list[CudaEngine], str]:
+    try:
+        driver = Driver()
+        engines = [CudaEngine(driver, card) for card in range(driver.count())]
+    except (OSError, AttributeError):
+        return [], f"NVIDIA's driver ({LIBRARY}) is not installed, or too old"
+    except CudaError as error:
+        return [], f"NVIDIA's driver says {error}"
+    return engines, "" if engines else "NVIDIA's driver finds no card"
+
+
+def engines() -> list[CudaEngine]:
+    """An engine for each card, without a target."""
+    return _found()[0]
+
+
+def reason() -> str:
+    """Why there is none."""
+    return _found()[1]

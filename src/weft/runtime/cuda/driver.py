@@ -1,0 +1,284 @@
+"""The functions of NVIDIA's driver that Weft needs, through ``ctypes``; what they report is raised by name."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.errors import EvaluationError
+from weft.runtime.atomic import Action
+
+LIBRARY = "libcuda.so.1"
+
+_Pointer = ctypes.c_void_p
+_Address = ctypes.c_uint64
+"""Of memory on a card."""
+_Size = ctypes.c_size_t
+_Int, _Unsigned = ctypes.c_int, ctypes.c_uint
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (_Unsigned,),
+    "cuDriverGetVersion": (_Pointer,),
+    "cuGetErrorName": (_Int, _Pointer),
+    "cuGetErrorString": (_Int, _Pointer),
+    "cuDeviceGetCount": (_Pointer,),
+    "cuDeviceGet": (_Pointer, _Int),
+    "cuDeviceGetName": (_Pointer, _Int, _Int),
+    "cuDeviceGetAttribute": (_Pointer, _Int, _Int),
+    "cuDeviceTotalMem_v2": (_Pointer, _Int),
+    "cuDevicePrimaryCtxRetain": (_Pointer, _Int),
+    "cuCtxSetCurrent": (_Pointer,),
+    "cuMemAlloc_v2": (_Pointer, _Size),
+    "cuMemFree_v2": (_Address,),
+    "cuMemHostAlloc": (_Pointer, _Size, _Unsigned),
+    "cuMemcpyHtoDAsync_v2": (_Address, _Pointer, _Size, _Pointer),
+    "cuMemcpyDtoHAsync_v2": (_Pointer, _Address, _Size, _Pointer),
+    "cuMemcpyPeer": (_Address, _Pointer, _Address, _Pointer, _Size),
+    "cuStreamCreate": (_Pointer, _Unsigned),
+    "cuStreamSynchronize": (_Pointer,),
+    "cuEventCreate": (_Pointer, _Unsigned),
+    "cuEventRecord": (_Pointer, _Pointer),
+    "cuEventSynchronize": (_Pointer,),
+    "cuEventElapsedTime": (_Pointer, _Pointer, _Pointer),
+    "cuEventDestroy_v2": (_Pointer,),
+    "cuModuleLoadDataEx": (_Pointer, _Pointer, _Unsigned, _Pointer, _Pointer),
+    "cuModuleUnload": (_Pointer,),
+    "cuModuleGetFunction": (_Pointer, _Pointer, ctypes.c_char_p),
+    "cuFuncSetAttribute": (_Pointer, _Int, _Int),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_Pointer, _Pointer, _Int, _Size),
+    "cuLaunchKernel": (_Pointer, *[_Unsigned] * 7, _Pointer, _Pointer, _Pointer),
+    "cuGraphCreate": (_Pointer, _Unsigned),
+    "cuGraphAddKernelNode_v2": (_Pointer, _Pointer, _Pointer, _Size, _Pointer),
+    "cuGraphInstantiateWithFlags": (_Pointer, _Pointer, ctypes.c_ulonglong),
+    "cuGraphLaunch": (_Pointer, _Pointer),
+    "cuGraphDestroy": (_Pointer,),
+    "cuGraphExecDestroy": (_Pointer,),
+}
+
+OUT_OF_MEMORY = 2
+_NON_BLOCKING = 1
+_LOG_SIZE = 1 << 14
+_ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
+_DYNAMIC_SHARED = 8
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+
+
+class CudaError(EvaluationError):
+    """The driver reported an error; ``name`` is the driver's own, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
+
+    def __init__(self, name: str, text: str, called: str, more: str = "") -> None:
+        super().__init__(f"{name}: {text} (reported by {called}){more}")
+        self.name = name
+
+
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
+
+    _fields_ = (
+        ("function", _Pointer),
+        ("blocks", _Unsigned * 3),
+        ("threads", _Unsigned * 3),
+        ("shared", _Unsigned),
+        ("parameters", _Pointer),
+        ("extra", _Pointer),
+        ("kernel", _Pointer),
+        ("context", _Pointer),
+    )
+
+
+class Launch:
+    """A launch of a function with two addresses of the card as its parameters."""
+
+    def __init__(self, function: int, blocks: int, threads: int, shared: int, numbers: int, slots: int) -> None:
+        self._values = (_Address * 2)(numbers, slots)
+        first = ctypes.addressof(self._values)
+        self._parameters = (_Pointer * 2)(first, first + 8)
+        self.parameters = ctypes.addressof(self._parameters)
+        self.function, self.blocks, self.threads, self.shared = function, blocks, threads, shared
+        self.numbers, self.slots = numbers, slots
+
+    def arguments(self, stream: int) -> tuple[Any, ...]:
+        """Those of ``cuLaunchKernel``."""
+        return self.function, self.blocks, 1, 1, self.threads, 1, 1, self.shared, stream, self.parameters, None
+
+
+class Driver:
+    """NVIDIA's driver in this process.
+
+    Raises:
+        OSError: there is none.
+        CudaError: it finds no card that it can use.
+    """
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(LIBRARY)
+        self._functions: dict[str, Callable[..., int]] = {}
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, _Int
+            self._functions[name] = function
+        self._call("cuInit", 0)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self.check(self._functions[name](*arguments), name)
+
+    def check(self, code: int, called: str, more: str = "") -> None:
+        """Raise what the driver reports by a code other than 0."""
+        if code:
+            raise CudaError(*self._described(code), called, more)
+
+    def _described(self, code: int) -> tuple[str, str]:
+        found = []
+        for function in ("cuGetErrorName", "cuGetErrorString"):
+            text = ctypes.c_char_p()
+            self._functions[function](code, ctypes.byref(text))
+            found.append(text.value.decode() if text.value else f"error {code}")
+        return found[0], found[1]
+
+    def _given(self, name: str, kind: Any, *arguments: Any) -> Any:
+        """What a function writes to where its first argument points."""
+        result = kind()
+        self._call(name, ctypes.byref(result), *arguments)
+        return result.value
+
+    # Cards
+
+    def version(self) -> int:
+        """1000 times the major version, and 10 times the minor one."""
+        return self._given("cuDriverGetVersion", _Int)
+
+    def count(self) -> int:
+        return self._given("cuDeviceGetCount", _Int)
+
+    def name_of(self, card: int) -> str:
+        text = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", text, len(text), card)
+        return text.value.decode()
+
+    def total_memory(self, card: int) -> int:
+        return self._given("cuDeviceTotalMem_v2", _Size, card)
+
+    def multiprocessors(self, card: int) -> int:
+        return self._given("cuDeviceGetAttribute", _Int, _MULTIPROCESSORS, card)
+
+    def capability(self, card: int) -> tuple[int, int]:
+        """The compute capability: (9, 0), for example."""
+        major, minor = (self._given("cuDeviceGetAttribute", _Int, which, card) for which in (_MAJOR, _MINOR))
+        return major, minor
+
+    def context(self, card: int) -> int:
+        """The context of a card that all libraries of a process share."""
+        return self._given("cuDevicePrimaryCtxRetain", _Pointer, card)
+
+    def use(self, context: int) -> None:
+        """Make a context that of the calling thread."""
+        self._call("cuCtxSetCurrent", context)
+
+    # Memory
+
+    def allocate(self, size: int) -> int:
+        """The address of new memory; 0 if there is not so much."""
+        address = _Address()
+        code = self._functions["cuMemAlloc_v2"](ctypes.byref(address), size)
+        if code == OUT_OF_MEMORY:
+            return 0
+        self.check(code, "cuMemAlloc")
+        return address.value
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", address)
+
+    def pinned(self, size: int) -> int:
+        """The address of memory of the host that cards can copy from and to by themselves. It is never freed."""
+        return self._given("cuMemHostAlloc", _Pointer, size, 0)
+
+    def copy_in(self, target: int, source: int, size: int, stream: int) -> None:
+        """Queue a copy to the card. Unless ``source`` is pinned, it may be overwritten as soon as this returns."""
+        self._call("cuMemcpyHtoDAsync_v2", target, source, size, stream)
+
+    def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
+        """Queue a copy to the host."""
+        self._call("cuMemcpyDtoHAsync_v2", target, source, size, stream)
+
+    def copy_peer(self, target: int, to: int, source: int, of: int, size: int) -> None:
+        """Copy between two contexts."""
+        self._call("cuMemcpyPeer", target, to, source, of, size)
+
+    # What queues work as one call of native code, which gives the driver's code
+
+    def copying_in(self, target: int, source: int, size: int, stream: int) -> Action:
+        """A copy to the card, as `copy_in`."""
+        return self._functions["cuMemcpyHtoDAsync_v2"], target, source, size, stream
+
+    def launching(self, launch: Launch, stream: int) -> Action:
+        """One launch."""
+        return self._functions["cuLaunchKernel"], *launch.arguments(stream)
+
+    def launching_graph(self, graph: int, stream: int) -> Action:
+        """All launches of a graph."""
+        return self._functions["cuGraphLaunch"], graph, stream
+
+    # Streams and events
+
+    def stream(self) -> int:
+        """A new stream that does not wait for the default one."""
+        return self._given("cuStreamCreate", _Pointer, _NON_BLOCKING)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait until all that was queued is done; raises what failed."""
+        self._call("cuStreamSynchronize", stream)
+
+    def event(self) -> int:
+        return self._given("cuEventCreate", _Pointer, 0)
+
+    def record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def elapsed(self, first: int, second: int) -> int:
+        """Nanoseconds between two events that have happened."""
+        return round(self._given("cuEventElapsedTime", ctypes.c_float, first, second) * 1e6)
+
+    def destroy_event(self, event: int) -> None:
+        self._call("cuEventDestroy_v2", event)
+
+    # Code
+
+    def load(self, code: bytes, name: str, shared: int) -> tuple[int, int]:
+        """The module and the function ``name`` of PTX or machine code; PTX ends with a zero byte."""
+        log = ctypes.create_string_buffer(_LOG_SIZE)
+        options = (_Int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
+        values = (_Pointer * 2)(ctypes.addressof(log), _LOG_SIZE)
+        module = _Pointer()
+        failed = self._functions["cuModuleLoadDataEx"](ctypes.byref(module), code, 2, options, values)
+        self.check(
+            failed, "cuModuleLoadDataEx", f" for {name}:\n{log.value.decode(errors='replace')}" if failed else ""
+        )
+        function = self._given("cuModuleGetFunction", _Pointer, module, name.encode())
+        if shared:
+            self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
+        assert module.value is not None
+        return module.value, function
+
+    def unload(self, module: int) -> None:
+        self._call("cuModuleUnload", module)
+
+    def resident_blocks(self, function: int, threads: int, shared: int) -> int:
+        """How many blocks of a function a multiprocessor holds at once."""
+        return self._given("cuOccupancyMaxActiveBlocksPerMultiprocessor", _Int, function, threads, shared)
+
+    def graph(self, launches: Sequence[Launch]) -> int:
+        """A graph that can be launched: launches one after the other."""
+        graph = self._given("cuGraphCreate", _Pointer, 0)
+        before: tuple[int, ...] = ()
+        for launch in launches:
+            one = (_Unsigned * 3)(launch.blocks, 1, 1), (_Unsigned * 3)(launch.threads, 1, 1)
+            node = _KernelNode(launch.function, *one, launch.shared, launch.parameters, None, None, None)
+            needed = (_Pointer * max(len(before), 1))(*before)
+            before = (self._given("cuGraphAddKernelNode_v2", _Pointer, graph, needed, len(before), ctypes.byref(node)),)
+        ready = self._given("cuGraphInstantiateWithFlags", _Pointer, graph, 0)
+        self._call("cuGraphDestroy", graph)
+        return ready
+
+    def destroy_graph(self, graph: int) -> None:
+        self._call("cuGraphExecDestroy", graph)

@@ -1,0 +1,240 @@
+"""The engine of one NVIDIA card: its memory, copies, and runs as launches that the card queues."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise, starmap
+from operator import call
+
+import numpy as np
+
+from weft.errors import EvaluationError
+from weft.runtime import recording
+from weft.runtime.atomic import Action, refuse_reentry
+from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.driver import Driver
+from weft.runtime.cuda.steps import CudaSteps, Loaded
+from weft.runtime.devices import Device, gpu
+from weft.runtime.engine import Engine
+from weft.runtime.host import host
+from weft.runtime.locks import fork_safe_lock
+from weft.runtime.memory import Allocator, Buffer
+from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table
+
+_SECOND = 1_000_000_000
+
+FORKED = (
+    "this process was forked from one that had used a GPU, and NVIDIA's driver does not work in such a child. Start "
+    'processes in another way (multiprocessing.set_start_method("spawn")), or use the GPU in the children only; '
+    "mx.cpu works here."
+)
+
+
+class _Thread(threading.local):
+    context = 0
+
+
+_thread = _Thread()
+_engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
+
+
+class CudaEngine(Engine):
+    """Runs the work of a card.
+
+    All work of a card goes through one queue of it, in the order in which it was begun. So memory can be used again as
+    soon as its buffer has ended: what reads it still is in the queue before what writes it next. And what reads results
+    on the card needs no event.
+    """
+
+    queues = True
+
+    def __init__(self, driver: Driver, card: int) -> None:
+        self._driver = driver
+        self._card = card
+        self._forked = False
+        self._context = self.queue = self._multiprocessors = 0
+        self._lock = fork_safe_lock()
+        """Held from writing the addresses of a run to the card to its launch."""
+        super().__init__(Device(gpu, card), Allocator(self._allocate, self._free))
+        self.own_memory = Allocator(self._allocate, self._free)
+        """For what users do not count: numbers of steps, slots of runs."""
+        self._loaded: dict[CudaCode, Loaded] = {}
+        self.ended_graphs: deque[int] = deque()
+        """Those of plans that nobody has any more."""
+        _engines.add(self)
+
+    @property
+    def architecture(self) -> str:
+        """As compilers name it: ``sm_90``."""
+        major, minor = self._driver.capability(self._card)
+        return f"sm_{major}{minor}"
+
+    def info(self) -> dict[str, str | int]:
+        return {
+            **super().info(),
+            "device_name": self._driver.name_of(self._card),
+            "architecture": self.architecture,
+            "memory_size": self._driver.total_memory(self._card),
+        }
+
+    def _enter(self) -> None:
+        """What comes before each call of the driver."""
+        if self._forked:
+            raise EvaluationError(FORKED)
+        if not self.queue:
+            self._start()
+        if _thread.context != self._context:
+            self._driver.use(self._context)
+            _thread.context = self._context
+
+    def _start(self) -> None:
+        """Begin to use the card, which takes memory of it and some tenths of a second."""
+        refuse_reentry(self._lock)
+        with self._lock:
+            if not self.queue:
+                self._context = _thread.context = self._driver.context(self._card)
+                self._driver.use(self._context)
+                self._multiprocessors = self._driver.multiprocessors(self._card)
+                self.queue = self._driver.stream()
+
+    # Memory
+
+    def _allocate(self, size: int) -> int:
+        self._enter()
+        return self._driver.allocate(size)
+
+    def _free(self, address: int) -> None:
+        self._enter()
+        self.finish()  # what is queued may still use it
+        self._driver.free(address)
+
+    def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
+        elements = np.frombuffer(source, np.uint8)
+        self._copy_in(buffer.address + offset, elements.ctypes.data, elements.nbytes)
+
+    def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
+        elements = np.frombuffer(target, np.uint8)
+        self._copy_out(buffer.address + offset, elements.ctypes.data, elements.nbytes)
+
+    def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
+        if source.engine is host:
+            self._copy_in(target.address, source.address + start, size)
+        elif isinstance(source.engine, CudaEngine):
+            source.engine.finish()
+            self.finish()  # what is queued may still use the memory of the target
+            there = source.engine
+            self._driver.copy_peer(target.address, self._context, source.address + start, there._context, size)
+        else:
+            super().copy_across(source, start, target, size)
+
+    def _copy_in(self, there: int, here: int, size: int) -> None:
+        if size:
+            self._enter()
+            self._driver.copy_in(there, here, size, self.queue)
+
+    def _copy_out(self, there: int, here: int, size: int) -> None:
+        if size:
+            self._enter()
+            self._driver.copy_out(here, there, size, self.queue)
+            self._driver.synchronize(self.queue)
+
+    def finish(self) -> None:
+        self._enter()
+        self._driver.synchronize(self.queue)
+
+    # Runs
+
+    def seal(self, steps: Sequence[Step]) -> CudaSteps:
+        self._enter()
+        if self.ended_graphs:
+            self.finish()
+        while self.ended_graphs:
+            self._driver.destroy_graph(self.ended_graphs.popleft())
+        return CudaSteps(self, self._driver, steps)
+
+    def load(self, code: CudaCode) -> Loaded:
+        """The function of a code on this card."""
+        found = self._loaded.get(code)
+        if found is None:
+            found = self._loaded[code] = Loaded.of(self._driver, code, self._multiprocessors)
+        return found
+
+    def run(self, steps: Sealed, table: Table) -> int:
+        assert isinstance(steps, CudaSteps)
+        values = table.values
+        if values[DONE] == steps.count or table.stopped:
+            return values[DONE]
+        self._enter()
+        refuse_reentry(self._lock)
+        with self._lock:
+            steps.make_launches(len(values) - FIRST)
+            if steps.together is None:
+                self._run_each(steps, table, [])
+            else:
+                self._begin(steps, table, steps.together, steps.count)
+        return values[DONE]
+
+    def _begin(self, steps: CudaSteps, table: Table, launching: Action, done: int) -> None:
+        """Queue steps, and note in the table that so many are done: in one call of native code, so that an interrupt
+        leaves none to be queued again."""
+        before = table.values[DONE]
+        actions = [*steps.writing(table), launching, (table.values.__setitem__, DONE, done)]
+        codes = list(starmap(call, actions))
+        failed = [code for code in codes if code]
+        if failed:
+            table.values[DONE] = before
+            steps.forget_slots()
+            self._driver.check(failed[0], "a launch")
+
+    def _run_each(self, steps: CudaSteps, table: Table, events: list[int]) -> None:
+        """Run one step after the other; ``events``, if there are any, are recorded before each of them and at the
+        end."""
+        for number in range(table.values[DONE], steps.count):
+            if table.stopped:
+                return
+            if events:
+                self._driver.record(events[number], self.queue)
+            launching = steps.launching[number]
+            if launching is not None:
+                self._begin(steps, table, launching, number + 1)
+            else:
+                steps.stand_ins[number].run(table.values[FIRST:], self._copy_out, self._copy_in)
+                table.values[DONE] = number + 1
+        if events:
+            self._driver.record(events[-1], self.queue)
+
+    def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
+        assert isinstance(steps, CudaSteps)
+        self.finish()
+        refuse_reentry(self._lock)
+        first = table.values[DONE]
+        events = [self._driver.event() for _ in range(steps.count + 1)]
+        try:
+            with self._lock:
+                steps.make_launches(len(table.values) - FIRST)
+                began = recording.now()
+                self._run_each(steps, table, events)
+                self.finish()
+            done = table.values[DONE]
+            if done == steps.count:
+                moments = [began + self._driver.elapsed(events[first], event) for event in events[first:]]
+                for number, (begin, end) in enumerate(pairwise(moments), first):
+                    times[4 * number : 4 * number + 4] = array("q", [*divmod(begin, _SECOND), *divmod(end, _SECOND)])
+        finally:
+            for event in events:
+                self._driver.destroy_event(event)
+        return done
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine._forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,203 @@
+"""A driver without a card: it queues what it is asked for, and does it when somebody waits.
+
+So values that are read without waiting are not there yet, and memory that is used again too early has the wrong ones.
+Kernels are those of the reference device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tests.reference.kernels import KernelCode
+from tests.reference.memory import REGION, ReferenceMemory
+from weft.compiler.kernel import Kernel, Launch
+from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.driver import CudaError
+from weft.runtime.host import host
+
+_codes: dict[str, KernelCode] = {}
+"""What kernels mean, by what stands for their text."""
+
+
+class FakeSchedule(Schedule):
+    units = grain = 1
+
+    def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
+        return load < store
+
+
+class FakeTarget(Target):
+    """Does what ``declines`` does not say of a kernel; the CPU does the rest."""
+
+    kind = key = "cuda"
+    limits = FusionLimits(
+        members=12, uncut_members=6, group_rows=2, group_size=64, repeated_operations=2, fewer=2, uncached_size=64
+    )
+
+    def __init__(self, declines: Callable[[Kernel], bool]) -> None:
+        super().__init__()
+        self.stand_in = host.target
+        self.declines = declines
+
+    def schedule(self, launch: Launch) -> Schedule | None:
+        return None if self.declines(launch.kernel) else FakeSchedule()
+
+    def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
+        name = f"kernel{len(_codes)}"
+        _codes[name] = KernelCode(kernel)
+        return CudaCode(name, name, threads=32)
+
+
+class _Words(Sequence[int]):
+    """64-bit integers in the memory of the card."""
+
+    def __init__(self, memory: ReferenceMemory, address: int, signed: bool) -> None:
+        self._memory, self._address = memory, address
+        self._dtype = np.dtype(np.int64 if signed else np.uint64)
+
+    def __getitem__(self, place: Any) -> Any:
+        return int(self._memory.read(self._address, np.array([8 * place]), self._dtype)[0])
+
+    def __len__(self) -> int:
+        raise TypeError("kernels do not know how many there are")
+
+
+class FakeDriver:
+    """``limit`` is how many bytes the card has; ``failure`` is reported by the next one who waits."""
+
+    def __init__(self, limit: int = 1 << 40) -> None:
+        self.memory = ReferenceMemory()
+        self.limit = limit
+        self.failure: CudaError | None = None
+        self.calls: Counter[str] = Counter()
+        self.queue: list[Callable[[], None]] = []
+        self._sizes: dict[int, int] = {}
+        self._handles = count(1)
+        self._kernels: dict[int, KernelCode] = {}
+        self._graphs: dict[int, list[Any]] = {}
+
+    def count(self) -> int:
+        return 1
+
+    def name_of(self, card: int) -> str:
+        return "a fake card"
+
+    def total_memory(self, card: int) -> int:
+        return self.limit
+
+    def multiprocessors(self, card: int) -> int:
+        return 4
+
+    def capability(self, card: int) -> tuple[int, int]:
+        return 9, 0
+
+    def context(self, card: int) -> int:
+        return next(self._handles)
+
+    def use(self, context: int) -> None:
+        self.calls["use"] += 1
+
+    def allocate(self, size: int) -> int:
+        if sum(self._sizes.values()) + size > self.limit:
+            return 0
+        address = self.memory._allocate(size)
+        self._sizes[address] = size
+        return address
+
+    def free(self, address: int) -> None:
+        assert not self.queue, "what is queued may still use it"
+        del self._sizes[address]
+        self.memory._free(address)
+
+    def copy_in(self, target: int, source: int, size: int, stream: int) -> None:
+        self._copy_in(target, source, size)
+
+    def copying_in(self, target: int, source: int, size: int, stream: int) -> tuple[Any, ...]:
+        return self._copy_in, target, source, size
+
+    def _copy_in(self, target: int, source: int, size: int) -> int:
+        self.calls["copy_in"] += 1
+        elements = np.frombuffer(ctypes.string_at(source, size), np.uint8)
+        self.queue.append(lambda: self.memory.write(target, np.arange(size), elements))
+        return 0
+
+    def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
+        def copy() -> None:
+            block = self.memory._blocks[source >> REGION]
+            first = source & ((1 << REGION) - 1)
+            assert first + size <= len(block)
+            ctypes.memmove(target, block[first : first + size].astype(np.uint8).tobytes(), size)
+
+        self.queue.append(copy)
+
+    def stream(self) -> int:
+        return next(self._handles)
+
+    def synchronize(self, stream: int) -> None:
+        self.calls["synchronize"] += 1
+        queue, self.queue = self.queue, []
+        for work in queue:
+            work()
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def event(self) -> int:
+        return next(self._handles)
+
+    def record(self, event: int, stream: int) -> None:
+        self.calls["record"] += 1
+
+    def elapsed(self, first: int, second: int) -> int:
+        return 1000 * (second - first)
+
+    def destroy_event(self, event: int) -> None:
+        self.calls["destroy_event"] += 1
+
+    def load(self, code: bytes, name: str, shared: int) -> tuple[int, int]:
+        function = next(self._handles)
+        self._kernels[function] = _codes[code.rstrip(b"\0").decode()]
+        return next(self._handles), function
+
+    def resident_blocks(self, function: int, threads: int, shared: int) -> int:
+        return 2
+
+    def launching(self, launch: Any, stream: int) -> tuple[Any, ...]:
+        return self._launch, launch
+
+    def _launch(self, launch: Any) -> int:
+        self.calls["launch"] += 1
+        self.queue.append(lambda: self._run(launch))
+        return 0
+
+    def _run(self, launch: Any) -> None:
+        numbers = _Words(self.memory, launch.numbers, signed=True)
+        with np.errstate(all="ignore"):
+            self._kernels[launch.function].run(self.memory, numbers, _Words(self.memory, launch.slots, signed=False))
+
+    def graph(self, launches: Sequence[Any]) -> int:
+        graph = next(self._handles)
+        self._graphs[graph] = list(launches)
+        return graph
+
+    def launching_graph(self, graph: int, stream: int) -> tuple[Any, ...]:
+        return self._launch_graph, graph
+
+    def _launch_graph(self, graph: int) -> int:
+        self.calls["launch_graph"] += 1
+        self.queue += [partial(self._run, launch) for launch in self._graphs[graph]]
+        return 0
+
+    def destroy_graph(self, graph: int) -> None:
+        del self._graphs[graph]
+
+    def check(self, code: int, called: str, more: str = "") -> None:
+        assert not code

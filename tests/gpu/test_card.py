@@ -1,0 +1,158 @@
+"""What only a card can show: the driver's functions, values that go there and back, errors of the card."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import cast
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.checks import assert_same_bits
+from tests.gpu.card import require_card
+from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.engine import CudaEngine
+from weft.runtime.engine import engine_of
+from weft.runtime.memory import Buffer
+from weft.runtime.steps import Step, Table
+
+require_card()
+pytestmark = pytest.mark.gpu
+
+DOUBLED = """
+.version 7.0
+.target sm_50
+.address_size 64
+
+.visible .entry doubled(.param .u64 numbers, .param .u64 slots)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<12>;
+    .reg .f32 %f<3>;
+    ld.param.u64 %rd1, [numbers];
+    ld.param.u64 %rd2, [slots];
+    ld.global.u64 %rd3, [%rd1];
+    ld.global.u64 %rd4, [%rd2];
+    ld.global.u64 %rd5, [%rd2+8];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.s32 %r4, %r1, %r2, %r3;
+    cvt.s64.s32 %rd6, %r4;
+    mov.u32 %r1, %nctaid.x;
+    mul.wide.s32 %rd7, %r1, %r2;
+again:
+    setp.ge.s64 %p1, %rd6, %rd3;
+    @%p1 bra done;
+    shl.b64 %rd8, %rd6, 2;
+    add.s64 %rd9, %rd4, %rd8;
+    add.s64 %rd10, %rd5, %rd8;
+    ld.global.f32 %f1, [%rd9];
+    add.f32 %f2, %f1, %f1;
+    st.global.f32 [%rd10], %f2;
+    add.s64 %rd6, %rd6, %rd7;
+    bra again;
+done:
+    ret;
+}
+"""
+
+
+@pytest.fixture
+def engine() -> CudaEngine:
+    return cast(CudaEngine, engine_of(mx.Device(mx.gpu)))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_kernel_by_hand(engine: CudaEngine, count: int) -> None:
+    """Doubles numbers ``count`` times; several steps are a graph."""
+    code = CudaCode(DOUBLED, "doubled", threads=256)
+    steps = engine.seal([Step(code, [100_000], 100_000 // 256 + 1, 1)] * count)
+    given, made = Buffer(engine, 400_000), Buffer(engine, 400_000)
+    x = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
+    for factor in (1, 5):
+        engine.copy_in(memoryview((x * factor).data), given, 0)
+        assert engine.run(steps, Table(steps, [given.address, made.address])) == count
+        found = np.empty_like(x)
+        engine.copy_out(made, 0, memoryview(found.data))
+        assert np.array_equal(found, x * np.float32(2 * factor))
+
+
+def test_what_it_is(engine: CudaEngine) -> None:
+    facts = mx.device_info(mx.gpu)
+    assert str(facts["architecture"]).startswith("sm_")
+    assert int(facts["memory_size"]) > 1 << 30
+    assert mx.device_count(mx.gpu) >= 1
+    assert mx.cuda.is_available()
+
+
+def test_bad_code_is_named(engine: CudaEngine) -> None:
+    code = CudaCode(DOUBLED.replace("add.f32", "add.f33"), "doubled", threads=32)
+    with pytest.raises(CudaError, match=r"(?s)CUDA_ERROR_INVALID_PTX.*doubled.*line"):
+        engine.seal([Step(code, [1], 1, 1)])
+
+
+def test_too_much_memory_is_an_error_and_no_end() -> None:
+    facts = mx.device_info(mx.gpu)
+    with mx.stream(mx.gpu):
+        with pytest.raises(MemoryError, match="bytes"):
+            mx.eval(mx.zeros((int(facts["memory_size"]) + (1 << 30),), dtype=mx.uint8))
+        assert mx.ones((3,)).sum().item() == 3
+
+
+def test_large_arrays_go_there_and_back() -> None:
+    x = mx.array(np.random.default_rng(0).normal(size=(1 << 22,)).astype(np.float32))
+    assert_same_bits(mx.negative(x, stream=mx.gpu), mx.negative(x, stream=mx.cpu))
+
+
+IN_A_PROCESS = {
+    "the default device": "assert mx.default_device() == mx.gpu, mx.default_device()",
+    "nothing is loaded before": """
+import sys
+assert not [m for m in sys.modules if m.startswith("weft.runtime.cuda")]
+assert "libcuda" not in open("/proc/self/maps").read()
+mx.eval(mx.ones((2,), stream=mx.cpu) + 1)
+""",
+    "a child of a fork is told": """
+import os, sys
+mx.eval(mx.ones((2,)) + 1)
+if os.fork() == 0:
+    try:
+        mx.eval(mx.ones((2,)) + 2)
+    except RuntimeError as error:
+        mx.set_default_device(mx.cpu)
+        os._exit(0 if "forked" in str(error) and mx.ones((2,)).sum().item() == 2 else 1)
+    os._exit(2)
+assert os.wait()[1] == 0
+""",
+    "an error of the card": """
+from weft.runtime.engine import engine_of
+from weft.runtime.steps import Step, Table
+from weft.runtime.cuda.code import CudaCode
+from tests.gpu.test_card import DOUBLED
+engine = engine_of(mx.Device(mx.gpu))
+steps = engine.seal([Step(CudaCode(DOUBLED, "doubled", 32), [1000], 1, 1)])
+x = mx.ones((1000,)) * 3
+mx.eval(x)
+engine.run(steps, Table(steps, [64, 128]))
+try:
+    x.tolist()
+except RuntimeError as error:
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(error), error
+else:
+    raise AssertionError
+assert mx.ones((2,), stream=mx.cpu).sum(stream=mx.cpu).item() == 2
+""",
+}
+
+
+@pytest.mark.parametrize("name", IN_A_PROCESS)
+def test_in_a_process_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEFT_DEVICE", raising=False)
+    code = f"import weft.core as mx\n{IN_A_PROCESS[name]}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

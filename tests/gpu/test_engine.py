@@ -1,0 +1,183 @@
+"""The engine of a card, against a driver without one: what is queued when, and what is copied where."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import weft
+import weft.core as mx
+from tests.checks import assert_same_bits
+from tests.gpu.fake_driver import FakeDriver, FakeTarget
+from weft.compiler import evaluate
+from weft.compiler.kernel import Kernel
+from weft.runtime.cuda import engine as engines
+from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.engine import CudaEngine
+from weft.runtime.devices import forget_engine, register_engine
+from weft.runtime.streams import drain_all
+
+
+def scans(kernel: Kernel) -> bool:
+    return any(instruction.operation == "scan" for instruction in kernel.instructions)
+
+
+@pytest.fixture
+def driver() -> Iterator[FakeDriver]:
+    """That of the one card, which has no kernels for scans and no routines."""
+    driver = FakeDriver()
+    engine = CudaEngine(cast(Any, driver), 0)
+    engine.target = FakeTarget(scans)
+    register_engine(engine)
+    try:
+        yield driver
+    finally:
+        mx.set_default_device(mx.cpu)
+        drain_all()
+        forget_engine(engine)
+        evaluate.forget_plans()
+
+
+def values(*shape: int) -> mx.array:
+    return mx.array(np.random.default_rng(3).normal(size=shape).astype(np.float32))
+
+
+PROGRAMS: dict[str, Callable[[mx.array], Any]] = {
+    "one kernel": lambda x: mx.exp(x) * 2,
+    "views": lambda x: mx.swapaxes(x[::-1, 1:], 0, 1) + x[0, 1:, None],
+    "a reduction": lambda x: mx.softmax(x, axis=-1),
+    "a shown input": lambda x: (x[1:], x * 2),
+    "a routine": lambda x: mx.exp(x @ x.T) - 1,
+    "a routine of several results": lambda x: list(mx.linalg.qr(x @ x.T)),
+    "a declined kernel between others": lambda x: mx.cumsum(mx.sin(x), axis=0) * mx.cos(x),
+    "an update": lambda x: x.at[1:2].add(x[:1]),
+    "a sort of a reversed view": lambda x: mx.sort(x[::-1, ::-1], axis=0),
+    "nothing": lambda x: mx.exp(x[:0]),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_of_the_cpu(driver: FakeDriver, name: str, compiled: bool) -> None:
+    function = mx.compile(PROGRAMS[name]) if compiled else PROGRAMS[name]
+    x = values(3, 5)
+    with mx.stream(mx.cpu):
+        wanted = PROGRAMS[name](x)
+        mx.eval(wanted)
+    with mx.stream(mx.gpu):
+        for _ in range(2):
+            assert_same_bits(function(x), wanted)
+
+
+def test_calls_return_when_their_work_is_queued(driver: FakeDriver) -> None:
+    function = mx.compile(lambda x: mx.softmax(mx.exp(x) * 2, axis=0))
+    x = values(4, 6)
+    mx.set_default_device(mx.gpu)
+    mx.eval(function(x))
+    before = driver.calls.copy()
+    y = x
+    for _ in range(3):
+        y = function(y)
+    assert driver.queue
+    assert driver.calls["synchronize"] == before["synchronize"]
+    mx.eval(y)
+    assert not driver.queue
+    later = mx.exp(y)
+    mx.async_eval(later)
+    assert driver.queue
+    assert later.tolist() == mx.exp(mx.array(np.array(y)), stream=mx.cpu).tolist()
+
+
+def test_several_steps_are_one_launch(driver: FakeDriver) -> None:
+    """And addresses that the card has are not sent again."""
+    x = values(4, 6)
+    mx.set_default_device(mx.gpu)
+    compiled = mx.compile(lambda x: (mx.exp(x), mx.sum(mx.sin(x), axis=0)))
+    for _ in range(3):
+        mx.eval(compiled(x))
+    before = driver.calls.copy()
+    mx.eval(compiled(x))
+    assert driver.calls["launch_graph"] == before["launch_graph"] + 1
+    assert driver.calls["launch"] == before["launch"]
+    assert driver.calls["copy_in"] == before["copy_in"]
+
+
+def test_memory_is_used_again_and_given_back(driver: FakeDriver) -> None:
+    mx.set_default_device(mx.gpu)
+    gc.collect()
+    before = mx.get_active_memory()
+    x = values(64)
+    wanted = np.array(x)
+    x = x * 0.5
+    mx.eval(x)
+    for _ in range(5):
+        x = x * 0.5
+        mx.async_eval(x)
+    assert mx.get_active_memory() == before + 256
+    assert np.array_equal(np.array(x), wanted * 0.5**6)
+    del x
+    gc.collect()
+    assert mx.get_active_memory() == before
+
+
+def test_too_little_memory(driver: FakeDriver) -> None:
+    mx.set_default_device(mx.gpu)
+    x = mx.zeros((1000,))
+    mx.eval(x)
+    del x
+    driver.limit = sum(driver._sizes.values()) + 4096
+    y = mx.ones((1800,))
+    mx.eval(y)  # in place of what was cached
+    with pytest.raises(MemoryError, match="no memory for an array of 40000 bytes"):
+        mx.eval(mx.ones((10000,)))
+    assert y[0].item() == 1
+
+
+def test_errors_of_the_card_reach_who_waits(driver: FakeDriver) -> None:
+    x = mx.exp(mx.array([0.0, 1.0]), stream=mx.gpu)
+    mx.async_eval(x)
+    driver.failure = CudaError("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered", "here")
+    with pytest.raises(weft.errors.EvaluationError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        x.tolist()
+    assert (mx.array([1.0]) + 1).tolist() == [2]
+
+
+def test_what_the_cpu_does_is_said(driver: FakeDriver) -> None:
+    mx.set_default_device(mx.gpu)
+    explained = mx.compile(lambda x: mx.cumsum(mx.exp(x) @ x, axis=0)).explain(values(4, 4))
+    assert [step.place for step in explained.steps] == ["", "on the CPU", "on the CPU"]
+    assert str(explained).count("(on the CPU)") == 2
+
+
+def test_times_are_those_of_the_card(driver: FakeDriver) -> None:
+    mx.set_default_device(mx.gpu)
+    x = values(4, 6)
+    with weft.profile() as profile:
+        mx.eval(mx.softmax(mx.exp(x) @ x.T, axis=0))
+    assert "exp" in str(profile)
+    assert driver.calls["record"] == driver.calls["destroy_event"] > 0
+
+
+def test_work_crosses_devices(driver: FakeDriver) -> None:
+    x = values(5)
+    there = mx.exp(x, stream=mx.gpu)
+    here = mx.sin(there, stream=mx.cpu)
+    again = mx.cos(here, stream=mx.gpu)
+    assert_same_bits(again, mx.cos(mx.sin(mx.exp(x))))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_is_told(driver: FakeDriver) -> None:
+    x = mx.exp(mx.array([0.0]), stream=mx.gpu)
+    mx.eval(x)
+    engines._after_fork()  # what runs in a child
+    with pytest.raises(weft.errors.EvaluationError, match="forked"):
+        mx.eval(mx.exp(x, stream=mx.gpu))
+    with pytest.raises(weft.errors.EvaluationError, match="forked"):
+        x.tolist()
+    assert (mx.array([1.0]) + 1).tolist() == [2]
