@@ -11,7 +11,7 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft.compiler import builder, evaluate
 from weft.compiler.cpu import schedule as schedules
-from weft.compiler.cpu.passes import SHORT_ROW
+from weft.compiler.passes import SHORT_ROW
 from weft.primitives import reductions
 
 

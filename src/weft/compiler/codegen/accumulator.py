@@ -7,7 +7,6 @@ from typing import Any
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction
 
@@ -97,22 +96,5 @@ class Accumulator(Running):
         values: tuple[Any, ...] = self.read()
         L: Lanes = self.L
         if self.g.kernel.lane == "reduced":
-            while L.width > 1:
-                low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]
-                L = low[0].lanes
-                values = self.reducer.merge(L, tuple(low), tuple(high))
-            L = self.g.scalar
-            values = tuple([Value(L, v.name, v.dtype) for v in values])
+            L, values = self.g.scalar, self.g.crossing.folded(values, self.reducer.merge)
         return self.finished(L, values, instruction)
-
-
-def _half(L: Lanes, value: Value, which: int) -> Value:
-    """The lower or upper half of the lanes."""
-    width = L.width // 2
-    narrow = MathLanes(L.emitter, width)
-    type_ = L.type_of(value.dtype)
-    if width == 1:
-        return Value(narrow, L.emitter.assign(f"extractelement {type_} {value.name}, i64 {which}"), value.dtype)
-    lanes = ", ".join(f"i32 {which * width + lane}" for lane in range(width))
-    text = f"shufflevector {type_} {value.name}, {type_} poison, <{width} x i32> <{lanes}>"
-    return Value(narrow, L.emitter.assign(text), value.dtype)

@@ -104,10 +104,10 @@ class Emitter:
         self._lines.append(f"{label}:")
         self._block = label
 
-    def function(self, name: str, parameters: str, linkage: str = "") -> str:
+    def function(self, name: str, parameters: str, linkage: str = "", attributes: str = "nounwind") -> str:
         """The finished text of the function."""
         body = "\n".join(["entry:", *self._slots, *self._lines, "  ret void"])
-        return f"define {linkage}void @{name}({parameters}) nounwind {{\n{body}\n}}\n"
+        return f"define {linkage}void @{name}({parameters}) {attributes} {{\n{body}\n}}\n"
 
 
 def module(emitters: Iterable[Emitter], functions: Iterable[str]) -> str:

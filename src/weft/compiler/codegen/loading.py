@@ -24,7 +24,7 @@ from weft.runtime.machine_code import Image
 _PACKAGE = os.path.dirname(weft.__file__)
 # What the machine code of a given source depends on besides the processor and LLVM: folders with all inside, and files.
 _FOLDERS = ("compiler/codegen", "compiler/cpu", "primitives")
-_FILES = ("compiler/kernel.py", "dtypes.py", "runtime/machine_code.py")
+_FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
 _IMAGE, _OBJECT = b"I", b"O"
 
 

@@ -7,10 +7,11 @@ sequential, an element is joined after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from weft import dtypes
 from weft.compiler.codegen.accumulator import Running
+from weft.compiler.codegen.crossing import Crossing
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction
@@ -21,6 +22,7 @@ class Prefix(Running):
 
     def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
         self.in_lanes = generator.kernel.lane == "reduced"
+        self.crossing: Crossing = generator.crossing
         varies = self.in_lanes or instruction.varying
         super().__init__(generator, instruction, generator.vector if varies else generator.scalar, vectors * varies)
         self.backwards = instruction.params["reverse"]
@@ -55,65 +57,47 @@ class Prefix(Running):
 
     def _lane_after_lane(self, before: tuple[Value, ...], here: tuple[Value, ...]) -> tuple[Value, ...]:
         """The lanes joined with what came before, one after the other."""
-        order = list(reversed(range(self.L.width)) if self.backwards else range(self.L.width))
+        order = list(reversed(range(self.crossing.count)) if self.backwards else range(self.crossing.count))
         joined = tuple([Value(self.L, "poison", value.dtype) for value in here])
-        results = tuple([self._lane(value, order[0]) for value in before])
+        results = tuple([self.crossing.lane(value, order[0]) for value in before])
         for lane in order:
-            elements = tuple([self._lane(value, lane) for value in here])
+            elements = tuple([self.crossing.lane(value, lane) for value in here])
             merge = self._from_first if lane == order[0] else lambda a, b, L: self.reducer.merge(L, a, b)
             results = merge(results, elements, self.g.scalar)
-            joined = tuple([self._with_lane(*pair, lane) for pair in zip(joined, results, strict=True)])
+            joined = tuple([self.crossing.with_lane(*pair, lane) for pair in zip(joined, results, strict=True)])
         return joined
-
-    def _lane(self, value: Value, lane: int) -> Value:
-        text = f"extractelement {self.L.type_of(value.dtype)} {value.name}, i64 {lane}"
-        return Value(self.g.scalar, self.L.emitter.assign(text), value.dtype)
-
-    def _with_lane(self, value: Value, element: Value, lane: int) -> Value:
-        """A vector with another number in one lane."""
-        vector, scalar = self.L.type_of(value.dtype), self.g.scalar.type_of(value.dtype)
-        text = f"insertelement {vector} {value.name}, {scalar} {element.name}, i64 {lane}"
-        return Value(self.L, self.L.emitter.assign(text), value.dtype)
 
     def _within_vector(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
         """Each lane joined with those before it."""
-        L, distance = self.L, 1
-        while distance < L.width:
+        L, count, distance = self.L, self.crossing.count, 1
+        while distance < count:
             moved = tuple([self._moved(value, distance) for value in values])
             merged = self.reducer.merge(L, moved, values)
-            joined = [(lane < L.width - distance) if self.backwards else (lane >= distance) for lane in range(L.width)]
-            mask = f"<{', '.join([f'i1 {str(one).lower()}' for one in joined])}>"
-            pairs = zip(merged, values, strict=True)
-            values = tuple([self._selected(f"<{L.width} x i1> {mask}", *pair) for pair in pairs])
+            joined = [(lane < count - distance) if self.backwards else (lane >= distance) for lane in range(count)]
+            chosen, pairs = self.crossing.chosen(joined), zip(merged, values, strict=True)
+            values = tuple([self._selected(chosen, *pair) for pair in pairs])
             distance *= 2
         return values
 
     def _moved(self, value: Value, distance: int) -> Value:
         """Lanes moved by ``distance`` in the direction of the scan; those that leave come in again."""
         step = distance if self.backwards else -distance
-        return self._shuffled(value, value, lambda lane: (lane + step) % self.L.width)
+        return self.crossing.shuffled(value, value, lambda lane: (lane + step) % self.crossing.count)
 
     def _everywhere(self, value: Value) -> Value:
         """The lane that the scan reaches last, in all lanes."""
-        last = 0 if self.backwards else self.L.width - 1
-        return self._shuffled(value, value, lambda lane: last)
+        last = 0 if self.backwards else self.crossing.count - 1
+        return self.crossing.shuffled(value, value, lambda lane: last)
 
     def _without_itself(self, before: tuple[Value, ...], joined: tuple[Value, ...]) -> tuple[Value, ...]:
         """What comes before each element. Lanes move by one in the direction of the scan."""
         if not self.in_lanes:
             return before
-        last = 2 * self.L.width - 1
+        crossing, pairs = self.crossing, list(zip(joined, before, strict=True))
         if self.backwards:
-            return tuple([self._shuffled(*pair, lambda lane: lane + 1) for pair in zip(joined, before, strict=True)])
-        pairs = zip(joined, before, strict=True)
-        return tuple([self._shuffled(*pair, lambda lane: lane - 1 if lane else last) for pair in pairs])
-
-    def _shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
-        L = self.L
-        type_ = L.type_of(first.dtype)
-        lanes = ", ".join([f"i32 {source(lane)}" for lane in range(L.width)])
-        text = f"shufflevector {type_} {first.name}, {type_} {second.name}, <{L.width} x i32> <{lanes}>"
-        return Value(L, L.emitter.assign(text), first.dtype)
+            return tuple([crossing.shuffled(*pair, lambda lane: lane + 1) for pair in pairs])
+        last = 2 * crossing.count - 1
+        return tuple([crossing.shuffled(*pair, lambda lane: lane - 1 if lane else last) for pair in pairs])
 
     def _selected(self, condition: str, yes: Value, no: Value) -> Value:
         type_ = yes.lanes.type_of(yes.dtype)
@@ -130,7 +114,7 @@ class OrderedFold(Prefix):
         inputs = [self.g.fitted(self.g.values[value], L) for value in self.instruction.inputs]
         here = self.reducer.lift(L, *inputs, None)
         if self.in_lanes and self.g.mask is not None:
-            mask = f"<{L.width} x i1> {self.g.mask}"
+            mask = f"{L.type_of(dtypes.bool_)} {self.g.mask}"
             nothing = [L.constant(value, dtype) for dtype, value in self.identity]
             here = tuple([self._selected(mask, *pair) for pair in zip(here, nothing, strict=True)])
         self.join(here)
@@ -140,5 +124,5 @@ class OrderedFold(Prefix):
         values, L = self.read(), self.L
         if self.in_lanes:
             L = self.g.scalar
-            values = tuple([self._lane(value, 0) for value in values])
+            values = tuple([self.crossing.lane(value, 0) for value in values])
         return self.finished(L, values, instruction)

@@ -10,19 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from weft import dtypes
-from weft.compiler.codegen.accumulator import Accumulator, Running
+from weft.compiler.codegen.accumulator import Running
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.prefix import OrderedFold, Prefix
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.nest import NestWriter, Reductions
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.instructions import InstructionWriter
 from weft.compiler.cpu.memory import (
     MEMORY_TYPES,
     READ_LATER,
     WRITE_SOON,
+    Location,
+    element_pointer,
     load_tile_row,
     load_transposed,
+    prefetch,
 )
-from weft.compiler.cpu.passes import SHORT_ROW, Pass
 from weft.compiler.cpu.piece_functions import pieces_in_order
 from weft.compiler.cpu.schedule import (
     SWEEP_OUTER_BLOCK,
@@ -30,8 +32,11 @@ from weft.compiler.cpu.schedule import (
     TILE_ROWS,
     CpuSchedule,
     Walk,
+    needed_for_place,
 )
-from weft.compiler.kernel import Instruction, Kernel, Level
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Level
+from weft.compiler.passes import SHORT_ROW, Pass
+from weft.dtypes import Dtype
 
 LINE = 64
 """Bytes that a cache reads at once."""
@@ -44,17 +49,27 @@ def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     return _Generator(kernel, schedule).function(name)
 
 
-class _Generator(InstructionWriter):
+class _Generator(NestWriter):
+    """``ahead`` are loads and the distance to the next row, which they ask for."""
+
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
-        super().__init__(kernel, schedule)
+        width = 1 if kernel.lane == "none" else VIRTUAL_LANES
+        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel))
+        self.schedule = schedule
         self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
-        self.passes = schedule.passes(kernel)
         self.saved: dict[int, str] = {}
+        self.ahead: dict[int, str] = {}
         self.rows_at_once = SWEEP_OUTER_ROWS if self.sweep_outer and not self._row_by_row() else 1
         self.states: list[Running] = []
-        self.first_lane = self.last_lane = self.sweep_count = "0"
-        self.chunk_extent: str | None = None
-        self.backwards = self.passes[0].backwards
+        self.first_lane = self.last_lane = "0"
+
+    def streams(self, position: int) -> bool:
+        return position in self.schedule.streamed
+
+    def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
+        if position in self.ahead and not location.scattered:
+            self._prefetch(location, instruction.dtype, self.ahead[position])
+        return super()._load(position, instruction, location, L)
 
     def _row_by_row(self) -> bool:
         """Whether rows that are swept are taken one at a time.
@@ -71,13 +86,7 @@ class _Generator(InstructionWriter):
         return False
 
     def function(self, name: str) -> str:
-        for position in self.layout.values():
-            pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}")
-            self.numbers[position] = self.e.load("i64", pointer)
-        for position in range(len(self.kernel.instructions)):
-            self._prepare(position)
-        self._leave_if_in_place()
-        self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
+        self._begin()
         if self.sweep_outer:
             self._rows_in_parts()
         else:
@@ -86,29 +95,6 @@ class _Generator(InstructionWriter):
         if self.schedule.streamed:
             self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
         return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
-
-    def _leave_if_in_place(self) -> None:
-        """A copy of elements to where they are is done: only a run knows whether an update got the memory of what it
-        updates."""
-        instructions = self.kernel.instructions
-        if [i.operation for i in instructions] != ["load", "store"]:
-            return
-        load, store = (i.access for i in instructions)
-        assert load is not None
-        assert store is not None
-        if load.text() != store.text() or instructions[1].where is not None or instructions[1].combine is not None:
-            return
-        strides = [
-            (self.number(*key), self.number(1, *key[1:]))
-            for key in self.layout
-            if key[0] == 0 and key[1] not in ("slot", "offset")
-        ]
-        same = self.e.assign(f"icmp eq ptr {self.bases[0]}, {self.bases[1]}")
-        for left, right in strides:
-            equal = self.e.assign(f"icmp eq i64 {left}, {right}")
-            same = self.e.assign(f"and i1 {same}, {equal}")
-        with self.e.when(same):
-            self.e.leave()
 
     def _prepare(self, position: int) -> None:
         super()._prepare(position)
@@ -156,6 +142,31 @@ class _Generator(InstructionWriter):
                 self._advance("sweep", self.kernel.sweeps - 1, self._later(count, extent), every)
                 self._emit_place(position)
                 self._ask(position, WRITE_SOON)
+
+    def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
+        """Ask for the same lanes of the next row.
+
+        Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
+        does, and asking would cost: then it is for what is near anyway.
+        """
+        in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
+        index = self.e.assign(f"add i64 {location.index}, {stride}")
+        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
+        prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
+
+    def _emit_place(self, position: int) -> None:
+        """What the location of an access is computed of."""
+        for number in needed_for_place(self.kernel, position):
+            if number not in self.values:
+                self.values[number] = self._instruction(number, self.kernel.instructions[number])
+
+    def _ask(self, position: int, purpose: str) -> None:
+        """Ask for the location of an access."""
+        instruction = self.kernel.instructions[position]
+        assert instruction.access is not None
+        location = self._location(position, instruction, self.scalar)
+        element = MEMORY_TYPES[instruction.access.dtype]
+        prefetch(self.e, element_pointer(self.scalar, location, element), purpose)
 
     def _later(self, index: str, end: str) -> str:
         """The index at which memory is asked for that the schedule says: some ahead, before the end."""
@@ -215,34 +226,6 @@ class _Generator(InstructionWriter):
             load_transposed(L, dtype, pointers, mask, tiles[position])
         return tiles
 
-    def _emit_row_values(self) -> None:
-        self._emit_where(
-            lambda i: i.level is Level.ROW and not i.varying and i.stage == 0 and i.operation not in ("reduce", "store")
-        )
-
-    def _enter_rows(self, row: str, axes: int) -> None:
-        """Set the indices of the first ``axes`` row axes from a row-major number."""
-        remaining = row
-        indices: list[str] = []
-        for axis in reversed(range(axes)):
-            if axis == 0:
-                indices.append(remaining)
-                break
-            extent = self.number("row", axis)
-            indices.append(self.e.assign(f"urem i64 {remaining}, {extent}"))
-            remaining = self.e.assign(f"udiv i64 {remaining}, {extent}")
-        if self.kernel.ragged:
-            self.chunk_extent = self._extent_of_chunk(indices[0])
-        indices.reverse()
-        for axis, index in enumerate(indices):
-            self._advance("row", axis, index, range(len(self.kernel.instructions)))
-
-    def _extent_of_chunk(self, chunk: str) -> str:
-        """How many elements of the reduced axis a chunk has: the last one has what is left."""
-        size = self.number("sweep", 0) if self.kernel.sweeps else self.number("lane")
-        before = self.e.assign(f"mul i64 {chunk}, {size}")
-        return self._smaller(self.e.assign(f"sub i64 {self.number('whole')}, {before}"), size)
-
     def _rows_in_parts(self) -> None:
         """Units that are neighbours in a row together, so that long pieces of memory are read in order."""
         blocks, size, extent = self.number("blocks"), self.number("block"), self.number("lane")
@@ -267,14 +250,6 @@ class _Generator(InstructionWriter):
 
     def _lane_block(self, block: str, body: Any) -> None:
         self._lanes(*self._lanes_of(block), body)
-
-    def _smaller(self, left: str, right: str) -> str:
-        less = self.e.assign(f"icmp slt i64 {left}, {right}")
-        return self.e.assign(f"select i1 {less}, i64 {left}, i64 {right}")
-
-    def _larger(self, left: str, right: str) -> str:
-        greater = self.e.assign(f"icmp sgt i64 {left}, {right}")
-        return self.e.assign(f"select i1 {greater}, i64 {left}, i64 {right}")
 
     def _lanes(self, start: str, stop: str, body: Any) -> None:
         """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then a masked rest."""
@@ -305,66 +280,18 @@ class _Generator(InstructionWriter):
             body()
         self.mask = None
 
-    def _body(self) -> None:
-        """All stages of a row (or of some lanes of a row)."""
-        for current in self.passes:
-            self._emit_where(lambda i, stage=current.stage: self._is_between(i, stage))
-            self._sweep(current)
-
-    def _is_between(self, instruction: Instruction, stage: int) -> bool:
-        """Whether a value or store belongs before the sweep of a stage."""
-        if instruction.stage != stage or instruction.operation == "reduce" or instruction.level is Level.SWEEP:
-            return False
-        return instruction.varying or instruction.stage > 0 or instruction.operation == "store"
-
-    def _emit_where(self, chosen: Any) -> None:
-        for position, instruction in enumerate(self.kernel.instructions):
-            if position not in self.values and chosen(instruction):
-                self.values[position] = self._instruction(position, instruction)
-
-    def _sweep(self, current: Pass) -> None:
-        """One pass over the swept axes."""
-        if not current.roots:
-            return
-        self.backwards = current.backwards
-        reductions = self._accumulators(current)
-        self.scans = self._prefixes(current)
+    def _make_room(self, current: Pass) -> None:
         for position in current.saved:
             lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
             self.saved[position] = self.e.slot(f"[{SHORT_ROW // self.width} x {lanes}]")
-        with self._scope():
-            self._open_sweep(1, current, reductions)
-        for position, accumulator in reductions.items():
-            self.values[position] = accumulator.result(self.kernel.instructions[position])
 
-    def _accumulators(self, current: Pass, vectors: int = 0) -> dict[int, Accumulator | OrderedFold]:
-        """The reductions of a pass, of which nothing is done yet. Those that give parts of one result share a state."""
-        states: dict[int, Accumulator | OrderedFold] = {}
-        shared: dict[Any, Accumulator | OrderedFold] = {}
-        for position in current.roots:
-            instruction = self.kernel.instructions[position]
-            if instruction.operation != "reduce":
-                continue
-            key = (instruction.primitive, instruction.inputs) if "part" in instruction.params else position
-            if key not in shared:
-                kind = OrderedFold if instruction.primitive.reducer.ordered else Accumulator
-                shared[key] = kind(self, instruction, vectors)
-            states[position] = shared[key]
-        return states
+    def _save(self, position: int, instruction: Instruction) -> None:
+        type_, pointer = self._saved_location(position)
+        self.e.store(type_, self.values[position].name, pointer)
 
-    def _prefixes(self, current: Pass, vectors: int = 0) -> dict[int, Prefix]:
-        """The scans of a pass, of which nothing is done yet."""
-        scans = [(number, self.kernel.instructions[number]) for number in current.computed]
-        return {number: Prefix(self, scan, vectors) for number, scan in scans if scan.operation == "scan"}
-
-    def is_first(self) -> str:
-        """Whether nothing of the row has been walked before the current element, or vector of reduced lanes."""
-        if self.kernel.lane != "reduced":
-            return self.e.assign(f"icmp eq i64 {self.sweep_count}, 0")
-        if not self.backwards:
-            return self.e.assign(f"icmp eq i64 {self.lane_index}, 0")
-        end = self.e.assign(f"add i64 {self.lane_index}, {self.width}")
-        return self.e.assign(f"icmp eq i64 {end}, {self._lane_extent}")
+    def _recall(self, position: int, instruction: Instruction) -> Any:
+        type_, pointer = self._saved_location(position)
+        return Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
 
     def _saved_location(self, position: int) -> tuple[str, str]:
         """Type and address of what is saved of a value for the current lanes."""
@@ -401,40 +328,21 @@ class _Generator(InstructionWriter):
 
     @property
     def _lanes_inside(self) -> bool:
-        """Whether there is a loop over lanes inside the sweeps."""
-        return self.kernel.lane == "reduced" or self.sweep_outer
+        return super()._lanes_inside or self.sweep_outer
 
-    def _open_sweep(self, depth: int, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
-        """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
-        if depth > self.kernel.sweeps:
-            if self.sweep_outer:
-                self._lanes(self.first_lane, self.last_lane, lambda: self._accumulate_saved(current, reductions))
-            elif self._lanes_inside:
-                self._lanes("0", self._lane_extent, lambda: self._accumulate(current, reductions))
-            return
-        last = depth == self.kernel.sweeps and not self._lanes_inside
-        extent = self.chunk_extent or self.number("sweep", depth - 1)
+    def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
         if depth == self.kernel.sweeps and self.rows_at_once > 1:
-            self._sweep_by_vector(extent, current, reductions)
-            return
-        with self.e.loop("0", extent) as count, self._scope():
-            if last:
-                self._ask_ahead_of_sweep(count, extent)
-            self._enter_sweep(depth, count, extent, current)
-            self._open_sweep(depth + 1, current, reductions)
-            if last:
-                self._accumulate(current, reductions)
+            self._sweep_by_vector(self._sweep_extent(depth), current, reductions)
+        else:
+            super()._open_sweep(depth, current, reductions)
 
-    def _enter_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
-        """Set the index of a sweep axis, and compute what is known with it."""
-        index = count
-        if self.backwards:
-            index = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {extent}, 1')}, {count}")
-        self.sweep_count = count
-        self._advance("sweep", depth - 1, index, current.needed)
-        self._emit_needed(current.needed, depth)
+    def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
+        if self.sweep_outer:
+            self._lanes(self.first_lane, self.last_lane, lambda: self._accumulate_saved(current, reductions))
+        else:
+            self._lanes("0", self._lane_extent, lambda: self._accumulate(current, reductions))
 
-    def _sweep_by_vector(self, extent: str, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
+    def _sweep_by_vector(self, extent: str, current: Pass, reductions: Reductions) -> None:
         """The last sweep axis, some rows at a time: for each vector of lanes all of these, so that what was joined is
         in registers from row to row."""
 
@@ -451,44 +359,9 @@ class _Generator(InstructionWriter):
             stop = self._smaller(self.e.assign(f"add i64 {start}, {self.rows_at_once}"), extent)
             self._lanes(self.first_lane, self.last_lane, rows)
 
-    def _accumulate_saved(self, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
+    def _accumulate_saved(self, current: Pass, reductions: Reductions) -> None:
         for state in self.states:
             state.recall()
         self._accumulate(current, reductions)
         for state in self.states:
             state.save()
-
-    @property
-    def _lane_extent(self) -> str:
-        """How many lanes the current row has."""
-        ragged = self.chunk_extent if self.kernel.lane == "reduced" else None
-        return ragged or self.number("lane")
-
-    def _emit_needed(self, needed: list[int], depth: int) -> None:
-        """Values that are known once ``depth`` sweep loops are open."""
-        last = depth == self.kernel.sweeps and not self._lanes_inside
-        for position in needed:
-            instruction = self.kernel.instructions[position]
-            uniform = not (instruction.varying and self._lanes_inside)
-            if position in self.values or instruction.operation in ("reduce", "store"):
-                continue
-            if uniform and (instruction.sweep <= depth or last) and self._ready(instruction):
-                self.values[position] = self._instruction(position, instruction)
-
-    def _ready(self, instruction: Instruction) -> bool:
-        return all(value in self.values for value in instruction.inputs)
-
-    def _accumulate(self, current: Pass, reductions: dict[int, Accumulator | OrderedFold]) -> None:
-        for position in current.needed:
-            instruction = self.kernel.instructions[position]
-            if position in reductions:
-                if reductions[position].instruction is instruction:
-                    reductions[position].step()
-            elif position in current.recalled:
-                type_, pointer = self._saved_location(position)
-                self.values[position] = Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
-            elif position not in self.values:
-                self.values[position] = self._instruction(position, instruction)
-            if position in current.saved:
-                type_, pointer = self._saved_location(position)
-                self.e.store(type_, self.values[position].name, pointer)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.instructions import InstructionWriter
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.instructions import InstructionWriter
 from weft.compiler.cpu.memory import MEMORY_TYPES, from_memory, to_memory
-from weft.compiler.cpu.passes import Pass
 from weft.compiler.cpu.pieces import Cut
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Key, instruction_keys, number_layout
 from weft.compiler.parameters import ExactParameters
+from weft.compiler.passes import Pass
 from weft.dtypes import Dtype
 
 ALIGNMENT = 64
@@ -136,10 +136,14 @@ class _PieceWriter(InstructionWriter):
     def __init__(
         self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], piece: Pass, cut: Cut, at_once: int
     ) -> None:
-        super().__init__(kernel, schedule, layout, at_once)
+        super().__init__(kernel, schedule.numbers, at_once * _width(kernel), layout)
+        self.schedule = schedule
         self.piece = piece
         self.cut = cut
         self.row_number = self.first_vector = "0"
+
+    def streams(self, position: int) -> bool:
+        return position in self.schedule.streamed
 
     def function(self, name: str) -> str:
         """The text of the function."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import weft.primitives as p
-from weft.compiler.cpu.passes import Pass
 from weft.compiler.cpu.side_by_side import vectors_at_once
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Launch
+from weft.compiler.passes import Pass
 
 LONGEST_BODY = 96
 """What is longer, in cheap operations, is cut."""

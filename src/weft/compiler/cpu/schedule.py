@@ -6,9 +6,9 @@ import enum
 from dataclasses import dataclass, replace
 from math import prod
 
-from weft.compiler.cpu.passes import SHORT_ROW, Pass, passes_of
 from weft.compiler.cpu.pieces import Cut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.passes import SHORT_ROW, Pass, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
 
 TILE_ROWS = 16
@@ -108,7 +108,8 @@ class CpuSchedule(Schedule):
         """What is done in each pass over a row, or over a strip of its lanes."""
         if self.cut is not None:
             return list(self.cut.pieces)
-        return passes_of(kernel, saves=self.walk is Walk.SHORT_ROWS, lanes_in_sweeps=self.walk is Walk.SWEEP_OUTER)
+        worth_saving = is_expensive if self.walk is Walk.SHORT_ROWS else nothing
+        return passes_of(kernel, worth_saving=worth_saving, lanes_in_sweeps=self.walk is Walk.SWEEP_OUTER)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         passes = list(enumerate(self.passes(kernel)))
@@ -224,7 +225,7 @@ def _whole_vectors(lanes: int) -> int:
 def _walk(launch: Launch) -> Walk:
     kernel = launch.kernel
     if kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW and not kernel.backwards:
-        saves = any(current.recalled for current in passes_of(kernel, saves=True))
+        saves = any(current.recalled for current in passes_of(kernel, worth_saving=is_expensive))
         return Walk.SHORT_ROWS if saves else Walk.PLAIN
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
     by_rows = _folds_rows_of_memory(kernel) or _scatters_rows(kernel)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.compiler.codegen import host
-from weft.compiler.cpu.passes import Pass
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
+from weft.compiler.passes import Pass
 
 MOST_VECTORS = 4
 """LLVM needs four times as long for four times the instructions."""

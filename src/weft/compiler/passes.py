@@ -7,7 +7,7 @@ stack instead and recalled.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import weft.primitives as p
@@ -39,18 +39,25 @@ class Pass:
         return [number for number in self.needed if number not in self.recalled]
 
 
-def passes_of(kernel: Kernel, *, saves: bool = False, lanes_in_sweeps: bool = False) -> list[Pass]:
+def nothing(instruction: Instruction) -> bool:
+    """What is worth saving where nothing is saved."""
+    return False
+
+
+def passes_of(
+    kernel: Kernel, *, worth_saving: Callable[[Instruction], bool] = nothing, lanes_in_sweeps: bool = False
+) -> list[Pass]:
     """The passes of a kernel in order; one without roots is empty.
 
-    With ``saves``, expensive values are saved for later passes. With ``lanes_in_sweeps``, the loop over lanes is inside
+    Values that are ``worth_saving`` are saved for later passes. With ``lanes_in_sweeps``, the loop over lanes is inside
     of the loops over sweeps, so that values that differ between lanes are computed there.
     """
     passes: list[Pass] = []
     saved: set[int] = set()
     first: dict[int, Pass] = {}
     for current in _empty_passes(kernel):
-        worth_saving = [number for number in first if saves and _worth_saving(kernel.instructions[number])]
-        _collect(kernel, current, worth_saving, saved, lanes_in_sweeps)
+        worth = [number for number in first if worth_saving(kernel.instructions[number])]
+        _collect(kernel, current, worth, saved, lanes_in_sweeps)
         for number in current.recalled:
             first[number].saved.add(number)
         for number in current.needed:
@@ -103,7 +110,7 @@ def _ends_pass(instruction: Instruction) -> bool:
     return instruction.operation == "reduce"
 
 
-def _worth_saving(instruction: Instruction) -> bool:
+def is_expensive(instruction: Instruction) -> bool:
     """Whether computing a value again costs more than a load from the stack."""
     primitive = instruction.primitive
     if instruction.operation != "apply" or not instruction.varying or not isinstance(primitive, p.Elementwise):

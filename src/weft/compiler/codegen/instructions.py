@@ -1,46 +1,48 @@
-"""Scalar code and memory accesses of a kernel on a CPU: what is written for one instruction."""
+"""Scalar code and memory accesses of a kernel, on every target: what is written for one instruction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen.crossing import Crossing, VectorCrossing
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, from_memory, load, store
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, prefetch, store
-from weft.compiler.cpu.schedule import CpuSchedule, needed_for_place
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Key, LaneStride, number_layout
-from weft.dtypes import Dtype
+from weft.compiler.kernel import Instruction, Kernel, Key, LaneStride, number_layout
 
 
 class InstructionWriter:
     """Writes instructions for the current lanes, which the loops around them set: ``lane_index`` is the first one,
-    ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far. The
-    lanes are those of ``vectors`` vectors."""
+    ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far. There
+    are ``width`` lanes at a time. ``scheduled`` are the names of the numbers of the schedule."""
 
     def __init__(
-        self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int] | None = None, vectors: int = 1
+        self, kernel: Kernel, scheduled: Iterable[str], width: int, layout: dict[Key, int] | None = None
     ) -> None:
         self.kernel = kernel
-        self.schedule = schedule
         self.e = Emitter()
         self.scalar = MathLanes(self.e, 1)
-        self.vector = self.scalar if kernel.lane == "none" else MathLanes(self.e, vectors * VIRTUAL_LANES)
-        self.width = self.vector.width
-        self.layout = number_layout(kernel, schedule.numbers) if layout is None else layout
+        self.vector = self.scalar if width == 1 else MathLanes(self.e, width)
+        self.crossing: Crossing = VectorCrossing(self.vector, self.scalar)
+        self.layout = number_layout(kernel, scheduled) if layout is None else layout
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
-        self.ahead: dict[int, str] = {}
         self.scans: dict[int, Prefix] = {}
         self.lane_index = "0"
         self.mask: str | None = None
         self.numbers: dict[int, str] = {}
+
+    @property
+    def width(self) -> int:
+        """How many lanes are written at a time."""
+        return self.vector.width
 
     def number(self, *key: object) -> str:
         """A run-time number of the launch; it was read at the start of the function."""
@@ -54,12 +56,16 @@ class InstructionWriter:
         self.offsets[position] = "0"
         if access.operand is not None:
             pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
-            address = self.e.load("ptr", pointer)
+            address = self._address(self.e.load("ptr", pointer))
             self.bases[position] = self.e.assign(
                 f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}"
             )
         else:
             self.offsets[position] = self.number(position, "offset")
+
+    def _address(self, pointer: str) -> str:
+        """An address of the table, as a pointer to memory."""
+        return pointer
 
     @contextmanager
     def _scope(self) -> Iterator[None]:
@@ -102,10 +108,7 @@ class InstructionWriter:
             return self._apply(instruction)
         if operation == "load":
             L = self.lanes_of(instruction)
-            location = self._location(position, instruction, L)
-            if position in self.ahead and not location.scattered:
-                self._prefetch(location, instruction.dtype, self.ahead[position])
-            return load(L, instruction.dtype, location, self._mask(instruction, L))
+            return self._load(position, instruction, self._location(position, instruction, L), L)
         if operation == "store":
             return self._store(position, instruction)
         if operation == "scan":
@@ -116,30 +119,8 @@ class InstructionWriter:
             return self._index(position, instruction)
         raise AssertionError(f"{operation} has no code")
 
-    def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
-        """Ask for the same lanes of the next row.
-
-        Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
-        does, and asking would cost: then it is for what is near anyway.
-        """
-        in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
-        index = self.e.assign(f"add i64 {location.index}, {stride}")
-        pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
-        prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
-
-    def _emit_place(self, position: int) -> None:
-        """What the location of an access is computed of."""
-        for number in needed_for_place(self.kernel, position):
-            if number not in self.values:
-                self.values[number] = self._instruction(number, self.kernel.instructions[number])
-
-    def _ask(self, position: int, purpose: str) -> None:
-        """Ask for the location of an access."""
-        instruction = self.kernel.instructions[position]
-        assert instruction.access is not None
-        location = self._location(position, instruction, self.scalar)
-        element = MEMORY_TYPES[instruction.access.dtype]
-        prefetch(self.e, element_pointer(self.scalar, location, element), purpose)
+    def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
+        return load(L, instruction.dtype, location, self._mask(instruction, L))
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
@@ -217,7 +198,11 @@ class InstructionWriter:
             value = instruction.combine.lanes(L, old, value)
             if access.dtype in HALVES:
                 value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, location, mask, position in self.schedule.streamed)
+        store(L, value, access.dtype, location, mask, self.streams(position))
+
+    def streams(self, position: int) -> bool:
+        """Whether a store goes past the caches."""
+        return False
 
     def _scalar(self, position: int, instruction: Instruction) -> Any:
         pointer = self.e.assign(f"getelementptr i64, ptr %table, i64 {self.number(position, 'slot')}")

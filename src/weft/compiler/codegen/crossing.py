@@ -1,0 +1,83 @@
+"""What lanes of a row learn from each other: how reduced lanes are folded, and moved in scans.
+
+On a CPU the lanes are those of a vector. Where each lane is a thread, a value has one lane in the code, and what is
+said here of 16 lanes is done by threads that exchange registers (`compiler/cuda/threads.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.values import Value
+
+Merge = Callable[[Lanes, tuple[Value, ...], tuple[Value, ...]], tuple[Value, ...]]
+
+
+class Crossing(Protocol):
+    """Exchange between the ``count`` lanes of a row."""
+
+    count: int
+
+    def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
+        """All lanes joined, the lower half with the upper one until one is left, which is a value of one lane."""
+
+    def lane(self, value: Value, number: int) -> Value:
+        """The number of one lane, as a value of one lane."""
+
+    def with_lane(self, value: Value, element: Value, number: int) -> Value:
+        """A value with another number in one lane."""
+
+    def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
+        """Each lane from the lane that ``source`` says: those of ``second`` are numbered from ``count`` on."""
+
+    def chosen(self, lanes: Sequence[bool]) -> str:
+        """The condition that a lane is one of these, with its type."""
+
+
+class VectorCrossing:
+    """The lanes are those of a vector."""
+
+    def __init__(self, vector: Lanes, scalar: Lanes) -> None:
+        self.vector, self.scalar = vector, scalar
+        self.count = vector.width
+
+    def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
+        L = self.vector
+        while L.width > 1:
+            low, high = [_half(L, v, 0) for v in values], [_half(L, v, 1) for v in values]
+            L = low[0].lanes
+            values = merge(L, tuple(low), tuple(high))
+        return tuple([Value(self.scalar, v.name, v.dtype) for v in values])
+
+    def lane(self, value: Value, number: int) -> Value:
+        text = f"extractelement {self.vector.type_of(value.dtype)} {value.name}, i64 {number}"
+        return Value(self.scalar, self.vector.emitter.assign(text), value.dtype)
+
+    def with_lane(self, value: Value, element: Value, number: int) -> Value:
+        vector, scalar = self.vector.type_of(value.dtype), self.scalar.type_of(value.dtype)
+        text = f"insertelement {vector} {value.name}, {scalar} {element.name}, i64 {number}"
+        return Value(self.vector, self.vector.emitter.assign(text), value.dtype)
+
+    def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
+        type_ = self.vector.type_of(first.dtype)
+        lanes = ", ".join([f"i32 {source(lane)}" for lane in range(self.count)])
+        text = f"shufflevector {type_} {first.name}, {type_} {second.name}, <{self.count} x i32> <{lanes}>"
+        return Value(self.vector, self.vector.emitter.assign(text), first.dtype)
+
+    def chosen(self, lanes: Sequence[bool]) -> str:
+        return f"<{self.count} x i1> <{', '.join([f'i1 {str(one).lower()}' for one in lanes])}>"
+
+
+def _half(L: Lanes, value: Value, which: int) -> Value:
+    """The lower or upper half of the lanes."""
+    width = L.width // 2
+    narrow = MathLanes(L.emitter, width)
+    type_ = L.type_of(value.dtype)
+    if width == 1:
+        return Value(narrow, L.emitter.assign(f"extractelement {type_} {value.name}, i64 {which}"), value.dtype)
+    lanes = ", ".join(f"i32 {which * width + lane}" for lane in range(width))
+    text = f"shufflevector {type_} {value.name}, {type_} poison, <{width} x i32> <{lanes}>"
+    return Value(narrow, L.emitter.assign(text), value.dtype)

@@ -1,0 +1,146 @@
+"""Loads and stores of lanes: contiguous, strided or at computed locations, possibly masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
+from weft.compiler.codegen.values import Complex, Value
+from weft.dtypes import Dtype
+
+MEMORY_TYPES = {
+    **REGISTER_TYPES,
+    dtypes.bool_: "i8",
+    dtypes.float16: "i16",
+    dtypes.bfloat16: "i16",
+    dtypes.complex64: "i64",
+}
+STREAM_ALIGNMENT = 64
+SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
+
+
+class Location:
+    """Where an access goes: ``index`` counts elements from ``base``, as a register, or as a vector of them if
+    ``scattered``."""
+
+    __slots__ = ("base", "index", "scattered")
+
+    def __init__(self, base: str, index: str, scattered: bool) -> None:
+        self.base, self.index, self.scattered = base, index, scattered
+
+
+def element_pointer(L: Lanes, location: Location, element: str) -> str:
+    index = f"<{L.width} x i64>" if location.scattered else "i64"
+    return L.emitter.assign(f"getelementptr {element}, ptr {location.base}, {index} {location.index}")
+
+
+def load(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> Any:
+    """The value of ``dtype`` at a location, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and
+    are zero."""
+    return from_memory(L, image(L, dtype, location, mask), dtype)
+
+
+def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
+    """What `load` reads, as it is in memory."""
+    element = MEMORY_TYPES[dtype]
+    type_ = f"<{L.width} x {element}>" if L.width > 1 else element
+    pointer = element_pointer(L, location, element)
+    if L.width == 1:
+        if mask is not None:
+            pointer = L.emitter.assign(f"select i1 {mask}, ptr {pointer}, ptr {location.base}")
+        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+    if location.scattered:
+        return _gather(L, dtype, type_, pointer, mask or all_lanes(L))
+    if mask is None:
+        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+    return masked_load(L, dtype, type_, pointer, mask)
+
+
+def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | None, streamed: bool = False) -> None:
+    """Write ``value`` to a location, in the lanes of ``mask``; ``streamed``, past the caches."""
+    element = MEMORY_TYPES[dtype]
+    type_ = f"<{L.width} x {element}>" if L.width > 1 else element
+    raw = to_memory(L, value, dtype)
+    pointer = element_pointer(L, location, element)
+    align = dtype_alignment(dtype)
+    if L.width == 1:
+        if mask is None:
+            L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}")
+            return
+        with L.emitter.when(mask):
+            L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}")
+        return
+    masks = f"<{L.width} x i1>"
+    suffix = f"v{L.width}{SUFFIXES[element]}"
+    if location.scattered:
+        pointers = f"<{L.width} x ptr>"
+        function = f"llvm.masked.scatter.{suffix}.v{L.width}p0"
+        L.emitter.declarations[function] = f"declare void @{function}({type_}, {pointers}, i32, {masks})"
+        L.emitter.emit(
+            f"call void @{function}({type_} {raw}, {pointers} {pointer}, i32 {align}, {masks} {mask or all_lanes(L)})"
+        )
+    elif mask is None and streamed:
+        align = min(L.width * dtype.size, STREAM_ALIGNMENT)
+        L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}, !nontemporal !0")
+    elif mask is None:
+        L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}")
+    else:
+        function = f"llvm.masked.store.{suffix}.p0"
+        L.emitter.declarations[function] = f"declare void @{function}({type_}, ptr, i32, {masks})"
+        L.emitter.emit(f"call void @{function}({type_} {raw}, ptr {pointer}, i32 {align}, {masks} {mask})")
+
+
+def _gather(L: Lanes, dtype: Dtype, type_: str, pointer: str, mask: str) -> str:
+    pointers, masks = f"<{L.width} x ptr>", f"<{L.width} x i1>"
+    function = f"llvm.masked.gather.v{L.width}{SUFFIXES[MEMORY_TYPES[dtype]]}.v{L.width}p0"
+    L.emitter.declarations[function] = f"declare {type_} @{function}({pointers}, i32, {masks}, {type_})"
+    align = dtype_alignment(dtype)
+    return L.emitter.assign(
+        f"call {type_} @{function}({pointers} {pointer}, i32 {align}, {masks} {mask}, {type_} zeroinitializer)"
+    )
+
+
+def masked_load(L: Lanes, dtype: Dtype, type_: str, pointer: str, mask: str) -> str:
+    masks = f"<{L.width} x i1>"
+    function = f"llvm.masked.load.v{L.width}{SUFFIXES[MEMORY_TYPES[dtype]]}.p0"
+    L.emitter.declarations[function] = f"declare {type_} @{function}(ptr, i32, {masks}, {type_})"
+    align = dtype_alignment(dtype)
+    return L.emitter.assign(
+        f"call {type_} @{function}(ptr {pointer}, i32 {align}, {masks} {mask}, {type_} zeroinitializer)"
+    )
+
+
+def dtype_alignment(dtype: Dtype) -> int:
+    return 4 if dtype.is_complex else dtype.size
+
+
+def all_lanes(L: Lanes) -> str:
+    return "splat (i1 true)"
+
+
+def from_memory(L: Lanes, raw: str, dtype: Dtype) -> Any:
+    """A value from its memory image in a register."""
+    if dtype.is_bool:
+        return L.not_equal(Value(L, raw, dtypes.uint8), 0)
+    if dtype in HALVES:
+        return L.half_from_bits(Value(L, raw, dtypes.uint16), dtype)
+    if dtype.is_complex:
+        bits = Value(L, raw, dtypes.uint64)
+        low, high = L.convert(bits, dtypes.uint32), L.convert(bits >> 32, dtypes.uint32)
+        return Complex(L.bitcast(low, dtypes.float32), L.bitcast(high, dtypes.float32))
+    return Value(L, raw, dtype)
+
+
+def to_memory(L: Lanes, value: Any, dtype: Dtype) -> str:
+    """The memory image of a value."""
+    if dtype.is_bool:
+        element = f"<{L.width} x i8>" if L.width > 1 else "i8"
+        return L.emitter.assign(f"zext {L.type_of(dtype)} {value.name} to {element}")
+    if dtype in HALVES:
+        return L.half_to_bits(value).name
+    if dtype.is_complex:
+        low = L.convert(L.bitcast(value.real, dtypes.uint32), dtypes.uint64)
+        high = L.convert(L.bitcast(value.imag, dtypes.uint32), dtypes.uint64)
+        return (low | (high << 32)).name
+    return str(value.name)
