@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import ModuleType
 
 import llvmlite
 
@@ -18,12 +19,13 @@ from weft.compiler import dumps
 from weft.compiler.codegen import host, shared_functions
 from weft.compiler.codegen.shared_functions import SharedModule
 from weft.runtime import machine_code, recording
+from weft.runtime.atomic import without_interrupts
 from weft.runtime.disk_cache import process_cache
 from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
 # What the machine code of a given source depends on besides the processor and LLVM: folders with all inside, and files.
-_FOLDERS = ("compiler/codegen", "compiler/cpu", "primitives")
+_FOLDERS = ("compiler/codegen", "compiler/cpu", "compiler/cuda", "primitives")
 _FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
 _IMAGE, _OBJECT = b"I", b"O"
 
@@ -103,6 +105,26 @@ def _found_or_made(
     return _loaded(made, functions, provided)
 
 
+def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bool = True, title: str = "") -> str:
+    """The PTX of the module that ``generate`` writes, for an architecture. The rest is as for `load`."""
+    with recording.span("machine code", title):
+        disk = process_cache() if lasting and _sources else None
+        digest = _ptx_facts(architecture).copy()
+        digest.update(source.encode())
+        stored = disk.get(digest.digest()) if disk is not None else None
+        if stored is None:
+            text = generate()
+            if "llvm" in dumps.stages:
+                dumps.show("llvm", f"; {title}\n{text}")
+            stored = _nvptx().ptx(text, architecture).encode()
+            if disk is not None and _imported_as_said(len(sys.modules)):
+                disk.put(digest.digest(), stored)
+        made = stored.decode()
+        if "llvm" in dumps.stages:
+            dumps.show("llvm", f"// {title}\n{made}")
+        return made
+
+
 def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
     for module in shared_functions.MODULES:
         if module.functions != functions and any(_names(made, name) for name in module.functions):
@@ -143,6 +165,25 @@ def _common() -> hashlib._Hash:
     """The digest of what all keys have in common."""
     facts = f"{_sources} {weft.__version__} {llvmlite.__version__} {host.current()}\n"
     return hashlib.sha256(facts.encode(errors="surrogateescape"))
+
+
+@cache
+def _ptx_facts(architecture: str) -> hashlib._Hash:
+    """The digest of what all keys of PTX have in common."""
+    facts = f"{_sources} {weft.__version__} {llvmlite.__version__} PTX for {architecture}\n"
+    return hashlib.sha256(facts.encode(errors="surrogateescape"))
+
+
+@cache
+def _nvptx() -> ModuleType:
+    """The module `nvptx`. Importing it loads LLVM."""
+
+    def imported() -> ModuleType:
+        from weft.compiler.codegen import nvptx
+
+        return nvptx
+
+    return without_interrupts(imported)
 
 
 def _made_as_said() -> bool:

@@ -22,12 +22,12 @@ SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32"
 
 class Location:
     """Where an access goes: ``index`` counts elements from ``base``, as a register, or as a vector of them if
-    ``scattered``."""
+    ``scattered``. ``alignment`` is that of the first lane in bytes, if more than an element's is known."""
 
-    __slots__ = ("base", "index", "scattered")
+    __slots__ = ("alignment", "base", "index", "scattered")
 
-    def __init__(self, base: str, index: str, scattered: bool) -> None:
-        self.base, self.index, self.scattered = base, index, scattered
+    def __init__(self, base: str, index: str, scattered: bool, alignment: int = 0) -> None:
+        self.base, self.index, self.scattered, self.alignment = base, index, scattered, alignment
 
 
 def element_pointer(L: Lanes, location: Location, element: str) -> str:
@@ -53,7 +53,8 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     if location.scattered:
         return _gather(L, dtype, type_, pointer, mask or all_lanes(L))
     if mask is None:
-        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+        align = max(location.alignment, dtype_alignment(dtype))
+        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {align}")
     return masked_load(L, dtype, type_, pointer, mask)
 
 
@@ -63,7 +64,7 @@ def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | No
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     raw = to_memory(L, value, dtype)
     pointer = element_pointer(L, location, element)
-    align = dtype_alignment(dtype)
+    align = max(location.alignment, dtype_alignment(dtype))
     if L.width == 1:
         if mask is None:
             L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}")

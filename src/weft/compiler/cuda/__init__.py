@@ -1,1 +1,1 @@
-"""Kernels for NVIDIA GPUs."""
+"""NVIDIA GPUs as a target: how blocks and threads do a kernel, and PTX from it."""

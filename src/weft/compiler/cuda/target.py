@@ -1,26 +1,36 @@
-"""NVIDIA GPUs as a target."""
+"""NVIDIA GPUs of one architecture as a target."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft.compiler.cuda import kernels
+from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
-from weft.compiler.target import Schedule, Target
-from weft.runtime.host import host
+from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.runtime.cuda.code import CudaCode
 
 
 class CudaTarget(Target):
-    """Blocks of threads. Code is a `CudaCode`. ``architecture`` is that of the card, as compilers name it."""
+    """Blocks of threads. Code is PTX for an ``architecture``, such as ``sm_90``."""
 
     kind = "cuda"
+    limits = FusionLimits(
+        members=96,
+        uncut_members=48,
+        group_rows=16,
+        group_size=1 << 15,
+        repeated_operations=8,
+        fewer=4,
+        uncached_size=1 << 20,
+    )
 
     def __init__(self, architecture: str) -> None:
         super().__init__()
+        self.architecture = architecture
         self.key = f"cuda {architecture}"
-        self.limits = host.target.limits
 
-    def schedule(self, launch: Launch) -> Schedule | None:
-        return None
+    def schedule(self, launch: Launch) -> CudaSchedule:
+        return schedule_of(launch)
 
-    def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Any:
-        raise NotImplementedError("there are no kernels for GPUs")
+    def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
+        assert isinstance(schedule, CudaSchedule)
+        return kernels.load(kernel, schedule, text, self.architecture)

@@ -1,0 +1,61 @@
+"""From LLVM IR text to PTX, the assembly of NVIDIA GPUs. LLVM has this target on every machine, with or without a card.
+
+The bits are those of the IR: LLVM fuses no multiplication with an addition unless it is told to, which is checked here;
+divisions and square roots are rounded correctly, and subnormal numbers are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from weft.compiler.codegen.jit import CodeGenerationError
+from weft.compiler.codegen.shared_functions import MODULES
+from weft.runtime.atomic import without_interrupts
+
+TRIPLE = "nvptx64-nvidia-cuda"
+_INEXACT = re.compile(r"\b(?:add|sub|mul)\.f(?:32|64)|\.ftz|\.approx|\.full|\bmad\.f")
+
+
+@cache
+def _machine(architecture: str) -> llvm.TargetMachine:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, opt=3)
+
+
+def _whole(text: str) -> str:
+    """A module with the shared functions that it calls, in place of their declarations."""
+    for module in MODULES:
+        called = [name for name in module.functions if re.search(rf"call [a-z]+ @{re.escape(name)}\(", text)]
+        if called:
+            declared = re.compile(rf"^declare [a-z]+ @{re.escape(called[0])}\(.*$", re.MULTILINE)
+            text = declared.sub("", text) + module.text.replace("define double", "define internal double") + "\n"
+    return text
+
+
+def _ptx(text: str, architecture: str) -> str:
+    machine = _machine(architecture)
+    whole = _whole(text)
+    try:
+        module = llvm.parse_assembly(whole)
+        module.verify()
+    except RuntimeError as error:
+        raise CodeGenerationError(f"{error}\nin the module\n{whole}") from error
+    module.triple = TRIPLE
+    module.data_layout = str(machine.target_data)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3)))
+    made = str(machine.emit_assembly(module))
+    inexact = _INEXACT.search(made)
+    if inexact:
+        raise CodeGenerationError(f"PTX rounds in another way: {inexact.group()} in\n{made}")
+    return made
+
+
+def ptx(text: str, architecture: str) -> str:
+    """The PTX of a module for an architecture, such as ``sm_90``."""
+    return without_interrupts(lambda: _ptx(text, architecture))

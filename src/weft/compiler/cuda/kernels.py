@@ -1,0 +1,32 @@
+"""The PTX of kernels, from the disk cache or from LLVM."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen import loading
+from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.kernel import Kernel
+from weft.primitives import OWN
+from weft.runtime import counters
+from weft.runtime.atomic import without_interrupts
+from weft.runtime.cuda.code import CudaCode
+
+_NAME = "kernel"
+
+
+def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -> CudaCode:
+    """The code of a kernel, found on disk or generated. ``text`` describes kernel and schedule."""
+
+    def generate() -> str:
+        counters.generated += 1
+
+        def written() -> str:
+            from weft.compiler.cuda import loops
+
+            return loops.generate(kernel, schedule, _NAME)
+
+        return without_interrupts(written)
+
+    lasting = OWN.issuperset(kernel.primitives)
+    title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
+    ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title or "copy")
+    return CudaCode(ptx, _NAME, schedule.threads)

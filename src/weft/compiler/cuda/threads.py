@@ -1,0 +1,119 @@
+"""Threads of a block in LLVM IR: their numbers, barriers, and registers that they exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.compiler.codegen.crossing import Merge
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.values import Value
+from weft.compiler.kernel import VIRTUAL_LANES
+
+WARP = 32
+
+_GROUP_CLAMP = (WARP - VIRTUAL_LANES) << 8 | 31
+"""What tells ``shfl`` that lanes are numbered within groups of 16. (PTX ISA, shfl.sync, operand c.)"""
+
+
+def special(e: Emitter, register: str) -> str:
+    """A special register, such as ``tid.x``, as ``i64``."""
+    number = e.call(f"llvm.nvvm.read.ptx.sreg.{register}", "i32", [])
+    return e.assign(f"zext i32 {number} to i64")
+
+
+class RowGroup:
+    """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`).
+
+    Groups of a warp may do different things at a time, so they exchange registers by themselves.
+    """
+
+    count = VIRTUAL_LANES
+
+    def __init__(self, vector: Lanes, scalar: Lanes, thread: str) -> None:
+        self.vector, self.scalar, self.e = vector, scalar, vector.emitter
+        self.number = self.e.assign(f"and i64 {thread}, {self.count - 1}")
+        narrow = self.e.assign(f"trunc i64 {thread} to i32")
+        first = self.e.assign(f"and i32 {narrow}, {WARP - self.count}")
+        self.members = self.e.assign(f"shl i32 {(1 << self.count) - 1}, {first}")
+        self.leads = self.e.assign(f"icmp eq i64 {self.number}, 0")
+
+    def synchronize(self) -> None:
+        """Wait for the other threads of the group; what they wrote to memory is seen."""
+        self.e.call("llvm.nvvm.bar.warp.sync", "void", [("i32", self.members)])
+
+    def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
+        distance = self.count // 2
+        while distance:
+            numbers = [(lane + distance) % self.count for lane in range(self.count)]
+            values = merge(self.vector, values, tuple([self.shuffled(v, v, numbers.__getitem__) for v in values]))
+            distance //= 2
+        return tuple([self.lane(value, 0) for value in values])
+
+    def lane(self, value: Value, number: int) -> Value:
+        return Value(self.scalar, self._taken(value, str(number)), value.dtype)
+
+    def with_lane(self, value: Value, element: Value, number: int) -> Value:
+        type_ = self.vector.type_of(value.dtype)
+        here = self.e.assign(f"icmp eq i64 {self.number}, {number}")
+        return Value(
+            self.vector, self.e.assign(f"select i1 {here}, {type_} {element.name}, {type_} {value.name}"), value.dtype
+        )
+
+    def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
+        sources = [source(lane) for lane in range(self.count)]
+        result = self._taken(first, self._entry([number % self.count for number in sources]))
+        if any(number >= self.count for number in sources):
+            other = self._taken(second, self._entry([number % self.count for number in sources]))
+            type_, mask = self.vector.type_of(first.dtype), self.chosen([number >= self.count for number in sources])
+            result = self.e.assign(f"select {mask}, {type_} {other}, {type_} {result}")
+        return Value(self.vector, result, first.dtype)
+
+    def chosen(self, lanes: Sequence[bool]) -> str:
+        bits = sum(1 << lane for lane, one in enumerate(lanes) if one)
+        shifted = self.e.assign(f"lshr i64 {bits}, {self.number}")
+        return f"i1 {self.e.assign(f'trunc i64 {shifted} to i1')}"
+
+    def _entry(self, numbers: Sequence[int]) -> str:
+        """The number of this lane in a list of numbers of lanes, four bits each, as ``i32``."""
+        if len(set(numbers)) == 1:
+            return str(numbers[0])
+        packed = sum(number << 4 * lane for lane, number in enumerate(numbers))
+        signed = packed - (1 << 64) if packed >> 63 else packed
+        place = self.e.assign(f"shl i64 {self.number}, 2")
+        shifted = self.e.assign(f"trunc i64 {self.e.assign(f'lshr i64 {signed}, {place}')} to i32")
+        return self.e.assign(f"and i32 {shifted}, {self.count - 1}")
+
+    def _taken(self, value: Value, source: str) -> str:
+        """The register of another lane of the group."""
+        type_ = REGISTER_TYPES[value.dtype]
+        if type_ in ("double", "i64"):
+            return self._taken_in_halves(value.name, type_, source)
+        bits = _as_word(self.e, value.name, type_)
+        return _from_word(self.e, self._shuffle(bits, source), type_)
+
+    def _taken_in_halves(self, name: str, type_: str, source: str) -> str:
+        e = self.e
+        bits = e.assign(f"bitcast double {name} to i64") if type_ == "double" else name
+        parts: list[str] = []
+        for shift in (0, 32):
+            part = e.assign(f"trunc i64 {e.assign(f'lshr i64 {bits}, {shift}')} to i32")
+            parts.append(e.assign(f"zext i32 {self._shuffle(part, source)} to i64"))
+        joined = e.assign(f"or i64 {parts[0]}, {e.assign(f'shl i64 {parts[1]}, 32')}")
+        return e.assign(f"bitcast i64 {joined} to double") if type_ == "double" else joined
+
+    def _shuffle(self, word: str, source: str) -> str:
+        arguments = [("i32", self.members), ("i32", word), ("i32", source), ("i32", str(_GROUP_CLAMP))]
+        return self.e.call("llvm.nvvm.shfl.sync.idx.i32", "i32", arguments)
+
+
+def _as_word(e: Emitter, name: str, type_: str) -> str:
+    if type_ == "float":
+        return e.assign(f"bitcast float {name} to i32")
+    return name if type_ == "i32" else e.assign(f"zext {type_} {name} to i32")
+
+
+def _from_word(e: Emitter, word: str, type_: str) -> str:
+    if type_ == "float":
+        return e.assign(f"bitcast i32 {word} to float")
+    return word if type_ == "i32" else e.assign(f"trunc i32 {word} to {type_}")
