@@ -16,13 +16,14 @@ PART ?= 1/8
 
 # Two environments must not be filled by two pips at once.
 .NOTPARALLEL:
-.PHONY: help demo docs test test-slow test-arm lint format bench bench-peers clean
+.PHONY: help demo docs test test-slow test-gpu test-arm lint format bench bench-peers clean
 
 help:
 	@echo 'make demo         train a classifier on handwritten digits, compare eager with compiled'
 	@echo 'make docs         the documentation as a site, in build/docs/html; every example on it is run'
 	@echo 'make test         the whole gate: formatting, lint, types, layers, tests'
 	@echo 'make test-slow    the tests that take long'
+	@echo 'make test-gpu     the tests that need an NVIDIA GPU'
 	@echo 'make test-arm     digests and a sample of the tests on an emulated ARM64 (Linux on x86-64; needs QEMU)'
 	@echo 'make lint         formatting, lint, types, layers, without the tests'
 	@echo 'make format       rewrite the files as the gate wants them'
@@ -44,6 +45,9 @@ test: lint
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -rs -n $(WORKERS) --maxprocesses=8 tests/gpu $(ARGS)
 
 # Machine code is kept from run to run: without it the emulated compiler takes most of the time.
 test-arm: export WEFT_CACHE_DIR = $(CURDIR)/$(ARM64)/cache

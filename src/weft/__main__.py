@@ -13,6 +13,7 @@ from importlib.util import find_spec
 
 import weft
 import weft.core as mx
+from weft.compiler import cards
 from weft.compiler.codegen import jit
 from weft.mlx import finder, program
 from weft.runtime import disk_cache, holders
@@ -41,11 +42,19 @@ def facts() -> list[tuple[str, str]]:
         ("processor", f"{device['device_name']} (code for {host.name}), {os.cpu_count()} cores"),
         ("memory", f"{int(device['memory_size']) / 2**30:.1f} GiB"),
         ("threads", str(thread_count_from_environment())),
+        ("gpu", gpus()),
         ("device", str(mx.default_device())),
         ("donation", holders.donation()),
         ("cache", cached()),
         *((package, installed(package)) for package in DEPENDENCIES),
     ]
+
+
+def gpus() -> str:
+    """The GPUs of this machine; or why there is none."""
+    found = [mx.device_info(mx.Device(mx.gpu, number)) for number in range(mx.device_count(mx.gpu))]
+    names = [f"{card['device_name']} ({card['architecture']})" for card in found]
+    return ", ".join(names) or f"none: {cards.reason()}"
 
 
 def cached() -> str:

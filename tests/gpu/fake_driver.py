@@ -138,6 +138,10 @@ class FakeDriver:
 
         self.queue.append(copy)
 
+    def pinned(self, size: int) -> int:
+        self._memory_of_host = ctypes.create_string_buffer(size)
+        return ctypes.addressof(self._memory_of_host)
+
     def stream(self) -> int:
         return next(self._handles)
 

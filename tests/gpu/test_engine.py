@@ -57,6 +57,7 @@ PROGRAMS: dict[str, Callable[[mx.array], Any]] = {
     "a declined kernel between others": lambda x: mx.cumsum(mx.sin(x), axis=0) * mx.cos(x),
     "an update": lambda x: x.at[1:2].add(x[:1]),
     "a sort of a reversed view": lambda x: mx.sort(x[::-1, ::-1], axis=0),
+    "a routine of several steps": lambda x: mx.sort(mx.tile(x.reshape(-1), 2000)),
     "nothing": lambda x: mx.exp(x[:0]),
 }
 

@@ -54,10 +54,10 @@ class Division:
         ``read`` are nodes in memory; those that are ``inputs`` have strides.
         """
         if isinstance(group, FusedGroup):
-            written = {root.target for root in group.roots}
+            written = [root.target for root in group.roots]
         else:
             assert isinstance(group, RoutineGroup)
-            written = set(group.results)
+            written = group.results
         known = dict.fromkeys([*read, *written])
         touched = [_touched(node, inputs.get(node), slots[node], node in read, node in written) for node in known]
         if scratch:

@@ -1,14 +1,5 @@
 """GPUs of NVIDIA: ``mx.cuda``."""
 
-from weft.runtime.devices import Device, engine_at, gpu
+from weft.runtime.cuda.availability import *
 
 __all__ = ["is_available"]
-
-
-def is_available() -> bool:
-    """Whether arrays can be computed on a GPU of NVIDIA.
-
-    >>> mx.cuda.is_available() == mx.is_available(mx.gpu)
-    True
-    """
-    return engine_at(Device(gpu)) is not None

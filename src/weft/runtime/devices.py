@@ -112,8 +112,9 @@ def register_engine(engine: Any) -> None:
 
 
 def forget_engine(engine: Any) -> None:
-    """Make a device unavailable again."""
+    """Make a device unavailable again, unless it is found again when somebody asks for it."""
     del _engines[engine.device]
+    _searched.discard(engine.device.type)
 
 
 class Finder(Protocol):

@@ -75,11 +75,14 @@ _NUMBERS: dict[Dtype, Any] = {
 
 def scalar(view: View, dtype: Dtype) -> Any:
     """The first element of ``view`` as a Python number."""
-    if not is_on_host(view):
-        view = on_host(view, (0, dtype.size))
     kind = _NUMBERS.get(dtype)
-    if kind is not None:
+    if kind is not None and is_on_host(view):
         return kind.from_address(view.address).value
+    if kind is not None:
+        number = kind()
+        view.buffer.engine.copy_out(view.buffer, view.offset, memoryview(number).cast("B"))
+        return number.value
+    view = on_host(view, (0, dtype.size))
     return to_numpy(View(view.buffer, view.offset, ()), (), dtype, writable=False).item()
 
 

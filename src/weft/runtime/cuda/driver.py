@@ -179,6 +179,8 @@ class Driver:
 
     def allocate(self, size: int) -> int:
         """The address of new memory; 0 if there is not so much."""
+        if size >= 1 << 63:
+            return 0
         address = _Address()
         code = self._functions["cuMemAlloc_v2"](ctypes.byref(address), size)
         if code == OUT_OF_MEMORY:

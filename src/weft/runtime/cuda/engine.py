@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -18,15 +19,19 @@ from weft.runtime import recording
 from weft.runtime.atomic import Action, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import Driver
-from weft.runtime.cuda.steps import CudaSteps, Loaded
+from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
 from weft.runtime.devices import Device, gpu
 from weft.runtime.engine import Engine
 from weft.runtime.host import host
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Allocator, Buffer
+from weft.runtime.on_host import HostSteps
 from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table
 
 _SECOND = 1_000_000_000
+
+_PINNED = 4096
+"""The bytes of pinned memory, to which cards copy faster than to any other; larger copies do not need it as much."""
 
 FORKED = (
     "this process was forked from one that had used a GPU, and NVIDIA's driver does not work in such a child. Start "
@@ -57,9 +62,11 @@ class CudaEngine(Engine):
         self._driver = driver
         self._card = card
         self._forked = False
-        self._context = self.queue = self._multiprocessors = 0
+        self._context = self.queue = self._multiprocessors = self._pinned = 0
         self._lock = fork_safe_lock()
         """Held from writing the addresses of a run to the card to its launch."""
+        self._reading = fork_safe_lock()
+        """Held while something is copied through the pinned memory."""
         super().__init__(Device(gpu, card), Allocator(self._allocate, self._free))
         self.own_memory = Allocator(self._allocate, self._free)
         """For what users do not count: numbers of steps, slots of runs."""
@@ -100,6 +107,7 @@ class CudaEngine(Engine):
                 self._context = _thread.context = self._driver.context(self._card)
                 self._driver.use(self._context)
                 self._multiprocessors = self._driver.multiprocessors(self._card)
+                self._pinned = self._driver.pinned(_PINNED)
                 self.queue = self._driver.stream()
 
     # Memory
@@ -118,8 +126,8 @@ class CudaEngine(Engine):
         self._copy_in(buffer.address + offset, elements.ctypes.data, elements.nbytes)
 
     def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
-        elements = np.frombuffer(target, np.uint8)
-        self._copy_out(buffer.address + offset, elements.ctypes.data, elements.nbytes)
+        if target.nbytes:
+            self._copy_out(buffer.address + offset, ctypes.addressof(ctypes.c_char.from_buffer(target)), target.nbytes)
 
     def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
         if source.engine is host:
@@ -138,10 +146,18 @@ class CudaEngine(Engine):
             self._driver.copy_in(there, here, size, self.queue)
 
     def _copy_out(self, there: int, here: int, size: int) -> None:
-        if size:
-            self._enter()
+        if not size:
+            return
+        self._enter()
+        if size > _PINNED:
             self._driver.copy_out(here, there, size, self.queue)
             self._driver.synchronize(self.queue)
+            return
+        refuse_reentry(self._reading)
+        with self._reading:
+            self._driver.copy_out(self._pinned, there, size, self.queue)
+            self._driver.synchronize(self.queue)
+            ctypes.memmove(here, self._pinned, size)
 
     def finish(self) -> None:
         self._enter()
@@ -172,41 +188,48 @@ class CudaEngine(Engine):
         self._enter()
         refuse_reentry(self._lock)
         with self._lock:
-            steps.make_launches(len(values) - FIRST)
-            if steps.together is None:
-                self._run_each(steps, table, [])
+            slots, writing = steps.slots_of(table)
+            if slots.together is None:
+                self._run_each(steps, slots, writing, table, [])
             else:
-                self._begin(steps, table, steps.together, steps.count)
+                self._begin(steps, table, [*writing, slots.together], steps.count)
         return values[DONE]
 
-    def _begin(self, steps: CudaSteps, table: Table, launching: Action, done: int) -> None:
+    def _begin(self, steps: CudaSteps, table: Table, actions: Sequence[Action], done: int) -> None:
         """Queue steps, and note in the table that so many are done: in one call of native code, so that an interrupt
         leaves none to be queued again."""
         before = table.values[DONE]
-        actions = [*steps.writing(table), launching, (table.values.__setitem__, DONE, done)]
-        codes = list(starmap(call, actions))
-        failed = [code for code in codes if code]
-        if failed:
+        codes = list(starmap(call, [*actions, (table.values.__setitem__, DONE, done)]))
+        if any(codes):
             table.values[DONE] = before
             steps.forget_slots()
-            self._driver.check(failed[0], "a launch")
+            self._driver.check(next(filter(None, codes)), "a launch")
 
-    def _run_each(self, steps: CudaSteps, table: Table, events: list[int]) -> None:
+    def _run_each(
+        self, steps: CudaSteps, slots: Slots, writing: Sequence[Action], table: Table, events: Sequence[int]
+    ) -> None:
         """Run one step after the other; ``events``, if there are any, are recorded before each of them and at the
         end."""
+        self._begin(steps, table, writing, table.values[DONE])
         for number in range(table.values[DONE], steps.count):
             if table.stopped:
                 return
             if events:
                 self._driver.record(events[number], self.queue)
-            launching = steps.launching[number]
+            launching = slots.launching[number]
             if launching is not None:
-                self._begin(steps, table, launching, number + 1)
-            else:
-                steps.stand_ins[number].run(table.values[FIRST:], self._copy_out, self._copy_in)
-                table.values[DONE] = number + 1
+                self._begin(steps, table, [launching], number + 1)
+            elif number in steps.stand_ins:
+                self._run_on_host(steps, steps.stand_ins[number], table)
         if events:
             self._driver.record(events[-1], self.queue)
+
+    def _run_on_host(self, steps: CudaSteps, found: HostSteps, table: Table) -> None:
+        """Run steps for the CPU, the next ones of a run."""
+        copies, memory = found.run(table.values[FIRST:], self._copy_out)
+        actions = [self._driver.copying_in(copy.there, copy.here, copy.size, self.queue) for copy in copies]
+        self._begin(steps, table, actions, table.values[DONE] + found.count)
+        del memory  # the driver has read it
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
         assert isinstance(steps, CudaSteps)
@@ -216,9 +239,9 @@ class CudaEngine(Engine):
         events = [self._driver.event() for _ in range(steps.count + 1)]
         try:
             with self._lock:
-                steps.make_launches(len(table.values) - FIRST)
+                slots, writing = steps.slots_of(table)
                 began = recording.now()
-                self._run_each(steps, table, events)
+                self._run_each(steps, slots, writing, table, events)
                 self.finish()
             done = table.values[DONE]
             if done == steps.count:

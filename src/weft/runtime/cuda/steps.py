@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import Driver, Launch
 from weft.runtime.memory import Buffer
-from weft.runtime.on_host import HostStep
+from weft.runtime.on_host import HostSteps
 from weft.runtime.steps import FIRST, OnHost, Step, StepList, Table
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
 
 _WORD = 8
+_KEPT = 4
+"""Slots of so many runs of a plan are kept on the card."""
 
 
 class Loaded(NamedTuple):
@@ -41,13 +45,31 @@ class _OwnMemory:
         self.memory = engine.own_memory
 
 
-class CudaSteps(StepList):
-    """The steps of a plan on a card.
+class Slots:
+    """The slots of runs in the memory of a card, and what queues the steps that read them there.
 
-    The card has the numbers of all steps in its memory, and a copy of the slots of the run that was begun last.
-    ``launching`` queues one step (None: it is one for the CPU, in ``stand_ins``), ``together`` all of them, if none is
-    for the CPU: several are a graph, which never changes, because kernels read addresses from the slots.
+    ``launching`` queues one step (None: it is one for the CPU), ``together`` all of them, if none is for the CPU: as a
+    graph, which never changes, because kernels read addresses from the slots. To launch a graph takes less time than a
+    kernel, even if it has only one.
     """
+
+    def __init__(self, buffer: Buffer, launches: list[Launch | None], driver: Driver, queue: int) -> None:
+        self.buffer = buffer
+        self._launches = launches
+        self.written: array[int] | None = None
+        """What they hold."""
+        self.launching = [None if launch is None else driver.launching(launch, queue) for launch in launches]
+        self.graph = 0
+        self.together: Action | None = None
+        known = [launch for launch in launches if launch is not None]
+        if len(known) == len(launches):
+            self.graph = driver.graph(known)
+            self.together = driver.launching_graph(self.graph, queue)
+
+
+class CudaSteps(StepList):
+    """The steps of a plan on a card. It has the numbers of all steps in its memory, and the slots of the latest runs.
+    Those for the CPU are ``stand_ins``, by the number of the first one."""
 
     def __init__(self, engine: CudaEngine, driver: Driver, steps: Sequence[Step]) -> None:
         super().__init__(steps)
@@ -55,13 +77,8 @@ class CudaSteps(StepList):
         self._own: Any = _OwnMemory(engine)
         self._numbers = self._on_card([number for step in steps for number in step.numbers])
         self._loaded = [None if type(step.code) is OnHost else engine.load(step.code) for step in steps]
-        self.stand_ins = {number: HostStep(step) for number, step in enumerate(steps) if type(step.code) is OnHost}
-        self.launching: list[Action | None] = []
-        self.together: Action | None = None
-        self._launches: list[Launch] = []
-        self._slots: Buffer | None = None
-        self._written: array[int] | None = None
-        """The slots that the card has."""
+        self.stand_ins = {found[0][0]: HostSteps([step for _, step in found]) for found in _for_the_host(steps)}
+        self._latest: deque[Slots] = deque()
 
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
         buffer = Buffer(self._own, _WORD * max(len(numbers), 1))
@@ -70,42 +87,45 @@ class CudaSteps(StepList):
             self._driver.copy_in(buffer.address, words.buffer_info()[0], _WORD * len(words), self._engine.queue)
         return buffer
 
-    def make_launches(self, slots: int) -> None:
-        """Make what queues the steps, if that has not happened; a run has so many ``slots``."""
-        if self._slots is not None:
-            return
-        buffer = Buffer(self._own, _WORD * max(slots, 1))
-        self.launching = []
-        self._launches = []
+    def slots_of(self, table: Table) -> tuple[Slots, list[Action]]:
+        """The slots of a run on the card, and what writes them there: nothing, if they are those of one of the latest
+        runs, as they are when memory is used again."""
+        values = table.values[FIRST:]
+        for slots in self._latest:
+            if slots.written == values:
+                return slots, []
+        slots = self._new_slots(len(values)) if len(self._latest) < _KEPT else self._latest.popleft()
+        self._latest.append(slots)
+        source = table.address + _WORD * FIRST
+        copy = self._driver.copying_in(slots.buffer.address, source, _WORD * len(values), self._engine.queue)
+        slots.written = None
+        return slots, [copy, (setattr, slots, "written", values)]
+
+    def _new_slots(self, count: int) -> Slots:
+        buffer = Buffer(self._own, _WORD * max(count, 1))
         numbers = self._numbers.address
+        launches: list[Launch | None] = []
         for step, loaded in zip(self.steps, self._loaded, strict=True):
-            action = None
+            launch = None
             if loaded is not None:
                 code: CudaCode = step.code
                 blocks = code.blocks(step.units, step.grain, loaded.most_blocks)
                 launch = Launch(loaded.function, blocks, code.threads, code.shared, numbers, buffer.address)
-                self._launches.append(launch)
-                action = self._driver.launching(launch, self._engine.queue)
-            self.launching.append(action)
+            launches.append(launch)
             numbers += _WORD * len(step.numbers)
-        if len(self._launches) == 1 == self.count:
-            self.together = self.launching[0]
-        elif len(self._launches) == self.count:
-            graph = self._driver.graph(self._launches)
-            weakref.finalize(self, self._engine.ended_graphs.append, graph).atexit = False
-            self.together = self._driver.launching_graph(graph, self._engine.queue)
-        self._slots = buffer
-
-    def writing(self, table: Table) -> list[Action]:
-        """What writes the slots of a run to the card; nothing if it has the same ones."""
-        slots = table.values[FIRST:]
-        if slots == self._written:
-            return []
-        assert self._slots is not None
-        source = table.address + _WORD * FIRST
-        copy = self._driver.copying_in(self._slots.address, source, _WORD * len(slots), self._engine.queue)
-        return [copy, (setattr, self, "_written", slots)] if len(slots) else []
+        slots = Slots(buffer, launches, self._driver, self._engine.queue)
+        if slots.graph:
+            weakref.finalize(self, self._engine.ended_graphs.append, slots.graph).atexit = False
+        return slots
 
     def forget_slots(self) -> None:
         """The card may have none of them."""
-        self._written = None
+        for slots in self._latest:
+            slots.written = None
+
+
+def _for_the_host(steps: Sequence[Step]) -> Iterator[list[tuple[int, Step]]]:
+    """The steps for the CPU with their numbers, those together that follow each other."""
+    for on_host, found in groupby(enumerate(steps), key=lambda one: type(one[1].code) is OnHost):
+        if on_host:
+            yield list(found)
