@@ -53,7 +53,7 @@ class FakeTarget(Target):
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
         name = f"kernel{len(_codes)}"
         _codes[name] = KernelCode(kernel)
-        return CudaCode(name, name, threads=32)
+        return CudaCode(name, name, 32, title=", ".join([x.name for x in kernel.primitives]))
 
 
 class _Words(Sequence[int]):
@@ -137,6 +137,7 @@ class FakeDriver:
             ctypes.memmove(target, block[first : first + size].astype(np.uint8).tobytes(), size)
 
         self.queue.append(copy)
+        self.synchronize(stream)
 
     def pinned(self, size: int) -> int:
         self._memory_of_host = ctypes.create_string_buffer(size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import numpy as np
@@ -104,9 +105,77 @@ def test_too_much_memory_is_an_error_and_no_end() -> None:
         assert mx.ones((3,)).sum().item() == 3
 
 
+@pytest.mark.skipif(mx.device_count(mx.gpu) < 2, reason="there is one GPU")
+def test_several_cards() -> None:
+    """Each computes its part; one reads what the other one has."""
+    first, second = mx.Device(mx.gpu, 0), mx.Device(mx.gpu, 1)
+    x = mx.array(np.random.default_rng(0).normal(size=(1 << 20,)).astype(np.float32))
+    wanted = mx.sin(mx.exp(x, stream=mx.cpu), stream=mx.cpu)
+    for _ in range(3):
+        there = mx.exp(x, stream=second)
+        mx.eval(there, mx.cos(x, stream=first))
+        assert_same_bits(mx.sin(there, stream=first), wanted)
+    compiled = mx.compile(lambda x: mx.sin(mx.exp(x)))
+    for device in (first, second, mx.cpu, second):
+        with mx.stream(device):
+            assert_same_bits(compiled(x), wanted)
+
+
 def test_large_arrays_go_there_and_back() -> None:
     x = mx.array(np.random.default_rng(0).normal(size=(1 << 22,)).astype(np.float32))
     assert_same_bits(mx.negative(x, stream=mx.gpu), mx.negative(x, stream=mx.cpu))
+
+
+def step(x: mx.array, w: mx.array) -> tuple[mx.array, mx.array]:
+    """Kernels, a product, which the CPU computes, and a result in the memory of an input."""
+    hidden = mx.softmax(mx.tanh(x @ w), axis=-1)
+    return x * 0.5 + mx.mean(hidden, axis=0), mx.sort(hidden[0])
+
+
+def test_threads_share_a_card() -> None:
+    """Each has numbers of its own, and gets what the CPU gives for them."""
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        x, w = (mx.array(rng.normal(size=(24, 24)).astype(np.float32)) for _ in range(2))
+        compiled = mx.compile(step)
+        with mx.stream(mx.cpu):
+            wanted = step(step(x, w)[0], w)
+            mx.eval(wanted)
+        with mx.stream(mx.gpu if seed % 2 else mx.new_stream(mx.gpu)):
+            for _ in range(30):
+                assert_same_bits(compiled(compiled(x, w)[0], w), wanted)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+def test_a_thousand_steps_keep_no_memory() -> None:
+    with mx.stream(mx.gpu):
+        compiled = mx.compile(lambda x: (mx.exp(-x) * x, mx.sum(x)))
+        x = mx.ones((1000,)) + 0
+        used = []
+        for _ in range(1000):
+            x, _ = compiled(x)
+            used.append(engine_of(mx.Device(mx.gpu)).memory.active)
+        assert used[-1] == used[10]
+        assert np.isfinite(x.sum().item())
+
+
+def test_work_crosses_devices_and_streams() -> None:
+    side = mx.new_stream(mx.gpu)
+    x = mx.array(np.linspace(0, 1, 1000, dtype=np.float32))
+
+    def chain(streams: list[mx.Stream]) -> mx.array:
+        y = x
+        for number in range(40):
+            y = mx.sin(y * 1.01, stream=streams[number % len(streams)])
+        return y
+
+    wanted = chain([mx.default_stream(mx.cpu)])
+    crossing = chain([mx.default_stream(mx.gpu), mx.default_stream(mx.cpu), side])
+    mx.async_eval(crossing)
+    assert_same_bits(crossing, wanted)
 
 
 IN_A_PROCESS = {
@@ -135,7 +204,7 @@ from weft.runtime.steps import Step, Table
 from weft.runtime.cuda.code import CudaCode
 from tests.gpu.test_card import DOUBLED
 engine = engine_of(mx.Device(mx.gpu))
-steps = engine.seal([Step(CudaCode(DOUBLED, "doubled", 32), [1000], 1, 1)])
+steps = engine.seal([Step(CudaCode(DOUBLED, "doubled", 32, title="doubles"), [1000], 1, 1)])
 x = mx.ones((1000,)) * 3
 mx.eval(x)
 engine.run(steps, Table(steps, [64, 128]))
@@ -143,6 +212,7 @@ try:
     x.tolist()
 except RuntimeError as error:
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in str(error), error
+    assert "doubles" in str(error), error
 else:
     raise AssertionError
 assert mx.ones((2,), stream=mx.cpu).sum(stream=mx.cpu).item() == 2

@@ -27,6 +27,6 @@ def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -
         return without_interrupts(written)
 
     lasting = OWN.issuperset(kernel.primitives)
-    title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None])
-    ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title or "copy")
-    return CudaCode(ptx, _NAME, schedule.threads)
+    title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None]) or "copy"
+    ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title)
+    return CudaCode(ptx, _NAME, schedule.threads, title=title)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class CudaCode:
     """A kernel for NVIDIA GPUs. Two are the same if they are one object.
 
-    ``ptx`` is its text, or machine code (a cubin) once it was assembled. The entry ``name`` takes two addresses of the
-    device: that of the numbers of the step (64-bit integers, as on the CPU), and that of the slots of the run: 64-bit
-    addresses and constants. A block has ``threads`` threads, and ``shared`` bytes of shared memory besides what the
-    code itself declares.
+    ``title`` says what it computes, for errors. ``ptx`` is its text, or machine code (a cubin) once it was assembled.
+    The entry ``name`` takes two addresses of the device: that of the numbers of the step (64-bit integers, as on the
+    CPU), and that of the slots of the run: 64-bit addresses and constants. A block has ``threads`` threads, and
+    ``shared`` bytes of shared memory besides what the code itself declares.
 
     The units of a step are shared by blocks: block ``b`` of ``n`` does units ``b``, ``b + n``, and so on, so that every
     number of blocks is right. There are as many as the step has grains of units, or fewer, if the card cannot hold so
@@ -23,6 +23,7 @@ class CudaCode:
     name: str
     threads: int
     shared: int = 0
+    title: str = ""
 
     def blocks(self, units: int, grain: int, most: int) -> int:
         """How many blocks a launch has, of at most ``most``."""

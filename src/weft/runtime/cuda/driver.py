@@ -69,7 +69,12 @@ class CudaError(EvaluationError):
 
     def __init__(self, name: str, text: str, called: str, more: str = "") -> None:
         super().__init__(f"{name}: {text} (reported by {called}){more}")
-        self.name = name
+        self.name, self.text, self.called = name, text, called
+
+    def after(self, kernels: Sequence[str]) -> CudaError:
+        """The same error, with kernels one of which may have caused it: the card says so when somebody waits."""
+        shown = "".join([f"\n  {title}" for title in kernels])
+        return CudaError(self.name, self.text, self.called, f". Kernels that were queued last:{shown}" if shown else "")
 
 
 class _KernelNode(ctypes.Structure):
@@ -118,6 +123,8 @@ class Driver:
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, _Int
             self._functions[name] = function
+        self._copy_out = self._functions["cuMemcpyDtoHAsync_v2"]
+        self._synchronize = self._functions["cuStreamSynchronize"]
         self._call("cuInit", 0)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -200,8 +207,10 @@ class Driver:
         self._call("cuMemcpyHtoDAsync_v2", target, source, size, stream)
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
-        """Queue a copy to the host."""
-        self._call("cuMemcpyDtoHAsync_v2", target, source, size, stream)
+        """Copy to the host, behind what was queued, and wait for it; raises what failed."""
+        code = self._copy_out(target, source, size, stream) or self._synchronize(stream)
+        if code:
+            self.check(code, "cuMemcpyDtoHAsync")
 
     def copy_peer(self, target: int, to: int, source: int, of: int, size: int) -> None:
         """Copy between two contexts."""

@@ -8,7 +8,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, starmap
 from operator import call
 
@@ -18,7 +18,7 @@ from weft.errors import EvaluationError
 from weft.runtime import recording
 from weft.runtime.atomic import Action, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
-from weft.runtime.cuda.driver import Driver
+from weft.runtime.cuda.driver import CudaError, Driver
 from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
 from weft.runtime.devices import Device, gpu
 from weft.runtime.engine import Engine
@@ -29,6 +29,9 @@ from weft.runtime.on_host import HostSteps
 from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table
 
 _SECOND = 1_000_000_000
+
+_SHOWN = 8
+"""Errors of a card name the kernels of so many runs."""
 
 _PINNED = 4096
 """The bytes of pinned memory, to which cards copy faster than to any other; larger copies do not need it as much."""
@@ -71,6 +74,8 @@ class CudaEngine(Engine):
         self.own_memory = Allocator(self._allocate, self._free)
         """For what users do not count: numbers of steps, slots of runs."""
         self._loaded: dict[CudaCode, Loaded] = {}
+        self._begun: deque[CudaSteps] = deque(maxlen=_SHOWN)
+        """What was begun last, since somebody waited."""
         self.ended_graphs: deque[int] = deque()
         """Those of plans that nobody has any more."""
         _engines.add(self)
@@ -150,18 +155,24 @@ class CudaEngine(Engine):
             return
         self._enter()
         if size > _PINNED:
-            self._driver.copy_out(here, there, size, self.queue)
-            self._driver.synchronize(self.queue)
+            self._wait(self._driver.copy_out, here, there, size, self.queue)
             return
         refuse_reentry(self._reading)
         with self._reading:
-            self._driver.copy_out(self._pinned, there, size, self.queue)
-            self._driver.synchronize(self.queue)
+            self._wait(self._driver.copy_out, self._pinned, there, size, self.queue)
             ctypes.memmove(here, self._pinned, size)
 
     def finish(self) -> None:
         self._enter()
-        self._driver.synchronize(self.queue)
+        self._wait(self._driver.synchronize, self.queue)
+
+    def _wait(self, wait: Callable[..., None], *arguments: int) -> None:
+        """Call what waits for the card. Its errors name the kernels that may have caused them."""
+        try:
+            wait(*arguments)
+        except CudaError as error:
+            raise error.after([steps.title for steps in list(self._begun)]) from None
+        self._begun.clear()
 
     # Runs
 
@@ -188,6 +199,7 @@ class CudaEngine(Engine):
         self._enter()
         refuse_reentry(self._lock)
         with self._lock:
+            self._begun.append(steps)
             slots, writing = steps.slots_of(table)
             if slots.together is None:
                 self._run_each(steps, slots, writing, table, [])

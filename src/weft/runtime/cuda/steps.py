@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from array import array
 from collections import deque
@@ -83,8 +84,8 @@ class CudaSteps(StepList):
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
         buffer = Buffer(self._own, _WORD * max(len(numbers), 1))
         if numbers:
-            words = array("q", numbers)
-            self._driver.copy_in(buffer.address, words.buffer_info()[0], _WORD * len(words), self._engine.queue)
+            words = (ctypes.c_int64 * len(numbers))(*numbers)
+            self._driver.copy_in(buffer.address, ctypes.addressof(words), _WORD * len(words), self._engine.queue)
         return buffer
 
     def slots_of(self, table: Table) -> tuple[Slots, list[Action]]:
@@ -117,6 +118,11 @@ class CudaSteps(StepList):
         if slots.graph:
             weakref.finalize(self, self._engine.ended_graphs.append, slots.graph).atexit = False
         return slots
+
+    @property
+    def title(self) -> str:
+        """What the kernels compute."""
+        return "; ".join([step.code.title for step in self.steps if type(step.code) is CudaCode])
 
     def forget_slots(self) -> None:
         """The card may have none of them."""
