@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
 from weft.compiler.codegen.values import Complex, Value
 from weft.dtypes import Dtype
@@ -47,15 +48,24 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     pointer = element_pointer(L, location, element)
     if L.width == 1:
-        if mask is not None:
-            pointer = L.emitter.assign(f"select i1 {mask}, ptr {pointer}, ptr {location.base}")
-        return L.emitter.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+        return _load_if(L.emitter, type_, pointer, dtype_alignment(dtype), mask)
     if location.scattered:
         return _gather(L, dtype, type_, pointer, mask or all_lanes(L))
     if mask is None:
         align = max(location.alignment, dtype_alignment(dtype))
         return L.emitter.assign(f"load {type_}, ptr {pointer}, align {align}")
     return masked_load(L, dtype, type_, pointer, mask)
+
+
+def _load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) -> str:
+    """What one lane reads; zero without reading if ``mask`` is false: there need be no memory at its location."""
+    if mask is None:
+        return e.assign(f"load {type_}, ptr {pointer}, align {align}")
+    slot = e.slot(type_)
+    e.store(type_, "zeroinitializer", slot)
+    with e.when(mask):
+        e.store(type_, e.assign(f"load {type_}, ptr {pointer}, align {align}"), slot)
+    return e.load(type_, slot)
 
 
 def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | None, streamed: bool = False) -> None:

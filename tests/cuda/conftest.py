@@ -1,0 +1,16 @@
+"""The device of simulated blocks is there for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cuda.device import BlocksEngine, blocks_of_threads
+
+
+@pytest.fixture(autouse=True)
+def engine() -> Iterator[BlocksEngine]:
+    """The engine of ``mx.gpu``."""
+    with blocks_of_threads() as found:
+        yield found

@@ -1,0 +1,286 @@
+"""Runs the LLVM IR of a kernel for GPUs in NumPy: threads of some blocks, an instruction for many of them at a time.
+
+It is what a card does, as far as the IR says it: threads go their own ways, wait for each other where they exchange
+registers and at barriers, and share memory. Which of the threads that could go on does so is up to an ``order``, so
+that a kernel whose results depend on it can be found. In `ReferenceMemory` every wrong access is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.cuda.arithmetic import evaluated
+from tests.cuda.module import Instruction, Module, Type, constant, listed, type_of, typed
+from tests.reference.memory import REGION, ReferenceMemory
+
+WARP = 32
+
+Order = Callable[[np.ndarray], int]
+"""Chooses one of the places in the code at which threads are."""
+
+
+def together(places: np.ndarray) -> int:
+    """Those that are behind come up first, so that threads are at the same place wherever they can."""
+    return int(places[0])
+
+
+class Grid(NamedTuple):
+    """How many blocks there are, and threads of a block."""
+
+    blocks: int
+    threads: int
+
+
+class Fault(Exception):
+    """A kernel did what no kernel may do."""
+
+
+class Machine:
+    """One launch. Registers have a row for each thread of the grid."""
+
+    def __init__(
+        self,
+        module: Module,
+        memory: ReferenceMemory,
+        allocate: Callable[[int], int],
+        arguments: Sequence[int],
+        grid: Grid,
+    ) -> None:
+        self.module, self.memory, self.grid = module, memory, grid
+        self.count = grid.blocks * grid.threads
+        threads = np.arange(self.count)
+        self.special = {
+            "tid.x": threads % grid.threads,
+            "ctaid.x": threads // grid.threads,
+            "nctaid.x": np.full(self.count, grid.blocks),
+        }
+        self.registers: dict[str, np.ndarray] = {}
+        for name, value in zip(("%numbers", "%table"), arguments, strict=True):
+            self.registers[name] = np.full(self.count, value, np.uint64)
+        for name, contents in module.constants.items():
+            address = allocate(contents.nbytes)
+            memory.write(address, np.arange(contents.size) * contents.itemsize, contents)
+            self.registers[name] = np.full(self.count, address, np.uint64)
+        for name, size in module.shared.items():
+            addresses = np.array([allocate(size) for _ in range(grid.blocks)], np.uint64)
+            self.registers[name] = addresses[self.special["ctaid.x"]]
+        for name, type_ in module.slots.items():
+            start = allocate(type_.size * self.count)
+            self.registers[name] = np.uint64(start) + (threads * type_.size).astype(np.uint64)
+        self.place = np.zeros(self.count, np.int64)
+        self.block = np.zeros(self.count, np.int64)
+        self.came_from = np.zeros(self.count, np.int64)
+
+    def run(self, order: Order = together) -> None:
+        """Until all threads have returned."""
+        with np.errstate(all="ignore"):
+            while (places := np.unique(self.place[self.place >= 0])).size:
+                while not self._goes_on(place := order(places)):
+                    places = places[places != place]
+                    if not places.size:
+                        raise Fault("threads wait for others that do not come")
+
+    def _goes_on(self, place: int) -> bool:
+        """Whether threads at a place execute what is there; not if they need others that are elsewhere."""
+        part = self.module.parts[place]
+        here = np.flatnonzero(self.place == place)
+        if part.synchronizes:
+            here = self._with_members(part.instructions[0], here)
+        self.place[here] += 1  # unless a branch says otherwise
+        for instruction in part.instructions:
+            self._execute(instruction, here)
+        return bool(here.size)
+
+    def _with_members(self, instruction: Instruction, here: np.ndarray) -> np.ndarray:
+        """Of threads that wait for others of their warp, or of their block, those that are all there."""
+        at = np.zeros(self.count, bool)
+        at[here] = True
+        if "barrier" in instruction.text:
+            whole = np.asarray(at.reshape(self.grid.blocks, -1).all(axis=1))
+            return here[whole[here // self.grid.threads]]
+        members = self._arguments(instruction.text, here)[0]
+        wanted = (members[:, None] >> np.arange(WARP, dtype=np.uint32)) & 1 == 1
+        if not wanted[np.arange(here.size), here % WARP].all():
+            raise Fault("a thread is not one of those that it waits for")
+        return here[(at.reshape(-1, WARP)[here // WARP] | ~wanted).all(axis=1)]
+
+    # One instruction
+
+    def _execute(self, instruction: Instruction, here: np.ndarray) -> None:
+        operation = instruction.operation
+        method = getattr(self, f"_{operation}", None)
+        result = method(instruction.text, here) if method else self._arithmetic(operation, instruction.text, here)
+        if instruction.result is not None:
+            self._set(instruction.result, here, result)
+
+    def _set(self, name: str, here: np.ndarray, value: np.ndarray) -> None:
+        register = self.registers.get(name)
+        if register is None:
+            register = self.registers[name] = np.zeros((self.count, *value.shape[1:]), value.dtype)
+        register[here] = value
+
+    def _value(self, text: str, type_: Type, here: np.ndarray) -> np.ndarray:
+        """An operand, for each thread."""
+        if text[0] in "%@":
+            return self.registers[text][here]
+        shape = (here.size, type_.lanes) if type_.lanes > 1 else (here.size,)
+        return np.broadcast_to(constant(text, type_), shape)
+
+    def _typed(self, text: str, here: np.ndarray) -> np.ndarray:
+        type_, value = typed(text)
+        return self._value(value, type_, here)
+
+    def _arguments(self, text: str, here: np.ndarray) -> list[np.ndarray]:
+        """Those of a call."""
+        inside = text[text.index("(", text.index("@")) + 1 : text.rindex(")")]
+        return [self._typed(re.sub(r"\bimmarg ", "", part), here) for part in listed(inside)]
+
+    def _arithmetic(self, operation: str, text: str, here: np.ndarray) -> np.ndarray:
+        if " to " in text:
+            source, target = text.split(" to ")
+            type_, value = typed(source)
+            return evaluated(operation, [self._value(value, type_, here)], type_of(target), type_)
+        relation = ""
+        if operation in ("icmp", "fcmp"):
+            relation, text = text.split(" ", 1)
+        type_, values = typed(text)
+        operands = [self._value(value, type_, here) for value in listed(values)]
+        return evaluated(f"{operation} {relation}".strip(), operands, type_, type_)
+
+    def _select(self, text: str, here: np.ndarray) -> np.ndarray:
+        condition, yes, no = (self._typed(part, here) for part in listed(text))
+        if condition.ndim < yes.ndim:
+            condition = condition[:, None]
+        return np.where(condition, yes, no)
+
+    def _insertelement(self, text: str, here: np.ndarray) -> np.ndarray:
+        vector, element, lane = (self._typed(part, here) for part in listed(text))
+        result = vector.copy()
+        result[np.arange(here.size), lane.astype(np.int64)] = element
+        return result
+
+    def _extractelement(self, text: str, here: np.ndarray) -> np.ndarray:
+        vector, lane = (self._typed(part, here) for part in listed(text))
+        return vector[np.arange(here.size), lane.astype(np.int64)]
+
+    def _shufflevector(self, text: str, here: np.ndarray) -> np.ndarray:
+        first, second, lanes = (self._typed(part, here) for part in listed(text))
+        return np.concatenate([first, second], axis=1)[np.arange(here.size)[:, None], lanes.astype(np.int64)]
+
+    def _getelementptr(self, text: str, here: np.ndarray) -> np.ndarray:
+        element, pointer, index = listed(text)
+        steps = self._typed(index, here).astype(np.uint64) * np.uint64(type_of(element).size)
+        start = self._typed(pointer, here)
+        return start + steps if steps.ndim == start.ndim else start[:, None] + steps
+
+    def _addrspacecast(self, text: str, here: np.ndarray) -> np.ndarray:
+        return self._typed(text.split(" to ")[0], here)
+
+    # Control
+
+    def _phi(self, text: str, here: np.ndarray) -> np.ndarray:
+        type_, rest = typed(text)
+        result = np.zeros(here.size, type_.dtype)
+        for value, label in re.findall(r"\[ (\S+), %(\w+) \]", rest):
+            came = self.came_from[here] == self.module.block_of[label]
+            if came.any():
+                result[came] = self._value(value, type_, here[came])
+        return result
+
+    def _br(self, text: str, here: np.ndarray) -> None:
+        labels = re.findall(r"label %(\w+)", text)
+        chosen = np.full(here.size, self.module.first_part[labels[0]])
+        if len(labels) == 2:
+            condition = self._typed(listed(text)[0], here)
+            chosen = np.where(condition, chosen, self.module.first_part[labels[1]])
+        self.came_from[here] = self.block[here]
+        self.place[here] = chosen
+        self.block[here] = np.array([part.block for part in self.module.parts])[chosen]
+
+    def _ret(self, text: str, here: np.ndarray) -> None:
+        self.place[here] = -1
+
+    def _call(self, text: str, here: np.ndarray) -> np.ndarray | None:
+        found = re.match(r"(.+?) @([\w.]+)\(", text)
+        assert found is not None
+        name, arguments = found[2], self._arguments(text, here)
+        if name.startswith("llvm.nvvm.read.ptx.sreg."):
+            return self.special[name.removeprefix("llvm.nvvm.read.ptx.sreg.")][here].astype(np.uint32)
+        if name.startswith("llvm.nvvm.shfl"):
+            return self._exchanged(here, *arguments[1:])
+        if name.startswith("llvm.nvvm.bar"):
+            return None
+        if name.startswith("llvm.masked."):
+            return self._masked(name.split(".")[2], arguments)
+        type_ = type_of(found[1])
+        return evaluated(name, arguments, type_, type_)
+
+    def _masked(self, operation: str, arguments: Sequence[np.ndarray]) -> np.ndarray | None:
+        """A load or store of the lanes of a mask."""
+        elements, pointers = arguments[-1], arguments[0]
+        mask = arguments[-2]
+        if operation in ("store", "scatter"):
+            elements, pointers, mask = arguments[0], arguments[1], arguments[-1]
+        if operation in ("load", "store"):
+            pointers = _neighbours(pointers, mask.shape[1], elements.dtype.itemsize)
+        if operation in ("store", "scatter"):
+            self._write(pointers[mask], elements[mask])
+            return None
+        result = elements.copy()
+        result[mask] = self._read(pointers[mask], Type(elements.dtype, 1, ""))
+        return result
+
+    def _exchanged(self, here: np.ndarray, words: np.ndarray, source: np.ndarray, clamp: np.ndarray) -> np.ndarray:
+        """What ``shfl.sync.idx`` gives: the word of a lane of the same segment of the warp. (PTX ISA, shfl.sync.)"""
+        all_words = np.zeros(self.count, np.uint32)
+        all_words[here] = words
+        segment = (clamp >> 8 & 31).astype(np.int64)
+        lane = (here & segment) | (source.astype(np.int64) & ~segment & 31)
+        return all_words[here // WARP * WARP + lane]
+
+    # Memory
+
+    def _load(self, text: str, here: np.ndarray) -> np.ndarray:
+        kind, pointer, *rest = listed(text)
+        type_, addresses = type_of(kind), self._typed(pointer, here)
+        self._check_alignment(rest, addresses)
+        if type_.lanes == 1:
+            return self._read(addresses, type_)
+        return self._read(_neighbours(addresses, type_.lanes, type_.dtype.itemsize), type_)
+
+    def _store(self, text: str, here: np.ndarray) -> None:
+        value, pointer, *rest = listed(text)
+        elements, addresses = self._typed(value, here), self._typed(pointer, here)
+        self._check_alignment(rest, addresses)
+        if elements.ndim > 1:
+            addresses = _neighbours(addresses, elements.shape[1], elements.dtype.itemsize)
+        self._write(addresses, elements)
+
+    def _check_alignment(self, words: Sequence[str], addresses: np.ndarray) -> None:
+        for word in words:
+            if word.startswith("align ") and (addresses % np.uint64(word[6:])).any():
+                raise Fault(f"an access is not aligned to {word[6:]} bytes")
+
+    def _read(self, addresses: np.ndarray, type_: Type) -> np.ndarray:
+        dtype = np.dtype(np.uint8) if type_.dtype == np.bool_ else type_.dtype
+        result = np.zeros(addresses.shape, dtype)
+        for start, chosen in self._by_block(addresses):
+            result[chosen] = self.memory.read(start, (addresses[chosen] - np.uint64(start)).astype(np.int64), dtype)
+        return result.astype(type_.dtype)
+
+    def _write(self, addresses: np.ndarray, elements: np.ndarray) -> None:
+        for start, chosen in self._by_block(addresses):
+            self.memory.write(start, (addresses[chosen] - np.uint64(start)).astype(np.int64), elements[chosen])
+
+    def _by_block(self, addresses: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The block of memory that addresses are in, and which of them."""
+        numbers = addresses >> np.uint64(REGION)
+        return [(int(number) << REGION, numbers == number) for number in np.unique(numbers)]
+
+
+def _neighbours(addresses: np.ndarray, count: int, size: int) -> np.ndarray:
+    return addresses[:, None] + np.arange(count, dtype=np.uint64) * np.uint64(size)

@@ -1,0 +1,137 @@
+"""The text of a module in LLVM IR, read as far as kernels for GPUs are written."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+_DTYPES = {
+    "i1": np.bool_,
+    "i8": np.uint8,
+    "i16": np.uint16,
+    "i32": np.uint32,
+    "i64": np.uint64,
+    "ptr": np.uint64,
+    "half": np.float16,
+    "float": np.float32,
+    "double": np.float64,
+}
+_TYPE = re.compile(r"<\d+ x \w+>|\[\d+ x \w+\]|ptr addrspace\(\d\)|\w+")
+_SYNCHRONIZING = ("@llvm.nvvm.shfl", "@llvm.nvvm.bar")
+
+
+class Type(NamedTuple):
+    """Elements, and how many of them; one lane is a plain number."""
+
+    dtype: np.dtype
+    lanes: int
+    name: str
+
+    @property
+    def size(self) -> int:
+        return self.dtype.itemsize * self.lanes
+
+
+@cache
+def type_of(text: str) -> Type:
+    found = re.fullmatch(r"[<\[](\d+) x (\w+)[>\]]", text)
+    lanes, name = (int(found[1]), found[2]) if found else (1, text.split()[0])
+    return Type(np.dtype(_DTYPES[name]), lanes, name)
+
+
+@cache
+def typed(text: str) -> tuple[Type, str]:
+    """A type, and what stands behind it."""
+    found = _TYPE.match(text)
+    assert found is not None, text
+    return type_of(found[0]), text[found.end() :].strip()
+
+
+@cache
+def listed(text: str) -> list[str]:
+    """What commas separate outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += (letter in "(<[{") - (letter in ")>]}")
+        if letter == "," and not depth:
+            parts.append(text[start:position].strip())
+            start = position + 1
+    return [*parts, text[start:].strip()] if text.strip() else []
+
+
+class Instruction(NamedTuple):
+    """``result`` is None if there is none; ``text`` is what stands behind the name of the operation."""
+
+    result: str | None
+    operation: str
+    text: str
+
+
+class Part(NamedTuple):
+    """Instructions that a thread executes without waiting for another one, unless the only one ``synchronizes``.
+    ``block`` is the number of the block that it belongs to."""
+
+    block: int
+    instructions: list[Instruction]
+    synchronizes: bool
+
+
+class Module:
+    """The entry of a module, cut into parts in the order of the text, and what it has in memory."""
+
+    def __init__(self, text: str) -> None:
+        self.constants: dict[str, np.ndarray] = {}
+        self.shared: dict[str, int] = {}
+        self.slots: dict[str, Type] = {}
+        self.parts: list[Part] = []
+        self.first_part: dict[str, int] = {}
+        self.block_of: dict[str, int] = {}
+        for line in text.split("\n"):
+            self._read(line)
+
+    def _read(self, line: str) -> None:
+        if found := re.match(r"(@[\w.]+) = internal (?:unnamed_addr )?constant (\[.*?\]) \[(.*)\]", line):
+            type_, numbers = type_of(found[2]), [typed(part) for part in listed(found[3])]
+            self.constants[found[1]] = np.array([constant(value, kind) for kind, value in numbers], type_.dtype)
+        elif found := re.match(r"(@[\w.]+) = internal addrspace\(3\) global (\[.*?\])", line):
+            self.shared[found[1]] = type_of(found[2]).size
+        elif found := re.match(r"(\w+):", line):
+            self._begin(found[1])
+        elif found := re.match(r"  (?:(%\w+) = )?(\w+) ?(?:nsw )?(.*)", line):
+            self._add(Instruction(*found.groups()))
+
+    def _begin(self, label: str) -> None:
+        self.block_of[label] = len(self.block_of)
+        self.first_part[label] = len(self.parts)
+        self.parts.append(Part(self.block_of[label], [], False))
+
+    def _add(self, instruction: Instruction) -> None:
+        if instruction.operation == "alloca":
+            assert instruction.result is not None
+            self.slots[instruction.result] = type_of(listed(instruction.text)[0])
+            return
+        if instruction.operation == "call" and any(name in instruction.text for name in _SYNCHRONIZING):
+            block = self.parts[-1].block
+            self.parts += [Part(block, [instruction], True), Part(block, [], False)]
+        else:
+            self.parts[-1].instructions.append(instruction)
+
+
+@cache
+def constant(text: str, type_: Type) -> np.ndarray:
+    """The numbers that a constant stands for."""
+    if text.startswith("splat ("):
+        return constant(*reversed(typed(text[len("splat (") : -1])))
+    if text.startswith("<"):
+        return np.array([constant(value, kind) for kind, value in map(typed, listed(text[1:-1]))])
+    if text in ("poison", "undef", "zeroinitializer", "false", "null"):
+        return np.zeros((), type_.dtype)
+    if text == "true":
+        return np.ones((), type_.dtype)
+    if type_.dtype.kind == "f":
+        number = np.array(int(text, 16), np.uint64).view(np.float64) if text.startswith("0x") else float(text)
+        return np.array(number, type_.dtype)
+    return np.array(int(text) & ((1 << 8 * type_.dtype.itemsize) - 1), type_.dtype)

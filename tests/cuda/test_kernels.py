@@ -1,0 +1,117 @@
+"""Kernels of the target of CUDA, run thread by thread: they have the bits of the CPU, whichever thread comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.codegen.planned import plans_of
+from tests.cuda.device import BlocksEngine
+from tests.cuda.machine import Order
+from tests.ops.row import Row, bits, to_numpy
+from tests.ops.table import ROWS
+from tests.reference.test_operations import FOLDS, SCANS, check
+from tests.sampling import Cases
+from weft.compiler import evaluate
+from weft.compiler.codegen import nvptx
+from weft.compiler.cuda import loops, schedule
+from weft.primitives import scans
+
+
+@pytest.fixture
+def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads take several lanes also of small arrays."""
+    monkeypatch.setattr(schedule, "ENOUGH_THREADS", 1)
+    evaluate.forget_plans()
+
+
+def same_bits(function: Callable[..., mx.array], *arguments: mx.array) -> bool:
+    """Whether a function gives the same on both devices."""
+    wanted = function(*arguments)
+    mx.eval(wanted)
+    with mx.stream(mx.gpu):
+        return bits(to_numpy(function(*arguments))) == bits(to_numpy(wanted))
+
+
+def computed_here(row: Row) -> bool:
+    """Routines are no kernels."""
+    return bool(row.dtypes) and not row.name.startswith(("linalg.", "fft."))
+
+
+def test_operations(cases: Cases, seed: int) -> None:
+    for row in cases.some(8, [row for row in ROWS if computed_here(row)]):
+        for dtype in cases.some(1, row.dtypes):
+            check(row, dtype, seed)
+
+
+def test_operations_on_several_lanes(cases: Cases, seed: int, few_threads: None) -> None:
+    for row in cases.some(8, [row for row in ROWS if computed_here(row)]):
+        for dtype in cases.some(1, row.dtypes):
+            check(row, dtype, seed)
+
+
+def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
+    shapes = [(3, 500), (40, 70), (5, 9, 33), (2, 4100)]
+    for name, shape in cases.some(2, list(product(FOLDS, shapes))):
+        x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float64)
+        for axis in range(len(shape)):
+            assert same_bits(lambda x, name=name, axis=axis: FOLDS[name](x, axis), x), (name, shape, axis)
+
+
+def test_the_order_of_scans(cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("SHORTEST_CHUNK", 20)):
+        monkeypatch.setattr(scans, name, value)
+    evaluate.forget_plans()
+    ways = list(product(SCANS, [((3, 131), 1), ((70, 5), 0)], (False, True), (False, True)))
+    for name, (shape, axis), reverse, inclusive in cases.some(2, ways):
+        x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float32)
+        manner = {"axis": axis, "reverse": reverse, "inclusive": inclusive}
+        assert same_bits(lambda x, name=name, manner=manner: SCANS[name](x, **manner), x), (name, shape, manner)
+    evaluate.forget_plans()
+
+
+def at_random(rng: np.random.Generator) -> Order:
+    """Threads go on in no order."""
+    return lambda places: int(rng.choice(places))
+
+
+MEETING: dict[str, Callable[[mx.array], mx.array]] = {
+    "softmax": lambda x: mx.softmax(x, axis=-1),
+    "in place": lambda x: mx.softmax(x * 2, axis=-1) + mx.max(x, axis=-1, keepdims=True),
+    "both directions": lambda x: mx.cumsum(x, axis=-1) * mx.cumsum(x, axis=-1, reverse=True),
+    "row by row": lambda x: mx.sum(x, axis=-1) + x[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_no_order_of_threads_changes_results(name: str, engine: BlocksEngine, rng: np.random.Generator) -> None:
+    x = mx.array(rng.normal(size=(9, 77)).astype(np.float32))
+    with engine.in_order(at_random(rng)):
+        assert same_bits(MEETING[name], x)
+
+
+def test_views_that_are_not_aligned(rng: np.random.Generator, few_threads: None) -> None:
+    x = mx.array(rng.normal(size=(6, 75)).astype(np.float32))
+    assert same_bits(lambda x: x[:, 1:] + x[:, :-1], x)
+    assert same_bits(lambda x: mx.sum(x[1:, 3:], axis=0), x)
+
+
+def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
+    """LLVM accepts it, and rounds each operation by itself."""
+    x = mx.array(rng.normal(size=(5, 300)).astype(np.float32))
+    functions: list[Callable[[mx.array], mx.array]] = [
+        lambda x: mx.softmax(mx.sin(x).astype(mx.float16), axis=-1),
+        lambda x: mx.cumsum(x, axis=1, reverse=True) / 3,
+        lambda x: x.at[mx.array([1, 3])].add(x[:2] * 1j),
+    ]
+    for function in functions:
+        for plan in plans_of(function, x):
+            for record in plan.describe().records:
+                if record.launch is not None:
+                    chosen = schedule.schedule_of(record.launch)
+                    text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
+                    assert ".entry kernel(" in text
