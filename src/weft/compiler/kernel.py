@@ -209,6 +209,12 @@ class Launch:
         return count
 
     @property
+    def operands(self) -> list[Any]:
+        """The nodes in memory that it reads or writes, one for each access."""
+        accesses = [i.access for i in self.kernel.instructions if i.access is not None]
+        return [access.operand for access in accesses if access.operand is not None]
+
+    @property
     def has_results(self) -> bool:
         """Whether some store is in loops that all have turns."""
         return any(

@@ -12,6 +12,7 @@ from weft.compiler.attaching import Attachment, fits
 from weft.compiler.chains import Chain, ChainFinder, ChainTable, Draft
 from weft.compiler.division import Division
 from weft.compiler.donation import Accesses, Touches, may_share, needless_stores
+from weft.compiler.feeding import Feeder, FeederFinder
 from weft.compiler.fusion import Fusion
 from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
@@ -28,6 +29,7 @@ from weft.compiler.records import (
     chain_record,
     kernel_record,
     with_attached,
+    with_feeder,
 )
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
@@ -119,6 +121,7 @@ class Planner:
         self.chains: list[Chain] = []
         self.homes: dict[Node, Node] = {}
         self.attached: dict[Group, Attachment] = {}
+        self.fed: dict[Group, Feeder] = {}
         self._attach_kernels()
         self.homes = self._overlays()
         self.chains = self._found_chains()
@@ -195,7 +198,10 @@ class Planner:
                     del drafted[found.group]
                     drafted[group] = found.launch, found.schedule
                     self.fusion.attach(found.group, group)
-        if self.attached:
+        finder = FeederFinder(self.target, self.fusion, self.launches, self._routine_call)
+        apart = {group for group, found in self.attached.items() if found.whole}
+        self.fed = finder.found(drafted, readers, self.buffers.keys(), apart)
+        if self.attached or self.fed:
             self.drafts = [Draft(group, *drafted[group]) for group in self.fusion.dependencies.in_order()]
             self._place_results()
 
@@ -297,7 +303,7 @@ class Planner:
         if found is None or not isinstance(group, RoutineGroup):
             return Accesses(read, written, launch, schedule, isinstance(group, RoutineGroup))
         made = {found.result} if found.stored else {found.target} if found.target is not None else set()
-        operands = {layout.base for layout in self._operands(group)}
+        operands = set(self._read_by_call(group))
         return Accesses(read, written, launch, schedule, False, Accesses(operands, made, None, None, True))
 
     def donations(self) -> list[tuple[int, int]]:
@@ -325,6 +331,7 @@ class Planner:
         slots.update((node, (layout.arena, offset)) for node, offset in zip(intervals, offsets, strict=True))
         slots.update((node, slots[home]) for node, home in self.homes.items())
         slots.update((node, slots[home]) for node, home in self._made_in_place().items() if home in slots)
+        slots.update((feeder.kernel.result, (layout.arena, 0)) for feeder in self.fed.values())
         return slots, size
 
     def _made_in_place(self) -> dict[Node, Node]:
@@ -369,12 +376,20 @@ class Planner:
 
     def _read_by(self, group: Group, launch: Launch | None) -> list[Node]:
         """What is read in memory."""
-        nodes = [layout.base for layout in self._operands(group)] if isinstance(group, RoutineGroup) else []
+        nodes = self._read_by_call(group) if isinstance(group, RoutineGroup) else []
         if launch is not None:
-            accesses = [i.access for i in launch.kernel.instructions if i.access is not None]
-            nodes += [access.operand for access in accesses if access.operand is not None]
+            nodes += launch.operands
         found = self.attached.get(group)
         return nodes if found is None or found.stored else [node for node in nodes if node is not found.result]
+
+    def _read_by_call(self, group: RoutineGroup) -> list[Node]:
+        """What a call reads, and what the kernel reads that feeds it."""
+        nodes = [layout.base for layout in self._operands(group)]
+        feeder = self.fed.get(group)
+        if feeder is None:
+            return nodes
+        kernel = feeder.kernel
+        return [node for node in nodes + kernel.launch.operands if node is not kernel.result]
 
     def _call(self, group: RoutineGroup, places: _Places) -> list[PlannedStep]:
         node = group.node
@@ -385,10 +400,9 @@ class Planner:
         made = routine.steps(self._routine_call(group, places), self.division.target_of(group).kind)
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
-        found = self.attached.get(group)
-        behind = found.launch.work if found is not None else 0
+        beside = sum([kernel.launch.work for kernel in self._kernels_of(group)])
         return [
-            PlannedStep(group, None, None, self._step(group, None, x, places), x.work + behind, phase)
+            PlannedStep(group, None, None, self._step(group, None, x, places), x.work + beside, phase)
             for x, phase in zip(made, phases, strict=True)
         ]
 
@@ -405,16 +419,22 @@ class Planner:
             place = places.slots[x] if places is not None else (0, 0)
             results.append(Operand(x.shape, x.dtype, contiguous_strides(x.shape), *place))
         scratch = (self.layout.arena, 0) if places is None else places.slots.get(group, (self.layout.arena, 0))
-        attached = None if places is None else self._attached_to(group, places)
-        return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch, attached)
+        found, feeder = self.attached.get(group), self.fed.get(group)
+        if places is None:
+            return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch)
+        attached = None if found is None else self._numbered(found, places)
+        fed = None if feeder is None else (feeder.position, self._numbered(feeder.kernel, places))
+        return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch, attached, fed)
 
-    def _attached_to(self, group: RoutineGroup, places: _Places) -> Attached | None:
-        """The kernel that is attached to a call."""
-        found = self.attached.get(group)
-        if found is None:
-            return None
+    def _numbered(self, found: Attachment, places: _Places) -> Attached:
+        """A kernel that runs as a part of the step of a call."""
         numbers = numbers_of(found.launch, found.schedule.numbers.values(), *places)
         return found.numbered(self.target.code(found.launch.kernel, found.schedule), numbers)
+
+    def _kernels_of(self, group: RoutineGroup) -> list[Attachment]:
+        """The kernels that run as parts of the step of a call."""
+        found, feeder = self.attached.get(group), self.fed.get(group)
+        return [*([feeder.kernel] if feeder is not None else []), *([found] if found is not None else [])]
 
     def _operands(self, group: RoutineGroup) -> list[Layout]:
         """Where the inputs of a routine are."""
@@ -477,20 +497,25 @@ class Planner:
             return chain_record(steps, chain.turns, step.units, step.grain, chain.inside)
         if isinstance(group, RoutineGroup):
             node = group.node
+            feeder = self.fed.get(group)
             inputs = [
                 (layout.base, layout.offset, *layout.loops(source.shape))
                 for source, layout in zip(node.inputs, self._operands(group), strict=True)
+                if feeder is None or layout.base is not feeder.kernel.result
             ]
             found = self.attached.get(group)
             results = [] if found is not None and not found.stored else group.results
             written = [self._written(result) for result in results]
             record = call_record(node, inputs, step.units, step.grain, planned.phase, written)
-            if found is None:
-                return record
-            return with_attached(record, self._kernel_record(found.group, found.launch, found.schedule, computed), node)
+            if found is not None:
+                record = with_attached(record, self._record_of(found, computed), node)
+            return record if feeder is None else with_feeder(record, self._record_of(feeder.kernel, computed))
         assert planned.launch is not None
         assert planned.schedule is not None
         return self._kernel_record(group, planned.launch, planned.schedule, computed)
+
+    def _record_of(self, found: Attachment, computed: Mapping[Group, Iterable[Node]]) -> StepRecord:
+        return self._kernel_record(found.group, found.launch, found.schedule, computed)
 
     def _kernel_record(
         self, group: Group, launch: Launch, schedule: Schedule, computed: Mapping[Group, Iterable[Node]]

@@ -68,7 +68,8 @@ WHOLE = Phase(0, 1, 1, 1)
 
 class StepRecord(NamedTuple):
     """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node,
-    perhaps with a kernel ``attached`` to it; or a chain of steps (``chained``), for so many ``turns``.
+    perhaps with a kernel ``attached`` to it, or a ``feeder`` that makes an operand; or a chain of steps (``chained``),
+    for so many ``turns``.
 
     ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
     is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
@@ -91,6 +92,7 @@ class StepRecord(NamedTuple):
     written: tuple[Written, ...]
     nodes: tuple[Node, ...]
     attached: StepRecord | None = None
+    feeder: StepRecord | None = None
     regions: tuple[Region, ...] = ()
     chained: tuple[StepRecord, ...] = ()
     turns: int = 1
@@ -125,6 +127,8 @@ class StepRecord(NamedTuple):
         if launch is None or schedule is None:
             node, name = self.nodes[0], next(iter(self.operations))
             text = f"call {name} {node.shape}"
+            if self.feeder is not None:
+                text = f"{text}, fed by:\n{self.feeder.text}"
             return text if self.attached is None else f"{text}, attached to it:\n{self.attached.text}"
         return f"{launch.kernel.described(schedule.text)}\n  extents {launch.extents_text}"
 
@@ -199,6 +203,18 @@ def with_attached(call: StepRecord, kernel: StepRecord, node: Node) -> StepRecor
     not count: that is in a cache."""
     assert kernel.launch is not None
     loaded = [region for region in _regions(kernel.launch, "load") if region.operand is not node]
+    return _with_kernel(call, kernel, loaded, kernel.written)._replace(attached=kernel)
+
+
+def with_feeder(call: StepRecord, kernel: StepRecord) -> StepRecord:
+    """The record of a call of a routine that a kernel feeds. What this stores does not count: it is in a cache."""
+    assert kernel.launch is not None
+    return _with_kernel(call, kernel, _regions(kernel.launch, "load"), ())._replace(feeder=kernel)
+
+
+def _with_kernel(
+    call: StepRecord, kernel: StepRecord, loaded: Sequence[Region], written: Sequence[Written]
+) -> StepRecord:
     operations = dict(call.operations)
     for name, times in kernel.operations.items():
         operations[name] = operations.get(name, 0) + times
@@ -207,10 +223,9 @@ def with_attached(call: StepRecord, kernel: StepRecord, node: Node) -> StepRecor
         work=call.work + kernel.work,
         arithmetic=call.arithmetic + kernel.arithmetic,
         bytes_read=call.bytes_read + bytes_of(loaded),
-        bytes_written=call.bytes_written + kernel.bytes_written,
-        written=(*call.written, *kernel.written),
+        bytes_written=call.bytes_written + sum([one.node.size * one.node.dtype.size for one in written]),
+        written=(*call.written, *written),
         nodes=(*call.nodes, *[one for one in kernel.nodes if one not in call.nodes]),
-        attached=kernel,
         regions=(*call.regions, *loaded),
     )
 
@@ -238,6 +253,7 @@ def chain_record(
         written=tuple(written),
         nodes=tuple(dict.fromkeys([node for record in steps for node in record.nodes])),
         attached=None,
+        feeder=None,
         regions=tuple(regions),
         chained=tuple(steps),
         turns=turns,

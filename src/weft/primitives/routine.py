@@ -54,13 +54,15 @@ class Attached(NamedTuple):
 
 class RoutineCall(NamedTuple):
     """What a step is made for: parameters of the operation, operands, results (in row-major order), slot and offset
-    in bytes of the scratch memory, and a kernel that is attached."""
+    in bytes of the scratch memory, a kernel that is attached, and one that makes the operand at a position, rectangle
+    by rectangle: to that, the operand is what the result is to the attached one."""
 
     params: dict[str, Any]
     operands: tuple[Operand, ...]
     results: tuple[Operand, ...]
     scratch: tuple[int, int]
     attached: Attached | None = None
+    feeder: tuple[int, Attached] | None = None
 
 
 class RoutineStep(NamedTuple):
@@ -82,6 +84,7 @@ class RoutineStep(NamedTuple):
 MakeSteps = Callable[[RoutineCall], RoutineStep | list[RoutineStep]]
 Attaches = Callable[[RoutineCall, bool, bool], bool]
 Accepts = Callable[[Node, int, Shape], bool]
+Feeds = Callable[[RoutineCall, int], bool]
 Reads = Callable[[Node, int, Factors], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
@@ -134,6 +137,7 @@ class Routine:
         self.names = names
         self._makers: dict[str, MakeSteps] = {}
         self._attaches: dict[str, Attaches] = {}
+        self._feeds: dict[str, Feeds] = {}
         self._reads: dict[str, Reads] = {}
         self._scratch: dict[str, Count] = {}
         self._stacked: set[str] = set()
@@ -145,6 +149,7 @@ class Routine:
         attaches: Attaches | None = None,
         reads: Reads | None = None,
         stacked: bool = False,
+        feeds: Feeds | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
         """Register what makes the step for a kind of device, as a decorator; ``scratch`` replaces that of the routine
         there.
@@ -155,7 +160,8 @@ class Routine:
         nothing. ``reads(node, position, factors)`` tells whether the step reads an input of which an axis goes over
         several axes in memory; without it, none. ``stacked``: there is one step, whose units are those of the first
         matrix of the result, then as many of the second, and so on; and it reads of each operand only the matrix at the
-        same place.
+        same place. ``feeds(call, position)`` tells whether the step of a call can have an operand made by a kernel, and
+        needs each element of it once.
         """
 
         def register(make: MakeSteps) -> MakeSteps:
@@ -165,6 +171,8 @@ class Routine:
                 self._attaches[kind] = attaches
             if reads is not None:
                 self._reads[kind] = reads
+            if feeds is not None:
+                self._feeds[kind] = feeds
             if stacked:
                 self._stacked.add(kind)
             return make
@@ -174,6 +182,10 @@ class Routine:
     def reads(self, node: Node, position: int, factors: Factors, kind: str) -> bool:
         """Whether the step for a kind of device reads an input of which an axis goes over several axes in memory."""
         return self.is_on(kind) and kind in self._reads and self._reads[kind](node, position, factors)
+
+    def feeds(self, call: RoutineCall, position: int, kind: str) -> bool:
+        """Whether the step of a call for a kind of device can have an operand made by a kernel."""
+        return self.is_on(kind) and kind in self._feeds and self._feeds[kind](call, position)
 
     def can_attach(self, kind: str) -> bool:
         """Whether steps for a kind of device can have kernels attached."""

@@ -10,7 +10,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
-from weft.compiler.cpu.attached import Lines, section
+from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.product_step import Sources
 from weft.dtypes import Dtype
 from weft.graph.node import Node
@@ -23,6 +23,9 @@ _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
 _READING = 16
 """To read an element from memory takes the time of so many multiplications."""
+
+_FED_BYTES = 1 << 22
+"""A kernel feeds a product with so many bytes or more: fewer stay in a cache, and are made faster at once."""
 
 _WORK_PER_CALL = 1 << 15
 """An attached kernel is called only for so many multiplications or more: a call takes the time of some thousands."""
@@ -39,8 +42,9 @@ class Product(NamedTuple):
     """What is multiplied: dtypes of the result and of the operands; slots and offsets of both operands and the result;
     rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; per
     batch axis its extent and three strides; a kernel that is attached, whether that needs whole rows, and whether the
-    result is made in memory, not in scratch memory of the step; and the axes in memory that rows, terms of the left and
-    of the right operand, and columns go over, if one of them goes over several."""
+    result is made in memory, not in scratch memory of the step; the axes in memory that rows, terms of the left and of
+    the right operand, and columns go over, if one of them goes over several; and a kernel that makes the left operand.
+    """
 
     dtype: Dtype
     sources: Sources
@@ -52,6 +56,7 @@ class Product(NamedTuple):
     whole: bool
     in_memory: bool
     axes: tuple[product_axes.Factors, ...] | None = None
+    feeder: Attached | None = None
 
     @property
     def matrices(self) -> int:
@@ -110,7 +115,22 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     return any(beside) if position == 0 else last[-1][1] == 1 or last[-1][0] == 1
 
 
-@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads, stacked=True)
+def _feeds(call: RoutineCall, position: int) -> bool:
+    """Whether a kernel can make the left operand of a product: one that is computed in blocks, and in a single tile
+    from the first column to the last, so that it needs each element once."""
+    a, b = call.operands
+    if position != 0 or len(a.shape) != 2 or a.dtype is not call.results[0].dtype or a.dtype.is_complex:
+        return False
+    if a.factors is not None or b.factors is not None or a.shape[0] * a.shape[1] * a.dtype.size < _FED_BYTES:
+        return False
+    product = _product_of(call, whole=False, in_memory=True)
+    if _of_few(product) is not None:
+        return False
+    tile = _tile_of(product, blocks.may_lie(blocks.block_of(a.dtype), b.dtype, product.extents, product.strides))
+    return tile is not None and tile[0][1] >= product.extents[1]
+
+
+@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds)
 def step(call: RoutineCall) -> RoutineStep:
     """The step for a matrix product. The result is computed in tiles, which the threads share."""
     attached = call.attached
@@ -146,7 +166,8 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
     dtype, *sources = [_SIGNED.get(x.dtype, x.dtype) for x in (out, a, b)]
-    return Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
+    product = Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
+    return product if call.feeder is None else product._replace(feeder=call.feeder[1])
 
 
 def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
@@ -176,14 +197,21 @@ def _tiled(product: Product) -> Tiled | None:
     """The way to compute a product; None if there is none in which its result can be made in scratch memory."""
     if product.axes is not None:
         return _over_axes(product, product.axes)
-    rows, columns, _ = product.extents
     if product.dtype.is_complex:
         return _of_complex(product)
+    if product.feeder is not None:
+        return _of_blocks(product)
+    return _of_few(product) or _of_blocks(product)
+
+
+def _of_few(product: Product) -> Tiled | None:
+    """A product of few rows or columns; None if it has too many."""
+    rows, columns, _ = product.extents
     if rows <= columns:
-        return _of_few_rows(product, False) or _of_blocks(product)
+        return _of_few_rows(product, False)
     found = _of_few_rows(product.transposed(), True)
     if found is None:
-        return _of_blocks(product)
+        return None
     address, numbers, (wide, high) = found
     return address, numbers, (high, wide)
 
@@ -273,8 +301,13 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     if tile is None:
         return None
     (high, wide, span), behind = tile
-    ways = blocks.ways_of(block, sources, extents, strides, (high, wide))
-    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span)
+    ways, feeder = blocks.ways_of(block, sources, extents, strides, (high, wide)), NONE
+    if product.feeder is not None:
+        turned = bool(product.storage[0][0])
+        fed = blocks.fed_strides(block, turned)
+        strides, ways = [*fed, *strides[2:]], (blocks.Way.FED, ways[1])
+        feeder = section(product.feeder, Lines(extents[2] if turned else extents[0], turned, max(fed)))
+    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, feeder=feeder)
     return blocks.address(dtype, sources), numbers, (high, wide * span)
 
 

@@ -77,17 +77,18 @@ READING_IN_PLACE = 1 / 16
 DTYPES = (dtypes.float32, dtypes.float64)
 
 # The numbers of a step behind those of every product.
-TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, BATCH_AXES = range(13, 21)
+TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, FEEDER, BATCH_AXES = range(13, 22)
 
 
 class Way(IntEnum):
     """How a kernel gets an operand: where it lies, or packed, with the elements or the terms as neighbours, or over
-    several axes."""
+    several axes, or where another kernel has made it."""
 
     IN_PLACE = 0
     ALONG = 1
     ACROSS = 2
     OVER_AXES = 3
+    FED = 4
 
 
 @cache
@@ -229,6 +230,10 @@ class TileWriter(StepWriter):
 
     def left_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
         """Panels of the left operand, from a row and a term on."""
+        with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.FED)):
+            feeder = self.moved("%numbers", self.number(FEEDER), "i64")
+            rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, term, depth)])
+            self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
         return self.panels(self.a, self.place(operand, self.a, first, term), depth, present)
 
     def right_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
@@ -253,11 +258,12 @@ class TileWriter(StepWriter):
                 arguments = f"ptr {source}, i64 {stride}, ptr {side.packed}, i64 {depth}, i64 {present}"
                 self.e.emit(f"call void @pack_{name}_{side.width}({arguments})")
         in_place = self.compare("eq", way, Way.IN_PLACE)
+        as_it_is = self.e.assign(f"or i1 {in_place}, {self.compare('eq', way, Way.FED)}")
         return Panels(
             self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {side.packed}"),
-            self.either(in_place, element, self.rounded_up(depth, SQUARE)),
-            self.either(in_place, element, 1),
-            self.either(in_place, term, side.width),
+            self.either(as_it_is, element, self.rounded_up(depth, SQUARE)),
+            self.either(as_it_is, element, 1),
+            self.either(as_it_is, term, side.width),
         )
 
     def blocks(
@@ -395,6 +401,11 @@ def ways_of(
     return left, right
 
 
+def fed_strides(block: Block, turned: bool) -> tuple[int, int]:
+    """How rows and terms of a left operand lie where a kernel makes it, by columns if it is ``turned``."""
+    return (1, GROUP * block.rows) if turned else (DEPTH, 1)
+
+
 def may_lie(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> bool:
     """Whether tiles of few rows read the right operand where it lies."""
     _, columns, inner = extents
@@ -411,13 +422,15 @@ def step_numbers(
     section: Sequence[int] = attached.NONE,
     span: int = 1,
     factors: Sequence[int] = (),
+    feeder: Sequence[int] = attached.NONE,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms;
-    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; which axes
-    in memory operands go over, if several; per batch axis its extent and three strides; and the section for an attached
-    kernel."""
+    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; where
+    the section for a kernel begins that feeds the step; which axes in memory operands go over, if several; per batch
+    axis its extent and three strides; and the sections for an attached kernel and for the feeder."""
     rows, columns, _ = extents
     numbers = [number for place in places for number in place]
     units = -(-rows // tile[0]), -(-columns // (tile[1] * span))
-    numbers += [*extents, *strides, *tile, *units, *ways, span, *factors, len(batch)]
-    return [*numbers, *[number for axis in batch for number in axis], *section]
+    numbers += [*extents, *strides, *tile, *units, *ways, span]
+    behind = [*factors, len(batch), *[number for axis in batch for number in axis], *section]
+    return [*numbers, len(numbers) + 1 + len(behind), *behind, *feeder]

@@ -17,7 +17,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import Location, store
-from weft.compiler.cpu.product import GROUP, RIGHT_WAY, SPAN, Panels, TileWriter, Way, block_of, step_function
+from weft.compiler.cpu.product import FEEDER, GROUP, RIGHT_WAY, Panels, TileWriter, Way, block_of, step_function
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, Sources, below, read
@@ -29,8 +29,8 @@ MOST_FACTORS = 8
 # The numbers of a step behind those of every product in blocks: for rows, terms of the left and of the right operand,
 # and columns how many axes they go over, and their extents and strides, innermost first.
 _LENGTH = 1 + 2 * MOST_FACTORS
-A_ROWS, A_TERMS, B_TERMS, B_COLUMNS = range(SPAN + 1, SPAN + 1 + 4 * _LENGTH, _LENGTH)
-BATCH_AXES = SPAN + 1 + 4 * _LENGTH
+A_ROWS, A_TERMS, B_TERMS, B_COLUMNS = range(FEEDER + 1, FEEDER + 1 + 4 * _LENGTH, _LENGTH)
+BATCH_AXES = FEEDER + 1 + 4 * _LENGTH
 
 Factors = Sequence[tuple[int, int]]
 
