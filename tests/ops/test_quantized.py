@@ -124,6 +124,16 @@ def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator)
     assert mx.array_equal(mx.vmap(product)(index, *parts), stacked).item()
 
 
+def test_neighbours_that_choose_the_same_matrix_are_multiplied_together(rng: np.random.Generator) -> None:
+    """Runs of all lengths, sorted or not, have the bits of single products."""
+    parts = mx.quantize(mx.array(rng.normal(size=(3, 40, 64)).astype(np.float32)), 32)
+    index = mx.array([0] * 9 + [1, 2, 2, 0] + [2] * 3 + [5, -1, 1, 1, 1])
+    x = mx.array(rng.normal(size=(len(index.tolist()), 1, 64)).astype(np.float32))
+    found = mx.gather_qmm(x, *parts, rhs_indices=index, group_size=32)
+    single = [mx.gather_qmm(x[i], *parts, rhs_indices=index[i], group_size=32) for i in range(x.shape[0])]
+    assert mx.array_equal(found, mx.stack(single)).item()
+
+
 def test_derivatives_pass_through_what_is_quantised(rng: np.random.Generator) -> None:
     x, w, ct = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 32), (5, 32), (3, 5)))
     rounded_x, rounded_w = (

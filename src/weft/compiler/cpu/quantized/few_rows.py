@@ -14,7 +14,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Integers
+from weft.compiler.cpu.code import STEP, Function, Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.cpu.product_step import DEPTH, below
 from weft.compiler.cpu.quantized.across import Across, keeping
@@ -26,6 +26,7 @@ from weft.compiler.cpu.quantized.step import (
     INNER,
     PER_ROW,
     StepWriter,
+    Unit,
 )
 from weft.primitives.quantized_formats import WORD
 
@@ -68,13 +69,17 @@ def address(strip: Strip) -> int:
 
 def generate(strip: Strip, name: str) -> str:
     """The LLVM IR of that step."""
-    kernel, step = _Kernel(strip), _Step(strip)
-    functions = [*keeping(strip.coding, strip.vectors), (kernel.e, kernel.function()), (step.e, step.function(name))]
+    functions = [*keeping(strip.coding, strip.vectors), kernel(strip), StripStep(strip).function(name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
+def kernel(strip: Strip) -> Function:
+    """The function that multiplies rows with a strip of the matrix."""
+    return _Kernel(strip).function()
+
+
 class _Kernel(Integers):
-    """Multiplies rows with a strip of the matrix."""
+    """Writes that function."""
 
     def __init__(self, strip: Strip) -> None:
         super().__init__(Emitter())
@@ -84,7 +89,7 @@ class _Kernel(Integers):
         self.element, self.type = MEMORY_TYPES[self.coding.dtype], self.L.type_of(self.coding.dtype)
         self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(strip.vectors)}
 
-    def function(self) -> str:
+    def function(self) -> Function:
         decoder = self.decoder
         last = self.subtract("%rows", 1)
         # Instead of a row that does not exist it is the last one, whose sums nobody stores.
@@ -96,7 +101,7 @@ class _Kernel(Integers):
             start, stop = (self.e.assign(f"shl i64 {n}, %shift") for n in (first, self.add(first, count)))
             with self.e.loop(start, stop, DEPTH) as term:
                 self._block(rows, start, term, stop)
-        return self.e.function("strip", _STRIP, "internal ")
+        return self.e, self.e.function(f"strip_{self.strip.rows}", _STRIP, "internal ")
 
     def _block(self, rows: Sequence[str], start: str, term: str, stop: str) -> None:
         """Add the terms of a block; scales from that of the term ``start`` on were kept."""
@@ -138,24 +143,27 @@ class _Kernel(Integers):
             store(L, Value(L, self.e.load(self.type, slot), dtype), dtype, place, mask)
 
 
-class _Step(StepWriter):
+class StripStep(StepWriter):
     """The loop over units."""
 
     def __init__(self, strip: Strip) -> None:
         super().__init__(strip.coding)
         self.strip = strip
 
-    def function(self, name: str) -> str:
+    def function(self, name: str) -> Function:
         with self.e.loop("%begin", "%end") as number:
-            unit = self.unit(number)
-            inner, columns = self.number(INNER), self.number(COLUMNS)
-            per_row, groups, shift = self.number(PER_ROW), self.number(GROUPS), self.number(GROUP_SHIFT)
-            x = self.moved(unit.x, self.multiply(unit.top, inner), self.element)
-            words = self.moved(unit.words, self.multiply(unit.left, per_row), "i32")
-            skipped, scale = self.multiply(unit.left, groups), MEMORY_TYPES[self.coding.scales]
-            scales, biases = (self.moved(start, skipped, scale) for start in (unit.scales, unit.biases))
-            c = self.moved(unit.result, self.add(self.multiply(unit.top, columns), unit.left), self.element)
-            operands = f"ptr {x}, ptr {words}, ptr {scales}, ptr {biases}, ptr {c}"
-            extents = f"i64 {inner}, i64 {unit.rows}, i64 {unit.columns}, i64 {columns}"
-            self.e.emit(f"call void @strip({operands}, {extents}, i64 {per_row}, i64 {groups}, i64 {shift})")
-        return self.e.function(name, STEP)
+            self.multiplied(self.unit(number), self.strip)
+        return self.e, self.e.function(name, STEP)
+
+    def multiplied(self, unit: Unit, strip: Strip) -> None:
+        """Call the kernel of a strip."""
+        inner, columns = self.number(INNER), self.number(COLUMNS)
+        per_row, groups, shift = self.number(PER_ROW), self.number(GROUPS), self.number(GROUP_SHIFT)
+        x = self.moved(unit.x, self.multiply(unit.top, inner), self.element)
+        words = self.moved(unit.words, self.multiply(unit.left, per_row), "i32")
+        skipped, scale = self.multiply(unit.left, groups), MEMORY_TYPES[self.coding.scales]
+        scales, biases = (self.moved(start, skipped, scale) for start in (unit.scales, unit.biases))
+        c = self.moved(unit.result, self.add(self.multiply(unit.top, columns), unit.left), self.element)
+        operands = f"ptr {x}, ptr {words}, ptr {scales}, ptr {biases}, ptr {c}"
+        extents = f"i64 {inner}, i64 {unit.rows}, i64 {unit.columns}, i64 {columns}"
+        self.e.emit(f"call void @strip_{strip.rows}({operands}, {extents}, i64 {per_row}, i64 {groups}, i64 {shift})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.memory import MEMORY_TYPES
@@ -13,9 +12,11 @@ from weft.compiler.cpu.quantized.codes import Coding
 # The numbers with which every step begins: slots and byte offsets of the operands and the result; rows, columns and
 # terms; matrices in the stack (0 if there is no index); rows of a quantised matrix, and words and groups in each; by
 # how many bits a place is shifted for its group; rows and columns of a tile; tiles from top to bottom, from left to
-# right.
+# right; products.
 X, WORDS, SCALES, BIASES, INDEX, RESULT = range(0, 12, 2)
-ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, GROUP_SHIFT, TILE_HIGH, TILE_WIDE, DOWN, ACROSS = range(12, 24)
+ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, GROUP_SHIFT, TILE_HIGH, TILE_WIDE, DOWN, ACROSS, PRODUCTS = range(
+    12, 25
+)
 
 
 class Unit(NamedTuple):
@@ -51,26 +52,31 @@ class StepWriter(Integers):
         high, wide = self.number(TILE_HIGH), self.number(TILE_WIDE)
         top = self.multiply(self.remainder(others, down), high)
         left = self.multiply(self.remainder(number, across), wide)
-        rows, columns, inner = self.number(ROWS), self.number(COLUMNS), self.number(INNER)
-        chosen = self._chosen(matrix)
-        x = self.moved(self.memory(X), self.multiply(matrix, self.multiply(rows, inner)), self.element)
-        result = self.moved(self.memory(RESULT), self.multiply(matrix, self.multiply(rows, columns)), self.element)
-        lines = self.multiply(chosen, self.number(HIGH))
+        rows, columns = self.rest(self.number(ROWS), top, high), self.rest(self.number(COLUMNS), left, wide)
+        return self.placed(matrix, (top, rows), (left, columns))
+
+    def placed(self, matrix: str, rows: tuple[str, str], columns: tuple[str, str]) -> Unit:
+        """A part of the product with a number: its first row and how many, its first column and how many."""
+        high, wide, inner = self.number(ROWS), self.number(COLUMNS), self.number(INNER)
+        x = self.moved(self.memory(X), self.multiply(matrix, self.multiply(high, inner)), self.element)
+        result = self.moved(self.memory(RESULT), self.multiply(matrix, self.multiply(high, wide)), self.element)
+        lines = self.multiply(self._chosen(matrix), self.number(HIGH))
         words = self.moved(self.memory(WORDS), self.multiply(lines, self.number(PER_ROW)), "i32")
         groups = self.multiply(lines, self.number(GROUPS))
         scales, biases = (
             self.moved(self.memory(place), groups, MEMORY_TYPES[self.coding.scales]) for place in (SCALES, BIASES)
         )
-        return Unit(
-            x, words, scales, biases, result, top, self.rest(rows, top, high), left, self.rest(columns, left, wide)
-        )
+        return Unit(x, words, scales, biases, result, *rows, *columns)
+
+    def index(self, matrix: str) -> str:
+        return self.e.load("i64", self.moved(self.memory(INDEX), matrix, "i64"))
 
     def _chosen(self, matrix: str) -> str:
         """Which matrix of the stack is multiplied."""
         count, chosen = self.number(COUNT), self.e.slot("i64")
         self.e.store("i64", "0", chosen)
         with self.e.when(self.compare("ne", count, 0)):
-            index = self.e.load("i64", self.moved(self.memory(INDEX), matrix, MEMORY_TYPES[dtypes.int64]))
+            index = self.index(matrix)
             inside = self.larger(self.smaller(index, self.subtract(count, 1)), "0")
             self.e.store("i64", inside, chosen)
         return self.e.load("i64", chosen)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import weft.primitives as p
 from weft.compiler.cpu.product import tile_of
-from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along
+from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import Coding, coding_of
 from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import RoutineCall, RoutineStep
@@ -27,27 +28,40 @@ def step(call: RoutineCall) -> RoutineStep:
     coding = coding_of(kind, call.operands[2].dtype, call.results[0].dtype)
     *batch, rows, columns = call.results[0].shape
     extents, matrices = (rows, columns, call.operands[0].shape[-1]), prod(batch)
-    address, high, wide = _tiled(coding, transpose, extents, matrices)
+    tiled = _tiled(coding, transpose, extents, matrices)
+    high, wide = tiled.rows, tiled.columns
     down, across = -(-rows // high), -(-columns // wide)
-    numbers = [*_places(call, kind), *extents, *_matrix_numbers(call, kind), high, wide, down, across]
-    tile_work = (min(high, rows) + _READING) * min(wide, columns) * extents[2]
-    work = matrices * prod(extents)
-    return RoutineStep(address, numbers, matrices * down * across, max(1, _WORK_PER_GRAIN // max(tile_work, 1)), work)
+    numbers = [*_places(call, kind), *extents, *_matrix_numbers(call, kind), high, wide, down, across, matrices]
+    tile_work = (min(high, rows) * tiled.products + _READING) * min(wide, columns) * extents[2]
+    units, work = -(-matrices // tiled.products) * down * across, matrices * prod(extents)
+    return RoutineStep(tiled.address, numbers, units, max(1, _WORK_PER_GRAIN // max(tile_work, 1)), work)
 
 
-def _tiled(coding: Coding, transpose: bool, extents: tuple[int, int, int], matrices: int) -> tuple[int, int, int]:
-    """The address of a step, and rows and columns of its tiles."""
+class _Tiled(NamedTuple):
+    """The address of a step, and rows and columns of its tiles, of how many products at once."""
+
+    address: int
+    rows: int
+    columns: int
+    products: int = 1
+
+
+def _tiled(coding: Coding, transpose: bool, extents: tuple[int, int, int], matrices: int) -> _Tiled:
     rows, columns, inner = extents
     rows = max(rows, 1)
+    if rows == 1 and transpose and matrices > few_rows.MOST_ROWS:
+        strip = few_rows.strip_of(coding, few_rows.MOST_ROWS)
+        return _Tiled(runs.address(strip), 1, strip.columns, strip.rows)
     if rows <= few_rows.MOST_ROWS and transpose:
         strip = few_rows.strip_of(coding, rows)
-        return few_rows.address(strip), rows, strip.columns
+        return _Tiled(few_rows.address(strip), rows, strip.columns)
     if rows <= few_rows_along.MOST_ROWS:
         streams = few_rows_along.streams_of(coding, rows)
         busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_OF_READER)
-        return few_rows_along.address(streams), rows, few_rows_along.width_of(streams, columns, matrices, busy)
+        wide = few_rows_along.width_of(streams, columns, matrices, busy)
+        return _Tiled(few_rows_along.address(streams), rows, wide)
     high, wide = tile_of(coding.dtype, extents, matrices, thread_count())
-    return blocks.address(coding, transpose), high, max(wide // blocks.ALIGNED, 1) * blocks.ALIGNED
+    return _Tiled(blocks.address(coding, transpose), high, max(wide // blocks.ALIGNED, 1) * blocks.ALIGNED)
 
 
 def _places(call: RoutineCall, kind: Format) -> list[int]:

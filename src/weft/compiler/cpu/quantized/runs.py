@@ -1,0 +1,76 @@
+"""Products of single rows with transposed matrices that an index chooses: neighbouring rows with the same matrix are
+multiplied together, so that sorted indices read each matrix seldom.
+
+A unit of work is a strip of columns of some products.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import module
+from weft.compiler.cpu.code import STEP, Function
+from weft.compiler.cpu.quantized.across import keeping
+from weft.compiler.cpu.quantized.few_rows import Strip, StripStep, kernel
+from weft.compiler.cpu.quantized.step import ACROSS, COLUMNS, PRODUCTS, TILE_WIDE
+
+
+@cache
+def address(strip: Strip) -> int:
+    """The address of the step for products, of which the rows of a strip make a unit."""
+    name = f"quantized_runs_{strip.coding.mode}"
+    return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
+
+
+def generate(strip: Strip, name: str) -> str:
+    """The LLVM IR of that step."""
+    single = Strip(strip.coding, 1, strip.vectors)
+    functions = [
+        *keeping(strip.coding, strip.vectors),
+        kernel(strip),
+        kernel(single),
+        _Step(strip, single).function(name),
+    ]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+class _Step(StripStep):
+    """The loop over units, and over runs of products with one matrix."""
+
+    def __init__(self, strip: Strip, single: Strip) -> None:
+        super().__init__(strip)
+        self.single = single
+
+    def function(self, name: str) -> Function:
+        with self.e.loop("%begin", "%end") as number:
+            self._unit(number)
+        return self.e, self.e.function(name, STEP)
+
+    def _unit(self, number: str) -> None:
+        across, wide, most = self.number(ACROSS), self.number(TILE_WIDE), self.strip.rows
+        left = self.multiply(self.remainder(number, across), wide)
+        columns = left, self.rest(self.number(COLUMNS), left, wide)
+        first = self.multiply(self.divide(number, across), most)
+        stop = self.smaller(self.add(first, most), self.number(PRODUCTS))
+        with self.e.loop(first, stop) as product:
+            before = self.index(self.larger(self.subtract(product, 1), first))
+            other, begins = self.compare("ne", before, self.index(product)), self.compare("eq", product, first)
+            with self.e.when(self.e.assign(f"or i1 {other}, {begins}")):
+                count = self._run(product, stop)
+                unit = self.placed(product, ("0", count), columns)
+                is_single = self.compare("eq", count, 1)
+                for condition, strip in ((is_single, self.single), (self.negated(is_single), self.strip)):
+                    with self.e.when(condition):
+                        self.multiplied(unit, strip)
+
+    def _run(self, product: str, stop: str) -> str:
+        """How many products from one on have its matrix."""
+        index, last, same, count = self.index(product), self.subtract(stop, 1), "true", "1"
+        for step in range(1, self.strip.rows):
+            place = self.add(product, step)
+            equal = self.compare("eq", self.index(self.smaller(place, last)), index)
+            both = self.e.assign(f"and i1 {self.compare('slt', place, stop)}, {equal}")
+            same = self.e.assign(f"and i1 {same}, {both}")
+            count = self.add(count, self.e.assign(f"zext i1 {same} to i64"))
+        return count
