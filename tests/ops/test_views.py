@@ -71,6 +71,33 @@ def test_memory_that_is_read_twice_is_not_overwritten(
         assert call(arguments.pop()).tolist() == (expected + 1).tolist()
 
 
+GEOMETRIES = {
+    "overlapping windows of images": (60, (2, 2, 2, 2, 2, 2), (30, 12, 4, 6, 2, 1), 2),
+    "windows of one image": (36, (2, 2, 2, 2, 3), (12, 6, 12, 3, 1), 0),
+    "rows that overlap": (12, (3, 6), (3, 1), 0),
+    "rows one by one": (12, (3, 4), (4, 1), 0),
+    "pairs backwards": (12, (2, 5, 2), (0, -2, 1), 10),
+    "blocks with a gap": (12, (3, 2, 2), (4, 1, 1), 1),
+    "blocks of single ones": (12, (1, 12), (12, 1), 0),
+}
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_cotangents_of_what_is_read_several_times_add_up(name: str, rng: np.random.Generator) -> None:
+    size, shape, strides, offset = GEOMETRIES[name]
+    places = elements(np.arange(size), list(shape), list(strides), offset)
+    assert places is not None
+    ct = rng.integers(-9, 9, shape).astype(np.float32)
+    expected = np.zeros(size, np.float32)
+    np.add.at(expected, places.ravel(), ct.ravel())
+    _, (found,) = mx.vjp(lambda x: mx.as_strided(x, shape, strides, offset), [mx.zeros(size)], [mx.array(ct)])
+    assert found.tolist() == expected.tolist()
+    mapped = mx.vmap(
+        lambda ct: mx.vjp(lambda x: mx.as_strided(x, shape, strides, offset), [mx.zeros(size)], [ct])[1][0]
+    )
+    assert mapped(mx.stack([mx.array(ct)] * 2)).tolist() == [expected.tolist()] * 2
+
+
 def test_shapeless_checks_the_bounds_of_every_shape() -> None:
     compiled = mx.compile(lambda x: mx.as_strided(x, (3, 2), (2, 1)), shapeless=True)
     assert compiled(mx.arange(9)).tolist() == [[0, 1], [2, 3], [4, 5]]

@@ -62,11 +62,49 @@ def _infer_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> 
 
 
 def _transpose_as_strided(ct: Array, x: Array, shape: Shape, strides: Shape, offset: int) -> Array:
-    index = p.fill(p.wrap(p.constant.make(offset, dtypes.int64)), shape)
-    for axis, step in enumerate(strides):
-        index = index + p.iota(shape=shape, axis=axis, dtype=dtypes.int64) * step
-    updates = p.expand(ct, axes=(len(shape),))
-    return scatter(p.zeros_like(x), index, updates, axes=(0,), mode="add")
+    """Adds up the cotangents of each element. Blocks that no other axis leaves, and elements side by side that are read
+    together, are axes of the slices that are written: what is independent shows as such."""
+    (size,) = x.node.shape
+    rank = len(shape)
+    blocks, inner = None, None
+    if all(type(number) is int for number in (size, offset, *shape, *strides)):  # otherwise it depends on the sizes
+        inner = _side_by_side(shape, strides, offset, size)
+        blocks = _blocks(shape, strides, offset, size)
+        blocks = None if blocks == inner else blocks
+    width = 1 if inner is None else shape[inner]
+    length = (size if blocks is None else strides[blocks]) // width
+    within = [axis for axis in range(rank) if axis not in (blocks, inner)]
+    extents = tuple([shape[axis] for axis in within])
+    index = p.fill(p.wrap(p.constant.make(offset // width, dtypes.int64)), extents)
+    for position, axis in enumerate(within):
+        index = index + p.iota(shape=extents, axis=position, dtype=dtypes.int64) * (strides[axis] // width)
+    around = [axis for axis in (blocks, inner) if axis is not None]
+    updates = p.transpose(ct, axes=(*within, *around))
+    slices = (1 if blocks is None else shape[blocks], 1, width)
+    target = p.zeros((slices[0], length, width), ct.node.dtype)
+    updates = p.reshape(updates, shape=(*extents, *slices))
+    return p.reshape(scatter(target, index, updates, axes=(1,), mode="add"), shape=(size,))
+
+
+def _blocks(shape: Shape, strides: Shape, offset: int, size: int) -> int | None:
+    """An axis whose indices read blocks of the vector, one each and all of them."""
+    for axis, (extent, step) in enumerate(zip(shape, strides, strict=True)):
+        others = [
+            (n - 1) * stride for other, (n, stride) in enumerate(zip(shape, strides, strict=True)) if other != axis
+        ]
+        low, high = offset + sum(min(n, 0) for n in others), offset + sum(max(n, 0) for n in others)
+        if extent > 1 and extent * step == size and 0 <= low <= high < step:
+            return axis
+    return None
+
+
+def _side_by_side(shape: Shape, strides: Shape, offset: int, size: int) -> int | None:
+    """An axis that reads neighbours, where all other axes and the offset move by multiples of its extent."""
+    for axis, (extent, step) in enumerate(zip(shape, strides, strict=True)):
+        others = [offset, size, *strides[:axis], *strides[axis + 1 :]]
+        if step == 1 and extent > 1 and not any(n % extent for n in others):
+            return axis
+    return None
 
 
 def _batch_as_strided(x: Array, axis: int, *, shape: Shape, strides: Shape, offset: int) -> tuple[Array, int]:
