@@ -87,9 +87,12 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
 }
 
 
+@pytest.mark.parametrize("shape", [(9, 77), (2, 1100)], ids=str)
 @pytest.mark.parametrize("name", MEETING)
-def test_no_order_of_threads_changes_results(name: str, engine: BlocksEngine, rng: np.random.Generator) -> None:
-    x = mx.array(rng.normal(size=(9, 77)).astype(np.float32))
+def test_no_order_of_threads_changes_results(
+    name: str, shape: tuple[int, ...], engine: BlocksEngine, rng: np.random.Generator
+) -> None:
+    x = mx.array(rng.normal(size=shape).astype(np.float32))
     with engine.in_order(at_random(rng)):
         assert same_bits(MEETING[name], x)
 

@@ -126,7 +126,11 @@ class NestWriter(InstructionWriter, ABC):
         with self._scope():
             self._open_sweep(1, current, reductions)
         for position, accumulator in reductions.items():
-            self.values[position] = accumulator.result(self.kernel.instructions[position])
+            self.values[position] = self._result(accumulator, self.kernel.instructions[position])
+
+    def _result(self, state: Accumulator | OrderedFold, instruction: Instruction) -> Any:
+        """The result of a reduction."""
+        return state.result(instruction)
 
     def _accumulators(self, current: Pass, vectors: int = 0) -> Reductions:
         """The reductions of a pass, of which nothing is done yet. Those that give parts of one result share a state."""
@@ -190,12 +194,15 @@ class NestWriter(InstructionWriter, ABC):
 
     def _enter_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
         """Set the index of a sweep axis, and compute what is known with it."""
+        self._set_sweep(depth, count, extent, current)
+        self._emit_needed(current.needed, depth)
+
+    def _set_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
         index = count
         if self.backwards:
             index = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {extent}, 1')}, {count}")
         self.sweep_count = count
         self._advance("sweep", depth - 1, index, current.needed)
-        self._emit_needed(current.needed, depth)
 
     @property
     def _lane_extent(self) -> str:

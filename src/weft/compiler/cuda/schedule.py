@@ -6,9 +6,11 @@ import enum
 from dataclasses import dataclass
 
 import weft.primitives as p
+from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
 from weft.compiler.passes import Pass, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
+from weft.dtypes import Dtype
 
 THREADS = 256
 """Threads of a block whose threads have elements of their own."""
@@ -29,24 +31,44 @@ SLOW_WEIGHT = 12
 ENOUGH_THREADS = 1 << 17
 """Lanes are taken together only if so many threads have some: about half of what the largest cards run at a time."""
 
-SAVED_BYTES = 48 << 10
-"""Shared memory of a block for what is saved from one pass over its rows to the next."""
+SAVED_BYTES = 34 << 10
+"""Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
+such blocks."""
+
+LONG_ROW = 512
+"""Rows of so many elements may be done by a block each."""
+
+LONG_ROW_THREADS = 256
+"""Threads of a block that compute the elements of a row. The threads of one warp more fold them."""
+
+TILE_TURNS = 4
+"""Elements of a tile of a long row that each thread of its block computes."""
+
+STAGED_BYTES = 14 << 10
+"""Shared memory for two tiles of long rows."""
+
+ENOUGH_ROW_THREADS = 1 << 16
+"""With fewer threads than this, sixteen for each row, a card has too little to do: then a row has a block."""
 
 WASTED = 8
 """At most every so many-th thread of a block may have no lane of its row, if more than a warp are neighbours there."""
 
 WARP_BITS = 5
 
+SECTOR = 32
+"""Bytes that memory gives at once."""
+
 
 class Walk(enum.Enum):
     """What a thread does.
 
     ``ELEMENTS``: a few lanes of a row, and all sweeps. ``ROWS``: every 16th lane of a row, which 16 threads do
-    together; or a whole row, if it has one lane.
+    together; or a whole row, if it has one lane. ``LONG_ROWS``: lanes of a row that a block does.
     """
 
     ELEMENTS = "elements"
     ROWS = "rows"
+    LONG_ROWS = "long rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,12 @@ class CudaSchedule(Schedule):
         if self.saved_lanes:
             parts.append(f"{self.saved_lanes} lanes saved")
         return ", ".join(parts)
+
+    @property
+    def lanes_in_shared(self) -> int:
+        """Elements of an array in shared memory."""
+        rows = self.threads >> self.bits
+        return rows * saved_row(self.saved_lanes)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -118,7 +146,7 @@ def schedule_of(launch: Launch) -> CudaSchedule:
 def _elements(launch: Launch) -> CudaSchedule:
     lanes = _lanes_of_thread(launch)
     threads = -(-launch.lane_extent // lanes)
-    bits = _bits(threads)
+    bits = min([_bits(threads), *_bits_of_transposed(launch.kernel)])
     blocks = -(-threads // (1 << bits))
     together = THREADS >> bits
     units = -(-launch.row_count // together) * blocks if launch.has_results else 0
@@ -134,13 +162,27 @@ def _bits(threads: int) -> int:
     return min(most, WARP_BITS)
 
 
+def _bits_of_transposed(kernel: Kernel) -> list[int]:
+    """For each load whose neighbours in memory are on neighbouring rows, how few threads of a warp may have the same
+    row, so that together they read whole sectors of memory."""
+    found = []
+    for instruction in kernel.instructions:
+        access = instruction.access
+        if instruction.operation != "load" or access is None or access.computed or not access.rows:
+            continue
+        if access.lane_stride is LaneStride.ANY and access.rows[-1] == 1:
+            rows = max(1, SECTOR // access.dtype.size)
+            found.append(WARP_BITS - min(WARP_BITS, rows.bit_length() - 1))
+    return found
+
+
 def _lanes_of_thread(launch: Launch) -> int:
     """How many lanes a thread takes at a time."""
     kernel = launch.kernel
     touched = [i for i in kernel.instructions if i.access is not None and i.access.operand is not None and i.varying]
     if not any(i.access is not None and i.access.lane_stride is LaneStride.ONE for i in touched):
         return 1
-    weight = max(1, sum(map(_weight, kernel.instructions)))
+    weight = max(1, sum(map(weight_of, kernel.instructions)))
     lanes = MOST_LANES
     while lanes > 1 and (
         weight * lanes > LONGEST_BODY or launch.row_count * launch.lane_extent < ENOUGH_THREADS * lanes
@@ -149,27 +191,85 @@ def _lanes_of_thread(launch: Launch) -> int:
     return lanes
 
 
-def _weight(instruction: Instruction) -> int:
+def weight_of(instruction: Instruction) -> int:
     """How much code an instruction is, in cheap operations."""
     primitive = instruction.primitive
-    return SLOW_WEIGHT if isinstance(primitive, p.Elementwise) and not primitive.cheap else 1
+    slow = isinstance(primitive, p.Elementwise) and not primitive.cheap
+    return SLOW_WEIGHT if slow or instruction.operation == "scan" else 1
 
 
 def _rows(launch: Launch) -> CudaSchedule:
     bits = 4 if launch.kernel.lane == "reduced" else 0
-    together = ROW_THREADS >> bits
-    units = -(-launch.row_count // together) if launch.has_results else 0
-    return CudaSchedule(Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, _saved_lanes(launch))
+    units = -(-launch.row_count // (ROW_THREADS >> bits)) if launch.has_results else 0
+    saved = _saved_lanes(launch, ROW_THREADS >> bits)
+    short = CudaSchedule(Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved)
+    if launch.lane_extent < LONG_ROW or not _may_be_long(launch.kernel):
+        return short
+    saved_of_long = _saved_lanes(launch, 1)
+    few = launch.row_count * VIRTUAL_LANES < ENOUGH_ROW_THREADS
+    if not few and not (saved_of_long and not saved):
+        return short
+    units = launch.row_count if launch.has_results else 0
+    threads = LONG_ROW_THREADS + (1 << WARP_BITS)
+    bits = threads.bit_length() - 1
+    return CudaSchedule(Walk.LONG_ROWS, threads, 1, bits, units, 1, launch.row_count, saved_of_long)
 
 
-def _saved_lanes(launch: Launch) -> int:
-    """The lanes of a row for which there is shared memory, a power of two; 0 if nothing is saved or rows are long."""
+def _may_be_long(kernel: Kernel) -> bool:
+    """Whether a block can do a row: it is folded, and not scanned or folded in order; and there is shared memory."""
+    passes = passes_of(kernel, worth_saving=is_worth_saving)
+    for instruction in kernel.instructions:
+        ordered = instruction.operation == "reduce" and instruction.primitive.reducer.ordered
+        if instruction.operation == "scan" or ordered:
+            return False
+    tile = 2 * LONG_ROW_THREADS * TILE_TURNS
+    staged = max(sum(map(sum, staged_of(kernel, current).values())) for current in passes)
+    return kernel.lane == "reduced" and staged * tile <= STAGED_BYTES
+
+
+def staged_of(kernel: Kernel, current: Pass) -> dict[int, list[int]]:
+    """What a pass folds that differs between lanes, with the bytes of its parts; the longest first, so that all are
+    aligned."""
+    folded = [kernel.instructions[root] for root in current.roots if kernel.instructions[root].operation == "reduce"]
+    numbers = {number for instruction in folded for number in instruction.inputs if kernel.instructions[number].varying}
+    sizes = {number: _part_sizes(kernel.instructions[number].dtype) for number in numbers}
+    return dict(sorted(sizes.items(), key=lambda item: (-max(item[1]), item[0])))
+
+
+def _part_sizes(dtype: Dtype) -> list[int]:
+    return [4, 4] if dtype.is_complex else [register_bytes(dtype)]
+
+
+def register_bytes(dtype: Dtype) -> int:
+    """Bytes of a real number as it is held in registers."""
+    return 4 if dtype in HALVES else dtype.size
+
+
+def _saved_lanes(launch: Launch, rows: int) -> int:
+    """The lanes of a row for which there is shared memory, a power of two; 0 if nothing is saved, or if that of
+    ``rows`` rows is too much for a block."""
     kernel = launch.kernel
     if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards:
         return 0
-    size = sum(saved_bytes(kernel, passes_of(kernel, worth_saving=is_worth_saving)).values())
+    _, sizes = arranged_in_shared(kernel, passes_of(kernel, worth_saving=is_worth_saving))
     lanes = max(VIRTUAL_LANES, 1 << (launch.lane_extent - 1).bit_length())
-    return lanes if size and size * saved_row(lanes) * (ROW_THREADS // VIRTUAL_LANES) <= SAVED_BYTES else 0
+    return lanes if sizes and sum(sizes) * saved_row(lanes) * rows <= SAVED_BYTES else 0
+
+
+def arranged_in_shared(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[int]]:
+    """In which array of shared memory each value is that is saved, and the bytes of an element of each array. A value
+    takes the place of one that no later pass recalls."""
+    last = {number: index for index, current in enumerate(passes) for number in current.recalled}
+    arrays: list[tuple[int, int]] = []  # bytes of an element, and the last pass that recalls what is there
+    found: dict[int, int] = {}
+    for index, current in enumerate(passes):
+        for number in sorted(current.saved):
+            size = register_bytes(kernel.instructions[number].dtype)
+            free = [place for place, (bytes_, until) in enumerate(arrays) if bytes_ == size and until <= index]
+            place = free[0] if free else len(arrays)
+            arrays[place : place + 1] = [(size, last[number])]
+            found[number] = place
+    return found, [size for size, _ in arrays]
 
 
 def is_worth_saving(instruction: Instruction) -> bool:
@@ -177,11 +277,6 @@ def is_worth_saving(instruction: Instruction) -> bool:
     if instruction.dtype.is_bool or instruction.dtype.is_complex or not instruction.varying:
         return False
     return instruction.operation == "load" or is_expensive(instruction)
-
-
-def saved_bytes(kernel: Kernel, passes: list[Pass]) -> dict[int, int]:
-    """Bytes of an element of each value that is saved."""
-    return {number: max(kernel.instructions[number].dtype.size, 4) for current in passes for number in current.saved}
 
 
 def saved_row(lanes: int) -> int:

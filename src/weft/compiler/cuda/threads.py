@@ -22,6 +22,11 @@ def special(e: Emitter, register: str) -> str:
     return e.assign(f"zext i32 {number} to i64")
 
 
+def synchronize_block(e: Emitter) -> None:
+    """Wait for the other threads of the block; what they wrote to memory is seen."""
+    e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
+
+
 class RowGroup:
     """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`).
 

@@ -1,0 +1,102 @@
+"""Kernels whose threads have lanes of their own: all sweeps are done by the same thread."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.memory import Location
+from weft.compiler.cuda.nests import ThreadWriter
+from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.kernel import Instruction, Kernel, LaneStride
+
+WIDEST_ACCESS = 16
+"""Bytes that a thread reads or writes at once."""
+
+
+class ElementsWriter(ThreadWriter):
+    """Threads have lanes of their own: all sweeps are done by the same thread."""
+
+    most_together = 16
+
+    def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
+        super().__init__(kernel, schedule, 1)
+        self.one_lane = self.vector = MathLanes(self.e, 1)
+        self.several_lanes = MathLanes(self.e, schedule.lanes)
+        self.aligned = False
+
+    def _unit(self, unit: str) -> None:
+        e, blocks, bits = self.e, self.number("blocks"), self.number("bits")
+        row_block, lane_block = "0", unit
+        if self.kernel.rows:
+            row_block, lane_block = e.assign(f"udiv i64 {unit}, {blocks}"), e.assign(f"urem i64 {unit}, {blocks}")
+        row = self._row_of_thread(row_block)
+        mask = e.assign(f"sub i64 {e.assign(f'shl i64 1, {bits}')}, 1")
+        place = e.assign(f"and i64 {self.thread}, {mask}")
+        number = e.assign(f"add i64 {e.assign(f'shl i64 {lane_block}, {bits}')}, {place}")
+        lane = e.assign(f"mul i64 {number}, {self.schedule.lanes}")
+        row_exists = e.assign(f"icmp slt i64 {row}, {self.number('rows')}")
+        lane_exists = e.assign(f"icmp slt i64 {lane}, {self.number('lane')}")
+        with e.when(e.assign(f"and i1 {row_exists}, {lane_exists}")), self._scope():
+            self._enter_rows(row, self.kernel.rows)
+            self._emit_row_values()
+            if self.schedule.lanes == 1:
+                self.lane_index = lane
+                self._body()
+            else:
+                self._several_lanes(lane)
+
+    def _several_lanes(self, lane: str) -> None:
+        """The lanes of this thread together, if all are there and aligned in memory; else one after the other."""
+        e, count = self.e, self.schedule.lanes
+        end = e.assign(f"add i64 {lane}, {count}")
+        together = e.assign(f"icmp sle i64 {end}, {self.number('lane')}")
+        for position, instruction in enumerate(self.kernel.instructions):
+            if _is_wide(instruction):
+                together = e.assign(f"and i1 {together}, {self._is_aligned(position, instruction, lane)}")
+        with e.when(together), self._scope():
+            self.vector, self.lane_index, self.aligned = self.several_lanes, lane, True
+            self._body()
+        self.vector, self.aligned = self.one_lane, False
+        apart, stop = e.assign(f"xor i1 {together}, true"), self._smaller(end, self.number("lane"))
+        with e.when(apart), e.loop(lane, stop) as self.lane_index, self._scope():
+            self._body()
+
+    def _is_aligned(self, position: int, instruction: Instruction, lane: str) -> str:
+        """Whether an access of all lanes together is aligned, in all turns of the sweeps."""
+        e, access = self.e, instruction.access
+        assert access is not None
+        index = e.assign(f"add i64 {self.offsets[position]}, {lane}")
+        for axis, stride in enumerate(access.sweeps):
+            if stride:
+                index = e.assign(f"or i64 {index}, {self.number(position, 'sweep', axis)}")
+        address = e.assign(f"ptrtoint ptr {self.bases[position]} to i64")
+        bits = e.assign(f"or i64 {address}, {e.assign(f'mul i64 {index}, {access.dtype.size}')}")
+        rest = e.assign(f"and i64 {bits}, {_access_bytes(access.dtype.size, self.schedule.lanes) - 1}")
+        return e.assign(f"icmp eq i64 {rest}, 0")
+
+    def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
+        location = super()._location(position, instruction, L)
+        if self.aligned and _is_wide(instruction):
+            assert instruction.access is not None
+            location.alignment = _access_bytes(instruction.access.dtype.size, self.schedule.lanes)
+        return location
+
+    def _store(self, position: int, instruction: Instruction) -> None:
+        """What all lanes of a row share is stored by the thread of the first one."""
+        if instruction.varying:
+            super()._store(position, instruction)
+            return
+        with self.e.when(self.e.assign(f"icmp eq i64 {self.lane_index}, 0")):
+            super()._store(position, instruction)
+
+
+def _is_wide(instruction: Instruction) -> bool:
+    """Whether neighbouring lanes of an access are neighbours in memory, wherever it begins."""
+    access = instruction.access
+    if access is None or access.operand is None or access.computed or instruction.where is not None:
+        return False
+    return access.lane_stride is LaneStride.ONE
+
+
+def _access_bytes(size: int, lanes: int) -> int:
+    return min(size * lanes, WIDEST_ACCESS)

@@ -1,0 +1,165 @@
+"""What all walks of a GPU have in common: the entry, units, and turns of a loop that a thread does together.
+
+The generated entry is ``kernel(ptr numbers, ptr table)``: `number_layout` says what the 64-bit ``numbers`` are;
+``table`` holds buffer addresses and constants of the run. Blocks take units in turn, so any number of them is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.nest import NestWriter, Reductions
+from weft.compiler.cuda.schedule import CudaSchedule, weight_of
+from weft.compiler.cuda.threads import special
+from weft.compiler.kernel import Instruction, Kernel
+from weft.compiler.passes import Pass
+
+ENTRY = "ptr noalias readonly %numbers, ptr noalias readonly %table"
+
+BODY_TOGETHER = 64
+"""How long the bodies of turns that are done together are, in cheap operations."""
+
+
+Turns = Callable[[Sequence[str], bool], None]
+Place = Callable[[str, bool], None]
+
+
+class _State(NamedTuple):
+    """Where in its loops a writer is, and the values that are known there."""
+
+    values: dict[int, Any]
+    offsets: dict[int, str]
+    lane_index: str
+    mask: str | None
+    sweep_count: str
+    first_of_vector: str
+
+    def copied(self) -> _State:
+        return self._replace(values=dict(self.values), offsets=dict(self.offsets))
+
+
+class ThreadWriter(NestWriter):
+    """What all walks have in common: units, rows, and turns of a sweep done together."""
+
+    most_together = 8
+    """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
+
+    def __init__(self, kernel: Kernel, schedule: CudaSchedule, width: int) -> None:
+        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel))
+        self.schedule = schedule
+        self.first_of_vector = "0"
+
+    def _address(self, pointer: str) -> str:
+        """What is in the table is in the memory of the device: told so, LLVM uses faster instructions."""
+        cast = self.e.assign(f"addrspacecast ptr {pointer} to ptr addrspace(1)")
+        return self.e.assign(f"addrspacecast ptr addrspace(1) {cast} to ptr")
+
+    def function(self, name: str) -> str:
+        """The text of the module."""
+        self.thread = special(self.e, "tid.x")
+        self._begin_threads()
+        self._begin()
+        first, step = special(self.e, "ctaid.x"), special(self.e, "nctaid.x")
+        with self.e.loop(first, self.number("units"), step) as unit, self._scope():
+            self._unit(unit)
+        attributes = f'nounwind "nvvm.maxntid"="{self.schedule.threads}"'
+        return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
+
+    def _begin_threads(self) -> None:
+        """What a thread has to know of its block before it does anything."""
+
+    def _unit(self, unit: str) -> None:
+        """What a block does at a time."""
+        raise NotImplementedError
+
+    def _row_of_thread(self, block: str) -> str:
+        """The row of this thread in a block of rows; threads that are neighbours in a row have the same."""
+        bits = self.number("bits")
+        together = self.e.assign(f"lshr i64 {self.schedule.threads}, {bits}")
+        first = self.e.assign(f"mul i64 {block}, {together}")
+        return self.e.assign(f"add i64 {first}, {self.e.assign(f'lshr i64 {self.thread}, {bits}')}")
+
+    def _together(self, places: Sequence[Callable[[], None]], current: Pass, reductions: Reductions) -> None:
+        """All that a pass does at several ``places``, each instruction at all of them before the next one."""
+        start, states = self._state(), []
+        for place in places:
+            self._go_to(start.copied())
+            place()
+            states.append(self._state())
+        for position in current.needed:
+            for state in states:
+                self._go_to(state)
+                self._accumulate_one(position, current, reductions)
+        self._go_to(start)
+
+    def _state(self) -> _State:
+        return _State(
+            dict(self.values), dict(self.offsets), self.lane_index, self.mask, self.sweep_count, self.first_of_vector
+        )
+
+    def _go_to(self, state: _State) -> None:
+        self.values, self.offsets = state.values, state.offsets
+        self.lane_index, self.mask = state.lane_index, state.mask
+        self.sweep_count, self.first_of_vector = state.sweep_count, state.first_of_vector
+
+    def _in_turns(self, start: str, stop: str, step: int, count: int, body: Turns) -> None:
+        """``range(start, stop, step)``, ``count`` turns at a time, then a quarter of that, and so on."""
+        e = self.e
+        while count > 1:
+            several = step * count
+            length = e.assign(f"sub i64 {stop}, {start}")
+            whole = e.assign(f"mul i64 {e.assign(f'sdiv i64 {length}, {several}')}, {several}")
+            middle = self._larger(e.assign(f"add i64 {start}, {whole}"), start)
+            with e.loop(start, middle, several) as index, self._scope():
+                body([index, *[e.assign(f"add i64 {index}, {step * turn}") for turn in range(1, count)]], True)
+            start, count = middle, count // 4
+        with e.loop(start, stop, step) as index, self._scope():
+            body([index], False)
+
+    def _by_turns(self, start: str, stop: str, step: int, place: Place, current: Pass, reductions: Reductions) -> None:
+        """A pass over ``range(start, stop, step)``. ``place`` goes to one of them, and is told whether the ``step``
+        elements from there on are all before ``stop``."""
+
+        def body(indices: Sequence[str], whole: bool) -> None:
+            self._together([partial(place, index, whole) for index in indices], current, reductions)
+
+        self._in_turns(start, stop, step, self._turns_together(current), body)
+
+    def _turns_together(self, current: Pass) -> int:
+        """How many turns are done together: as many as their values fit the registers."""
+        if sum([self._meets(number) for number in current.needed]) > 1:
+            return 1
+        weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])
+        return 1 << max(1, min(self.most_together, BODY_TOGETHER // max(1, weight * self.width))).bit_length() - 1
+
+    def _meets(self, number: int) -> bool:
+        """Whether a store may write where another turn does."""
+        store = self.kernel.instructions[number]
+        if store.operation != "store":
+            return False
+        assert store.access is not None
+        return bool(store.access.computed) or store.combine is not None or 0 in store.access.sweeps
+
+    def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
+        """The last sweep is done some turns at a time."""
+        if depth < self.kernel.sweeps or self._lanes_inside:
+            super()._open_sweep(depth, current, reductions)
+            return
+
+        def turn(count: str, whole: bool) -> None:
+            self._set_sweep(depth, count, extent, current)
+
+        extent = self._sweep_extent(depth)
+        self._by_turns("0", extent, 1, turn, current, reductions)
+
+    def _save(self, position: int, instruction: Instruction) -> None:
+        raise AssertionError("nothing is saved")
+
+    def _recall(self, position: int, instruction: Instruction) -> Any:
+        raise AssertionError("nothing is saved")
+
+    def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
+        raise AssertionError("no lanes are swept")
