@@ -48,9 +48,17 @@ hypothesis.settings.load_profile("weft")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws a seed unless `--hypothesis-seed` gives one; before hypothesis reads that option."""
+    """Draws a seed unless `--hypothesis-seed` gives one; before hypothesis reads that option. Processes of one run share
+    it."""
     if config.getoption("hypothesis_seed") is None:
-        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+        shared = getattr(config, "workerinput", {}).get("hypothesis_seed")
+        config.option.hypothesis_seed = shared or str(random.SystemRandom().randrange(2**32))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """What pytest-xdist calls before it starts a process."""
+    node.workerinput["hypothesis_seed"] = node.config.getoption("hypothesis_seed")
 
 
 @pytest.hookimpl(tryfirst=True)
