@@ -21,9 +21,10 @@ VIEWS: dict[str, tuple[tuple[int, ...], Operand, tuple[bool, bool]]] = {
     "rows-and-terms": ((7, 5, 6, 9), lambda x: x.transpose(0, 2, 1, 3).reshape(42, 45), (True, True)),
     "three-axes": ((3, 4, 2, 5, 6), lambda x: x.transpose(2, 1, 0, 4, 3).reshape(24, 30), (False, False)),
     "reversed": ((40, 6, 6), lambda x: x[:, ::-1, ::2].reshape(40, 18), (False, False)),
-    "backwards": ((20, 3, 24), lambda x: x[::-1, ::-1].reshape(20, 72), (True, True)),
-    "many-terms": ((9, 3, DEPTH, 2), lambda x: x.transpose(0, 2, 1, 3).reshape(9, 6 * DEPTH), (True, True)),
-    "stacked": ((4, 10, 3, 8), lambda x: x.transpose(2, 1, 0, 3).reshape(3, 10, 32), (True, True)),
+    "backwards": ((40, 3, 24), lambda x: x[::-1, ::-1].reshape(40, 72), (True, True)),
+    "many-terms": ((36, 3, DEPTH, 2), lambda x: x.transpose(0, 2, 1, 3).reshape(36, 6 * DEPTH), (True, True)),
+    "stacked": ((4, 40, 3, 8), lambda x: x.transpose(2, 1, 0, 3).reshape(3, 40, 32), (True, True)),
+    "few-rows": ((9, 3, 8, 2), lambda x: x.transpose(0, 2, 1, 3).reshape(9, 48), (False, True)),
     "far-apart": ((5, 4, 6, 3), lambda x: x[..., 0].transpose(1, 0, 2).reshape(4, 30), (False, False)),
 }
 
