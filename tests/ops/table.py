@@ -82,6 +82,7 @@ INTERNAL = {
     "convolution_weights": "The derivative of a convolution, and of its own; see test_convolution.py.",
     "interleaved": "Made of a convolution when it is planned.",
     "windows": "Made of a convolution when it is planned.",
+    "multiply_add": "Made of a convolution when it is planned.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",

@@ -11,6 +11,8 @@ import weft.primitives as p
 from tests.reference.lanes import fused
 from tests.reference.products import product
 from tests.reference.routines import by
+from weft import dtypes
+from weft.dtypes import Dtype
 
 _FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
@@ -25,6 +27,11 @@ def quantized_product(x: np.ndarray, *matrix: np.ndarray, transpose: bool, **kin
     numbers = values(x.dtype, *parts, **kind)
     result: np.ndarray = product(x, np.swapaxes(numbers, -1, -2) if transpose else numbers)
     return result
+
+
+@by(p.dequantize.routine)
+def dequantized(*parts: np.ndarray, dtype: Dtype, **kind: Any) -> np.ndarray:
+    return values(np.dtype(np.float64 if dtype is dtypes.float64 else np.float32), *parts, **kind)
 
 
 def values(

@@ -6,7 +6,7 @@ from typing import cast
 
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
-from weft.ops.arguments import Array, array_argument, to_dtype
+from weft.ops.arguments import Array, array_argument
 from weft.ops.entrance import on_stream
 from weft.ops.quantized_formats import format_of
 from weft.ops.quantized_matrix import (
@@ -14,7 +14,6 @@ from weft.ops.quantized_matrix import (
     quantized,
     quantized_matrix,
     scale_of_all,
-    wide_dtype,
 )
 from weft.runtime.devices import StreamOrDevice
 
@@ -121,4 +120,4 @@ def dequantize(
     target = (matrix.dtype or dtypes.bfloat16) if dtype is None else as_dtype(dtype)
     if not target.is_floating:
         raise ValueError(f"[dequantize] gives floating numbers, not {target.name}.")
-    return to_dtype(matrix.values(wide_dtype(target)), target)
+    return matrix.values(target)

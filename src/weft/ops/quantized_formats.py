@@ -9,7 +9,7 @@ from weft import dtypes
 from weft.checks import integer_of, one_of
 from weft.ops.arguments import Array
 from weft.ops.float8 import to_fp8
-from weft.primitives.quantized_formats import MODES, POWER_BIAS, POWER_NAN, WORD, Format, chosen, count_of
+from weft.primitives.quantized_formats import MODES, POWER_BIAS, POWER_NAN, WORD, Format
 
 __all__ = ["Format", "float_codes", "format_of", "packed", "power_codes"]
 
@@ -29,7 +29,7 @@ def format_of(name: str, mode: str, group_size: int | None, bits: int | None) ->
     def choice(word: str, value: int | None, allowed: tuple[int, ...]) -> int:
         if value is None:
             return allowed[0]
-        number = integer_of(name, word, value)
+        number = int(integer_of(name, word, value))
         if number not in allowed:
             some = ", ".join(map(str, sorted(allowed)))
             raise ValueError(f"[{name}] {word} of the mode {mode!r} must be one of {some}; got {number}.")
@@ -45,16 +45,29 @@ def packed(codes: Array, bits: int) -> Array:
     size = words * WORD // bits
     units = p.reshape(p.bitwise_and(codes, (1 << bits) - 1), shape=(*outer, count // size, size))
     if words == 1:
-        return p.sum(units << (count_of(size) * bits), axes=(len(outer) + 1,))
+        return p.sum(units << (_count(size) * bits), axes=(len(outer) + 1,))
     # Bits of so many codes are in a word, or reach beyond it. They are moved to the left or, if they begin in the word
     # before, to the right.
     most = (WORD - 1) // bits + 2
-    begin = p.broadcast(count_of(words)[:, None] * WORD, shape=(words, most))
-    place = begin // bits + count_of(most)
+    begin = p.broadcast(_count(words)[:, None] * WORD, shape=(words, most))
+    place = begin // bits + _count(most)
     start = place * bits
-    parts = chosen(units, place) << (p.maximum(start, begin) - begin)
+    parts = _chosen(units, place) << (p.maximum(start, begin) - begin)
     whole = p.sum(parts >> (p.maximum(start, begin) - start), axes=(len(outer) + 2,))
     return p.reshape(whole, shape=(*outer, count * bits // WORD))
+
+
+def _count(number: int) -> Array:
+    """The numbers (uint32) from 0 on."""
+    return p.iota(shape=(number,), axis=0, dtype=dtypes.uint32)
+
+
+def _chosen(x: Array, index: Array) -> Array:
+    """Elements along the last axis, of which an index of any shape chooses some."""
+    *outer, _ = x.node.shape
+    last, rank = len(outer), index.node.ndim
+    found = p.gather(x, index, axes=(last,), slice_sizes=(*outer, 1))
+    return p.transpose(p.squeeze(found, axes=(rank + last,)), axes=(*range(rank, rank + last), *range(rank)))
 
 
 def float_codes(x: Array, bits: int) -> Array:

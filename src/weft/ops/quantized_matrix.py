@@ -12,6 +12,7 @@ from weft.graph.node import Shape
 from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
 from weft.ops.float8 import to_fp8
 from weft.ops.quantized_formats import float_codes, packed, power_codes
+from weft.primitives.dequantization import wide_dtype
 from weft.primitives.quantized_formats import Format
 
 __all__ = ["QuantizedMatrix", "check_floating_matrix", "quantized", "quantized_matrix", "scale_of_all", "wide_dtype"]
@@ -48,9 +49,11 @@ class QuantizedMatrix(NamedTuple):
         return found if self.kind.affine else None
 
     def values(self, dtype: Dtype) -> Array:
-        """The numbers that the codes stand for, in float32 or float64."""
-        matrix = self.with_whole_scales(dtype)
-        return self.kind.values(matrix.words, matrix.scales, matrix.biases, dtype)
+        """The numbers that the codes stand for, computed in float32 or float64 and rounded to a dtype."""
+        words, *scales = self.with_whole_scales(wide_dtype(dtype)).parts
+        large = scales[0].node.dtype.size > wide_dtype(dtype).size
+        scales = [to_dtype(part, dtypes.float32) if large else part for part in scales]
+        return p.dequantize(words, *scales, **self.kind._asdict(), dtype=dtype)
 
     def with_whole_scales(self, dtype: Dtype) -> QuantizedMatrix:
         """The same matrix without a factor: scales are numbers of ``dtype`` that have been multiplied by it."""
@@ -73,11 +76,6 @@ def quantized(x: Array, kind: Format, factor: Array | None) -> QuantizedMatrix:
         codes, scales = _float_groups(groups, kind, factor)
     words = packed(p.reshape(codes, shape=(*outer, count)), kind.bits)
     return QuantizedMatrix(kind, words, scales, biases, factor)
-
-
-def wide_dtype(dtype: Dtype) -> Dtype:
-    """What numbers of a floating dtype are quantised and multiplied in."""
-    return dtype if dtype is dtypes.float64 else dtypes.float32
 
 
 def _affine_groups(groups: Array, kind: Format) -> tuple[Array, Array, Array]:

@@ -68,7 +68,7 @@ def quantized_matmul(
     """
     kind = format_of("quantized_matmul", mode, group_size, bits)
     matrix = quantized_matrix("quantized_matmul", kind, w, scales, biases, None)
-    return _product("quantized_matmul", array_argument("quantized_matmul", x, "x"), matrix, transpose)
+    return _product("quantized_matmul", array_argument("quantized_matmul", x, "x"), matrix, bool(transpose))
 
 
 @on_stream
@@ -119,7 +119,7 @@ def gather_qmm(
     factor = scale_of_all("gather_qmm", kind, global_scale)
     matrix = quantized_matrix("gather_qmm", kind, w, scales, biases, factor)
     (left,) = chosen("gather_qmm", [(_matrices("gather_qmm", x), lhs_indices, "lhs_indices")])
-    return _product("gather_qmm", left, matrix, transpose, rhs_indices)
+    return _product("gather_qmm", left, matrix, bool(transpose), rhs_indices)
 
 
 @on_stream
@@ -282,8 +282,7 @@ def _rounded(name: str, word: str, x: Array, kind: Format, factor: Array | None)
     """Floating matrices as their quantised numbers, with the derivative of the numbers before."""
     found = array_argument(name, x, word)
     check_floating_matrix(name, word, found, kind)
-    values = to_dtype(quantized(found, kind, factor).values(wide_dtype(found.node.dtype)), found.node.dtype)
-    return p.straight_through(values, found)
+    return p.straight_through(quantized(found, kind, factor).values(found.node.dtype), found)
 
 
 def _right(

@@ -13,6 +13,7 @@ from weft.primitives.contraction import *
 from weft.primitives.convolution import *
 from weft.primitives.convolution_products import *
 from weft.primitives.decompositions import *
+from weft.primitives.dequantization import *
 from weft.primitives.fourier import *
 from weft.primitives.frames import *
 from weft.primitives.index import AxisTerm as AxisTerm

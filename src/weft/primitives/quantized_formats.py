@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from math import lcm
 from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import AnyExtent
-from weft.graph.node import Shape
+from weft.graph.extents import agree
+from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
+from weft.primitives.untrusted import check_word, require
 
 __all__ = ["float8_values"]
 
@@ -71,37 +71,38 @@ class Format(NamedTuple):
         """The largest number that a code of a floating format stands for."""
         return _LARGEST[self.bits]
 
-    def count(self, words: AnyExtent) -> AnyExtent:
-        """How many codes so many words hold."""
-        return words * WORD // self.bits
-
     def shape(self, words: Shape) -> Shape:
         """The shape of the numbers of which an array of words has the codes."""
-        return (*words[:-1], self.count(words[-1]))
+        return (*words[:-1], words[-1] * WORD // self.bits)
 
     def in_groups(self, x: Array) -> Array:
         """An array with its last axis cut into groups."""
         *outer, count = x.node.shape
         return p.reshape(x, shape=(*outer, count // self.group_size, self.group_size))
 
-    def codes(self, words: Array, dtype: Dtype) -> Array:
-        """The codes that words hold along the last axis as numbers, without their scales."""
-        codes = _unpacked(words, self.bits)
-        return p.cast(codes, dtype=dtype) if self.affine else _float_values(codes, self.bits, dtype)
+    def fits(self, words: Node, scales: Node, biases: Node | None, dtype: Dtype) -> bool:
+        """Whether nodes are the parts of quantised matrices, of numbers in (or rounded from) float32 or float64."""
+        *outer, wide = self.shape(words.shape)
+        numbers = scales.dtype.is_floating and scales.dtype.size <= max(dtype.size, 4)
+        return (
+            words.dtype is dtypes.uint32
+            and (numbers or (scales.dtype is dtypes.uint8 and not self.affine))
+            and agree(scales.shape, (*outer, wide // self.group_size))
+            and agree(wide % self.group_size, 0)
+            and (biases is None) is not self.affine
+            and (biases is None or (biases.dtype is scales.dtype and agree(biases.shape, scales.shape)))
+        )
 
-    def values(self, words: Array, scales: Array, biases: Array | None, dtype: Dtype) -> Array:
-        """The numbers (float32 or float64) that codes and scales stand for, and biases if there are any."""
-        codes, factors = self.in_groups(self.codes(words, dtype)), self.scale_values(scales, dtype)[..., None]
-        if biases is None:
-            groups = codes * factors
-        else:
-            offsets = self.scale_values(biases, dtype)[..., None]
-            if rounds_once(scales.node.dtype):
-                parts = [p.broadcast(part, shape=codes.node.shape) for part in (factors, offsets)]
-                groups = p.multiply_add(codes, *parts)
-            else:
-                groups = codes * factors + offsets
-        return p.reshape(groups, shape=self.shape(words.node.shape))
+    def check(self) -> None:
+        """Raise if there is no such format."""
+        check_word(self.mode, MODES)
+        require(self.bits in MODES[self.mode].bits, "there is no such number of bits")
+        require(self.group_size in MODES[self.mode].group_sizes, "there is no such group size")
+
+    def codes(self, words: Array, like: Array, dtype: Dtype) -> Array:
+        """The codes that words hold along the last axis as numbers, without their scales, which are ``like`` these."""
+        scales = [p.full(like.node.shape, 1, dtype), *([p.full(like.node.shape, 0, dtype)] if self.affine else [])]
+        return p.dequantize(words, *scales, **self._asdict(), dtype=dtype)
 
     def scale_values(self, scales: Array, dtype: Dtype) -> Array:
         """Scales as numbers, also those of floating formats, which are bytes."""
@@ -117,35 +118,6 @@ def rounds_once(scales: Dtype) -> bool:
     return scales.size == 2
 
 
-def count_of(number: int) -> Array:
-    """The numbers (uint32) from 0 on."""
-    return p.iota(shape=(number,), axis=0, dtype=dtypes.uint32)
-
-
-def _unpacked(words: Array, bits: int) -> Array:
-    """The codes (uint32) that words hold, along the last axis."""
-    *outer, count = words.node.shape
-    length = lcm(bits, WORD) // WORD
-    units = p.reshape(words, shape=(*outer, count // length, length))
-    start = count_of(length * WORD // bits) * bits
-    word, shift = start >> 5, start & (WORD - 1)
-    if length == 1:
-        codes = units >> shift
-    else:
-        # Some codes end in the next word. The last one of a unit does not, and what is read for it is masked out.
-        beyond = chosen(units, p.minimum(word + 1, length - 1)) << (WORD - 1 - shift)
-        codes = (chosen(units, word) >> shift) | (beyond << 1)
-    return p.reshape(p.bitwise_and(codes, (1 << bits) - 1), shape=(*outer, count * WORD // bits))
-
-
-def chosen(x: Array, index: Array) -> Array:
-    """Elements along the last axis, of which an index of any shape chooses some."""
-    *outer, _ = x.node.shape
-    last, rank = len(outer), index.node.ndim
-    found = p.gather(x, index, axes=(last,), slice_sizes=(*outer, 1))
-    return p.transpose(p.squeeze(found, axes=(rank + last,)), axes=(*range(rank, rank + last), *range(rank)))
-
-
 def float8_values(codes: Array) -> Array:
     """The numbers (float32) of bytes that hold 8-bit floating numbers (e4m3)."""
     size = p.cast(p.bitwise_and(codes, 0x7F), dtype=dtypes.uint16)
@@ -154,17 +126,6 @@ def float8_values(codes: Array) -> Array:
     value = p.cast(value, dtype=dtypes.float32) * 256.0
     value = p.select(p.equal(size, FLOAT8_NAN), p.full(codes.node.shape, float("nan"), dtypes.float32), value)
     return p.select(p.greater_equal(codes, 0x80), p.negative(value), value)
-
-
-def _float_values(codes: Array, bits: int, dtype: Dtype) -> Array:
-    """The numbers that the codes (uint32) of 4-bit or 8-bit floating numbers stand for."""
-    if bits == 8:
-        values = float8_values(p.cast(codes, dtype=dtypes.uint8))
-        return values if dtype is dtypes.float32 else p.cast(values, dtype=dtype)
-    # A float16 has the same fields, with more bits of fraction and exponents that are 14 larger.
-    same_fields = ((codes & 7) << 9) | ((codes & 8) << 12)
-    value = p.reinterpret(p.cast(same_fields, dtype=dtypes.uint16), dtype=dtypes.float16)
-    return p.cast(value, dtype=dtype) * 2.0**14
 
 
 def _power_values(codes: Array) -> Array:

@@ -12,11 +12,14 @@ from weft.graph.extents import AnyExtent, agree
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.batching import batch_size, with_batch
-from weft.primitives.quantized_formats import MODES, Format
+from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import Routine
-from weft.primitives.untrusted import check_word, require
+from weft.primitives.untrusted import require
 
 __all__ = ["quantized_matmul"]
+
+
+_DTYPES = (dtypes.float32, dtypes.float64)
 
 
 class _Operands(NamedTuple):
@@ -65,7 +68,7 @@ class QuantizedMatmul(Primitive):
     or ``(K, N)`` codes give ``(M, N)``.
 
     Of a stack ``(E, N, K)`` an index ``(B,)`` chooses the matrix for each one of ``x``, ``(B, M, K)``; an index out of
-    range stands for the nearest one. The product is that of `matmul` with the numbers that `Format.values` gives in the
+    range stands for the nearest one. The product is that of `matmul` with the numbers that `dequantize` gives in the
     dtype of ``x``, float32 or float64.
     """
 
@@ -78,12 +81,10 @@ class QuantizedMatmul(Primitive):
     )
 
     def check(self, *inputs: Node, **params: Any) -> None:
-        check_word(params["mode"], MODES)
-        choices = MODES[params["mode"]]
-        require(params["bits"] in choices.bits, "there is no such number of bits")
-        require(params["group_size"] in choices.group_sizes, "there is no such group size")
+        kind, _ = _split(params)
+        kind.check()
         require(type(params["transpose"]) is bool, "transpose is True or False")
-        count = 3 + (params["mode"] == "affine")
+        count = 3 + kind.affine
         require(len(inputs) in (count, count + 1), f"it has {len(inputs)} inputs")
         require(inputs[0].ndim == 2 + (len(inputs) > count), "it has a wrong number of axes")
 
@@ -93,7 +94,8 @@ class QuantizedMatmul(Primitive):
         x, index = named.x, named.index
         *stack, high, wide = kind.shape(named.words.shape)
         columns, inner = (high, wide) if transpose else (wide, high)
-        fits = x.ndim == named.words.ndim and agree(x.shape[-1], inner) and _is_matrix(named, kind)
+        fits = x.ndim == named.words.ndim and agree(x.shape[-1], inner)
+        fits = fits and x.dtype in _DTYPES and kind.fits(named.words, named.scales, named.biases, x.dtype)
         if index is None:
             fits = fits and not stack
         else:
@@ -130,8 +132,9 @@ class QuantizedMatmul(Primitive):
             left, right = (cotangent, named.x) if transpose else (named.x, cotangent)
             groups = kind.in_groups(p.matmul(p.matrix_transpose(left), right))
             if asked.scales:
-                words = named.words if named.index is None else _chosen(named.words, named.index)
-                codes = kind.in_groups(kind.codes(words, groups.node.dtype))
+                parts = [named.words, named.scales]
+                words, like = parts if named.index is None else [_chosen(part, named.index) for part in parts]
+                codes = kind.in_groups(kind.codes(words, like, groups.node.dtype))
                 scales = _sums(groups * codes, named.scales, named.index)
             if asked.biases:
                 biases = _sums(groups, named.biases, named.index)
@@ -166,21 +169,6 @@ quantized_matmul = QuantizedMatmul()
 
 def _split(params: dict[str, Any]) -> tuple[Format, bool]:
     return Format(*[params[name] for name in Format._fields]), params["transpose"]
-
-
-def _is_matrix(named: _Operands, kind: Format) -> bool:
-    """Whether the parts of quantised matrices fit together and can be multiplied in the dtype of ``x``."""
-    words, scales, biases, dtype = named.words, named.scales, named.biases, named.x.dtype
-    *outer, wide = kind.shape(words.shape)
-    numbers = scales.dtype.is_floating and scales.dtype.size <= dtype.size
-    return (
-        dtype in (dtypes.float32, dtypes.float64)
-        and words.dtype is dtypes.uint32
-        and (numbers or (scales.dtype is dtypes.uint8 and not kind.affine))
-        and agree(scales.shape, (*outer, wide // kind.group_size))
-        and agree(wide % kind.group_size, 0)
-        and (biases is None or (biases.dtype is scales.dtype and agree(biases.shape, scales.shape)))
-    )
 
 
 def _with_batch(parts: Sequence[Array], axes: Sequence[int | None], size: AnyExtent) -> list[Array]:

@@ -54,6 +54,7 @@ implemented_in(
     CpuTarget.kind,
     "weft.compiler.cpu.matmul",
     "weft.compiler.cpu.quantized.steps",
+    "weft.compiler.cpu.quantized.rows",
     "weft.compiler.cpu.sorting.steps",
     "weft.compiler.cpu.sorting.searching",
     "weft.compiler.cpu.lapack",
