@@ -76,11 +76,13 @@ NO_ROW = {
 
 INTERNAL = {
     "adjugate_of": "The derivative of det; its values are compared with cofactors in test_linalg.py.",
+    "attention_gradients": "The derivative of attention, which is compared with that of plain operations.",
     "clamp_index": "Scalar code inside gather, never a node that a user's program makes.",
     "copy": "Put in by the planner where two results would share memory.",
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",
     "convolution_weights": "The derivative of a convolution, and of its own; see test_convolution.py.",
     "interleaved": "Made of a convolution when it is planned.",
+    "with_derivative_of": "Puts the derivatives of plain operations to the gradients of attention.",
     "windows": "Made of a convolution when it is planned.",
     "multiply_add": "Made of a convolution when it is planned.",
     "identity": "Renames an array inside transformations.",

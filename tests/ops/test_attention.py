@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from weft.runtime import executor
 
 attention = mx.fast.scaled_dot_product_attention
 
@@ -24,6 +25,78 @@ def test_one_shapeless_trace_serves_caches_of_all_lengths(rng: np.random.Generat
     for batch, queries, keys in ((1, 3, 5), (2, 1, 9), (3, 4, 2)):
         qkv = arrays(rng, (batch, 4, queries, 8), (batch, 2, keys, 8), (batch, 2, keys, 6))
         assert mx.array_equal(compiled(*qkv), attend(*qkv)).item()
+
+
+def plain(q: mx.array, k: mx.array, v: mx.array, mask: Any, sinks: mx.array | None) -> mx.array:
+    """The definition in plain operations, all at once."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = mx.repeat(k, shared, axis=1), mx.repeat(v, shared, axis=1)
+    scores = 0.3 * q @ mx.swapaxes(k, -1, -2)
+    if mask is not None:
+        scores = mx.where(mask, scores, -1e30) if mask.dtype == mx.bool_ else scores + mask
+    if sinks is not None:
+        first = mx.broadcast_to(sinks[:, None, None], (*scores.shape[:-1], 1))
+        return mx.softmax(mx.concatenate([first, scores], axis=-1), axis=-1)[..., 1:] @ v
+    return mx.softmax(scores, axis=-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "kind", "with_sinks"),
+    [
+        (200, 260, "causal", True),  # blocks that see more and more keys
+        (260, 200, "causal", False),  # of which the first ones see none
+        (600, 500, "added", True),  # blocks because of their size
+        (600, 500, "hidden", False),
+    ],
+)
+def test_blocks_give_what_plain_operations_give(
+    rng: np.random.Generator, queries: int, keys: int, kind: str, with_sinks: bool
+) -> None:
+    q, k, v = arrays(rng, (1, 4, queries, 8), (1, 2, keys, 8), (1, 2, keys, 6))
+    (sinks,) = arrays(rng, (4,))
+    seen = mx.arange(keys) <= mx.arange(queries)[:, None] + (keys - queries)
+    masks = {"causal": seen, "hidden": mx.array(rng.random((4, queries, keys)) < 0.8), "added": k[0, 0, :, 0] * 1}
+    mask = masks[kind]
+    given = "causal" if kind == "causal" else mask
+    (weights,) = arrays(rng, (1, 4, queries, 6))
+
+    def ours(q: mx.array, k: mx.array, v: mx.array, sinks: mx.array) -> mx.array:
+        return mx.sum(attention(q, k, v, scale=0.3, mask=given, sinks=sinks if with_sinks else None) * weights)
+
+    def theirs(q: mx.array, k: mx.array, v: mx.array, sinks: mx.array) -> mx.array:
+        q, k, v, sinks = [x.astype(mx.float64) for x in (q, k, v, sinks)]
+        added = mask.astype(mx.float64) if kind == "added" else mask
+        return mx.sum(plain(q, k, v, added, sinks if with_sinks else None) * weights)
+
+    argnums = (0, 1, 2, 3) if with_sinks else (0, 1, 2)
+    found, right = [mx.value_and_grad(f, argnums=argnums)(q, k, v, sinks) for f in (ours, theirs)]
+    for x, y in zip((found[0], *found[1]), (right[0], *right[1]), strict=True):
+        scale = mx.max(mx.abs(y)).item()
+        np.testing.assert_allclose(np.array(x), np.array(y), rtol=1e-4, atol=3e-6 * scale)
+
+
+def test_the_mask_has_a_gradient_in_blocks(rng: np.random.Generator) -> None:
+    q, k, v, mask = arrays(rng, (1, 1, 600, 4), (1, 1, 500, 4), (1, 1, 500, 4), (600, 500))
+    for one in (mask, mask[:1]):
+        found = mx.grad(lambda m: mx.sum(mx.square(attention(q, k, v, scale=0.3, mask=m))))(one)
+        right = mx.grad(lambda m: mx.sum(mx.square(plain(q, k, v, m, None))))(one)
+        np.testing.assert_allclose(np.array(found), np.array(right), rtol=1e-3, atol=1e-6)
+
+
+def test_scores_are_never_in_memory_as_a_whole(rng: np.random.Generator) -> None:
+    q, k, v = arrays(rng, *[(4, 8, 512, 16)] * 3)
+    whole = 4 * 8 * 512 * 512 * 4
+    threads = executor.thread_count()
+    executor.set_thread_count(2)  # each takes memory for what it works on
+    function = mx.value_and_grad(lambda *x: mx.sum(attention(*x, scale=0.3, mask="causal")), argnums=(0, 1, 2))
+    for call in (lambda *x: attention(*x, scale=0.3), function):
+        compiled = mx.compile(call)
+        mx.eval(compiled(q, k, v))
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        mx.eval(compiled(q, k, v))
+        assert mx.get_peak_memory() - before < whole / 2
+    executor.set_thread_count(threads)
 
 
 def test_without_keys_there_is_nothing() -> None:

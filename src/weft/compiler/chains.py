@@ -206,7 +206,8 @@ class ChainFinder:
         if not all(self._may_turn(number, turns) for number in numbers):
             return False
         walks = [walk for number in numbers for walk in self._walks_in(number, turns)]
-        if len(walks) + self._constants(numbers) > MOST_ENTRIES or any(walk.node in self.shared for walk in walks):
+        touched = {walk.node for walk in walks}
+        if len(touched) + self._constants(numbers) > MOST_ENTRIES or any(node in self.shared for node in touched):
             return False
         groups = {self.drafts[number].group for number in numbers}
         made = {walk.node for walk in walks if not groups.isdisjoint(self.stored.get(walk.node, ()))}

@@ -73,7 +73,6 @@ class Dependencies:
         bits = (1 << group.number) | (1 << first.number)
         first.after = (first.after | group.after) & ~bits
         first.needs = (first.needs | group.needs) - {first, group}
-        first.serial = max(first.serial, group.serial)
         for one in self.groups:
             if group in one.needs:
                 one.needs.discard(group)

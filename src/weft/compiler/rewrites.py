@@ -85,7 +85,19 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
 
 def expansion(graph: Graph) -> Graph:
     """Operations become several others, in an order that extents decide: see `Primitive.expanded`."""
-    return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.expanded(node))
+    results: dict[Node, Sequence[Node] | None] = {}
+
+    def expanded(node: Node) -> Node | None:
+        primitive = node.primitive
+        if primitive is None or not primitive.is_result:
+            return None if primitive is None else primitive.expanded(node)
+        whole = node.inputs[0]
+        if whole not in results:
+            results[whole] = whole.primitive.expanded_results(whole)
+        found = results[whole]
+        return None if found is None else found[node.params[0]]
+
+    return _replaced(graph, expanded)
 
 
 def lowering(graph: Graph) -> Graph:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import weft.primitives as p
@@ -10,11 +11,12 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree, identical
 from weft.graph.node import Node, Shape, describe, wrap
-from weft.primitives.base import Array, Primitive, Tangent, plus
+from weft.primitives.base import Array, Primitive, Tangent, is_constant, plus
 from weft.primitives.products import matrix_transpose
+from weft.primitives.structure import Several
 from weft.primitives.untrusted import check_inputs, check_word, require
 
-__all__ = ["attention"]
+__all__ = ["attention", "attention_gradients"]
 
 MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 2}
 """How scores are masked, and how many inputs that takes: what is added; or which keys are seen, and the score of the
@@ -70,10 +72,6 @@ class _Inputs(NamedTuple):
             return self.masked(found, self.lowest)
         return found if self.mask is None else p.add(found, p.broadcast(self.mask, shape=self.shape))
 
-    def of_scores(self, x: Array) -> Array:
-        """A change of scores, which is 0 for hidden ones."""
-        return x if self.lowest is None else self.masked(x, p.zeros_like(x))
-
     def largest(self, scores: Array) -> Array:
         """The largest score of each query."""
         found = _kept(p.max_(scores, axes=(_KEYS,)))
@@ -106,12 +104,67 @@ class _Inputs(NamedTuple):
         found = self.apart(p.matmul(self.rows(powers), self.v))
         return p.divide(found, p.broadcast(total, shape=found.node.shape))
 
+    def gradients(self, output: Array, cotangent: Array, rules: _Rules) -> _Gradients:
+        """The cotangents of all inputs. The mean of the cotangents of a query's weights is the product of its cotangent
+        and its output; both are divided, instead of the powers."""
+        scores = self.scores()
+        powers, total, more = self.powers(scores, rules.fixed(self.largest(scores)))
+        divided = cotangent / p.broadcast(total, shape=cotangent.node.shape)
+        mean = _kept(p.sum(divided * output, axes=(_KEYS,)))
+        rows = self.rows(divided)
+        of_weights = self.apart(p.matmul(rows, matrix_transpose(self.v)))
+        change = powers * (of_weights - p.broadcast(mean, shape=self.shape))
+        of_scores = change if self.lowest is None else self.masked(change, rules.zeros(change))
+        flat = self.rows(of_scores)
+        return _Gradients(
+            self,
+            self.apart(p.matmul(flat, self.k)),
+            p.matmul(matrix_transpose(flat), self.rows(self.q)),
+            p.matmul(matrix_transpose(self.rows(powers)), rows),
+            of_scores,
+            None if more is None else -(more * mean),
+        )
+
     def block(self, start: int, stop: int, keys: int) -> _Inputs:
         """The part of the queries ``start`` to ``stop`` and of the first ``keys``."""
         limits = {_QUERIES: (start, stop), _KEYS: (0, keys)}
         k, v = (_part(x, {2: (0, keys)}) for x in (self.k, self.v))
         mask = None if self.mask is None else _part(self.mask, limits)
         return self._replace(q=_part(self.q, {_QUERIES: (start, stop)}), k=k, v=v, mask=mask)
+
+
+class _Rules(NamedTuple):
+    """What differs between what is traced and what is planned: there nothing needs to be ``fixed`` any more, and
+    ``zeros`` like an array are no constant."""
+
+    fixed: Callable[[Array], Array]
+    zeros: Callable[[Array], Array]
+
+
+_TRACED = _Rules(lambda x: p.stop_gradient(x), lambda x: p.zeros_like(x))
+_PLANNED = _Rules(lambda x: x, lambda x: wrap(p.planned_zeros(x.node.shape, x.node.dtype)))
+
+
+class _Gradients(NamedTuple):
+    """Cotangents of queries, keys, values and scores, and for each query that of its sink."""
+
+    inputs: _Inputs
+    q: Array
+    k: Array
+    v: Array
+    scores: Array
+    sinks: Array | None
+
+    def results(self, of_mask: bool) -> list[Array]:
+        """Those of the inputs: of queries, keys, values, the mask if wanted, and sinks if there are any."""
+        return [self.q, self.k, self.v, *self.summed(of_mask)]
+
+    def summed(self, of_mask: bool) -> list[Array]:
+        """Those of the inputs that are broadcast to scores."""
+        x = self.inputs
+        pairs = [(self.scores, x.mask)] if of_mask else []
+        pairs += [(self.sinks, x.sinks)]
+        return [_sum_to(found, one.node.shape) for found, one in pairs if found is not None and one is not None]
 
 
 def _kept(x: Array) -> Array:
@@ -127,8 +180,38 @@ def _part(x: Array, limits: dict[int, tuple[int, int]]) -> Array:
     return x if sizes == shape else p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
 
 
-def _spread_to(x: Array, shape: Shape) -> Array:
+def _sum_to(x: Array, shape: Shape) -> Array:
     return x if identical(x.node.shape, shape) else p.sum_to(x, shape=shape)
+
+
+def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
+    q, k, v, *more = inputs
+    count = MASKS[mask]
+    seen, lowest = more[0] if count else None, more[1] if count == 2 else None
+    return _Inputs(q, k, v, seen, lowest, more[count] if sinks else None)
+
+
+def _merged(
+    inputs: Sequence[Array], axes: Sequence[int | None], whole: bool
+) -> tuple[list[Array], Callable[[Array], Array]]:
+    """Inputs of which some are mapped, and whose mapped axis becomes a part of the batch; and what takes it apart. If
+    not ``whole``, what is the same for the whole batch stays as it is."""
+    size, batch = p.batch_size(inputs, axes), _example(inputs[0], axes[0])[0]
+    merged = []
+    for x, axis in zip(inputs, axes, strict=True):
+        shape = _example(x, axis)
+        if not shape or (not whole and axis is None and identical(shape[0], 1)):
+            merged.append(x)
+            continue
+        spread = p.broadcast(p.with_batch(x, axis, 0, size), shape=(size, batch, *shape[1:]))
+        merged.append(p.reshape(spread, shape=(size * batch, *shape[1:])))
+    return merged, lambda found: p.reshape(found, shape=(size, batch, *found.node.shape[1:]))
+
+
+def _example(x: Array, axis: int | None) -> Shape:
+    """The shape of one example of an array that is perhaps mapped."""
+    shape = x.node.shape
+    return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
 
 
 class Attention(Primitive):
@@ -140,12 +223,6 @@ class Attention(Primitive):
 
     name = "attention"
     parameters = ("mask", "sinks")
-
-    def _of(self, inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
-        q, k, v, *more = inputs
-        count = MASKS[mask]
-        seen, lowest = more[0] if count else None, more[1] if count == 2 else None
-        return _Inputs(q, k, v, seen, lowest, more[count] if sinks else None)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         q, k, v, *more = inputs
@@ -168,14 +245,14 @@ class Attention(Primitive):
             require(node.ndim in (0, 5), "masks have five axes")
 
     def expanded(self, node: Node) -> Node | None:
-        inputs = self._of([wrap(x) for x in node.inputs], **node.keywords)
+        inputs = _inputs_of([wrap(x) for x in node.inputs], **node.keywords)
         blocks = _blocks_of(inputs.shape, node.dtype.size, node.keywords["mask"] == "causal")
         parts = [inputs.block(*block).value() for block in blocks]
         found: Node = (parts[0] if len(parts) == 1 else p.concatenate(*parts, axis=_QUERIES)).node
         return found
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        x, t = self._of(inputs, **params), self._of(tangents, **params)
+        x, t = _inputs_of(inputs, **params), _inputs_of(tangents, **params)
         of_scores = t.mask if x.lowest is None and t.mask is not None else None
         of_scores = None if of_scores is None else p.broadcast(of_scores, shape=x.shape)
         for q, k in ((t.q, x.k), (x.q, t.k)):
@@ -184,7 +261,8 @@ class Attention(Primitive):
         weights, of_sinks = x.weights()
         change = None
         if of_scores is not None:
-            change = weights * x.of_scores(of_scores)
+            seen = of_scores if x.lowest is None else x.masked(of_scores, p.zeros_like(of_scores))
+            change = weights * seen
         total = None if change is None else _kept(p.sum(change, axes=(_KEYS,)))
         if t.sinks is not None and of_sinks is not None:
             total = plus(total, of_sinks * p.broadcast(t.sinks, shape=of_sinks.node.shape))
@@ -196,42 +274,98 @@ class Attention(Primitive):
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
-        """The mean of the cotangents of a query's weights is the product of its cotangent and its output."""
-        x = self._of(inputs, **params)
-        weights, of_sinks = x.weights()
-        rows = x.rows(cotangent)
-        mean = _kept(p.sum(cotangent * output, axes=(_KEYS,)))
-        of_weights = x.apart(p.matmul(rows, matrix_transpose(x.v)))
-        change = weights * (of_weights - p.broadcast(mean, shape=x.shape))
-        of_scores = x.of_scores(change)
-        flat = x.rows(of_scores)
-        results: list[Tangent] = [
-            x.apart(p.matmul(flat, x.k)) if wanted[0] else None,
-            p.matmul(matrix_transpose(flat), x.rows(x.q)) if wanted[1] else None,
-            p.matmul(matrix_transpose(x.rows(weights)), rows) if wanted[2] else None,
-            *[None] * (len(inputs) - 3),
-        ]
-        if x.mask is not None and x.lowest is None and wanted[3]:
-            results[3] = _spread_to(of_scores, x.mask.node.shape)
-        if x.sinks is not None and of_sinks is not None and wanted[-1]:
-            results[-1] = _spread_to(-(of_sinks * mean), x.sinks.node.shape)
+        """Cotangents are computed in blocks of queries; their derivatives are those of what is computed at once."""
+        x = _inputs_of(inputs, **params)
+        of_mask = x.mask is not None and x.lowest is None and wanted[3]
+        apart = [one if is_constant(one.node) else p.stop_gradient(one) for one in (*inputs, output, cotangent)]
+        found = attention_gradients(*apart, **params, of_mask=of_mask)
+        whole = x.gradients(output, cotangent, _TRACED)
+        chosen = [p.with_derivative_of(*pair) for pair in zip(found, whole.results(of_mask), strict=True)]
+        results: list[Tangent] = [*chosen[:3], *[None] * (len(inputs) - 3)]
+        if of_mask:
+            results[3] = chosen[3]
+        if params["sinks"]:
+            results[-1] = chosen[-1]
         return results
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
-        """What is mapped becomes a part of the batch."""
+        merged, apart = _merged(inputs, axes, whole=False)
+        return apart(self(*merged, **params)), 0
+
+
+class AttentionGradients(Several):
+    """Cotangents of the queries, keys and values of attention, of its mask if wanted (``of_mask``), and of its sinks.
+
+    Inputs are those of attention, its output, and the cotangent of that. Whoever needs derivatives gets them of
+    something else: see `Attention.vjp`.
+    """
+
+    name = "attention_gradients"
+    parameters = ("mask", "sinks", "of_mask")
+
+    def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
+        x = list(inputs[:3])
+        if params["of_mask"]:
+            x.append(inputs[3])
+        if params["sinks"]:
+            x.append(inputs[-3])
+        return [(node.shape, node.dtype) for node in x]
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        of_mask = params["of_mask"]
+        attention.check(*inputs[:-2], mask=params["mask"], sinks=params["sinks"])
+        require(type(of_mask) is bool and (not of_mask or params["mask"] == "added"), "this mask has no cotangent")
+        for node in inputs[-2:]:
+            require(agree(node.shape, attention.infer(*inputs[:-2])[0]), "output and cotangent do not fit")
+
+    def expanded_results(self, node: Node) -> Sequence[Node] | None:
+        """What blocks give for keys is added up in their order."""
+        mask, sinks, of_mask = node.params
+        *given, output, cotangent = [wrap(x) for x in node.inputs]
+        inputs = _inputs_of(given, mask, sinks)
+        found = []
+        for start, stop, keys in _blocks_of(inputs.shape, output.node.dtype.size, mask == "causal"):
+            x = inputs.block(start, stop, keys)
+            rows = {_QUERIES: (start, stop)}
+            found.append(x.gradients(_part(output, rows), _part(cotangent, rows), _PLANNED))
+        shapes = [shape for shape, _ in self.infer_results(*node.inputs, **node.keywords)[3:]]
+        results = [_joined([one.q for one in found])]
+        results += [_added_by_keys([one.k for one in found]), _added_by_keys([one.v for one in found])]
+        parts = zip(*[one.summed(of_mask) for one in found], strict=True)
+        for part, shape in zip(parts, shapes, strict=True):
+            results.append(_added(part) if shape[_QUERIES] == 1 else _joined(part))
+        return [result.node for result in results]
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> Any:
+        merged, apart = _merged(inputs, axes, whole=True)
+        found = [apart(x) for x in self(*merged, **params)]
         size = p.batch_size(inputs, axes)
-        batch = next(x.node.shape[x.node.ndim - (5 if n == 0 else 4)] for n, x in enumerate(inputs[:1]))
-        merged = []
-        for x, axis in zip(inputs, axes, strict=True):
-            rank = x.node.ndim - (axis is not None)
-            if rank == 0 or (axis is None and rank == 5 and identical(x.node.shape[0], 1)):
-                merged.append(x)
-                continue
-            moved = p.with_batch(x, axis, 0, size)
-            spread = p.broadcast(moved, shape=(size, batch, *moved.node.shape[2:]))
-            merged.append(p.reshape(spread, shape=(size * batch, *moved.node.shape[2:])))
-        found = self(*merged, **params)
-        return p.reshape(found, shape=(size, batch, *found.node.shape[1:])), 0
+        like = [3] * params["of_mask"] + [len(inputs) - 3] * params["sinks"]
+        shapes = [(size, *_example(inputs[position], axes[position])) for position in like]
+        return [(x, 0) for x in (*found[:3], *map(_sum_to, found[3:], shapes))]
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Blocks of queries one behind the other."""
+    return parts[0] if len(parts) == 1 else p.concatenate(*parts, axis=_QUERIES)
+
+
+def _added(parts: Sequence[Array]) -> Array:
+    """The sum of what blocks give, in their order."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = p.add(total, part)
+    return total
+
+
+def _added_by_keys(parts: Sequence[Array]) -> Array:
+    """The sum of what blocks give for the keys that each of them sees."""
+    ends = sorted({part.node.shape[2] for part in parts})
+    sums = []
+    for start, end in pairwise([0, *ends]):
+        seen = [_part(part, {2: (start, end)}) for part in parts if part.node.shape[2] >= end]
+        sums.append(_added(seen))
+    return sums[0] if len(sums) == 1 else p.concatenate(*sums, axis=2)
 
 
 def _blocks_of(shape: Shape, size: int, causal: bool) -> list[tuple[int, int, int]]:
@@ -250,3 +384,4 @@ def _blocks_of(shape: Shape, size: int, causal: bool) -> list[tuple[int, int, in
 
 
 attention = Attention()
+attention_gradients = AttentionGradients()

@@ -27,6 +27,7 @@ __all__ = [
     "settle_results",
     "settled",
     "stop_gradient",
+    "with_derivative_of",
 ]
 
 
@@ -70,6 +71,23 @@ class StopGradient(Identity):
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         return [None]
+
+
+class WithDerivativeOf(Identity):
+    """The value of the first input, with the derivative of the second: what is the same, computed in another way."""
+
+    name = "with_derivative_of"
+
+    def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
+        return tangents[1]
+
+    def vjp(
+        self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
+    ) -> Sequence[Tangent]:
+        return [None, cotangent]
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        return self(*p.batch_first(inputs, axes), **params), 0
 
 
 new_mark = count().__next__
@@ -132,6 +150,10 @@ class Several(Primitive):
 
     def alias_of(self, node: Node, position: int) -> Node | None:
         """The input that has the same value as a result, if the operation computes nothing."""
+        return None
+
+    def expanded_results(self, node: Node) -> Sequence[Node] | None:
+        """Nodes of other operations for all results, which are planned instead, as `expanded` gives one; or None."""
         return None
 
 
@@ -268,6 +290,7 @@ def settle_results(node: Node, results: Sequence[Node]) -> None:
 
 identity = Identity()
 stop_gradient = StopGradient()
+with_derivative_of = WithDerivativeOf()
 barrier = Barrier()
 marked_call = Marked()
 project = Project()
