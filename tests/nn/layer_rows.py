@@ -40,17 +40,19 @@ CONVOLUTIONS = {
     "ConvTranspose3d": Row(lambda nn: nn.ConvTranspose3d(2, 3, 2, 2), ((1, 3, 2, 3, 2),)),
 }
 
+OVERLAPPING = {"shapeless": "What `mx.as_strided` is told of a shape is fixed by the first call."}
+
 POOLS = {
     "MaxPool1d": Row(lambda nn: nn.MaxPool1d(2), ((2, 7, 3),)),
-    "MaxPool1d overlapping": Row(lambda nn: nn.MaxPool1d(3, 1, 2), ((2, 6, 3),)),
+    "MaxPool1d overlapping": Row(lambda nn: nn.MaxPool1d(3, 1, 2), ((2, 6, 3),), without=OVERLAPPING),
     "MaxPool2d": Row(lambda nn: nn.MaxPool2d(2), (IMAGE,)),
-    "MaxPool2d overlapping": Row(lambda nn: nn.MaxPool2d((3, 2), (2, 1), (1, 0)), (IMAGE,)),
-    "MaxPool2d apart": Row(lambda nn: nn.MaxPool2d((2, 2), (3, 2)), (IMAGE,)),
-    "MaxPool3d": Row(lambda nn: nn.MaxPool3d((2, 2, 3), 2, (0, 1, 1)), (VOLUME,)),
-    "AvgPool1d": Row(lambda nn: nn.AvgPool1d(3, 2, 1), ((2, 8, 3),)),
+    "MaxPool2d overlapping": Row(lambda nn: nn.MaxPool2d((3, 2), (2, 1), (1, 0)), (IMAGE,), without=OVERLAPPING),
+    "MaxPool2d apart": Row(lambda nn: nn.MaxPool2d((2, 2), (3, 2)), (IMAGE,), without=OVERLAPPING),
+    "MaxPool3d": Row(lambda nn: nn.MaxPool3d((2, 2, 3), 2, (0, 1, 1)), (VOLUME,), without=OVERLAPPING),
+    "AvgPool1d": Row(lambda nn: nn.AvgPool1d(3, 2, 1), ((2, 8, 3),), without=OVERLAPPING),
     "AvgPool2d": Row(lambda nn: nn.AvgPool2d((2, 3)), (IMAGE,)),
-    "AvgPool2d overlapping": Row(lambda nn: nn.AvgPool2d(3, 2, 1), (IMAGE,)),
-    "AvgPool3d": Row(lambda nn: nn.AvgPool3d(2, (1, 2, 2)), (VOLUME,)),
+    "AvgPool2d overlapping": Row(lambda nn: nn.AvgPool2d(3, 2, 1), (IMAGE,), without=OVERLAPPING),
+    "AvgPool3d": Row(lambda nn: nn.AvgPool3d(2, (1, 2, 2)), (VOLUME,), without=OVERLAPPING),
 }
 
 NORMS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import weft.core as mx
 import weft.nn as nn
+from tests.checks import Counted, assert_same_bits
 from tests.nn.layer_rows import ROWS, Row
 from tests.sampling import Cases
 from weft.utils import tree_flatten, tree_unflatten
@@ -123,6 +125,18 @@ def test_half_precision(dtype: str, cases: Cases, rng: np.random.Generator, mlx_
         assert str(found.dtype).split(".")[-1] == str(expected.dtype).split(".")[-1], name
         wide = mlx_side.result(mlx_side.layer(row, parameters), row, [mlx_side.array(x) for x in arrays])
         assert_close(found, wide, 2**-6 if dtype == "bfloat16" else 2**-9, name)
+
+
+def test_another_batch_needs_no_trace(cases: Cases, rng: np.random.Generator) -> None:
+    for name in cases.some(3, [name for name in NAMES if "shapeless" not in ROWS[name].without]):
+        row = ROWS[name]
+        layer = row.make(nn).eval()
+        called = Counted(partial(layer, **row.keywords))
+        compiled = mx.compile(called.function, shapeless=True)
+        for more in (0, 1):
+            inputs = [mx.array(drawn((shape[0] + more, *shape[1:]), rng)) for shape in row.inputs]
+            assert_same_bits(compiled(*inputs), WEFT.result(layer, row, inputs))
+        assert called.calls == 1, name
 
 
 def test_initial_weights_and_texts(cases: Cases, mlx_side: Side) -> None:

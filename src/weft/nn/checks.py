@@ -27,6 +27,10 @@ def group_of(name: str, group: Group | None) -> Group:
     return group
 
 
+CHANNELS_LAST = {1: "NLC", 2: "NHWC", 3: "NDHWC"}
+"""How the axes of sequences, images and volumes are called: examples, length, channels, say."""
+
+
 def size_of(layer: str, name: str, value: Any, least: int) -> int:
     """`value` as an int, if it is a whole number that is not below `least`.
 

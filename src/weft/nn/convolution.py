@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import weft.core as mx
-from weft.nn.checks import array_input, axis_numbers_of, size_of
+from weft.nn.checks import CHANNELS_LAST, array_input, axis_numbers_of, size_of
 from weft.nn.module import Module
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -77,7 +77,7 @@ class _Convolution(Module):
         x = array_input(self, x)
         channels = weight.shape[-1] * getattr(self, "groups", 1)
         if x.ndim != self._rank + 2 or x.shape[-1] != channels:
-            axes = "NLC" if self._rank == 1 else "NHWC" if self._rank == 2 else "NDHWC"
+            axes = CHANNELS_LAST[self._rank]
             raise ValueError(
                 f"[{self!r}] the input has to have the axes {axes} with {channels} channels, got shape {x.shape}."
             )

@@ -125,7 +125,7 @@ class Bilinear(Module):
                 f"[{self!r}] the last sizes of the inputs have to be {first} and {second}, got shapes {x1.shape} and "
                 f"{x2.shape}."
             )
-        halves = (x1 @ weight.reshape(outputs * second, first).T).reshape(*x1.shape[:-1], outputs, second)
+        halves = mx.unflatten(x1 @ weight.reshape(outputs * second, first).T, -1, (outputs, second))
         result = mx.squeeze(halves @ mx.expand_dims(x2, -1), -1)
         return result + self["bias"] if "bias" in self else result
 

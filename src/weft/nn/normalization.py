@@ -229,9 +229,9 @@ class GroupNorm(Module):
         """For each channel the mean over its group of what there is of each channel."""
         groups, each = self.num_groups, self.dims // self.num_groups
         apart, axis = ((groups, each), -1) if self.pytorch_compatible else ((each, groups), -2)
-        split = means.reshape(*means.shape[:-1], *apart)
+        split = mx.unflatten(means, -1, apart)
         joint = mx.mean(split, axis=axis, keepdims=True)
-        return mx.broadcast_to(joint, split.shape).reshape(means.shape)
+        return mx.flatten(mx.broadcast_arrays(joint, split)[0], -2)
 
 
 class InstanceNorm(Module):

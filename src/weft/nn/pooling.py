@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import weft.core as mx
-from weft.nn.checks import array_input, axis_numbers_of
+from weft.nn.checks import CHANNELS_LAST, array_input, axis_numbers_of
 from weft.nn.module import Module
 
 __all__ = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d"]
@@ -32,9 +32,8 @@ class _Pool(Module):
 
     def _windows(self, x: mx.array, filling: Any) -> tuple[mx.array, tuple[int, ...]]:
         """The padded input as an array that shows all windows, and the axes along which a window lies."""
-        x = array_input(self, x)
         if x.ndim != self._rank + 2:
-            axes = ("NLC", "NHWC", "NDHWC")[self._rank - 1]
+            axes = CHANNELS_LAST[self._rank]
             raise ValueError(f"[{self!r}] the input has to have the axes {axes}, got shape {x.shape}.")
         if any(self._padding):
             x = mx.pad(x, [(0, 0), *[(n, n) for n in self._padding], (0, 0)], constant_values=filling)
@@ -50,11 +49,14 @@ class _Pool(Module):
 def _shown(
     x: mx.array, counts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
 ) -> tuple[mx.array, tuple[int, ...]]:
+    """So many windows along each axis, of some sizes, which begin some steps apart; and the axes along which they lie.
+    It is a view: windows that overlap take no more memory than the array."""
     rank = len(counts)
     if sizes == steps:  # each element is in one window at most
-        used = x[(slice(None), *[slice(count * size) for count, size in zip(counts, sizes, strict=True)])]
-        apart = [number for pair in zip(counts, sizes, strict=True) for number in pair]
-        return used.reshape(x.shape[0], *apart, x.shape[-1]), tuple(range(2, 2 * rank + 1, 2))
+        x = x[(slice(None), *[slice(count * size) for count, size in zip(counts, sizes, strict=True)])]
+        for axis in reversed(range(rank)):
+            x = mx.unflatten(x, 1 + axis, (-1, sizes[axis]))
+        return x, tuple(range(2, 2 * rank + 1, 2))
     strides = [1]
     for extent in reversed(x.shape[1:]):
         strides.insert(0, strides[0] * extent)
@@ -73,7 +75,7 @@ class _MaxPool(_Pool):
 
 class _AvgPool(_Pool):
     def __call__(self, x: mx.array) -> mx.array:
-        windows, axes = self._windows(x, 0)
+        windows, axes = self._windows(array_input(self, x), 0)
         return mx.mean(windows, axis=axes)
 
 

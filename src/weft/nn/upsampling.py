@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
 from typing import Any, Literal
 
 import weft.core as mx
@@ -16,6 +17,9 @@ __all__ = ["Upsample"]
 
 Kernel = Callable[[mx.array], mx.array]
 """The weight of an element at some distances."""
+
+Tap = tuple[mx.array, mx.array]
+"""For each element of the result an index in the input, which may be beyond its border, and a weight."""
 
 
 class Upsample(Module):
@@ -88,14 +92,12 @@ class Upsample(Module):
         if extent == 0:
             return x.astype(mx.result_type(x.dtype, mx.float32))
         places = _places(extent, size, scale, self.align_corners)
-        cubic = self.mode == "cubic"
-        if self.antialias:
-            stretch = max(1 / scale, 1.0)
-            kernel: Kernel = partial(_cubic, a=-0.5) if cubic else _triangle
-            return _weighted(
-                x, axis, places, lambda distance: kernel(distance / stretch), (2 if cubic else 1) * stretch
-            )
-        return _interpolated(x, axis, places, partial(_cubic, a=-0.75) if cubic else _triangle, 2 if cubic else 1)
+        cubic, reach = self.mode == "cubic", 2 if self.mode == "cubic" else 1
+        if not self.antialias:
+            return _weighted(x, axis, _around(places, partial(_cubic, a=-0.75) if cubic else _triangle, reach))
+        kernel: Kernel = partial(_cubic, a=-0.5) if cubic else _triangle
+        stretch = max(1 / scale, 1.0)
+        return _weighted(x, axis, _nearer(places, extent, lambda d: kernel(d / stretch), reach * stretch))
 
 
 def _scale(value: Any) -> float:
@@ -124,32 +126,29 @@ def _nearest(x: mx.array, axis: int, size: int, scale: float) -> mx.array:
     return mx.take(x, mx.clip(index, 0, extent - 1).astype(mx.int32), axis=axis)
 
 
-def _interpolated(x: mx.array, axis: int, places: mx.array, kernel: Kernel, reach: int) -> mx.array:
-    """The sum of the elements around each place, times the kernel; beyond the border is the element at the border."""
+def _around(places: mx.array, kernel: Kernel, reach: int) -> Iterator[Tap]:
+    """The elements around each place, weighted by the kernel. Beyond the border, they are those at the border."""
     below = mx.floor(places)
-    total = None
     for distance in range(1 - reach, reach + 1):
         index = below + distance
-        part = _taken(x, axis, index) * _beside(kernel(places - index), x.ndim - axis - 1)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        yield index, kernel(places - index)
 
 
-def _weighted(x: mx.array, axis: int, places: mx.array, kernel: Kernel, reach: float) -> mx.array:
-    """The same with the sum of weights divided out, and nothing beyond the border."""
-    extent = x.shape[axis]
-    first = mx.floor(places - reach) + 1
+def _nearer(places: mx.array, extent: int, kernel: Kernel, reach: float) -> Iterator[Tap]:
+    """All elements that are nearer to each place than ``reach``, weighted by the kernel so that weights add up to one.
+    There are none beyond the border."""
     columns = mx.arange(math.ceil(2 * reach)).astype(mx.float32)
-    index = mx.expand_dims(first, 1) + columns
+    index = mx.expand_dims(mx.floor(places - reach) + 1, 1) + columns
     weights = mx.where((index >= 0) & (index < extent), kernel(mx.expand_dims(places, 1) - index), 0)
     weights = weights / mx.sum(weights, axis=1, keepdims=True)
-    total = None
     for column in range(len(columns)):
-        part = _taken(x, axis, index[:, column]) * _beside(weights[:, column], x.ndim - axis - 1)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        yield index[:, column], weights[:, column]
+
+
+def _weighted(x: mx.array, axis: int, taps: Iterable[Tap]) -> mx.array:
+    """The sum of elements along an axis times weights."""
+    parts = [_taken(x, axis, index) * _beside(weights, x.ndim - axis - 1) for index, weights in taps]
+    return reduce(operator.add, parts)
 
 
 def _taken(x: mx.array, axis: int, index: mx.array) -> mx.array:
