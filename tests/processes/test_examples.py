@@ -42,6 +42,8 @@ EXAMPLES_THAT_SAVE = [
     Example("digits_convolution.py", ("--epochs", "1"), "checkpoint.safetensors", "digits.png"),
     Example("variational_autoencoder.py", ("--epochs", "1"), "checkpoint.safetensors", "map.png"),
     Example("double_pendulum.py", ("--seconds", "1"), "state.npz", "over.png"),
+    Example("fine_tuning.py", ("--steps", "3"), "adapters.safetensors", "loss.png"),
+    Example("language_model.py", ("--steps", "3"), "checkpoint.safetensors", "loss.png"),
 ]
 
 
