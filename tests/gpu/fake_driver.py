@@ -7,7 +7,7 @@ Kernels are those of the reference device.
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -71,14 +71,21 @@ class _Words(Sequence[int]):
 
 
 class FakeDriver:
-    """``limit`` is how many bytes the card has; ``failure`` is reported by the next one who waits."""
+    """A stream does its work when somebody waits for it, and others do only what it waits for: so work that should wait
+    and does not, comes too early.
+
+    ``limit`` is how many bytes the card has; ``failure`` is reported by the next one who waits."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
         self.memory = ReferenceMemory()
         self.limit = limit
         self.failure: CudaError | None = None
         self.calls: Counter[str] = Counter()
-        self.queue: list[Callable[[], None]] = []
+        self.streams: dict[int, deque[Callable[[], None]]] = {}
+        self._records: dict[int, tuple[int, int]] = {}
+        """Of each event, the stream and how many pieces of work were queued there before it was recorded last."""
+        self._done: Counter[int] = Counter()
+        self._queued: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
         self._handles = count(1)
         self._kernels: dict[int, KernelCode] = {}
@@ -112,21 +119,36 @@ class FakeDriver:
         self._sizes[address] = size
         return address
 
+    @property
+    def queue(self) -> list[Callable[[], None]]:
+        """All that is queued."""
+        return [work for stream in self.streams.values() for work in stream]
+
+    def _queue(self, stream: int, work: Callable[[], None]) -> None:
+        self.streams[stream].append(work)
+        self._queued[stream] += 1
+
+    def _run_until(self, stream: int, count: int) -> None:
+        """Do what was queued on a stream up to a point. Other streams go on no further than they have to."""
+        while self._done[stream] < count:
+            self._done[stream] += 1
+            self.streams[stream].popleft()()
+
     def free(self, address: int) -> None:
         assert not self.queue, "what is queued may still use it"
         del self._sizes[address]
         self.memory._free(address)
 
     def copy_in(self, target: int, source: int, size: int, stream: int) -> None:
-        self._copy_in(target, source, size)
+        self._copy_in(target, source, size, stream)
 
     def copying_in(self, target: int, source: int, size: int, stream: int) -> tuple[Any, ...]:
-        return self._copy_in, target, source, size
+        return self._copy_in, target, source, size, stream
 
-    def _copy_in(self, target: int, source: int, size: int) -> int:
+    def _copy_in(self, target: int, source: int, size: int, stream: int) -> int:
         self.calls["copy_in"] += 1
         elements = np.frombuffer(ctypes.string_at(source, size), np.uint8)
-        self.queue.append(lambda: self.memory.write(target, np.arange(size), elements))
+        self._queue(stream, lambda: self.memory.write(target, np.arange(size), elements))
         return 0
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
@@ -136,7 +158,7 @@ class FakeDriver:
             assert first + size <= len(block)
             ctypes.memmove(target, block[first : first + size].astype(np.uint8).tobytes(), size)
 
-        self.queue.append(copy)
+        self._queue(stream, copy)
         self.synchronize(stream)
 
     def pinned(self, size: int) -> int:
@@ -144,13 +166,13 @@ class FakeDriver:
         return ctypes.addressof(self._memory_of_host)
 
     def stream(self) -> int:
-        return next(self._handles)
+        found = next(self._handles)
+        self.streams[found] = deque()
+        return found
 
     def synchronize(self, stream: int) -> None:
         self.calls["synchronize"] += 1
-        queue, self.queue = self.queue, []
-        for work in queue:
-            work()
+        self._run_until(stream, self._queued[stream])
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
@@ -160,6 +182,23 @@ class FakeDriver:
 
     def record(self, event: int, stream: int) -> None:
         self.calls["record"] += 1
+        self._record(event, stream)
+
+    def recording(self, event: int, stream: int) -> tuple[Any, ...]:
+        return self._record, event, stream
+
+    def _record(self, event: int, stream: int) -> int:
+        self._records[event] = stream, self._queued[stream]
+        return 0
+
+    def wait_event(self, stream: int, event: int) -> None:
+        self.calls["wait_event"] += 1
+        if event in self._records:
+            self._queue(stream, partial(self._run_until, *self._records[event]))
+
+    def synchronize_event(self, event: int) -> None:
+        if event in self._records:
+            self._run_until(*self._records[event])
 
     def elapsed(self, first: int, second: int) -> int:
         return 1000 * (second - first)
@@ -176,11 +215,11 @@ class FakeDriver:
         return 2
 
     def launching(self, launch: Any, stream: int) -> tuple[Any, ...]:
-        return self._launch, launch
+        return self._launch, launch, stream
 
-    def _launch(self, launch: Any) -> int:
+    def _launch(self, launch: Any, stream: int) -> int:
         self.calls["launch"] += 1
-        self.queue.append(lambda: self._run(launch))
+        self._queue(stream, lambda: self._run(launch))
         return 0
 
     def _run(self, launch: Any) -> None:
@@ -194,11 +233,12 @@ class FakeDriver:
         return graph
 
     def launching_graph(self, graph: int, stream: int) -> tuple[Any, ...]:
-        return self._launch_graph, graph
+        return self._launch_graph, graph, stream
 
-    def _launch_graph(self, graph: int) -> int:
+    def _launch_graph(self, graph: int, stream: int) -> int:
         self.calls["launch_graph"] += 1
-        self.queue += [partial(self._run, launch) for launch in self._graphs[graph]]
+        for launch in self._graphs[graph]:
+            self._queue(stream, partial(self._run, launch))
         return 0
 
     def destroy_graph(self, graph: int) -> None:

@@ -173,6 +173,47 @@ def test_work_crosses_devices(driver: FakeDriver) -> None:
     assert_same_bits(again, mx.cos(mx.sin(mx.exp(x))))
 
 
+STEPS: list[Callable[[mx.array, mx.array], mx.array]] = [
+    lambda x, y: mx.sin(x) + y,
+    lambda x, y: mx.cumsum(x * 0.1, axis=0),
+    lambda x, y: mx.sum(x, axis=0) - y[::-1],
+    lambda x, y: x.at[1:].add(y[:-1]),
+]
+
+
+def walk(streams: list[mx.Stream], seed: int) -> list[mx.array]:
+    """Steps on streams by turns, of what earlier ones made. Some arrays end, and their memory is used again."""
+    rng = np.random.default_rng(seed)
+    arrays = [values(4, 3) * 0.5 for _ in range(3)]
+    for number in rng.integers(0, 1 << 20, 60).tolist():
+        stream = streams[number % len(streams)]
+        place, other = number % 3, number // 3 % 3
+        with mx.stream(stream):
+            result = STEPS[number // 9 % len(STEPS)](arrays[place], arrays[other]) * 0.5
+        mx.async_eval(result)
+        arrays[number // 36 % 3] = result
+        del result
+    return arrays
+
+
+def test_streams_wait_for_what_they_need(driver: FakeDriver, seed: int) -> None:
+    streams = [mx.default_stream(mx.gpu), *[mx.new_stream(mx.gpu) for _ in range(9)], mx.default_stream(mx.cpu)]
+    for number in range(seed, seed + 5):
+        assert_same_bits(walk(streams, number), walk([mx.default_stream(mx.cpu)] * len(streams), number))
+    assert driver.calls["wait_event"]
+
+
+def test_a_stream_does_not_wait_for_what_it_does_not_need(driver: FakeDriver) -> None:
+    first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.gpu)
+    x, y = mx.exp(values(4), stream=first), mx.exp(values(5), stream=second)
+    mx.eval(x, y)
+    slow, fast = mx.sin(x, stream=first), mx.sin(y, stream=second)
+    mx.async_eval(slow, fast)
+    mx.eval(fast)
+    assert driver.queue  # slow was not waited for
+    assert_same_bits(slow, mx.sin(mx.array(np.array(x)), stream=mx.cpu))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     x = mx.exp(mx.array([0.0]), stream=mx.gpu)

@@ -21,7 +21,7 @@ from weft.runtime.engine import Engine
 from weft.runtime.holders import held, only_known
 from weft.runtime.host import host
 from weft.runtime.locks import fork_safe_lock
-from weft.runtime.memory import View, span_of
+from weft.runtime.memory import Buffer, View, span_of
 from weft.runtime.streams import Event, is_idle
 from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
@@ -83,9 +83,12 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
 
 def finish(nodes: Sequence[Node]) -> None:
     """Wait until the devices have computed the values of evaluated nodes."""
-    engines = {node.value.buffer.engine for node in nodes if node.value is not None}
-    for engine in engines:
-        engine.finish()
+    buffers: dict[Engine, list[Buffer]] = {}
+    for node in nodes:
+        if node.value is not None and node.value.buffer.engine is not host:
+            buffers.setdefault(node.value.buffer.engine, []).append(node.value.buffer)
+    for engine, found in buffers.items():
+        engine.finish(found)
 
 
 def start(nodes: Sequence[Node]) -> None:
@@ -152,7 +155,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     if plan.donations:
         ended = found.ended(plan.donations)
         if ended or ended is None:
-            return ended is not None and _evaluate_donating(node, found, plan)
+            return ended is not None and _evaluate_donating(node, found, plan, stream)
     table = plan.table_for(found.constants)
     views = run_now(plan, table, found.views, stream)
     assert views is not None
@@ -170,7 +173,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     return True
 
 
-def _evaluate_donating(node: Node, found: Single, plan: Plan) -> bool:
+def _evaluate_donating(node: Node, found: Single, plan: Plan, stream: Stream) -> bool:
     """Compute one operation in the memory of an input that ends. False if another thread has done so.
 
     The node has its value before there is anything in it: see `_Work._submit_donating`.
@@ -179,7 +182,7 @@ def _evaluate_donating(node: Node, found: Single, plan: Plan) -> bool:
         ended = found.ended(plan.donations)
         if node.value is not None or not ended:
             return False
-        run = Run(plan, found.views, found.constants, ended)
+        run = Run(plan, found.views, found.constants, ended, stream=stream)
         (node.value,) = run.promised()
         tracing.release((node,))
     run.wait()
@@ -270,7 +273,7 @@ class _Work:
         plan = plan_of(program, self._outputs, stream.engine)
         if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
             self._publish_later(Run(plan, views, program.constants), stream)
-        elif not plan.donations or not self._submit_donating(plan):
+        elif not plan.donations or not self._submit_donating(plan, stream):
             self._publish(self._run_now(plan, stream))
 
     def _run_now(self, plan: Plan, stream: Stream) -> list[View]:
@@ -278,20 +281,20 @@ class _Work:
         assert found is not None
         return found
 
-    def _submit_donating(self, plan: Plan) -> bool:
+    def _submit_donating(self, plan: Plan, stream: Stream) -> bool:
         """Run in the memory of inputs that end, if there are any.
 
         Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has
         to wait for this run, for what they are made of is overwritten.
         """
         with sections:
-            run = self._promised(plan)
+            run = self._promised(plan, stream)
         if run is None:
             return False
         run.wait()
         return True
 
-    def _promised(self, plan: Plan) -> Run | None:
+    def _promised(self, plan: Plan, stream: Stream) -> Run | None:
         for node in self._nodes:
             if node.value is not None:  # evaluated meanwhile: it does not refer any more to what it was made of
                 return None
@@ -299,7 +302,7 @@ class _Work:
         ended = [number for number in _ended(self.program, plan) if self._inputs[number] is inputs[number].value]
         if not ended:
             return None
-        run = Run(plan, self._inputs, self.program.constants, ended)
+        run = Run(plan, self._inputs, self.program.constants, ended, stream=stream)
         consume(map(give_value, self._nodes, run.promised()))  # all of them: what they are made of is overwritten
         self._release()
         return run

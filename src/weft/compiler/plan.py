@@ -116,7 +116,7 @@ def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, e
         planner.check(slots, arena, found)
     return Plan(
         engine=engine,
-        steps=engine.seal(steps),
+        steps=engine.seal(steps, planner.layout),
         layout=planner.layout,
         spans=[span_of(node.shape, strides, node.dtype.size) for node, strides in planner.fusion.inputs.items()],
         outputs=planner.outputs,

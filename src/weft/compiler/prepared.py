@@ -105,7 +105,7 @@ class Prepared:
         refuse_reentry(sections)
         if not is_idle(stream):
             self._plan.engine.make_room(stream)
-        run = Run(self._plan, self._views(inputs), self._constants, deferred=True)
+        run = Run(self._plan, self._views(inputs), self._constants, deferred=True, stream=stream)
         return run.promise(self._avals), run
 
     def finish(self, run: Run, ended: Collection[int], stream: Stream) -> None:

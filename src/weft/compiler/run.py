@@ -78,7 +78,7 @@ def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
         if recording.recorders and not table.steps_run:  # a resumed run is not recorded
             done = recording.run(plan, table, stream)
         else:
-            done = plan.engine.run(plan.steps, table)
+            done = plan.engine.run(plan.steps, table, stream)
         if done != count:
             raise CancelledError
 
@@ -108,7 +108,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     buffers = write_memory(plan, table)
     if recording.recorders:
         execute(plan, table, stream)
-    elif plan.engine.run(plan.steps, table) != plan.steps.count:
+    elif plan.engine.run(plan.steps, table, stream) != plan.steps.count:
         raise CancelledError
     views = []
     for output in plan.outputs:
@@ -143,8 +143,10 @@ class Run:
         constants: Sequence[int],
         ended: Collection[int] = (),
         deferred: bool = False,
+        stream: Stream | None = None,
     ) -> None:
         self._plan = plan
+        self._stream = stream
         self._inputs = inputs
         self._constants = constants
         self._lock = new_lock()
@@ -196,7 +198,7 @@ class Run:
         if table.stopped:
             raise CancelledError  # before it waits for what need not be computed any more
         write_inputs(self._plan, table, self._inputs)
-        execute(self._plan, table)
+        execute(self._plan, table, self._stream)
 
     def queue(self, stream: Stream) -> Event:
         """Leave it to the worker of a stream; the `results` wait for the event. Should it fail, they are promised

@@ -108,7 +108,7 @@ def register_engine(engine: Any) -> None:
     _engines[engine.device] = engine
     for stream in _local.defaults.values():  # that of the CPU is there before its engine is
         if stream.device == engine.device:
-            stream.engine = engine
+            stream.engine, stream.queue = engine, None
 
 
 def forget_engine(engine: Any) -> None:
@@ -175,7 +175,7 @@ class Stream:
     Stream(Device(cpu, 0), 0)
     """
 
-    __slots__ = ("__weakref__", "device", "engine", "index", "work_at_once", "worker")
+    __slots__ = ("__weakref__", "device", "engine", "index", "queue", "work_at_once", "worker")
 
     def __init__(self, device: Device, work_at_once: int = SHORT_WORK) -> None:
         """``work_at_once`` is how much work a compiled call does itself before it returns, if nothing is queued."""
@@ -185,6 +185,8 @@ class Stream:
         self.index = next(_stream_indices)
         self.work_at_once = work_at_once
         self.worker: Any = None
+        self.queue: Any = None
+        """That of the device, if it has queues of its own."""
 
     def __repr__(self) -> str:
         return f"Stream({self.device}, {self.index})"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from weft.runtime import recording, streams
 from weft.runtime.devices import Device, Stream, engine_at
 from weft.runtime.memory import Allocator, Buffer
-from weft.runtime.steps import DONE, FIRST, Sealed, Step, StepList, Table
+from weft.runtime.steps import DONE, FIRST, Sealed, Step, StepList, Table, TableLayout
 
 _SECOND = 1_000_000_000
 
@@ -56,12 +56,12 @@ class Engine(ABC):
         source.engine.copy_out(source, start, memoryview(staging))
         self.copy_in(memoryview(staging), target, 0)
 
-    def seal(self, steps: Sequence[Step]) -> Sealed:
-        """Steps as something that can be run."""
+    def seal(self, steps: Sequence[Step], layout: TableLayout | None = None) -> Sealed:
+        """Steps as something that can be run, with tables of this layout."""
         return StepList(steps)
 
-    def run(self, steps: Sealed, table: Table) -> int:
-        """Run the steps that were not run yet; returns how many were run in all.
+    def run(self, steps: Sealed, table: Table, stream: Stream | None = None) -> int:
+        """Run the steps that were not run yet, for a stream if it is known; returns how many were run in all.
 
         It writes that number into ``table.values[DONE]``, and stops before the next step when ``table.stopped``.
         """
@@ -95,8 +95,11 @@ class Engine(ABC):
         """Queue work on a stream; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
         return streams.worker_of(stream).submit(task, cancel)
 
-    def finish(self) -> None:  # noqa: B027  # not abstract: most have done the work when `run` returns
-        """Wait until what was queued on the device is done; raises what failed."""
+    def finish(  # noqa: B027  # not abstract: most have done the work when `run` returns
+        self, buffers: Collection[Buffer] | None = None
+    ) -> None:
+        """Wait until what is in ``buffers`` was computed, or all that was queued on the device is done; raises what
+        failed."""
 
     def make_room(self, stream: Stream) -> None:
         """Wait until more may be queued on a stream."""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from functools import cache
 
 from weft.runtime import executor as executors
-from weft.runtime.devices import CPU, register_engine
+from weft.runtime.devices import CPU, Stream, register_engine
 from weft.runtime.engine import Engine
 from weft.runtime.executor import Functions, executor
 from weft.runtime.memory import ALIGNMENT, Allocator, Buffer
-from weft.runtime.steps import POOL, Sealed, Step, StepTable, Table
+from weft.runtime.steps import POOL, Sealed, Step, StepTable, Table, TableLayout
 from weft.runtime.thread_stack import own_stack
 
 _libc = ctypes.CDLL(None)
@@ -87,10 +87,10 @@ class HostEngine(Engine):
         """The memory of a buffer, which must outlive what is returned."""
         return memoryview((ctypes.c_char * buffer.size).from_address(buffer.address)).cast("B")
 
-    def seal(self, steps: Sequence[Step]) -> StepTable:
+    def seal(self, steps: Sequence[Step], layout: TableLayout | None = None) -> StepTable:
         return StepTable(steps)
 
-    def run(self, steps: Sealed, table: Table) -> int:
+    def run(self, steps: Sealed, table: Table, stream: Stream | None = None) -> int:
         native = executors.current or executor(self.functions)
         table.values[POOL] = native.pool
         return native.run_apart(table.address) if own_stack.is_small else native.run(table.address)

@@ -40,6 +40,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (_Pointer, _Unsigned),
     "cuEventRecord": (_Pointer, _Pointer),
     "cuEventSynchronize": (_Pointer,),
+    "cuStreamWaitEvent": (_Pointer, _Pointer, _Unsigned),
     "cuEventElapsedTime": (_Pointer, _Pointer, _Pointer),
     "cuEventDestroy_v2": (_Pointer,),
     "cuModuleLoadDataEx": (_Pointer, _Pointer, _Unsigned, _Pointer, _Pointer),
@@ -230,6 +231,10 @@ class Driver:
         """All launches of a graph."""
         return self._functions["cuGraphLaunch"], graph, stream
 
+    def recording(self, event: int, stream: int) -> Action:
+        """An event, behind what was queued on a stream."""
+        return self._functions["cuEventRecord"], event, stream
+
     # Streams and events
 
     def stream(self) -> int:
@@ -245,6 +250,14 @@ class Driver:
 
     def record(self, event: int, stream: int) -> None:
         self._call("cuEventRecord", event, stream)
+
+    def wait_event(self, stream: int, event: int) -> None:
+        """Have what is queued from now on wait for an event."""
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def synchronize_event(self, event: int) -> None:
+        """Wait for an event; raises what failed."""
+        self._call("cuEventSynchronize", event)
 
     def elapsed(self, first: int, second: int) -> int:
         """Nanoseconds between two events that have happened."""

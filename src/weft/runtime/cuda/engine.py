@@ -8,9 +8,11 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import pairwise, starmap
 from operator import call
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,19 +21,23 @@ from weft.runtime import recording
 from weft.runtime.atomic import Action, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError, Driver
+from weft.runtime.cuda.queues import Blocks, Queue
 from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
-from weft.runtime.devices import Device, gpu
+from weft.runtime.devices import Device, Stream, gpu
 from weft.runtime.engine import Engine
 from weft.runtime.host import host
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Allocator, Buffer
 from weft.runtime.on_host import HostSteps
-from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table
+from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table, TableLayout
 
 _SECOND = 1_000_000_000
 
 _SHOWN = 8
 """Errors of a card name the kernels of so many runs."""
+
+_MOST_QUEUES = 8
+"""So many queues have streams of their own; further streams share them."""
 
 _PINNED = 4096
 """The bytes of pinned memory, to which cards copy faster than to any other; larger copies do not need it as much."""
@@ -54,9 +60,10 @@ _engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
 class CudaEngine(Engine):
     """Runs the work of a card.
 
-    All work of a card goes through one queue of it, in the order in which it was begun. So memory can be used again as
-    soon as its buffer has ended: what reads it still is in the queue before what writes it next. And what reads results
-    on the card needs no event.
+    As long as one stream is used, all work goes through one queue, in the order in which it was begun. So memory can be
+    used again as soon as its buffer has ended: what reads it still is in the queue before what writes it next. And what
+    reads results on the card needs no event. With a second stream come a queue for it and one for copies, and from then
+    on `Blocks` tell what work on one queue has to wait for on others.
     """
 
     queues = True
@@ -65,7 +72,14 @@ class CudaEngine(Engine):
         self._driver = driver
         self._card = card
         self._forked = False
-        self._context = self.queue = self._multiprocessors = self._pinned = 0
+        self._context = self._multiprocessors = self._pinned = 0
+        self._queues: list[Queue] = []
+        """The first one is that of work whose stream is not known."""
+        self._copies: Any = None
+        """The one for copies."""
+        self._blocks = Blocks()
+        self._ordering = fork_safe_lock()
+        """Held while the uses of blocks are looked at or noted."""
         self._lock = fork_safe_lock()
         """Held from writing the addresses of a run to the card to its launch."""
         self._reading = fork_safe_lock()
@@ -73,6 +87,10 @@ class CudaEngine(Engine):
         super().__init__(Device(gpu, card), Allocator(self._allocate, self._free))
         self.own_memory = Allocator(self._allocate, self._free)
         """For what users do not count: numbers of steps, slots of runs."""
+        self._is_used = False
+        """Whether a stream has the first queue."""
+        self._shared = 0
+        """The queue that was shared last."""
         self._loaded: dict[CudaCode, Loaded] = {}
         self._begun: deque[CudaSteps] = deque(maxlen=_SHOWN)
         """What was begun last, since somebody waited."""
@@ -98,7 +116,7 @@ class CudaEngine(Engine):
         """What comes before each call of the driver."""
         if self._forked:
             raise EvaluationError(FORKED)
-        if not self.queue:
+        if not self._queues:
             self._start()
         if _thread.context != self._context:
             self._driver.use(self._context)
@@ -108,27 +126,75 @@ class CudaEngine(Engine):
         """Begin to use the card, which takes memory of it and some tenths of a second."""
         refuse_reentry(self._lock)
         with self._lock:
-            if not self.queue:
+            if not self._queues:
                 self._context = _thread.context = self._driver.context(self._card)
                 self._driver.use(self._context)
                 self._multiprocessors = self._driver.multiprocessors(self._card)
                 self._pinned = self._driver.pinned(_PINNED)
-                self.queue = self._driver.stream()
+                self._copies = Queue(self._driver)
+                self._queues.append(self._copies)
+
+    # Queues
+
+    @property
+    def _several(self) -> bool:
+        return len(self._queues) > 1
+
+    def _queue_of(self, stream: Stream | None) -> Queue:
+        """The queue of a stream."""
+        if stream is None:
+            return self._queues[0]
+        if stream.queue is None:
+            stream.queue = self._new_queue()
+        queue: Queue = stream.queue
+        return queue
+
+    def _new_queue(self) -> Queue:
+        """A queue for another stream; one that others have, if there are many."""
+        if not self._is_used:
+            self._is_used = True
+            return self._queues[0]
+        if len(self._queues) > _MOST_QUEUES:
+            self._shared = self._shared % _MOST_QUEUES + 1
+            return self._queues[self._shared]
+        if not self._several:
+            with self._ordering:
+                self.finish()
+                self._copies = Queue(self._driver)
+                self._queues.append(self._copies)
+        queue = Queue(self._driver)
+        self._queues.append(queue)
+        return queue
+
+    def _ordered(self, queue: Queue, read: Sequence[int], written: Sequence[int]) -> list[Action]:
+        """Have a queue wait for what work that reads and writes at these addresses needs; returns what marks the end of
+        this work."""
+        with self._ordering:
+            queue.wait_for(self._blocks.awaited(read, written))
+            mark = queue.next_mark()
+            self._blocks.note(mark, read, written)
+        return [queue.marking(mark)]
 
     # Memory
 
     def _allocate(self, size: int) -> int:
         self._enter()
-        return self._driver.allocate(size)
+        address = self._driver.allocate(size)
+        if address:
+            with self._ordering:
+                self._blocks.add(address, size)
+        return address
 
     def _free(self, address: int) -> None:
         self._enter()
         self.finish()  # what is queued may still use it
+        with self._ordering:
+            self._blocks.remove(address)
         self._driver.free(address)
 
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
         elements = np.frombuffer(source, np.uint8)
-        self._copy_in(buffer.address + offset, elements.ctypes.data, elements.nbytes)
+        self.write(buffer.address + offset, elements.ctypes.data, elements.nbytes)
 
     def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         if target.nbytes:
@@ -136,7 +202,7 @@ class CudaEngine(Engine):
 
     def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
         if source.engine is host:
-            self._copy_in(target.address, source.address + start, size)
+            self.write(target.address, source.address + start, size)
         elif isinstance(source.engine, CudaEngine):
             source.engine.finish()
             self.finish()  # what is queued may still use the memory of the target
@@ -145,26 +211,44 @@ class CudaEngine(Engine):
         else:
             super().copy_across(source, start, target, size)
 
-    def _copy_in(self, there: int, here: int, size: int) -> None:
+    def write(self, there: int, here: int, size: int) -> None:
+        """Copy from an address of the host, where the bytes may change as soon as this returns."""
         if size:
             self._enter()
-            self._driver.copy_in(there, here, size, self.queue)
+            with self._ordering:
+                marking = self._ordered(self._copies, (), (there,)) if self._several else ()
+                self._driver.copy_in(there, here, size, self._copies.handle)
+                for function, *arguments in marking:
+                    self._driver.check(function(*arguments), "cuEventRecord")
 
     def _copy_out(self, there: int, here: int, size: int) -> None:
-        if not size:
-            return
-        self._enter()
+        if size:
+            self._enter()
+            with self._ordering:
+                self._copies.wait_for(self._blocks.awaited((there,), ()))
+            self._copy_out_on(self._copies, there, here, size)
+
+    def _copy_out_on(self, queue: Queue, there: int, here: int, size: int) -> None:
+        """Copy to the host behind what was queued on a queue."""
         if size > _PINNED:
-            self._wait(self._driver.copy_out, here, there, size, self.queue)
+            self._wait(self._driver.copy_out, here, there, size, queue.handle)
             return
         refuse_reentry(self._reading)
         with self._reading:
-            self._wait(self._driver.copy_out, self._pinned, there, size, self.queue)
+            self._wait(self._driver.copy_out, self._pinned, there, size, queue.handle)
             ctypes.memmove(here, self._pinned, size)
 
-    def finish(self) -> None:
+    def finish(self, buffers: Collection[Buffer] | None = None) -> None:
         self._enter()
-        self._wait(self._driver.synchronize, self.queue)
+        if buffers is None or not self._several:
+            for queue in list(self._queues):
+                self._wait(self._driver.synchronize, queue.handle)
+            return
+        with self._ordering:
+            marks = self._blocks.awaited([buffer.address for buffer in buffers], ())
+            events = [mark.queue.event_of(mark) for mark in marks]
+        for event in events:
+            self._wait(self._driver.synchronize_event, event)
 
     def _wait(self, wait: Callable[..., None], *arguments: int) -> None:
         """Call what waits for the card. Its errors name the kernels that may have caused them."""
@@ -176,13 +260,13 @@ class CudaEngine(Engine):
 
     # Runs
 
-    def seal(self, steps: Sequence[Step]) -> CudaSteps:
+    def seal(self, steps: Sequence[Step], layout: TableLayout | None = None) -> CudaSteps:
         self._enter()
         if self.ended_graphs:
             self.finish()
         while self.ended_graphs:
             self._driver.destroy_graph(self.ended_graphs.popleft())
-        return CudaSteps(self, self._driver, steps)
+        return CudaSteps(self, self._driver, steps, layout)
 
     def load(self, code: CudaCode) -> Loaded:
         """The function of a code on this card."""
@@ -191,7 +275,7 @@ class CudaEngine(Engine):
             found = self._loaded[code] = Loaded.of(self._driver, code, self._multiprocessors)
         return found
 
-    def run(self, steps: Sealed, table: Table) -> int:
+    def run(self, steps: Sealed, table: Table, stream: Stream | None = None) -> int:
         assert isinstance(steps, CudaSteps)
         values = table.values
         if values[DONE] == steps.count or table.stopped:
@@ -200,11 +284,13 @@ class CudaEngine(Engine):
         refuse_reentry(self._lock)
         with self._lock:
             self._begun.append(steps)
-            slots, writing = steps.slots_of(table)
+            queue = self._queue_of(stream)
+            slots, writing = steps.slots_of(table, queue)
+            marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
             if slots.together is None:
-                self._run_each(steps, slots, writing, table, [])
+                self._run_each(_Run(steps, slots, table, queue), writing, marking)
             else:
-                self._begin(steps, table, [*writing, slots.together], steps.count)
+                self._begin(steps, table, [*writing, slots.together, *marking], steps.count)
         return values[DONE]
 
     def _begin(self, steps: CudaSteps, table: Table, actions: Sequence[Action], done: int) -> None:
@@ -218,28 +304,33 @@ class CudaEngine(Engine):
             self._driver.check(next(filter(None, codes)), "a launch")
 
     def _run_each(
-        self, steps: CudaSteps, slots: Slots, writing: Sequence[Action], table: Table, events: Sequence[int]
+        self, run: _Run, writing: Sequence[Action], marking: Sequence[Action], events: Sequence[int] = ()
     ) -> None:
         """Run one step after the other; ``events``, if there are any, are recorded before each of them and at the
         end."""
-        self._begin(steps, table, writing, table.values[DONE])
-        for number in range(table.values[DONE], steps.count):
-            if table.stopped:
-                return
+        steps, slots, table, queue = run
+        try:
+            self._begin(steps, table, writing, table.values[DONE])
+            for number in range(table.values[DONE], steps.count):
+                if table.stopped:
+                    return
+                if events:
+                    self._driver.record(events[number], queue.handle)
+                launching = slots.launching[number]
+                if launching is not None:
+                    self._begin(steps, table, [launching], number + 1)
+                elif number in steps.stand_ins:
+                    self._run_on_host(run, steps.stand_ins[number])
             if events:
-                self._driver.record(events[number], self.queue)
-            launching = slots.launching[number]
-            if launching is not None:
-                self._begin(steps, table, [launching], number + 1)
-            elif number in steps.stand_ins:
-                self._run_on_host(steps, steps.stand_ins[number], table)
-        if events:
-            self._driver.record(events[-1], self.queue)
+                self._driver.record(events[-1], queue.handle)
+        finally:
+            self._begin(steps, table, marking, table.values[DONE])
 
-    def _run_on_host(self, steps: CudaSteps, found: HostSteps, table: Table) -> None:
+    def _run_on_host(self, run: _Run, found: HostSteps) -> None:
         """Run steps for the CPU, the next ones of a run."""
-        copies, memory = found.run(table.values[FIRST:], self._copy_out)
-        actions = [self._driver.copying_in(copy.there, copy.here, copy.size, self.queue) for copy in copies]
+        steps, _, table, queue = run
+        copies, memory = found.run(table.values[FIRST:], partial(self._copy_out_on, queue))
+        actions = [self._driver.copying_in(copy.there, copy.here, copy.size, queue.handle) for copy in copies]
         self._begin(steps, table, actions, table.values[DONE] + found.count)
         del memory  # the driver has read it
 
@@ -247,15 +338,17 @@ class CudaEngine(Engine):
         assert isinstance(steps, CudaSteps)
         self.finish()
         refuse_reentry(self._lock)
-        first = table.values[DONE]
+        first, values = table.values[DONE], table.values
         events = [self._driver.event() for _ in range(steps.count + 1)]
         try:
             with self._lock:
-                slots, writing = steps.slots_of(table)
+                queue = self._queues[0]
+                slots, writing = steps.slots_of(table, queue)
+                marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
                 began = recording.now()
-                self._run_each(steps, slots, writing, table, events)
+                self._run_each(_Run(steps, slots, table, queue), writing, marking, events)
                 self.finish()
-            done = table.values[DONE]
+            done = values[DONE]
             if done == steps.count:
                 moments = [began + self._driver.elapsed(events[first], event) for event in events[first:]]
                 for number, (begin, end) in enumerate(pairwise(moments), first):
@@ -264,6 +357,15 @@ class CudaEngine(Engine):
             for event in events:
                 self._driver.destroy_event(event)
         return done
+
+
+class _Run(NamedTuple):
+    """A run of steps whose slots are on the card, on a queue."""
+
+    steps: CudaSteps
+    slots: Slots
+    table: Table
+    queue: Queue
 
 
 def _after_fork() -> None:

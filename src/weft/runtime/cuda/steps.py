@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import Driver, Launch
+from weft.runtime.cuda.queues import Queue
 from weft.runtime.memory import Buffer
 from weft.runtime.on_host import HostSteps
-from weft.runtime.steps import FIRST, OnHost, Step, StepList, Table
+from weft.runtime.steps import FIRST, OnHost, Step, StepList, Table, TableLayout
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
@@ -72,37 +73,50 @@ class CudaSteps(StepList):
     """The steps of a plan on a card. It has the numbers of all steps in its memory, and the slots of the latest runs.
     Those for the CPU are ``stand_ins``, by the number of the first one."""
 
-    def __init__(self, engine: CudaEngine, driver: Driver, steps: Sequence[Step]) -> None:
+    def __init__(
+        self, engine: CudaEngine, driver: Driver, steps: Sequence[Step], layout: TableLayout | None = None
+    ) -> None:
         super().__init__(steps)
         self._engine, self._driver = engine, driver
+        inputs, end = (0, None) if layout is None else (layout.inputs, FIRST + layout.constant(0))
+        self._read, self._written = slice(FIRST, FIRST + inputs), slice(FIRST + inputs, end)
+        """Where a table has the addresses that are read, and those that are written."""
         self._own: Any = _OwnMemory(engine)
         self._numbers = self._on_card([number for step in steps for number in step.numbers])
         self._loaded = [None if type(step.code) is OnHost else engine.load(step.code) for step in steps]
         self.stand_ins = {found[0][0]: HostSteps([step for _, step in found]) for found in _for_the_host(steps)}
-        self._latest: deque[Slots] = deque()
+        self._latest: dict[Queue, deque[Slots]] = {}
 
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
         buffer = Buffer(self._own, _WORD * max(len(numbers), 1))
         if numbers:
             words = (ctypes.c_int64 * len(numbers))(*numbers)
-            self._driver.copy_in(buffer.address, ctypes.addressof(words), _WORD * len(words), self._engine.queue)
+            self._engine.write(buffer.address, ctypes.addressof(words), _WORD * len(words))
         return buffer
 
-    def slots_of(self, table: Table) -> tuple[Slots, list[Action]]:
-        """The slots of a run on the card, and what writes them there: nothing, if they are those of one of the latest
-        runs, as they are when memory is used again."""
+    def slots_of(self, table: Table, queue: Queue) -> tuple[Slots, list[Action]]:
+        """The slots of a run on a queue, and what writes them to the card: nothing, if one of its latest runs had the
+        same ones, as is so when memory is used again."""
         values = table.values[FIRST:]
-        for slots in self._latest:
+        latest = self._latest.get(queue)
+        if latest is None:
+            latest = self._latest[queue] = deque()
+        for slots in latest:
             if slots.written == values:
                 return slots, []
-        slots = self._new_slots(len(values)) if len(self._latest) < _KEPT else self._latest.popleft()
-        self._latest.append(slots)
+        slots = self._new_slots(len(values), queue) if len(latest) < _KEPT else latest.popleft()
+        latest.append(slots)
         source = table.address + _WORD * FIRST
-        copy = self._driver.copying_in(slots.buffer.address, source, _WORD * len(values), self._engine.queue)
+        copy = self._driver.copying_in(slots.buffer.address, source, _WORD * len(values), queue.handle)
         slots.written = None
         return slots, [copy, (setattr, slots, "written", values)]
 
-    def _new_slots(self, count: int) -> Slots:
+    def touched(self, table: Table, slots: Slots) -> tuple[list[int], list[int]]:
+        """The addresses at which a run reads, and those at which it writes."""
+        read, written = table.values[self._read], table.values[self._written]
+        return [*read, self._numbers.address], [*written, slots.buffer.address]
+
+    def _new_slots(self, count: int, queue: Queue) -> Slots:
         buffer = Buffer(self._own, _WORD * max(count, 1))
         numbers = self._numbers.address
         launches: list[Launch | None] = []
@@ -114,7 +128,7 @@ class CudaSteps(StepList):
                 launch = Launch(loaded.function, blocks, code.threads, code.shared, numbers, buffer.address)
             launches.append(launch)
             numbers += _WORD * len(step.numbers)
-        slots = Slots(buffer, launches, self._driver, self._engine.queue)
+        slots = Slots(buffer, launches, self._driver, queue.handle)
         if slots.graph:
             weakref.finalize(self, self._engine.ended_graphs.append, slots.graph).atexit = False
         return slots
@@ -126,8 +140,9 @@ class CudaSteps(StepList):
 
     def forget_slots(self) -> None:
         """The card may have none of them."""
-        for slots in self._latest:
-            slots.written = None
+        for latest in self._latest.values():
+            for slots in latest:
+                slots.written = None
 
 
 def _for_the_host(steps: Sequence[Step]) -> Iterator[list[tuple[int, Step]]]:

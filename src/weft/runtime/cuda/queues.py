@@ -1,0 +1,108 @@
+"""Several queues of a card: what has to wait for what, known from the memory that is read and written."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from weft.runtime.atomic import Action
+from weft.runtime.cuda.driver import Driver
+
+_EVENTS = 32
+"""So many of the latest marks of a queue have an event of their own; older ones have those of later marks."""
+
+
+class Queue:
+    """A stream of the driver. It works in order; a *mark* is a point in that order."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.handle = driver.stream()
+        self._events: list[int] = []
+        self._marks = 0
+
+    def next_mark(self) -> Mark:
+        """The next mark; `marking` sets it."""
+        if not self._events:
+            self._events = [self._driver.event() for _ in range(_EVENTS)]
+        self._marks += 1
+        return Mark(self, self._marks)
+
+    def marking(self, mark: Mark) -> Action:
+        """What sets a mark behind all that was queued."""
+        return self._driver.recording(self.event_of(mark), self.handle)
+
+    def event_of(self, mark: Mark) -> int:
+        """An event that happens when a mark is reached, or later."""
+        return self._events[mark.number % _EVENTS]
+
+    def wait_for(self, marks: Iterable[Mark]) -> None:
+        """Have all that is queued from now on wait for marks of other queues."""
+        for mark in marks:
+            if mark.queue is not self:
+                self._driver.wait_event(self.handle, mark.queue.event_of(mark))
+
+
+class Mark(NamedTuple):
+    """The ``number``-th mark of a queue."""
+
+    queue: Queue
+    number: int
+
+
+@dataclass(slots=True)
+class _Use:
+    """Who wrote last to a block, and who has read it since."""
+
+    size: int
+    writer: Mark | None = None
+    readers: dict[Queue, Mark] = field(default_factory=dict)
+
+
+class Blocks:
+    """The blocks of memory of a card, and which marks of queues their uses end at."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._uses: dict[int, _Use] = {}
+
+    def add(self, address: int, size: int) -> None:
+        insort(self._starts, address)
+        self._uses[address] = _Use(size)
+
+    def remove(self, address: int) -> None:
+        self._starts.remove(address)
+        del self._uses[address]
+
+    def _uses_of(self, addresses: Iterable[int]) -> Iterator[_Use]:
+        """Those of the blocks in which the addresses are; what is no address is passed over."""
+        for address in addresses:
+            place = bisect_right(self._starts, address) - 1
+            if place >= 0:
+                use = self._uses[self._starts[place]]
+                if address < self._starts[place] + use.size:
+                    yield use
+
+    def awaited(self, read: Iterable[int], written: Iterable[int]) -> set[Mark]:
+        """What has to be reached before work that reads and writes at these addresses may begin."""
+        found = {use.writer for use in self._uses_of(read)}
+        for use in self._uses_of(written):
+            found.add(use.writer)
+            found.update(use.readers.values())
+        return {mark for mark in found if mark is not None}
+
+    def note(self, mark: Mark, read: Iterable[int], written: Iterable[int]) -> None:
+        """Work that reads and writes at these addresses ends at a mark."""
+        for use in self._uses_of(read):
+            use.readers[mark.queue] = mark
+        for use in self._uses_of(written):
+            use.writer = mark
+            use.readers.clear()
+
+    def forget_uses(self) -> None:
+        """All that was queued is done."""
+        for use in self._uses.values():
+            use.writer = None
+            use.readers.clear()
