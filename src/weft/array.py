@@ -25,7 +25,8 @@ from weft.ops.convert import ArrayLike
 from weft.ops.numpy_calls import called_by_numpy
 from weft.ops.subscripts import getitem, update
 from weft.ops.values import array_interface, buffer, elements, index, numpy_array, seen, text, the_element
-from weft.runtime.devices import Device, DeviceType, as_device, default_device
+from weft.runtime.device import as_device
+from weft.runtime.devices import Device, DeviceType, default_device
 from weft.runtime.interchange import (
     DLPACK_CPU,
     from_numpy,

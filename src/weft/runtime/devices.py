@@ -12,7 +12,8 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, ParamSpec, Protocol, TypeVar, final
 
-from weft.checks import called, integer_of, wrong_type
+from weft.checks import called, wrong_type
+from weft.runtime.device import Device, DeviceType, as_device, cpu, gpu
 from weft.runtime.locks import fork_safe_lock
 
 __all__ = [
@@ -38,65 +39,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class DeviceType(enum.Enum):
-    """The kinds of devices.
-
-    >>> mx.cpu
-    DeviceType.cpu
-    """
-
-    cpu = 0
-    gpu = 1
-
-    def __repr__(self) -> str:
-        return f"DeviceType.{self.name}"
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Device):
-            return other.type is self and other.index == 0
-        return self is other
-
-    __hash__ = enum.Enum.__hash__
-
-
-@final
-class Device:
-    """A processor of a kind: ``Device(mx.cpu, 0)``.
-
-    >>> Device(DeviceType.cpu)
-    Device(cpu, 0)
-    """
-
-    __slots__ = ("index", "type")
-
-    def __init__(self, type: DeviceType, index: int = 0) -> None:
-        if not isinstance(type, DeviceType):
-            raise wrong_type("Device", "type", "mx.cpu or mx.gpu", type)
-        self.type, self.index = type, integer_of("Device", "index", index)
-
-    def __repr__(self) -> str:
-        return f"Device({self.type.name}, {self.index})"
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, DeviceType):
-            return other is self.type and self.index == 0
-        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.index))
-
-
-cpu, gpu = DeviceType.cpu, DeviceType.gpu
-
-
-def as_device(device: Device | DeviceType) -> Device:
-    if isinstance(device, DeviceType):
-        return Device(device)
-    if isinstance(device, Device):
-        return device
-    raise wrong_type(called(), "device", "a device such as mx.cpu or mx.Device(mx.cpu, 0)", device)
 
 
 _engines: dict[Device, Any] = {}
