@@ -48,8 +48,8 @@ hypothesis.settings.load_profile("weft")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws a seed unless `--hypothesis-seed` gives one; before hypothesis reads that option. Processes of one run share
-    it."""
+    """Draws a seed, the same for all processes of a run, unless `--hypothesis-seed` gives one; before hypothesis reads
+    that option."""
     if config.getoption("hypothesis_seed") is None:
         shared = getattr(config, "workerinput", {}).get("hypothesis_seed")
         config.option.hypothesis_seed = shared or str(random.SystemRandom().randrange(2**32))
