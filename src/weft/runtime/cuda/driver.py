@@ -34,7 +34,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostAlloc": (_Pointer, _Size, _Unsigned),
     "cuMemcpyHtoDAsync_v2": (_Address, _Pointer, _Size, _Pointer),
     "cuMemcpyDtoHAsync_v2": (_Pointer, _Address, _Size, _Pointer),
-    "cuMemcpyPeer": (_Address, _Pointer, _Address, _Pointer, _Size),
+    "cuMemcpyPeerAsync": (_Address, _Pointer, _Address, _Pointer, _Size, _Pointer),
     "cuStreamCreate": (_Pointer, _Unsigned),
     "cuStreamSynchronize": (_Pointer,),
     "cuEventCreate": (_Pointer, _Unsigned),
@@ -213,9 +213,10 @@ class Driver:
         if code:
             self.check(code, "cuMemcpyDtoHAsync")
 
-    def copy_peer(self, target: int, to: int, source: int, of: int, size: int) -> None:
-        """Copy between two contexts."""
-        self._call("cuMemcpyPeer", target, to, source, of, size)
+    def copy_peer(self, target: int, to: int, source: int, of: int, size: int, stream: int) -> None:
+        """Copy between two contexts, and wait for it."""
+        self._call("cuMemcpyPeerAsync", target, to, source, of, size, stream)
+        self._call("cuStreamSynchronize", stream)
 
     # What queues work as one call of native code, which gives the driver's code
 

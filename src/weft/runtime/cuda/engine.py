@@ -206,8 +206,8 @@ class CudaEngine(Engine):
         elif isinstance(source.engine, CudaEngine):
             source.engine.finish()
             self.finish()  # what is queued may still use the memory of the target
-            there = source.engine
-            self._driver.copy_peer(target.address, self._context, source.address + start, there._context, size)
+            there, stream = source.engine, self._copies.handle
+            self._driver.copy_peer(target.address, self._context, source.address + start, there._context, size, stream)
         else:
             super().copy_across(source, start, target, size)
 
