@@ -48,6 +48,7 @@ class Reducer:
     element (``index`` is its index along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
     dtype)`` gives the result. If it is ``ordered``, ``a`` has to come before ``b``; only scans may be. If it is
     ``sequential``, ``b`` has to be a single element, because results depend on what is joined first; only scans may be.
+    If it ``regroups`` elements of a dtype, it does not matter which neighbours are joined first.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Reducer:
         needs_index: bool = False,
         ordered: bool = False,
         sequential: bool = False,
+        regroups: Callable[[Dtype], bool] = lambda dtype: False,
     ) -> None:
         self.identity = identity
         self.lift = lift
@@ -67,6 +69,7 @@ class Reducer:
         self.needs_index = needs_index
         self.ordered = ordered
         self.sequential = sequential
+        self.regroups = regroups
 
     def start(self, L: Any, dtype: Dtype) -> Accumulator:
         """The first values of the accumulators."""
@@ -260,7 +263,7 @@ def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
         parts = [L.convert(part, dtypes.float32 if dtype.is_complex else dtype) for part in a]
         return L.complex(*parts) if dtype.is_complex else parts[0]
 
-    return Reducer(identity, lift, merge, finish)
+    return Reducer(identity, lift, merge, finish, regroups=lambda dtype: not dtype.is_inexact)
 
 
 def _wide(dtype: Dtype) -> Dtype | None:
@@ -347,6 +350,7 @@ def _extreme(name: str, lowest_first: bool) -> Reduction:
             lambda L, x, index: _compared(L, x),
             join,
             lambda L, a, dtype: _joined(L, a) if dtype.is_complex else L.convert(a[0], dtype),
+            regroups=lambda dtype: True,
         ),
         lambda t, out, x, axes: sum_(t * _extreme_share(out, x, axes), axes=axes),
         lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),
@@ -367,6 +371,7 @@ def _logical(name: str, start: bool, join: Callable[[Any, Any], Any]) -> Reducti
             lift=lambda L, x, index: (L.convert(x, dtypes.bool_),),
             merge=lambda L, a, b: (join(a[0], b[0]),),
             finish=lambda L, a, dtype: a[0],
+            regroups=lambda dtype: True,
         ),
         None,
         result=lambda dtype: dtypes.bool_,
@@ -402,6 +407,7 @@ def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
             merge,
             lambda L, a, dtype: L.convert(a[-1], dtypes.uint32),
             needs_index=True,
+            regroups=lambda dtype: True,
         ),
         None,
         result=lambda dtype: dtypes.uint32,

@@ -79,13 +79,17 @@ class Accumulator(Running):
         L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
         super().__init__(generator, instruction, L, vectors)
 
+    def lifted(self) -> tuple[Any, ...]:
+        """The current element (of each lane) by itself."""
+        inputs = [self.g.fitted(self.g.values[value], self.L) for value in self.instruction.inputs]
+        found: tuple[Any, ...] = self.reducer.lift(self.L, inputs[0], inputs[1] if len(inputs) > 1 else None)
+        return found
+
     def step(self) -> None:
         """Fold the current element (of each lane) in."""
         g, L = self.g, self.L
-        inputs = [g.fitted(g.values[value], L) for value in self.instruction.inputs]
-        index = inputs[1] if len(inputs) > 1 else None
-        before = self.read()
-        after = self.reducer.merge(L, before, self.reducer.lift(L, inputs[0], index))
+        here, before = self.lifted(), self.read()
+        after = self.reducer.merge(L, before, here)
         if g.mask is not None and g.kernel.lane == "reduced":
             mask = Value(L, g.mask, dtypes.bool_)
             after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])

@@ -8,6 +8,7 @@ tile.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from weft import dtypes
@@ -19,7 +20,7 @@ from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.codegen.values import Complex, Value
 from weft.compiler.cuda.saving import SavingWriter
-from weft.compiler.cuda.schedule import TILE_TURNS, CudaSchedule, staged_of
+from weft.compiler.cuda.schedule import TILE_TURNS, CudaSchedule, register_bytes
 from weft.compiler.cuda.threads import WARP, RowGroup, synchronize_block
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -30,8 +31,12 @@ STAGED, RESULTS = "@weft.staged", "@weft.results"
 RESULT_BYTES = 16
 """In shared memory, for a result of any dtype."""
 
-FOLDED_TOGETHER = 8
+FOLDED_TOGETHER = 32
 """Elements that a thread reads from shared memory before it joins them."""
+
+
+_Places = dict[Accumulator | OrderedFold, list[str]]
+"""Pointers to where the parts of states are, one for each part."""
 
 
 class LongRowsWriter(SavingWriter):
@@ -64,12 +69,57 @@ class LongRowsWriter(SavingWriter):
         return self.computing * TILE_TURNS
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
-        if reductions:
+        if reductions and all(self._regroups(state.instruction) for state in reductions.values()):
+            self._do_segments(current, reductions)
+        elif reductions:
             with self.e.loop("0", self._lane_extent, self._tile) as first, self._scope():
                 self._do_tile(first, current, reductions)
         else:
             with self.e.when(self.computes), self._scope():
                 self._by_turns(self.place, self._lane_extent, self.computing, self._at_lane, current, reductions)
+
+    def _regroups(self, instruction: Instruction) -> bool:
+        elements = self.kernel.instructions[instruction.inputs[0]].dtype
+        return bool(instruction.primitive.reducer.regroups(instruction.params.get("of", elements)))
+
+    def _do_segments(self, current: Pass, reductions: Reductions) -> None:
+        """Where it does not matter which neighbours are joined first: of the elements of each of the sixteen lanes, a
+        thread joins those that are in one segment of the row, and then the folding threads join the segments."""
+        e, group, segments = self.e, self.group, self.computing // self.group.count
+        vectors = e.assign(f"udiv i64 {e.assign(f'add i64 {self._lane_extent}, {group.count - 1}')}, {group.count}")
+        length = e.assign(f"udiv i64 {e.assign(f'add i64 {vectors}, {segments - 1}')}, {segments}")
+        lanes = e.assign(f"mul i64 {length}, {group.count}")
+        places = self._staging(reductions, self.computing)
+        with e.when(self.computes), self._scope():
+            for state in places:
+                state.begin()
+            first = e.assign(f"mul i64 {e.assign(f'udiv i64 {self.place}, {group.count}')}, {lanes}")
+            stop = self._smaller(e.assign(f"add i64 {first}, {lanes}"), self._lane_extent)
+            start = e.assign(f"add i64 {first}, {group.number}")
+            self._by_turns(start, stop, group.count, self._at_lane, current, reductions)
+            for state, pointers in places.items():
+                self._put(state.read(), pointers, self.place)
+        synchronize_block(e)
+        with e.when(self.folds), self._scope():
+            self._fold(str(self.computing), places)
+        synchronize_block(e)
+
+    def _staging(self, reductions: Reductions, count: int, half: str = "0") -> _Places:
+        """Where in shared memory ``count`` elements of each part of each state are; of two such places the first one or
+        the second one."""
+        states = list(dict.fromkeys(reductions.values()))
+        parts = [
+            (register_bytes(dtype), state, part) for state in states for part, (dtype, _) in enumerate(state.identity)
+        ]
+        size = count * sum([bytes_ for bytes_, *_ in parts])
+        start = self.e.assign(f"mul i64 {half}, {size}")
+        memory = self._shared(STAGED, size if half == "0" else 2 * size)
+        memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {start}")
+        places: _Places = {state: [""] * len(state.identity) for state in states}
+        for bytes_, state, part in sorted(parts, key=itemgetter(0), reverse=True):  # so that all are aligned
+            places[state][part] = memory
+            memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {bytes_ * count}")
+        return places
 
     def _at_lane(self, index: str, whole: bool) -> None:
         """The lane of this thread, which is there."""
@@ -88,98 +138,76 @@ class LongRowsWriter(SavingWriter):
         return value
 
     def _do_tile(self, first: str, current: Pass, reductions: Reductions) -> None:
-        """Compute what the tile from lane ``first`` on is folded of, and fold it."""
+        """Compute the tile from lane ``first`` on, and fold it."""
         e = self.e
-        staged = staged_of(self.kernel, current)
         half = e.assign(f"and i64 {e.assign(f'udiv i64 {first}, {self._tile}')}, 1")
-        memory = self._shared(STAGED, 2 * self._tile * sum(sum(sizes) for sizes in staged.values()))
-        places: dict[int, list[str]] = {}
-        for number, sizes in staged.items():
-            places[number] = []
-            for size in sizes:
-                distance = e.assign(f"mul i64 {half}, {size * self._tile}")
-                places[number].append(e.assign(f"getelementptr i8, ptr {memory}, i64 {distance}"))
-                memory = e.assign(f"getelementptr i8, ptr {memory}, i64 {2 * size * self._tile}")
+        places = self._staging(reductions, self._tile, half)
         with e.when(self.computes), self._scope():
             self._compute_tile(first, current, reductions, places)
         synchronize_block(e)
         rest = e.assign(f"sub i64 {self._lane_extent}, {first}")
         with e.when(self.folds), self._scope():
-            self._fold(self._smaller(rest, str(self._tile)), reductions, places)
+            self._fold(self._smaller(rest, str(self._tile)), places)
 
-    def _compute_tile(self, first: str, current: Pass, reductions: Reductions, places: dict[int, list[str]]) -> None:
+    def _compute_tile(self, first: str, current: Pass, reductions: Reductions, places: _Places) -> None:
         """Compute the elements of a tile, each instruction for all that this thread has, and put them at ``places``."""
         e, before = self.e, self._state()
         within = [e.assign(f"add i64 {self.place}, {turn * self.computing}") for turn in range(TILE_TURNS)]
-        states = []
+        turns = []
         for index in within:
             self._at_lane_or_last(e.assign(f"add i64 {first}, {index}"))
-            states.append(self._state())
+            turns.append(self._state())
         for number in current.needed:
-            for state in states:
-                self._go_to(state)
+            for turn in turns:
+                self._go_to(turn)
                 if number not in reductions:
                     self._accumulate_one(number, current, {})
-        for index, state in zip(within, states, strict=True):
-            self._go_to(state)
-            for number, pointers in places.items():
-                self._put(self.values[number], pointers, index)
+        for index, turn in zip(within, turns, strict=True):
+            self._go_to(turn)
+            for state, pointers in places.items():
+                assert isinstance(state, Accumulator)
+                self._put(state.lifted(), pointers, index)
         self._go_to(before)
 
-    def _fold(self, stop: str, reductions: Reductions, places: dict[int, list[str]]) -> None:
-        """Join what is in shared memory, each of the sixteen lanes its own elements in order."""
+    def _fold(self, stop: str, places: _Places) -> None:
+        """Join what is in shared memory: each of the sixteen lanes its own elements, in order."""
 
         def join(indices: Sequence[str], whole: bool) -> None:
-            values = self.values
-            taken = [
-                {number: self._taken(number, pointers, index) for number, pointers in places.items()}
-                for index in indices
-            ]
-            for number, state in reductions.items():
-                if state.instruction is self.kernel.instructions[number]:
-                    for elements in taken:
-                        self.values = {**values, **elements}
-                        state.step()
-            self.values = values
+            for state, pointers in places.items():
+                dtypes_ = [dtype for dtype, _ in state.identity]
+                taken = [self._taken(pointers, index, dtypes_, self.vector) for index in indices]
+                for elements in taken:
+                    state.write(state.reducer.merge(self.vector, state.read(), elements))
 
         self._in_turns(self.group.number, stop, self.group.count, FOLDED_TOGETHER, join)
 
     def _result(self, state: Accumulator | OrderedFold, instruction: Instruction) -> Any:
         """The result of a reduction, which the threads that folded give to all others."""
-        e, size = self.e, 16
+        e, before = self.e, RESULT_BYTES * self.results
         self.results += 1
-        pointer = e.assign(
-            f"getelementptr i8, ptr {self._shared(RESULTS, size * self.results)}, i64 {size * (self.results - 1)}"
-        )
+        memory = self._shared(RESULTS, RESULT_BYTES * self.results)
+        pointers = [e.assign(f"getelementptr i8, ptr {memory}, i64 {before + part}") for part in (0, RESULT_BYTES // 2)]
         with e.when(self.folds), self._scope():
             value = state.result(instruction)
             with e.when(self.leads):
-                self._put(value, self._parts(pointer, instruction.dtype), "0")
+                self._put([value.real, value.imag] if instruction.dtype.is_complex else [value], pointers, "0")
         synchronize_block(e)
-        return self._read(self._parts(pointer, instruction.dtype), "0", instruction.dtype, self.scalar)
+        if instruction.dtype.is_complex:
+            return Complex(*self._taken(pointers, "0", [dtypes.float32, dtypes.float32], self.scalar))
+        return self._taken(pointers, "0", [instruction.dtype], self.scalar)[0]
 
-    def _parts(self, pointer: str, dtype: Dtype) -> list[str]:
-        """Where the parts of a number are."""
-        if not dtype.is_complex:
-            return [pointer]
-        return [pointer, self.e.assign(f"getelementptr i8, ptr {pointer}, i64 8")]
-
-    def _put(self, value: Any, pointers: Sequence[str], index: str) -> None:
-        parts = [value.real, value.imag] if isinstance(value, Complex) else [value]
-        for part, pointer in zip(parts, pointers, strict=True):
+    def _put(self, parts: Sequence[Value], pointers: Sequence[str], index: str) -> None:
+        for part, pointer in zip(parts, pointers, strict=False):
             type_ = REGISTER_TYPES[part.dtype]
             self.e.store(type_, part.name, self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}"))
 
-    def _taken(self, number: int, pointers: Sequence[str], index: str) -> Any:
-        return self._read(pointers, index, self.kernel.instructions[number].dtype, self.vector)
-
-    def _read(self, pointers: Sequence[str], index: str, dtype: Dtype, L: Lanes) -> Any:
-        part_dtype = dtypes.float32 if dtype.is_complex else dtype
-        type_, parts = REGISTER_TYPES[part_dtype], []
-        for pointer in pointers:
+    def _taken(self, pointers: Sequence[str], index: str, kinds: Sequence[Dtype], L: Lanes) -> tuple[Value, ...]:
+        parts = []
+        for pointer, dtype in zip(pointers, kinds, strict=False):
+            type_ = REGISTER_TYPES[dtype]
             place = self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
-            parts.append(Value(L, self.e.load(type_, place), part_dtype))
-        return Complex(*parts) if dtype.is_complex else parts[0]
+            parts.append(Value(L, self.e.load(type_, place), dtype))
+        return tuple(parts)
 
     def _shared(self, name: str, size: int) -> str:
         """A pointer to shared memory of at least ``size`` bytes."""

@@ -44,7 +44,7 @@ class _State(NamedTuple):
 class ThreadWriter(NestWriter):
     """What all walks have in common: units, rows, and turns of a sweep done together."""
 
-    most_together = 8
+    most_together = 12
     """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule, width: int) -> None:
@@ -133,7 +133,7 @@ class ThreadWriter(NestWriter):
         if sum([self._meets(number) for number in current.needed]) > 1:
             return 1
         weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])
-        return 1 << max(1, min(self.most_together, BODY_TOGETHER // max(1, weight * self.width))).bit_length() - 1
+        return max(1, min(self.most_together, BODY_TOGETHER // max(1, weight * self.width)))
 
     def _meets(self, number: int) -> bool:
         """Whether a store may write where another turn does."""

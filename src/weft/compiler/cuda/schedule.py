@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 
 import weft.primitives as p
 from weft.compiler.codegen.lanes import HALVES
@@ -15,7 +16,7 @@ from weft.dtypes import Dtype
 THREADS = 256
 """Threads of a block whose threads have elements of their own."""
 
-ROW_THREADS = 128
+ROW_THREADS = 64
 """Threads of a block that does rows, 16 threads each."""
 
 MOST_LANES = 4
@@ -41,10 +42,10 @@ LONG_ROW = 512
 LONG_ROW_THREADS = 256
 """Threads of a block that compute the elements of a row. The threads of one warp more fold them."""
 
-TILE_TURNS = 4
+TILE_TURNS = 2
 """Elements of a tile of a long row that each thread of its block computes."""
 
-STAGED_BYTES = 14 << 10
+STAGED_BYTES = 12 << 10
 """Shared memory for two tiles of long rows."""
 
 ENOUGH_ROW_THREADS = 1 << 16
@@ -223,21 +224,18 @@ def _may_be_long(kernel: Kernel) -> bool:
         if instruction.operation == "scan" or ordered:
             return False
     tile = 2 * LONG_ROW_THREADS * TILE_TURNS
-    staged = max(sum(map(sum, staged_of(kernel, current).values())) for current in passes)
-    return kernel.lane == "reduced" and staged * tile <= STAGED_BYTES
+    return kernel.lane == "reduced" and tile * max(map(partial(_staged_bytes, kernel), passes)) <= STAGED_BYTES
 
 
-def staged_of(kernel: Kernel, current: Pass) -> dict[int, list[int]]:
-    """What a pass folds that differs between lanes, with the bytes of its parts; the longest first, so that all are
-    aligned."""
-    folded = [kernel.instructions[root] for root in current.roots if kernel.instructions[root].operation == "reduce"]
-    numbers = {number for instruction in folded for number in instruction.inputs if kernel.instructions[number].varying}
-    sizes = {number: _part_sizes(kernel.instructions[number].dtype) for number in numbers}
-    return dict(sorted(sizes.items(), key=lambda item: (-max(item[1]), item[0])))
-
-
-def _part_sizes(dtype: Dtype) -> list[int]:
-    return [4, 4] if dtype.is_complex else [register_bytes(dtype)]
+def _staged_bytes(kernel: Kernel, current: Pass) -> int:
+    """How many bytes an element has that a pass folds: those of all accumulators, at most."""
+    size = 0
+    for instruction in [kernel.instructions[root] for root in current.roots]:
+        if instruction.operation == "reduce":
+            elements = kernel.instructions[instruction.inputs[0]].dtype
+            identity = instruction.primitive.reducer.identity(instruction.params.get("of", elements))
+            size += sum([register_bytes(dtype) for dtype, _ in identity])
+    return size
 
 
 def register_bytes(dtype: Dtype) -> int:
