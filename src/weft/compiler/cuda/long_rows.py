@@ -21,7 +21,7 @@ from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.codegen.values import Complex, Value
 from weft.compiler.cuda.saving import SavingWriter
 from weft.compiler.cuda.schedule import TILE_TURNS, CudaSchedule, register_bytes
-from weft.compiler.cuda.threads import WARP, RowGroup, synchronize_block
+from weft.compiler.cuda.threads import WARP, Team, synchronize_block
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
 from weft.dtypes import Dtype
@@ -42,7 +42,7 @@ _Places = dict[Accumulator | OrderedFold, list[str]]
 class LongRowsWriter(SavingWriter):
     """Neighbouring threads have neighbouring lanes."""
 
-    group: RowGroup
+    team: Team
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, 1)
@@ -52,11 +52,11 @@ class LongRowsWriter(SavingWriter):
         self.results = 0
 
     def _begin_threads(self) -> None:
-        self.group = self.crossing = RowGroup(self.vector, self.scalar, self.thread)
+        self.team = self.crossing = Team(self.vector, self.scalar, self.thread)
         self.computes = self.e.assign(f"icmp sge i64 {self.thread}, {WARP}")
         self.place = self.e.assign(f"sub i64 {self.thread}, {WARP}")
         self.computing = self.schedule.threads - WARP
-        self.folds = self.e.assign(f"icmp slt i64 {self.thread}, {self.group.count}")
+        self.folds = self.e.assign(f"icmp slt i64 {self.thread}, {self.team.count}")
         self.leads = self.e.assign(f"icmp eq i64 {self.thread}, 0")
 
     def _unit(self, unit: str) -> None:
@@ -85,18 +85,18 @@ class LongRowsWriter(SavingWriter):
     def _do_segments(self, current: Pass, reductions: Reductions) -> None:
         """Where it does not matter which neighbours are joined first: of the elements of each of the sixteen lanes, a
         thread joins those that are in one segment of the row, and then the folding threads join the segments."""
-        e, group, segments = self.e, self.group, self.computing // self.group.count
-        vectors = e.assign(f"udiv i64 {e.assign(f'add i64 {self._lane_extent}, {group.count - 1}')}, {group.count}")
+        e, team, segments = self.e, self.team, self.computing // self.team.count
+        vectors = e.assign(f"udiv i64 {e.assign(f'add i64 {self._lane_extent}, {team.count - 1}')}, {team.count}")
         length = e.assign(f"udiv i64 {e.assign(f'add i64 {vectors}, {segments - 1}')}, {segments}")
-        lanes = e.assign(f"mul i64 {length}, {group.count}")
+        lanes = e.assign(f"mul i64 {length}, {team.count}")
         places = self._staging(reductions, self.computing)
         with e.when(self.computes), self._scope():
             for state in places:
                 state.begin()
-            first = e.assign(f"mul i64 {e.assign(f'udiv i64 {self.place}, {group.count}')}, {lanes}")
+            first = e.assign(f"mul i64 {e.assign(f'udiv i64 {self.place}, {team.count}')}, {lanes}")
             stop = self._smaller(e.assign(f"add i64 {first}, {lanes}"), self._lane_extent)
-            start = e.assign(f"add i64 {first}, {group.number}")
-            self._by_turns(start, stop, group.count, self._at_lane, current, reductions)
+            start = e.assign(f"add i64 {first}, {team.number}")
+            self._by_turns(start, stop, team.count, self._at_lane, current, reductions)
             for state, pointers in places.items():
                 self._put(state.read(), pointers, self.place)
         synchronize_block(e)
@@ -179,7 +179,7 @@ class LongRowsWriter(SavingWriter):
                 for elements in taken:
                     state.write(state.reducer.merge(self.vector, state.read(), elements))
 
-        self._in_turns(self.group.number, stop, self.group.count, FOLDED_TOGETHER, join)
+        self._in_turns(self.team.number, stop, self.team.count, FOLDED_TOGETHER, join)
 
     def _result(self, state: Accumulator | OrderedFold, instruction: Instruction) -> Any:
         """The result of a reduction, which the threads that folded give to all others."""

@@ -7,7 +7,7 @@ from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.cuda.saving import SavingWriter
 from weft.compiler.cuda.schedule import CudaSchedule, saved_row
-from weft.compiler.cuda.threads import RowGroup
+from weft.compiler.cuda.threads import Team
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
 
@@ -18,13 +18,13 @@ class RowsWriter(SavingWriter):
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, 1)
         self.vector = MathLanes(self.e, 1)
-        self.group: RowGroup | None = None
+        self.team: Team | None = None
         self.places = {}
         self.row_of_block = self.last_vector = "0"
 
     def _begin_threads(self) -> None:
         if self.kernel.lane == "reduced":
-            self.group = self.crossing = RowGroup(self.vector, self.scalar, self.thread)
+            self.team = self.crossing = Team(self.vector, self.scalar, self.thread)
 
     def _unit(self, unit: str) -> None:
         row = self._row_of_thread(unit)
@@ -36,25 +36,25 @@ class RowsWriter(SavingWriter):
 
     def _sweep(self, current: Pass) -> None:
         super()._sweep(current)
-        if self.group is not None and self.kernel.backwards:
-            self.group.synchronize()  # a pass in the other direction has other lanes of the row in this thread
+        if self.team is not None and self.kernel.backwards:
+            self.team.synchronize()  # a pass in the other direction has other lanes of the row in this thread
 
     def is_first(self) -> str:
-        if self.group is None:
+        if self.team is None:
             return super().is_first()
         first = self.last_vector if self.backwards else "0"
         return self.e.assign(f"icmp eq i64 {self.first_of_vector}, {first}")
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
-        assert self.group is not None
-        extent, count = self._lane_extent, self.group.count
+        assert self.team is not None
+        extent, count = self._lane_extent, self.team.count
         scans = [number for number in current.computed if self.kernel.instructions[number].operation == "scan"]
         if self.backwards:
             self.last_vector = self.e.assign(f"sub i64 {extent}, {count}")
         if scans or self.backwards or any(isinstance(state, OrderedFold) for state in reductions.values()):
             self._by_turns("0", extent, count, self._at_vector, current, reductions)
         else:
-            self._by_turns(self.group.number, extent, count, self._at_lane, current, reductions)
+            self._by_turns(self.team.number, extent, count, self._at_lane, current, reductions)
         self.mask = None
 
     def _at_lane(self, index: str, whole: bool) -> None:
@@ -64,23 +64,23 @@ class RowsWriter(SavingWriter):
     def _at_vector(self, index: str, whole: bool) -> None:
         """Sixteen lanes from ``index`` on, counted in the direction of the pass: all are done together, also where the
         row has fewer, because threads exchange values."""
-        assert self.group is not None
+        assert self.team is not None
         self.first_of_vector = index
         if self.backwards:
             self.first_of_vector = self.e.assign(f"sub i64 {self.last_vector}, {index}")
-        self.lane_index = self.e.assign(f"add i64 {self.first_of_vector}, {self.group.number}")
+        self.lane_index = self.e.assign(f"add i64 {self.first_of_vector}, {self.team.number}")
         inside = (
             f"sge i64 {self.lane_index}, 0" if self.backwards else f"slt i64 {self.lane_index}, {self._lane_extent}"
         )
         self.mask = None if whole else self.e.assign(f"icmp {inside}")
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What a row has one of is stored by the first thread of its group, when all have read what was there."""
-        if instruction.varying or self.group is None:
+        """What a row has one of is stored by the first thread of its team, when all have read what was there."""
+        if instruction.varying or self.team is None:
             super()._store(position, instruction)
             return
-        self.group.synchronize()
-        with self.e.when(self.group.leads):
+        self.team.synchronize()
+        with self.e.when(self.team.leads):
             super()._store(position, instruction)
 
     def _saved_index(self) -> str:

@@ -39,10 +39,10 @@ such blocks."""
 LONG_ROW = 512
 """Rows of so many elements may be done by a block each."""
 
-LONG_ROW_THREADS = 256
+LONG_ROW_THREADS = 128
 """Threads of a block that compute the elements of a row. The threads of one warp more fold them."""
 
-TILE_TURNS = 2
+TILE_TURNS = 4
 """Elements of a tile of a long row that each thread of its block computes."""
 
 STAGED_BYTES = 12 << 10

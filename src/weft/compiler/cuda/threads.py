@@ -12,8 +12,8 @@ from weft.compiler.kernel import VIRTUAL_LANES
 
 WARP = 32
 
-_GROUP_CLAMP = (WARP - VIRTUAL_LANES) << 8 | 31
-"""What tells ``shfl`` that lanes are numbered within groups of 16. (PTX ISA, shfl.sync, operand c.)"""
+_TEAM_CLAMP = (WARP - VIRTUAL_LANES) << 8 | 31
+"""What tells ``shfl`` that lanes are numbered within teams of 16. (PTX ISA, shfl.sync, operand c.)"""
 
 
 def special(e: Emitter, register: str) -> str:
@@ -27,10 +27,10 @@ def synchronize_block(e: Emitter) -> None:
     e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
 
-class RowGroup:
+class Team:
     """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`).
 
-    Groups of a warp may do different things at a time, so they exchange registers by themselves.
+    The two teams of a warp may be at different places in the code, so each exchanges registers by itself.
     """
 
     count = VIRTUAL_LANES
@@ -44,7 +44,7 @@ class RowGroup:
         self.leads = self.e.assign(f"icmp eq i64 {self.number}, 0")
 
     def synchronize(self) -> None:
-        """Wait for the other threads of the group; what they wrote to memory is seen."""
+        """Wait for the other threads of the team; what they wrote to memory is seen."""
         self.e.call("llvm.nvvm.bar.warp.sync", "void", [("i32", self.members)])
 
     def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
@@ -90,7 +90,7 @@ class RowGroup:
         return self.e.assign(f"and i32 {shifted}, {self.count - 1}")
 
     def _taken(self, value: Value, source: str) -> str:
-        """The register of another lane of the group."""
+        """The register of another lane of the team."""
         type_ = REGISTER_TYPES[value.dtype]
         if type_ in ("double", "i64"):
             return self._taken_in_halves(value.name, type_, source)
@@ -108,7 +108,7 @@ class RowGroup:
         return e.assign(f"bitcast i64 {joined} to double") if type_ == "double" else joined
 
     def _shuffle(self, word: str, source: str) -> str:
-        arguments = [("i32", self.members), ("i32", word), ("i32", source), ("i32", str(_GROUP_CLAMP))]
+        arguments = [("i32", self.members), ("i32", word), ("i32", source), ("i32", str(_TEAM_CLAMP))]
         return self.e.call("llvm.nvvm.shfl.sync.idx.i32", "i32", arguments)
 
 
