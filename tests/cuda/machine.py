@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.cuda.arithmetic import evaluated
 from tests.cuda.module import Instruction, Module, Type, constant, listed, type_of, typed
+from tests.cuda.races import Accesses
 from tests.reference.memory import REGION, ReferenceMemory
 
 WARP = 32
@@ -71,6 +72,8 @@ class Machine:
         for name, type_ in module.slots.items():
             start = allocate(type_.size * self.count)
             self.registers[name] = np.uint64(start) + (threads * type_.size).astype(np.uint64)
+        self.accesses: dict[int, Accesses] = {}
+        self.barriers = self.special["ctaid.x"] << 32  # how many each thread has passed, told apart by blocks
         self.place = np.zeros(self.count, np.int64)
         self.block = np.zeros(self.count, np.int64)
         self.came_from = np.zeros(self.count, np.int64)
@@ -213,6 +216,7 @@ class Machine:
         if name.startswith("llvm.nvvm.shfl"):
             return self._exchanged(here, *arguments[1:])
         if name.startswith("llvm.nvvm.bar"):
+            self.barriers[here] += "barrier" in name
             return None
         if name.startswith("llvm.masked."):
             return self._masked(name.split(".")[2], arguments)
@@ -248,9 +252,10 @@ class Machine:
         kind, pointer, *rest = listed(text)
         type_, addresses = type_of(kind), self._typed(pointer, here)
         self._check_alignment(rest, addresses)
-        if type_.lanes == 1:
-            return self._read(addresses, type_)
-        return self._read(_neighbours(addresses, type_.lanes, type_.dtype.itemsize), type_)
+        if type_.lanes > 1:
+            addresses = _neighbours(addresses, type_.lanes, type_.dtype.itemsize)
+        self._note(addresses, type_.dtype.itemsize, here, writes=False)
+        return self._read(addresses, type_)
 
     def _store(self, text: str, here: np.ndarray) -> None:
         value, pointer, *rest = listed(text)
@@ -258,7 +263,20 @@ class Machine:
         self._check_alignment(rest, addresses)
         if elements.ndim > 1:
             addresses = _neighbours(addresses, elements.shape[1], elements.dtype.itemsize)
+        self._note(addresses, elements.dtype.itemsize, here, writes=True)
         self._write(addresses, elements)
+
+    def _note(self, addresses: np.ndarray, size: int, here: np.ndarray, writes: bool) -> None:
+        """Find accesses that nothing orders. Those of all lanes of a vector are by one thread."""
+        lanes = addresses.size // max(here.size, 1)
+        flat, threads = addresses.ravel(), np.repeat(here, lanes)
+        for start, chosen in self._by_block(flat):
+            where = (flat[chosen] - np.uint64(start)).astype(np.int64)[:, None] + np.arange(size)
+            accesses = self.accesses.setdefault(start, Accesses())
+            accesses.grow(int(where.max(initial=-1)) + 1)
+            by = threads[chosen]
+            if where.min(initial=0) >= 0 and accesses.unordered(where, by // WARP, self.barriers[by], writes):
+                raise Fault("threads of two warps access a location, one writes it, and no barrier is between")
 
     def _check_alignment(self, words: Sequence[str], addresses: np.ndarray) -> None:
         for word in words:

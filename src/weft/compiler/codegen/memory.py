@@ -48,7 +48,7 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     pointer = element_pointer(L, location, element)
     if L.width == 1:
-        return _load_if(L.emitter, type_, pointer, dtype_alignment(dtype), mask)
+        return load_if(L.emitter, type_, pointer, dtype_alignment(dtype), mask)
     if location.scattered:
         return _gather(L, dtype, type_, pointer, mask or all_lanes(L))
     if mask is None:
@@ -57,7 +57,7 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     return masked_load(L, dtype, type_, pointer, mask)
 
 
-def _load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) -> str:
+def load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) -> str:
     """What one lane reads; zero without reading if ``mask`` is false: there need be no memory at its location."""
     if mask is None:
         return e.assign(f"load {type_}, ptr {pointer}, align {align}")

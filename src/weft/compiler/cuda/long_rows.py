@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import Location
+from weft.compiler.codegen.memory import Location, load_if
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.codegen.values import Complex, Value
@@ -69,14 +69,16 @@ class LongRowsWriter(SavingWriter):
         return self.computing * TILE_TURNS
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
-        if reductions and all(self._regroups(state.instruction) for state in reductions.values()):
-            self._do_segments(current, reductions)
-        elif reductions:
-            with self.e.loop("0", self._lane_extent, self._tile) as first, self._scope():
-                self._do_tile(first, current, reductions)
-        else:
+        if not reductions:
             with self.e.when(self.computes), self._scope():
                 self._by_turns(self.place, self._lane_extent, self.computing, self._at_lane, current, reductions)
+        elif all(self._regroups(state.instruction) for state in reductions.values()):
+            self._do_segments(current, reductions)
+        else:
+            with self.e.loop("0", self._lane_extent, self._tile) as first, self._scope():
+                self._do_tile(first, current, reductions)
+        # What comes next may write to shared memory, where other threads still read.
+        synchronize_block(self.e)
 
     def _regroups(self, instruction: Instruction) -> bool:
         elements = self.kernel.instructions[instruction.inputs[0]].dtype
@@ -102,7 +104,6 @@ class LongRowsWriter(SavingWriter):
         synchronize_block(e)
         with e.when(self.folds), self._scope():
             self._fold(str(self.computing), places)
-        synchronize_block(e)
 
     def _staging(self, reductions: Reductions, count: int, half: str = "0") -> _Places:
         """Where in shared memory ``count`` elements of each part of each state are; of two such places the first one or
@@ -231,6 +232,11 @@ class LongRowsWriter(SavingWriter):
             return
         with self.e.when(self.mask):
             super()._save(position, instruction)
+
+    def _recall(self, position: int, instruction: Instruction) -> Any:
+        type_, pointer = self._saved_at(position, instruction)
+        value = load_if(self.e, type_, pointer, register_bytes(instruction.dtype), self.mask)
+        return Value(self.vector, value, instruction.dtype)
 
     def _saved_index(self) -> str:
         return self.lane_index
