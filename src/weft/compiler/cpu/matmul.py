@@ -31,7 +31,7 @@ _WORK_PER_CALL = 1 << 15
 """An attached kernel is called only for so many multiplications or more: a call takes the time of some thousands."""
 
 _ROWS_OVER_AXES = 32
-"""A left operand of so many rows is read over several axes in memory."""
+"""A left operand of so many rows is read over several axes in memory, however many columns there are."""
 
 _CACHED = 1 << 20
 """A matrix of so many bytes is found in the second cache."""
@@ -108,8 +108,8 @@ def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
 
 def _reads(node: Node, position: int, factors: Factors) -> bool:
     """Whether a product reads an operand of which rows, columns or terms go over several axes in memory: columns have
-    to be neighbours along the innermost one, rows or terms of the left operand too. A left one of few rows is copied:
-    with a copy of little, the right one need not be packed."""
+    to be neighbours along the innermost one, rows or terms of the left operand too. A left one of few rows is copied,
+    if there are more columns: then the right one, which is larger, need not be packed."""
     *batch, first, last = factors
     if node.dtype.is_complex or any(x.dtype is not node.dtype for x in node.inputs) or len(batch) > MOST_BATCH_AXES:
         return False
@@ -117,7 +117,8 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
         return False
     if position == 0:
         beside = [abs(axis[-1][1]) == 1 or axis[-1][0] == 1 for axis in (first, last)]
-        return any(beside) and node.shape[-2] >= _ROWS_OVER_AXES
+        rows, columns = node.shape[-2:]
+        return any(beside) and (rows >= _ROWS_OVER_AXES or columns <= 2 * rows)
     return last[-1][1] == 1 or last[-1][0] == 1
 
 
