@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, identical
+from weft.graph.extents import agree, identical, values_of
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Primitive, Tangent, is_constant, plus
 from weft.primitives.products import matrix_transpose
@@ -191,6 +191,13 @@ def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
     return _Inputs(q, k, v, seen, lowest, more[count] if sinks else None)
 
 
+def _fit(q: Node, k: Node, v: Node) -> bool:
+    """Whether these may be queries, keys and values."""
+    if (q.ndim, k.ndim, v.ndim) != (5, 4, 4) or not q.dtype.is_floating or any(x.dtype is not q.dtype for x in (k, v)):
+        return False
+    return agree((*q.shape[:2], q.shape[-1]), (*k.shape[:2], k.shape[-1])) and agree(k.shape[:3], v.shape[:3])
+
+
 def _merged(
     inputs: Sequence[Array], axes: Sequence[int | None], whole: bool
 ) -> tuple[list[Array], Callable[[Array], Array]]:
@@ -225,14 +232,9 @@ class Attention(Primitive):
     parameters = ("mask", "sinks")
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        q, k, v, *more = inputs
-        fits = q.ndim == 5 and k.ndim == v.ndim == 4
-        fits = (
-            fits and agree((*q.shape[:2], q.shape[-1]), (*k.shape[:2], k.shape[-1])) and agree(k.shape[:3], v.shape[:3])
-        )
-        fits = fits and all(x.dtype in (q.dtype, dtypes.bool_) for x in (k, v, *more))
-        if not fits:
+        if not _fit(*inputs[:3]):
             raise TypeError(f"attention: got {', '.join(describe(node.shape, node.dtype) for node in inputs)}")
+        q, _, v, *_ = inputs
         return (*q.shape[:4], v.shape[-1]), q.dtype
 
     def check(self, *inputs: Node, **params: Any) -> None:
@@ -240,9 +242,14 @@ class Attention(Primitive):
         check_word(mask, MASKS)
         require(type(sinks) is bool, "sinks are there or not")
         check_inputs(inputs, 3 + MASKS[mask] + sinks)
-        require(inputs[0].dtype.is_floating, "attention is of floating numbers")
-        for node in inputs[3:]:
-            require(node.ndim in (0, 5), "masks have five axes")
+        require(_fit(*inputs[:3]), "queries, keys and values do not fit")
+        q, k, _, *more = inputs
+        kinds = {"none": [], "added": [q.dtype]}.get(mask, [dtypes.bool_, q.dtype]) + [q.dtype] * sinks
+        shape = values_of((*q.shape[:4], k.shape[2]))
+        for number, (node, dtype) in enumerate(zip(more, kinds, strict=True)):
+            rank = 0 if number == 1 and MASKS[mask] == 2 else 5
+            spreads = all(n in (1, m) for n, m in zip(values_of(node.shape), shape, strict=False))
+            require(node.dtype is dtype and node.ndim == rank and spreads, "its mask or sinks do not fit scores")
 
     def expanded(self, node: Node) -> Node | None:
         inputs = _inputs_of([wrap(x) for x in node.inputs], **node.keywords)
@@ -315,8 +322,10 @@ class AttentionGradients(Several):
         of_mask = params["of_mask"]
         attention.check(*inputs[:-2], mask=params["mask"], sinks=params["sinks"])
         require(type(of_mask) is bool and (not of_mask or params["mask"] == "added"), "this mask has no cotangent")
+        shape, dtype = attention.infer(*inputs[:-2])
         for node in inputs[-2:]:
-            require(agree(node.shape, attention.infer(*inputs[:-2])[0]), "output and cotangent do not fit")
+            fits = node.dtype is dtype and node.ndim == 5 and agree(node.shape, shape)
+            require(fits, "its output or the cotangent does not fit")
 
     def expanded_results(self, node: Node) -> Sequence[Node] | None:
         """What blocks give for keys is added up in their order."""
