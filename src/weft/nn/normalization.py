@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weft.core as mx
-from weft.nn.checks import array_input, number_of, size_of
+from weft.nn.checks import array_input, check_last_size, number_of, size_of
 from weft.nn.module import Module
 
 __all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
@@ -41,7 +41,7 @@ class LayerNorm(Module):
     def __call__(self, x: mx.array) -> mx.array:
         x = array_input(self, x)
         if "weight" in self:
-            _check_last_size(self, x)
+            check_last_size(self, x, self["weight"].shape[0])
         return mx.fast.layer_norm(_floating(x), self.get("weight"), self.get("bias"), self.eps)
 
 
@@ -69,7 +69,7 @@ class RMSNorm(Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         x = array_input(self, x)
-        _check_last_size(self, x)
+        check_last_size(self, x, self["weight"].shape[0])
         return mx.fast.rms_norm(_floating(x), self["weight"], self.eps)
 
 
@@ -291,9 +291,3 @@ def _affine(layer: Module, x: mx.array, dtype: mx.Dtype) -> mx.array:
 def _floating(x: mx.array) -> mx.array:
     """Integers and booleans as float32."""
     return x if mx.issubdtype(x.dtype, mx.inexact) else x.astype(mx.float32)
-
-
-def _check_last_size(layer: Module, x: mx.array) -> None:
-    size = layer["weight"].shape[0]
-    if x.ndim == 0 or x.shape[-1] != size:
-        raise ValueError(f"[{layer!r}] the last size of the input has to be {size}, got shape {x.shape}.")
