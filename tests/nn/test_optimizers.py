@@ -199,6 +199,13 @@ def test_any_setting_may_follow_a_schedule():
     assert optimizer.state["scale"].dtype == mx.float32
 
 
+def test_what_a_subclass_schedules_may_have_axes():
+    optimizer = Recording(switches=lambda step: mx.stack([step > 0, step > 1]))
+    for expected in ([False, False], [False, False], [True, False]):
+        assert optimizer.state["switches"].tolist() == expected
+        optimizer.apply_gradients({"a": mx.array(1.0)}, {"a": mx.array(1.0)})
+
+
 def test_schedules_of_python_numbers_become_arrays():
     optimizer = optim.SGD(lambda step: 0.5)
     assert isinstance(optimizer.learning_rate, mx.array)

@@ -81,7 +81,13 @@ class Optimizer:
         if callable(param):
             self._schedulers[name] = param
             param = param(self.step)
-        self._state[name] = scalar_setting(_name(self), name, param)
+        self._state[name] = self._setting(name, param)
+
+    def _setting(self, name: str, value: Any) -> mx.array:
+        """The array in `state[name]`: what a subclass schedules besides the learning rate may have axes."""
+        if isinstance(value, mx.array) and name != "learning_rate":
+            return value
+        return scalar_setting(_name(self), name, value)
 
     # For users.
 
@@ -149,7 +155,7 @@ class Optimizer:
         states = self._states(gradients, leaves, structure)
         with restored_after_errors([self._state, *states]) as (_, *before):
             for name, schedule in self._schedulers.items():
-                self._state[name] = scalar_setting(_name(self), name, schedule(self.step))
+                self._state[name] = self._setting(name, schedule(self.step))
             self._state["step"] = self.step + 1
             updated: dict[str, Any] = structure.unflatten(
                 [
