@@ -27,7 +27,6 @@ _LAYERS = (
     "containers",
     "convolution",
     "convolution_transpose",
-    "distributed",
     "dropout",
     "embedding",
     "linear",
@@ -43,6 +42,7 @@ _LAYERS = (
 GATHERED: dict[str, tuple[str, ...]] = {
     "mlx.nn.layers": ("weft.nn",),
     **{f"mlx.nn.layers.{name}": ("weft.nn",) for name in _LAYERS},
+    "mlx.nn.layers.distributed": ("weft.nn.sharded", "weft.nn"),
     "mlx.nn.utils": ("weft.nn",),
     "mlx.optimizers.optimizers": ("weft.optimizers",),
     "mlx.optimizers.schedulers": ("weft.optimizers",),
