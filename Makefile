@@ -1,12 +1,13 @@
 # The commands of this project. On a fresh machine, Python 3.11 or newer and make are enough:
-# each command sets up what it needs in .venv (or, for the peers of the benchmarks, in .bench, and for the tests under
-# emulation in .arm64).
+# each command sets up what it needs in .venv (or, for the peers of the benchmarks, in .bench, for the tests under
+# emulation in .arm64, and for programs written for MLX in .clients).
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench
 ARM64 := .arm64
+CLIENTS := .clients
 PIP := -m pip install --quiet --disable-pip-version-check
 LINES_WORTH_A_LOOK := 450
 # Tests run in so many processes: one per core, unless it is said how many.
@@ -16,7 +17,7 @@ PART ?= 1/8
 
 # Two environments must not be filled by two pips at once.
 .NOTPARALLEL:
-.PHONY: help demo docs test test-slow test-gpu test-arm lint format bench bench-peers clean
+.PHONY: help demo docs test test-slow test-gpu test-arm test-clients lint format bench bench-peers clean
 
 help:
 	@echo 'make demo         train a classifier on handwritten digits, compare eager with compiled'
@@ -25,6 +26,7 @@ help:
 	@echo 'make test-slow    the tests that take long'
 	@echo 'make test-gpu     the tests that need an NVIDIA GPU'
 	@echo 'make test-arm     digests and a sample of the tests on an emulated ARM64 (Linux on x86-64; needs QEMU)'
+	@echo 'make test-clients mlx-lm and other programs written for MLX, run with Weft and with MLX (Linux, Apple silicon)'
 	@echo 'make lint         formatting, lint, types, layers, without the tests'
 	@echo 'make format       rewrite the files as the gate wants them'
 	@echo 'make bench        benchmarks beside the peers that are installed; ARGS="--help" shows options'
@@ -56,6 +58,9 @@ test-arm: $(ARM64)/.ready
 	$(ARM64)/bin/python -m tests.bits --part $(PART)
 	$(ARM64)/bin/python -m pytest -q -p tests.emulated $(ARGS)
 
+test-clients: $(CLIENTS)/.ready
+	$(CLIENTS)/bin/python -m pytest -q -m slow tests/clients $(ARGS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -73,7 +78,7 @@ bench: $(VENV)/.demo
 bench-peers: $(BENCH)/mlx/.ready $(BENCH)/jax/.ready $(BENCH)/torch/.ready
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(ARM64) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache \
+	rm -rf $(VENV) $(BENCH) $(ARM64) $(CLIENTS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache \
 	    build/docs
 
 $(BIN)/python:
@@ -97,6 +102,18 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 $(ARM64)/.ready: pyproject.toml tools/arm64.py | $(BIN)/python
 	rm -rf $(ARM64)
 	$(BIN)/python tools/arm64.py $(ARM64)
+	@touch $@
+
+# Packages of others ask for MLX, and some of them for versions of other packages that are years old.
+CLIENT_PACKAGES := mlx-lm==0.32.2 mlx-data==0.1.0 mlx-optimizers==0.4.1 mlx-graphs==0.0.10 mlx-stft==0.1.2 mlx-expm==0.1.1
+CLIENT_DEPENDENCIES := einops==0.8.2 safetensors==0.8.0 transformers==5.23.0 tokenizers jinja2 pyyaml sentencepiece \
+    protobuf fsspec requests tqdm
+
+$(CLIENTS)/.ready: Makefile pyproject.toml
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python $(PIP) -e '.[dev]' $(CLIENT_DEPENDENCIES)
+	$(CLIENTS)/bin/python $(PIP) --no-deps $(CLIENT_PACKAGES)
+	$(CLIENTS)/bin/python $(PIP) -e '.[oracle]' || echo 'MLX is not available here: nothing is compared with it.'
 	@touch $@
 
 $(BENCH)/mlx/.ready: PACKAGES = 'mlx[cpu]==0.32.4'

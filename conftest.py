@@ -39,6 +39,8 @@ from tests.sampling import Cases, leave_variants
 sys.dont_write_bytecode = False
 # Collecting its example would import it, and MLX, the oracle of other tests, could not be imported in this process.
 collect_ignore = ["src/weft/as_mlx.py"]
+# Programs for MLX, which tests start in processes of their own.
+collect_ignore_glob = ["tests/clients/run_*.py"]
 
 # Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
 hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
