@@ -224,6 +224,7 @@ POINTS, DIMENSIONS = 2000, 16
 TINY = {"shape": (16,)}
 MLP = {"batch": 64}
 LARGE_MLP = {"batch": 1024}
+LSTM = {"batch": 32, "steps": 128, "width": 256}
 GPT = {"layers": 4, "width": 256, "heads": 4, "context": 128, "batch": 8}
 
 FRUGAL = (Limit(peer="jax"),)
@@ -347,6 +348,7 @@ TASKS = (
     *attention("512-causal", "4x8x512x64, causal", 512, 512, (4, 8, 64), "causal"),
     *attention("cache", "1x32x1x128 with a cache of 8192", 1, 8192, (1, 32, 128)),
     Task("cnn", "training step of a CNN, 64x32x32x3", "train_cnn", {"batch": 64}, budget=FASTEST),
+    Task("lstm", "training step of an LSTM, 32x128x256", "train_lstm", LSTM, budget=FASTEST),
     Task("gpt", "training step of a small GPT", "train_gpt", GPT, budget=FASTEST),
     *first_calls("compile-kernel", "code generation of the kernel of gelu", "generate_kernel", TINY, 12e-3, 0.5e-3),
     *first_calls("compile-gelu", "first call of compiled gelu", "gelu", TINY),

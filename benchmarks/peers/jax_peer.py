@@ -31,6 +31,7 @@ from . import (
 )
 from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
+from .recurrent import lstm_data, lstm_values
 
 NAMES = SimpleNamespace(
     sqrt=jnp.sqrt,
@@ -206,6 +207,12 @@ class JaxPeer:
 
         return training(mean_loss, cnn_values(), 0.0, *cnn_data(batch))
 
+    def train_lstm(self, batch: int, steps: int, width: int) -> Work:
+        def mean_loss(parameters: Any, x: Any, labels: Any) -> Any:
+            return jnp.mean(losses(lstm_scores(parameters, x), labels))
+
+        return training(mean_loss, lstm_values(width), 0.0, *lstm_data(batch, steps, width))
+
     def train_gpt(self, **sizes: int) -> Work:
         chosen = gpt.Sizes(**sizes)
 
@@ -361,3 +368,19 @@ def cnn_scores(parameters: Any, x: Any) -> Any:
         count, height, width, channels = x.shape
         x = x.reshape(count, height // 2, 2, width // 2, 2, channels).max((2, 4))
     return x.mean((1, 2)) @ parameters["head"].T
+
+
+def lstm_scores(parameters: Any, x: Any) -> Any:
+    """The net of `recurrent`."""
+
+    def step(state: Any, projected: Any) -> Any:
+        hidden, cell = state
+        inputs, forget, new, output = jnp.split(projected + hidden @ parameters["Wh"].T, 4, axis=-1)
+        cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(inputs) * jnp.tanh(new)
+        hidden = jax.nn.sigmoid(output) * jnp.tanh(cell)
+        return (hidden, cell), hidden
+
+    projected = x @ parameters["Wx"].T + parameters["bias"]
+    zeros = jnp.zeros((x.shape[0], parameters["Wh"].shape[1]))
+    _, hidden = jax.lax.scan(step, (zeros, zeros), projected.swapaxes(0, 1))
+    return hidden.swapaxes(0, 1) @ parameters["head"].T

@@ -34,6 +34,7 @@ from . import (
 )
 from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
+from .recurrent import lstm_data, lstm_values
 
 
 class MlxStylePeer:
@@ -361,6 +362,17 @@ class MlxStylePeer:
 
         return self._training(model, optimizer, mean_loss, *cnn_data(batch))
 
+    def train_lstm(self, batch: int, steps: int, width: int) -> Work:
+        nn = import_module(f"{self.package}.nn")
+        optimizers = import_module(f"{self.package}.optimizers")
+        model = make_lstm(self.mx, nn, width)
+        optimizer = optimizers.Adam(LEARNING_RATE, list(ADAM_BETAS), ADAM_EPSILON, bias_correction=True)
+
+        def mean_loss(x: Any, labels: Any) -> Any:
+            return nn.losses.cross_entropy(model(x), labels, reduction="mean")
+
+        return self._training(model, optimizer, mean_loss, *lstm_data(batch, steps, width))
+
     def train_gpt(self, **sizes: int) -> Work:
         mx = self.mx
         nn = import_module(f"{self.package}.nn")
@@ -509,3 +521,20 @@ def make_cnn(mx: Any, nn: Any) -> Any:
             return x.mean(axis=(1, 2)) @ self["head"].T
 
     return Cnn()
+
+
+def make_lstm(mx: Any, nn: Any, width: int) -> Any:
+    """The net of `recurrent` as a module."""
+
+    class Lstm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            values = {name: mx.array(value) for name, value in lstm_values(width).items()}
+            self.head = values.pop("head")
+            self.lstm = nn.LSTM(width, width)
+            self.lstm.update(values)
+
+        def __call__(self, x: Any) -> Any:
+            return self.lstm(x)[0] @ self.head.T
+
+    return Lstm()

@@ -35,6 +35,7 @@ from . import (
 )
 from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
+from .recurrent import lstm_data, lstm_values
 
 
 class TorchPeer:
@@ -232,6 +233,16 @@ class TorchPeer:
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
         return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images.movedim(-1, 1), labels.long())
 
+    def train_lstm(self, batch: int, steps: int, width: int) -> Work:
+        model = Lstm(width)
+        x, labels = map(torch.from_numpy, lstm_data(batch, steps, width))
+        optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
+
+        def mean_loss(x: Any, labels: Any) -> Any:
+            return F.cross_entropy(model(x).flatten(0, 1), labels.flatten())
+
+        return training(optimizer, mean_loss, x, labels.long())
+
     def train_gpt(self, **sizes: int) -> Work:
         chosen = gpt.Sizes(**sizes)
         model = Gpt(chosen)
@@ -405,3 +416,25 @@ class Cnn(torch.nn.Module):
             x = F.conv2d(x, self.get_parameter(f"kernel{number}"), self.get_parameter(f"bias{number}"), padding=1)
             x = F.max_pool2d(F.relu(x), 2)
         return x.mean((2, 3)) @ self.get_parameter("head").T
+
+
+class Lstm(torch.nn.Module):
+    """The net of `recurrent`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        values = {name: torch.from_numpy(value) for name, value in lstm_values(width).items()}
+        self.head = torch.nn.Parameter(values["head"])
+        self.lstm = torch.nn.LSTM(width, width, batch_first=True)
+        self.lstm.load_state_dict(
+            {
+                "weight_ih_l0": values["Wx"],
+                "weight_hh_l0": values["Wh"],
+                "bias_ih_l0": values["bias"],
+                "bias_hh_l0": torch.zeros_like(values["bias"]),
+            }
+        )
+        self.lstm.bias_hh_l0.requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        return self.lstm(x)[0] @ self.head.T

@@ -221,7 +221,13 @@ def test_tokens_are_decoded_as_if_all_text_were_read_again(weft_peer):
 
 
 @pytest.mark.parametrize(
-    ("method", "arguments"), [("train", {"batch": 8}), ("train_cnn", {"batch": 2}), ("train_gpt", TINY_GPT)]
+    ("method", "arguments"),
+    [
+        ("train", {"batch": 8}),
+        ("train_cnn", {"batch": 2}),
+        ("train_lstm", {"batch": 2, "steps": 3, "width": 8}),
+        ("train_gpt", TINY_GPT),
+    ],
 )
 @pytest.mark.usefixtures("mlx")
 def test_training_in_mlx_gives_the_same_losses(weft_peer, method, arguments):
