@@ -104,7 +104,8 @@ def mlx_stft() -> Arrays:
 
     x = normal(2, 1024)
     spectrum = STFT(n_fft=128, win_length=128, hop_length=32)(x)
-    return {"spectrum": spectrum, "back": ISTFT(n_fft=128, win_length=128, hop_length=32)(spectrum)}
+    signal = ISTFT(n_fft=128, win_length=128, hop_length=32)(spectrum)
+    return {"spectrum": spectrum, "back": signal[:, : x.shape[1]]}  # later elements are divided by nearly 0
 
 
 def mlx_expm() -> Arrays:
