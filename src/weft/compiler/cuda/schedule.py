@@ -256,15 +256,15 @@ def _saved_lanes(launch: Launch, rows: int) -> int:
 
 def arranged_in_shared(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[int]]:
     """In which array of shared memory each value is that is saved, and the bytes of an element of each array. A value
-    takes the place of one that was recalled for the last time in an earlier pass: its own may save it before it recalls
-    the other one."""
-    last = {number: index for index, current in enumerate(passes) for number in current.recalled}
-    arrays: list[tuple[int, int]] = []  # bytes of an element, and the last pass that recalls what is there
+    takes the place of one that was recalled for the last time before: in an earlier pass, or in the same one by an
+    instruction before it."""
+    last = {number: (index, number) for index, current in enumerate(passes) for number in current.recalled}
+    arrays: list[tuple[int, tuple[int, int]]] = []  # bytes of an element, and when what is there is recalled last
     found: dict[int, int] = {}
     for index, current in enumerate(passes):
         for number in sorted(current.saved):
             size = register_bytes(kernel.instructions[number].dtype)
-            free = [place for place, (bytes_, until) in enumerate(arrays) if bytes_ == size and until < index]
+            free = [place for place, (bytes_, until) in enumerate(arrays) if bytes_ == size and until < (index, number)]
             place = free[0] if free else len(arrays)
             arrays[place : place + 1] = [(size, last[number])]
             found[number] = place
