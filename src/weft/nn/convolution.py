@@ -56,7 +56,8 @@ class _Convolution(Module):
         for word, value in numbers.items():
             least = 0 if word in ("padding", "output_padding") else 1
             found = axis_numbers_of(name, word, value, self._rank, least)
-            setattr(self, word, found if self._rank > 1 and word != "dilation" else value)
+            several = isinstance(value, (list, tuple)) or (self._rank > 1 and word != "dilation")
+            setattr(self, word, found if several else found[0])
         if "groups" in self._settings:
             self.groups = groups
         channels //= groups

@@ -34,7 +34,7 @@ class Dropout(Module):
         return f"p={self._p}"
 
     def __call__(self, x: mx.array) -> mx.array:
-        return _dropped(self, x, x.shape)
+        return _dropped(self, x, x)
 
 
 class _ChannelDropout(Module):
@@ -58,7 +58,7 @@ class _ChannelDropout(Module):
         rank = self._rank
         if x.ndim not in (rank + 1, rank + 2):
             raise ValueError(f"[{self!r}] the input has to have {rank + 1} or {rank + 2} axes, got shape {x.shape}.")
-        return _dropped(self, x, (*x.shape[: -rank - 1], *[1] * rank, x.shape[-1]))
+        return _dropped(self, x, x[..., *[slice(1)] * rank, :])
 
 
 class Dropout2d(_ChannelDropout, rank=2):
@@ -93,9 +93,10 @@ class Dropout3d(_ChannelDropout, rank=3):
     """
 
 
-def _dropped(layer: Any, x: mx.array, shape: tuple[int, ...]) -> mx.array:
-    """`x` with random zeros while training; `shape`, which broadcasts to that of `x`, says what is drawn as one."""
+def _dropped(layer: Any, x: mx.array, drawn: mx.array) -> mx.array:
+    """`x` with random zeros while training: one number is drawn for each element of ``drawn``, which broadcasts."""
     if layer._p == 0 or not layer.training:
         return x
     keep = 1 - layer._p
-    return mx.where(mx.random.bernoulli(mx.full(shape, keep)), x * (1 / keep), 0)
+    chances = mx.full_like(drawn, keep, dtype=mx.float32)
+    return mx.where(mx.random.bernoulli(chances), x * (1 / keep), 0)

@@ -228,13 +228,14 @@ def sparse(
     """
 
     share = number_of("sparse", "sparsity", sparsity)
+    center, deviation = number_of("sparse", "mean", mean), number_of("sparse", "std", std)
     if not 0 <= share <= 1:
         raise ValueError(f"[sparse] sparsity has to be from 0 to 1, got {shortened(sparsity)}.")
 
     def initializer(a: mx.array) -> mx.array:
         rows, columns = _matrix_shape("sparse", a)
         order = mx.argsort(mx.random.uniform(shape=(rows, columns)), axis=1)
-        values = mx.random.normal((rows, columns), dtype=dtype, loc=mean, scale=std)
+        values = mx.random.normal((rows, columns), dtype=dtype, loc=center, scale=deviation)
         zeros = mx.zeros((rows, math.ceil(share * columns)), dtype=dtype)
         return mx.put_along_axis(values, order[:, : zeros.shape[1]], zeros, axis=1)
 

@@ -118,11 +118,11 @@ class BatchNorm(Module):
         self.momentum = momentum
         self.track_running_stats = track_running_stats
         if affine:
-            self.weight = mx.ones((num_features,))
-            self.bias = mx.zeros((num_features,))
+            self.weight = mx.ones((self.num_features,))
+            self.bias = mx.zeros((self.num_features,))
         if track_running_stats:
-            self.running_mean = mx.zeros((num_features,))
-            self.running_var = mx.ones((num_features,))
+            self.running_mean = mx.zeros((self.num_features,))
+            self.running_var = mx.ones((self.num_features,))
             self.freeze(keys=self._never_trained, recurse=False)
 
     def _extra_repr(self) -> str:

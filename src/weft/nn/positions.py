@@ -8,6 +8,7 @@ from typing import Any
 import weft.core as mx
 from weft.nn.checks import array_input, array_of, number_of, positive_number_of, size_of
 from weft.nn.module import Module
+from weft.ops.arguments import real_number
 
 __all__ = ["ALiBi", "RoPE", "SinusoidalPositionalEncoding"]
 
@@ -36,9 +37,9 @@ class RoPE(Module):
         self.dims = size_of("RoPE", "dims", dims, least=2)
         if self.dims % 2:
             raise ValueError(f"[RoPE] dims has to be even, got {dims}.")
-        self.traditional = traditional
+        self.traditional = bool(traditional)
         self.base = positive_number_of("RoPE", "base", base)
-        self.scale = number_of("RoPE", "scale", scale)
+        self.scale = real_number("RoPE", "scale", scale)
 
     def _extra_repr(self) -> str:
         return f"{self.dims}, traditional={self.traditional}"
