@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.sampling import Cases, leave_variants
+from tests.sampling import Cases, leave_checks, leave_variants
 
 sys.dont_write_bytecode = False
 # Collecting its example would import it, and MLX, the oracle of other tests, could not be imported in this process.
@@ -69,7 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = config.getoption("keyword") or any("::" in argument for argument in config.args)
     if not chosen:
         complete = config.getoption("markexpr") != "not slow"
-        leave_variants(items, int(config.getoption("hypothesis_seed")), complete)
+        seed = int(config.getoption("hypothesis_seed"))
+        leave_variants(items, seed, complete)
+        leave_checks(items, seed, complete)
 
 
 def pytest_collection_finish() -> None:

@@ -75,6 +75,25 @@ def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> N
                 item.add_marker("slow")
 
 
+def leave_checks(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
+    """Of tests with the mark `some_checks` that a file has for the same parameters, leave half to the slow ones.
+
+    The seed draws which, so that everything meets some checks; ``complete`` leaves all.
+    """
+    groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("some_checks") is None:
+            continue
+        if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
+            parameters = [value for name, value in item.callspec.params.items() if name != "cases"]
+            groups[item.parent, str(parameters)].append(item)
+    for (_, parameters), checks in groups.items():
+        drawn = drawn_cases(seed, parameters, -(-len(checks) // 2), checks)
+        for item in checks:
+            if item not in drawn or (complete and len(checks) > 1):
+                item.add_marker("slow")
+
+
 def examples(count: int) -> settings:
     """So many random programs. They are too long to be explained, and keeping them would take long."""
     return settings(

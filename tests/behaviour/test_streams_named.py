@@ -206,6 +206,7 @@ def test_every_function_has_an_example() -> None:
     assert set(FURTHER) <= set(FUNCTIONS)
 
 
+@pytest.mark.some_checks
 @pytest.mark.parametrize(("name", "number"), CALLS)
 def test_all_nodes_are_on_the_stream(name: str, number: int) -> None:
     made = call_of(name, number)
@@ -217,6 +218,7 @@ def as_float(array: mx.array) -> mx.array:
     return array if mx.issubdtype(array.dtype, mx.inexact) else array.astype(mx.float32)
 
 
+@pytest.mark.some_checks
 @pytest.mark.parametrize(("name", "number"), CALLS)
 def test_the_derivative_is_on_the_stream_as_well(name: str, number: int) -> None:
     made = call_of(name, number)
@@ -248,6 +250,7 @@ SHAPED_BY_VALUES = {"nonzero", "unique_all", "unique_counts", "unique_inverse", 
 TRACED = [one for one in CALLS if one.values[0] not in SHAPED_BY_VALUES]
 
 
+@pytest.mark.some_checks
 @pytest.mark.parametrize(("name", "number"), TRACED)
 def test_the_mapped_function_is_on_the_stream(name: str, number: int) -> None:
     made = call_of(name, number)
@@ -260,6 +263,7 @@ def test_the_mapped_function_is_on_the_stream(name: str, number: int) -> None:
     assert made_elsewhere(made, results, before) == []
 
 
+@pytest.mark.some_checks
 @pytest.mark.parametrize(("name", "number"), TRACED)
 def test_the_steps_of_a_compiled_function_are_on_the_stream(name: str, number: int) -> None:
     made = call_of(name, number)

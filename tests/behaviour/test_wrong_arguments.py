@@ -139,6 +139,7 @@ def complaints(name: str, parameter: inspect.Parameter, example: Example, values
     return [one for one in found if one]
 
 
+@pytest.mark.some_checks
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_unfit_arguments_are_taken_or_refused_in_the_name_of_the_function(name: str, cases: Cases) -> None:
     function = FUNCTIONS[name]
@@ -160,6 +161,7 @@ def same(left: Any, right: Any) -> bool:
     return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in arrays)
 
 
+@pytest.mark.some_checks
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers_of_numpy_are_as_good_as_those_of_python(name: str) -> None:
     function = FUNCTIONS[name]
