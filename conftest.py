@@ -43,7 +43,7 @@ collect_ignore = ["src/weft/as_mlx.py"]
 collect_ignore_glob = ["tests/clients/run_*.py"]
 
 # Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
-hypothesis.settings.register_profile("weft", deadline=None, max_examples=40, print_blob=True)
+hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
 hypothesis.settings.register_profile("thorough", parent=hypothesis.settings.get_profile("weft"), max_examples=1000)
 hypothesis.settings.load_profile("weft")
 

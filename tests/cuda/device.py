@@ -6,22 +6,19 @@ Routines are computed as on the reference device.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import numpy as np
 
-import weft.core as mx
 from tests.cuda.machine import Grid, Machine, Order, together
 from tests.cuda.module import Module
-from tests.reference.device import ReferenceEngine, ReferenceTarget
+from tests.reference.device import ReferenceEngine, ReferenceTarget, there
 from tests.reference.memory import ReferenceMemory
 from weft.compiler.cuda import loops
 from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.kernel import Kernel, Launch, number_layout
 from weft.compiler.target import Schedule, Target
-from weft.runtime.devices import forget_engine, register_engine
-from weft.runtime.streams import drain_all
 
 BLOCKS = 3
 """Fewer than some kernels have units, so that blocks do several."""
@@ -85,13 +82,6 @@ class BlocksEngine(ReferenceEngine):
 ENGINE = BlocksEngine()
 
 
-@contextmanager
-def blocks_of_threads() -> Iterator[BlocksEngine]:
+def blocks_of_threads() -> AbstractContextManager[BlocksEngine]:
     """The device is there, as ``mx.gpu``, while the block runs."""
-    register_engine(ENGINE)
-    try:
-        yield ENGINE
-    finally:
-        mx.set_default_device(mx.cpu)
-        drain_all()
-        forget_engine(ENGINE)
+    return there(ENGINE)

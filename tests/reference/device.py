@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
 import numpy as np
 
@@ -71,16 +72,24 @@ class ReferenceEngine(Engine):
 ENGINE = ReferenceEngine()
 
 
+EngineType = TypeVar("EngineType", bound=Engine)
+
+
 @contextmanager
-def second_device() -> Iterator[ReferenceEngine]:
-    """The reference device is there, as ``mx.gpu``, while the block runs."""
-    register_engine(ENGINE)
+def there(engine: EngineType) -> Iterator[EngineType]:
+    """The device of an engine is there, as ``mx.gpu``, while the block runs."""
+    register_engine(engine)
     try:
-        yield ENGINE
+        yield engine
     finally:
         mx.set_default_device(mx.cpu)
         drain_all()
-        forget_engine(ENGINE)
+        forget_engine(engine)
+
+
+def second_device() -> AbstractContextManager[ReferenceEngine]:
+    """The reference device is there while the block runs."""
+    return there(ENGINE)
 
 
 implemented_in(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import Location, load, store
 from weft.dtypes import Dtype
 
 WIDTH = 16

@@ -14,10 +14,11 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, Location, load, prefetch, store
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import (
     A_INNER,

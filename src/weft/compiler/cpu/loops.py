@@ -13,18 +13,10 @@ from weft import dtypes
 from weft.compiler.codegen.accumulator import Running
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer
 from weft.compiler.codegen.nest import NestWriter, Reductions
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import (
-    MEMORY_TYPES,
-    READ_LATER,
-    WRITE_SOON,
-    Location,
-    element_pointer,
-    load_tile_row,
-    load_transposed,
-    prefetch,
-)
+from weft.compiler.cpu.memory import READ_LATER, WRITE_SOON, load_tile_row, load_transposed, prefetch
 from weft.compiler.cpu.piece_functions import pieces_in_order
 from weft.compiler.cpu.schedule import (
     SWEEP_OUTER_BLOCK,

@@ -12,35 +12,10 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
-    Location,
-    element_pointer,
     from_memory,
-    image,
-    load,
     masked_load,
-    store,
-    to_memory,
 )
 from weft.dtypes import Dtype
-
-__all__ = [
-    "CACHE_LINE",
-    "MEMORY_TYPES",
-    "READ_LATER",
-    "READ_SOON",
-    "WRITE_SOON",
-    "Location",
-    "element_pointer",
-    "from_memory",
-    "image",
-    "load",
-    "load_tile_row",
-    "load_transposed",
-    "prefetch",
-    "store",
-    "to_memory",
-    "transposed",
-]
 
 CACHE_LINE = 64
 FENCED_DISTANCE = 2

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.instructions import InstructionWriter
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, from_memory, to_memory
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, from_memory, to_memory
 from weft.compiler.cpu.pieces import Cut
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Key, instruction_keys, number_layout

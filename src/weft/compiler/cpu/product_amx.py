@@ -21,18 +21,9 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, image, load, store
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.memory import (
-    CACHE_LINE,
-    READ_SOON,
-    WRITE_SOON,
-    Location,
-    image,
-    load,
-    prefetch,
-    store,
-    transposed,
-)
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, transposed
 from weft.compiler.cpu.product import (
     ACROSS,
     BATCH_AXES,

@@ -14,9 +14,9 @@ from functools import cache
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, store
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import Location, store
 from weft.compiler.cpu.product import FEEDER, GROUP, RIGHT_WAY, Panels, TileWriter, Way, block_of, step_function
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along

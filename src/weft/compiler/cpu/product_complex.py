@@ -15,8 +15,9 @@ from math import gcd
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import Location, image, transposed
+from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_packing import PARAMETERS, pack_across
 from weft.compiler.cpu.product_step import SQUARE, Block, below
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, Location, load, prefetch, store
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import Block, below, multiply_add
 
 PARAMETERS = (

@@ -11,9 +11,10 @@ from math import gcd
 
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, store, transposed
+from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.memory import Location, image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import Location, image, transposed
+from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import read
 from weft.dtypes import Dtype
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load
 from weft.dtypes import Dtype
 
 DEPTH = 256

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, MEMORY_TYPES, READ_SOON, prefetch
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import DEPTH, read
 from weft.compiler.cpu.quantized.codes import Coding, field, number, scale, scale_image, scaled

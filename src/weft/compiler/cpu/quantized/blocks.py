@@ -11,8 +11,8 @@ from functools import cache
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, store
 from weft.compiler.cpu.product import GROUP, TILE_BYTES, block_of
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across

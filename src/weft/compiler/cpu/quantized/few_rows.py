@@ -13,9 +13,9 @@ from functools import cache
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.cpu.product_step import DEPTH, below
 from weft.compiler.cpu.quantized.across import Across, keeping
 from weft.compiler.cpu.quantized.codes import Coding

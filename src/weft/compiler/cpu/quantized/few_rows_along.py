@@ -12,9 +12,9 @@ from functools import cache
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Function, Integers, read, write
-from weft.compiler.cpu.memory import MEMORY_TYPES
 from weft.compiler.cpu.product_step import DEPTH, below
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import Coding

@@ -8,9 +8,9 @@ from math import prod
 import weft.primitives as p
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES, Location, store
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import Coding, coding_of
 from weft.dtypes import Dtype

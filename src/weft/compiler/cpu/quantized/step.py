@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.memory import MEMORY_TYPES
 from weft.compiler.cpu.quantized.codes import Coding
 
 # The numbers with which every step begins: slots and byte offsets of the operands and the result; rows, columns and

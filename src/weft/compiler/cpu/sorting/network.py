@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import squares
 from weft.compiler.cpu.code import STEP, WIDTH, Code, Function, read, write
-from weft.compiler.cpu.memory import Location, load
 from weft.compiler.cpu.sorting import keys, rows
 from weft.compiler.cpu.sorting.keys import Form
 
