@@ -146,3 +146,13 @@ def test_a_kernel_of_metal_can_be_made_by_a_library_that_then_does_not_call_it()
     kernel = mx.fast.metal_kernel(name="twice", input_names=["x"], output_names=["y"], source="y[0] = 2 * x[0];")
     with pytest.raises(NotImplementedError, match=r"\[metal_kernel\] Weft cannot run kernels .*\(twice\)"):
         kernel(inputs=[mx.array([1.0])], grid=(1, 1, 1), output_shapes=[(1,)], output_dtypes=[mx.float32])
+
+
+def test_older_programs_find_memory_functions_where_they_were():
+    with pytest.warns(DeprecationWarning, match=r"mx\.metal\.get_peak_memory is an old name of mx\.get_peak_memory"):
+        former = mx.metal.get_peak_memory
+    assert former is mx.get_peak_memory
+    with pytest.warns(DeprecationWarning, match="is an old name of mx.device_info"):
+        assert mx.metal.device_info() == mx.device_info()
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_function'"):
+        mx.metal.no_such_function()

@@ -1,6 +1,19 @@
-"""GPUs of Apple: ``mx.metal``. Weft has no backend for them."""
+"""GPUs of Apple: ``mx.metal``. Weft has no backend for them.
+
+Older programs find the functions of memory and devices here; with a ``DeprecationWarning`` they are those of ``mx``.
+"""
+
+import typing as _typing
+import warnings as _warnings
+
+from weft.runtime import devices as _devices
+from weft.runtime import memory_use as _memory_use
 
 __all__ = ["is_available"]
+
+_FORMER = {name: _memory_use for name in _memory_use.__all__ if name != "get_memory_limit"}
+_FORMER["device_info"] = _devices
+"""Functions that MLX had here once, and where they are now."""
 
 
 def is_available() -> bool:
@@ -10,3 +23,10 @@ def is_available() -> bool:
     False
     """
     return False
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _FORMER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _warnings.warn(f"mx.metal.{name} is an old name of mx.{name}", DeprecationWarning, stacklevel=2)
+    return getattr(_FORMER[name], name)
