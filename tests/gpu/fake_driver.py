@@ -19,6 +19,7 @@ from tests.reference.kernels import KernelCode
 from tests.reference.memory import REGION, ReferenceMemory
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.runtime.atomic import first_failure
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.host import host
@@ -74,12 +75,14 @@ class FakeDriver:
     """A stream does its work when somebody waits for it, and others do only what it waits for: so work that should wait
     and does not, comes too early.
 
-    ``limit`` is how many bytes the card has; ``failure`` is reported by the next one who waits."""
+    ``limit`` is how many bytes the card has; ``failure`` is reported by the next one who waits, ``library_codes``
+    are what the next calls of libraries give: 0 is success."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
         self.memory = ReferenceMemory()
         self.limit = limit
         self.failure: CudaError | None = None
+        self.library_codes: list[int] = []
         self.calls: Counter[str] = Counter()
         self.streams: dict[int, deque[Callable[[], None]]] = {}
         self._records: dict[int, tuple[int, int]] = {}
@@ -89,7 +92,9 @@ class FakeDriver:
         self._sizes: dict[int, int] = {}
         self._handles = count(1)
         self._kernels: dict[int, KernelCode] = {}
-        self._graphs: dict[int, list[Any]] = {}
+        self._graphs: dict[int, list[Callable[[], None]]] = {}
+        self._captured: dict[int, list[Callable[[], None]]] = {}
+        """What was queued on streams that capture it."""
 
     def count(self) -> int:
         return 1
@@ -125,6 +130,9 @@ class FakeDriver:
         return [work for stream in self.streams.values() for work in stream]
 
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
+        if stream in self._captured:
+            self._captured[stream].append(work)
+            return
         self.streams[stream].append(work)
         self._queued[stream] += 1
 
@@ -229,16 +237,37 @@ class FakeDriver:
 
     def graph(self, launches: Sequence[Any]) -> int:
         graph = next(self._handles)
-        self._graphs[graph] = list(launches)
+        self._graphs[graph] = [partial(self._run, launch) for launch in launches]
         return graph
+
+    def captured(self, actions: Sequence[tuple[Any, ...]], stream: int) -> int:
+        self.calls["captured"] += 1
+        assert not self.streams[stream], "a stream that captures is used for nothing else"
+        self._captured[stream] = []
+        if first_failure(actions) is not None:
+            return 0
+        graph = next(self._handles)
+        self._graphs[graph] = self._captured.pop(stream)
+        return graph
+
+    def calling(self, work: Callable[[], None], stream: int) -> tuple[Any, ...]:
+        """What a library does when it is called: it queues work on a stream."""
+        return self._call_library, work, stream
+
+    def _call_library(self, work: Callable[[], None], stream: int) -> int:
+        self.calls["library"] += 1
+        code = self.library_codes.pop(0) if self.library_codes else 0
+        if not code:
+            self._queue(stream, work)
+        return code
 
     def launching_graph(self, graph: int, stream: int) -> tuple[Any, ...]:
         return self._launch_graph, graph, stream
 
     def _launch_graph(self, graph: int, stream: int) -> int:
         self.calls["launch_graph"] += 1
-        for launch in self._graphs[graph]:
-            self._queue(stream, partial(self._run, launch))
+        for work in self._graphs[graph]:
+            self._queue(stream, work)
         return 0
 
     def destroy_graph(self, graph: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,35 +13,10 @@ import pytest
 import weft
 import weft.core as mx
 from tests.checks import assert_same_bits
-from tests.gpu.fake_driver import FakeDriver, FakeTarget
-from weft.compiler import evaluate
-from weft.compiler.kernel import Kernel
+from tests.gpu.fake_driver import FakeDriver
 from weft.runtime.cuda import engine as engines
 from weft.runtime.cuda.driver import CudaError
-from weft.runtime.cuda.engine import CudaEngine
-from weft.runtime.devices import forget_engine, register_engine
 from weft.runtime.engine import engine_of
-from weft.runtime.streams import drain_all
-
-
-def scans(kernel: Kernel) -> bool:
-    return any(instruction.operation == "scan" for instruction in kernel.instructions)
-
-
-@pytest.fixture
-def driver() -> Iterator[FakeDriver]:
-    """That of the one card, which has no kernels for scans and no routines."""
-    driver = FakeDriver()
-    engine = CudaEngine(cast(Any, driver), 0)
-    engine.target = FakeTarget(scans)
-    register_engine(engine)
-    try:
-        yield driver
-    finally:
-        mx.set_default_device(mx.cpu)
-        drain_all()
-        forget_engine(engine)
-        evaluate.forget_plans()
 
 
 def values(*shape: int) -> mx.array:

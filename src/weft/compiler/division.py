@@ -36,15 +36,18 @@ class Division:
 
     def target_of(self, group: Group) -> Target:
         """The target that does the work of a group."""
-        if isinstance(group, RoutineGroup):
-            left = not self._target.does(group.node.primitive.routine)
-        else:
-            left = group in self._left
+        left = not self._target.does(group.node) if isinstance(group, RoutineGroup) else group in self._left
         return self._target.stand_in or self._target if left else self._target
 
     def place(self, group: Group) -> str:
-        """What inspection says of where the work of a group is done, if not on the device itself."""
-        return "" if self.target_of(group) is self._target else f"on the {self.target_of(group).kind.upper()}"
+        """What inspection says of where the work of a group is done, and why, if not on the device itself."""
+        target = self.target_of(group)
+        if target is self._target:
+            return ""
+        reason = ""
+        if isinstance(group, RoutineGroup):
+            reason = group.node.primitive.routine.declines(group.node, self._target.kind)
+        return f"on the {target.kind.upper()}" + (f": {reason}" if reason else "")
 
     def with_memory(
         self, code: Any, group: Group, read: Iterable[Node], inputs: Mapping[Node, Shape], slots: Places, scratch: int

@@ -9,7 +9,7 @@ spread over again: softmax is one group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,8 +28,8 @@ from weft.primitives.index import Term, Terms, shifted
 
 
 class Fusion:
-    """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run. ``kind`` is that of
-    the target, which may have routines that read what others need a copy of."""
+    """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run. ``kind_for`` gives
+    the kind of the target that does a call of a routine, which may read what others need a copy of."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Fusion:
         outputs: Iterable[Node],
         inputs: dict[Node, Shape],
         limits: FusionLimits,
-        kind: str = "",
+        kind_for: Callable[[Node], str] = lambda node: "",
     ) -> None:
         self.inputs = inputs
         self.limits = limits
-        self.kind = kind
+        self._kind_for = kind_for
         self._layouts = Layouts(inputs)
         self.dependencies = Dependencies()
         self._uses: dict[Node, list[Use]] = {}
@@ -443,13 +443,13 @@ class Fusion:
     def _assign_operand(self, group: RoutineGroup, position: int) -> None:
         """A routine reads an input where it is, or a copy, if it cannot read its layout."""
         node, source = group.node, group.node.inputs[position]
-        routine = node.primitive.routine
+        routine, kind = node.primitive.routine, self._kind_for(node)
         layout = self.layout(source) if self._layouts.is_viewable(source) else None
-        if layout is not None and routine.accepts(node, position, layout.strides):
+        if layout is not None and routine.accepts(node, position, layout.strides, kind):
             self._use(source, group, None)
             return
         found = self._layouts.over_axes(source)
-        if found is not None and routine.reads(node, position, found[1].factors, self.kind):
+        if found is not None and routine.reads(node, position, found[1].factors, kind):
             self._over_axes.add((group, position))
             self._use(found[0], group, None)
             return

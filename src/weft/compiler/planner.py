@@ -91,7 +91,7 @@ class _Places(NamedTuple):
 
 def planner_of(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> Planner:
     graph = planned_graph(entries, outputs)
-    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind)
+    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind_for)
     return Planner(target, fusion, graph.outputs, list(graph.inputs), graph.constants, watch)
 
 
@@ -396,8 +396,9 @@ class Planner:
         if not any(result.size for result in group.results):
             return []
         routine: Routine = node.primitive.routine
-        routine.require(node.primitive.name, node.inputs, self.target.kinds)
-        made = routine.steps(self._routine_call(group, places), self.division.target_of(group).kind)
+        kind = self.division.target_of(group).kind
+        routine.require(node.primitive.name, node.inputs, (kind,))
+        made = routine.steps(self._routine_call(group, places), kind)
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
         beside = sum([kernel.launch.work for kernel in self._kernels_of(group)])
@@ -453,7 +454,7 @@ class Planner:
         if self.division.target_of(group) is not self.target:
             read, scratch = self._read_by(group, launch), self._scratch_of(group)
             code = self.division.with_memory(code, group, read, self.fusion.inputs, places.slots, scratch)
-        return Step(code, made.numbers, made.units, made.grain)
+        return Step(code, list(made.numbers), made.units, made.grain)
 
     def _scratch_of(self, group: Group) -> int:
         """How many bytes of scratch memory a group needs."""

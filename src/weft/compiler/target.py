@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from weft.compiler import dumps
 from weft.compiler.kernel import Kernel, Launch
+from weft.graph.node import Node
 from weft.primitives.routine import Routine
 from weft.runtime import counters
 from weft.runtime.atomic import refuse_reentry
@@ -108,9 +109,14 @@ class Target(ABC):
     def schedule(self, launch: Launch) -> Schedule | None:
         """How a launch is done here; None if that is left to the stand-in."""
 
-    def does(self, routine: Routine) -> bool:
-        """Whether calls of a routine are not left to the stand-in."""
-        return self.stand_in is None or routine.is_on(self.kind)
+    def does(self, node: Node) -> bool:
+        """Whether a call of a routine is not left to the stand-in."""
+        routine: Routine = node.primitive.routine
+        return self.stand_in is None or routine.does(node, self.kind)
+
+    def kind_for(self, node: Node) -> str:
+        """The kind of the target that does a call of a routine: this one, or its stand-in."""
+        return self.kind if self.stand_in is None or self.does(node) else self.stand_in.kind
 
     @property
     def kinds(self) -> tuple[str, ...]:

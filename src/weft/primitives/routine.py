@@ -88,6 +88,7 @@ Feeds = Callable[[RoutineCall, int], bool]
 Reads = Callable[[Node, int, Factors], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
+Declines = Callable[[Node], str]
 
 _modules: dict[str, list[str]] = {}
 
@@ -117,7 +118,7 @@ class Routine:
     """How a primitive is computed as a whole.
 
     ``accepts(node, position, strides)`` tells whether an input can be read with these strides; others are copied.
-    ``scratch(node)`` is how many bytes of memory the routine needs while it runs, on targets that do not say otherwise.
+    ``scratch(node)`` is how many bytes of memory the routine needs while it runs. A target may say otherwise of both.
     Inspection shows ``arithmetic(node)`` (how many scalar operations), ``loops(node)`` (the extents of parallel and of
     reduced axes) and ``names`` (singular and plural of what a call is).
     """
@@ -130,8 +131,8 @@ class Routine:
         loops: Loops = lambda node: (node.shape, ()),
         names: tuple[str, str] = ("routine", "routines"),
     ) -> None:
-        self.accepts = accepts
-        self.scratch = scratch
+        self._accepts_elsewhere = accepts
+        self._scratch_elsewhere = scratch
         self.arithmetic = arithmetic
         self.loops = loops
         self.names = names
@@ -139,7 +140,9 @@ class Routine:
         self._attaches: dict[str, Attaches] = {}
         self._feeds: dict[str, Feeds] = {}
         self._reads: dict[str, Reads] = {}
+        self._accepts: dict[str, Accepts] = {}
         self._scratch: dict[str, Count] = {}
+        self._declines: dict[str, Declines] = {}
         self._stacked: set[str] = set()
 
     def on(
@@ -150,9 +153,12 @@ class Routine:
         reads: Reads | None = None,
         stacked: bool = False,
         feeds: Feeds | None = None,
+        accepts: Accepts | None = None,
+        declines: Declines | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
-        """Register what makes the step for a kind of device, as a decorator; ``scratch`` replaces that of the routine
-        there.
+        """Register what makes the step for a kind of device, as a decorator; ``scratch`` and ``accepts`` replace those
+        of the routine there. ``declines(node)`` says why there is no step for a call, which is left to the device's
+        stand-in then; "" if there is one.
 
         It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
         memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have a kernel attached, which
@@ -166,7 +172,10 @@ class Routine:
 
         def register(make: MakeSteps) -> MakeSteps:
             self._makers[kind] = make
-            self._scratch[kind] = scratch or self.scratch
+            self._scratch[kind] = scratch or self._scratch_elsewhere
+            self._accepts[kind] = accepts or self._accepts_elsewhere
+            if declines is not None:
+                self._declines[kind] = declines
             if attaches is not None:
                 self._attaches[kind] = attaches
             if reads is not None:
@@ -178,6 +187,19 @@ class Routine:
             return make
 
         return register
+
+    def does(self, node: Node, kind: str) -> bool:
+        """Whether there is a step for a call on a kind of device."""
+        return self.is_on(kind) and not self.declines(node, kind)
+
+    def declines(self, node: Node, kind: str) -> str:
+        """Why a call is not done on a kind of device that has steps for others; "" if there is nothing to say."""
+        return self._declines[kind](node) if kind in self._declines else ""
+
+    def accepts(self, node: Node, position: int, strides: Shape, kind: str) -> bool:
+        """Whether the step for a kind of device reads an input with these strides."""
+        accepts = self._accepts[kind] if self.is_on(kind) else self._accepts_elsewhere
+        return accepts(node, position, strides)
 
     def reads(self, node: Node, position: int, factors: Factors, kind: str) -> bool:
         """Whether the step for a kind of device reads an input of which an axis goes over several axes in memory."""
@@ -202,7 +224,7 @@ class Routine:
 
     def scratch_on(self, node: Node, kind: str) -> int:
         """How many bytes of memory a node needs while it runs on a kind of device."""
-        count = self._scratch[kind] if self.is_on(kind) else self.scratch
+        count = self._scratch[kind] if self.is_on(kind) else self._scratch_elsewhere
         return count(node)
 
     def is_on(self, kind: str) -> bool:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import starmap
-from operator import call
+from operator import call, itemgetter
 from typing import Any, ParamSpec, TypeVar
 
 from weft.errors import EvaluationError
@@ -69,6 +69,12 @@ def completed(write: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> 
     except BaseException:
         write(*args, **kwargs)
         raise
+
+
+def first_failure(actions: Iterable[Action]) -> tuple[int, Any] | None:
+    """Do actions, in one call of native code if they are native, until one gives something other than 0 and None:
+    which one that is, and what it gives."""
+    return next(filter(itemgetter(1), enumerate(starmap(call, actions))), None)
 
 
 def do_all(actions: Iterable[Action]) -> None:

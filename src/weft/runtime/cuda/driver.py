@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.errors import EvaluationError
-from weft.runtime.atomic import Action
+from weft.runtime.atomic import Action, first_failure
 
 LIBRARY = "libcuda.so.1"
 
@@ -51,6 +51,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (_Pointer, *[_Unsigned] * 7, _Pointer, _Pointer, _Pointer),
     "cuGraphCreate": (_Pointer, _Unsigned),
     "cuGraphAddKernelNode_v2": (_Pointer, _Pointer, _Pointer, _Size, _Pointer),
+    "cuStreamBeginCapture_v2": (_Pointer, _Int),
+    "cuStreamEndCapture": (_Pointer, _Pointer),
     "cuGraphInstantiateWithFlags": (_Pointer, _Pointer, ctypes.c_ulonglong),
     "cuGraphLaunch": (_Pointer, _Pointer),
     "cuGraphDestroy": (_Pointer,),
@@ -59,6 +61,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 OUT_OF_MEMORY = 2
 _NON_BLOCKING = 1
+_RELAXED = 2
+"""Other work of the process goes on as usual while a stream captures."""
 _LOG_SIZE = 1 << 14
 _ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
 _DYNAMIC_SHARED = 8
@@ -301,9 +305,22 @@ class Driver:
             node = _KernelNode(launch.function, *one, launch.shared, launch.parameters, None, None, None)
             needed = (_Pointer * max(len(before), 1))(*before)
             before = (self._given("cuGraphAddKernelNode_v2", _Pointer, graph, needed, len(before), ctypes.byref(node)),)
+        return self._ready(graph)
+
+    def _ready(self, graph: int) -> int:
+        """A graph in the form in which it can be launched."""
         ready = self._given("cuGraphInstantiateWithFlags", _Pointer, graph, 0)
         self._call("cuGraphDestroy", graph)
         return ready
+
+    def captured(self, actions: Sequence[Action], stream: int) -> int:
+        """A graph that can be launched, of what actions queue on a stream that is used for nothing else; 0 if they
+        cannot be captured. Then the stream cannot be used any more."""
+        graph = _Pointer()
+        begin = self._functions["cuStreamBeginCapture_v2"], stream, _RELAXED
+        end = self._functions["cuStreamEndCapture"], stream, ctypes.byref(graph)
+        failed = first_failure([begin, *actions, end])
+        return self._ready(graph.value) if failed is None and graph.value else 0
 
     def destroy_graph(self, graph: int) -> None:
         self._call("cuGraphExecDestroy", graph)

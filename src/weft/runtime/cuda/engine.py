@@ -10,15 +10,14 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import pairwise, starmap
-from operator import call
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.errors import EvaluationError
 from weft.runtime import recording
-from weft.runtime.atomic import Action, refuse_reentry
+from weft.runtime.atomic import Action, first_failure, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError, Driver
 from weft.runtime.cuda.queues import Blocks, Queue
@@ -77,6 +76,9 @@ class CudaEngine(Engine):
         """The first one is that of work whose stream is not known."""
         self._copies: Any = None
         """The one for copies."""
+        self._capturing: Queue | None = None
+        """One on which nothing is queued but what is captured into graphs."""
+        self._shared_by_queues: dict[Any, Any] = {}
         self._blocks = Blocks()
         self._ordering = fork_safe_lock()
         """Held while the uses of blocks are looked at or noted."""
@@ -131,7 +133,7 @@ class CudaEngine(Engine):
                 self._driver.use(self._context)
                 self._multiprocessors = self._driver.multiprocessors(self._card)
                 self._pinned = self._driver.pinned(_PINNED)
-                self._copies = Queue(self._driver)
+                self._copies = Queue(self._driver, self._shared_by_queues)
                 self._queues.append(self._copies)
 
     # Queues
@@ -160,9 +162,9 @@ class CudaEngine(Engine):
         if not self._several:
             with self._ordering:
                 self.finish()
-                self._copies = Queue(self._driver)
+                self._copies = Queue(self._driver, self._shared_by_queues)
                 self._queues.append(self._copies)
-        queue = Queue(self._driver)
+        queue = Queue(self._driver, self._shared_by_queues)
         self._queues.append(queue)
         return queue
 
@@ -262,10 +264,7 @@ class CudaEngine(Engine):
 
     def seal(self, steps: Sequence[Step], layout: TableLayout | None = None) -> CudaSteps:
         self._enter()
-        if self.ended_graphs:
-            self.finish()
-        while self.ended_graphs:
-            self._driver.destroy_graph(self.ended_graphs.popleft())
+        self._destroy_graphs()
         return CudaSteps(self, self._driver, steps, layout)
 
     def load(self, code: CudaCode) -> Loaded:
@@ -274,6 +273,21 @@ class CudaEngine(Engine):
         if found is None:
             found = self._loaded[code] = Loaded.of(self._driver, code, self._multiprocessors)
         return found
+
+    def captured(self, actions_on: Callable[[Queue], Sequence[Action]]) -> int:
+        """A graph of what actions queue on a queue; 0 if they cannot be captured."""
+        self._destroy_graphs()
+        queue, self._capturing = self._capturing or Queue(self._driver, self._shared_by_queues), None
+        graph = self._driver.captured(actions_on(queue), queue.handle)
+        if graph:
+            self._capturing = queue
+        return graph
+
+    def _destroy_graphs(self) -> None:
+        if self.ended_graphs:
+            self.finish()
+        while self.ended_graphs:
+            self._driver.destroy_graph(self.ended_graphs.popleft())
 
     def run(self, steps: Sealed, table: Table, stream: Stream | None = None) -> int:
         assert isinstance(steps, CudaSteps)
@@ -287,51 +301,66 @@ class CudaEngine(Engine):
             queue = self._queue_of(stream)
             slots, writing = steps.slots_of(table, queue)
             marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
-            if slots.together is None:
-                self._run_each(_Run(steps, slots, table, queue), writing, marking)
+            run = _Run(steps, slots, table, queue)
+            if steps.stand_ins:
+                self._run_each(run, writing, marking)
             else:
-                self._begin(steps, table, [*writing, slots.together, *marking], steps.count)
+                self._run_together(run, writing, marking)
         return values[DONE]
 
-    def _begin(self, steps: CudaSteps, table: Table, actions: Sequence[Action], done: int) -> None:
-        """Queue steps, and note in the table that so many are done: in one call of native code, so that an interrupt
-        leaves none to be queued again."""
-        before = table.values[DONE]
-        codes = list(starmap(call, [*actions, (table.values.__setitem__, DONE, done)]))
-        if any(codes):
-            table.values[DONE] = before
-            steps.forget_slots()
-            self._driver.check(next(filter(None, codes)), "a launch")
+    def _run_together(self, run: _Run, writing: Sequence[Action], marking: Sequence[Action]) -> None:
+        """Run all steps that were not run yet in one call of native code."""
+        steps, slots, table, queue = run
+        first = table.values[DONE]
+        together = None if first else steps.together(slots, queue)
+        if together is not None:
+            queued = [together, _noting(table, steps.count)]
+        else:
+            queued = [x for number in range(first, steps.count) for x in run.queueing(number)]
+        try:
+            self._queue(run, [*writing, *queued, *marking])
+        except EvaluationError:
+            self._queue(run, marking)
+            raise
+
+    def _queue(self, run: _Run, actions: Sequence[Action]) -> None:
+        """Queue something in one call of native code, so that an interrupt leaves nothing that would be queued again;
+        `_noting` is a part of it."""
+        failure = first_failure(actions)
+        if failure is not None:
+            run.steps.forget_slots()
+            number, code = failure
+            run.check(actions[number], code)
+            self._driver.check(code, "a launch")
 
     def _run_each(
         self, run: _Run, writing: Sequence[Action], marking: Sequence[Action], events: Sequence[int] = ()
     ) -> None:
         """Run one step after the other; ``events``, if there are any, are recorded before each of them and at the
         end."""
-        steps, slots, table, queue = run
+        steps, _, table, queue = run
         try:
-            self._begin(steps, table, writing, table.values[DONE])
+            self._queue(run, writing)
             for number in range(table.values[DONE], steps.count):
                 if table.stopped:
                     return
                 if events:
                     self._driver.record(events[number], queue.handle)
-                launching = slots.launching[number]
-                if launching is not None:
-                    self._begin(steps, table, [launching], number + 1)
-                elif number in steps.stand_ins:
+                if number in steps.stand_ins:
                     self._run_on_host(run, steps.stand_ins[number])
+                else:
+                    self._queue(run, run.queueing(number))
             if events:
                 self._driver.record(events[-1], queue.handle)
         finally:
-            self._begin(steps, table, marking, table.values[DONE])
+            self._queue(run, marking)
 
     def _run_on_host(self, run: _Run, found: HostSteps) -> None:
         """Run steps for the CPU, the next ones of a run."""
-        steps, _, table, queue = run
+        table, queue = run.table, run.queue
         copies, memory = found.run(table.values[FIRST:], partial(self._copy_out_on, queue))
         actions = [self._driver.copying_in(copy.there, copy.here, copy.size, queue.handle) for copy in copies]
-        self._begin(steps, table, actions, table.values[DONE] + found.count)
+        self._queue(run, [*actions, _noting(table, table.values[DONE] + found.count)])
         del memory  # the driver has read it
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
@@ -366,6 +395,22 @@ class _Run(NamedTuple):
     slots: Slots
     table: Table
     queue: Queue
+
+    def queueing(self, number: int) -> list[Action]:
+        """What queues a step, and notes in the table that it was; nothing for those of the CPU."""
+        actions = self.slots.actions[number]
+        return [] if actions is None else [*actions, _noting(self.table, number + 1)]
+
+    def check(self, action: Action, code: int) -> None:
+        """Raise what a code means, if it is that of a library."""
+        for number, call in self.steps.calls.items():
+            if any(action is one for one in self.slots.actions[number] or ()):
+                call.check(code)
+
+
+def _noting(table: Table, count: int) -> Action:
+    """Note in the table of a run that so many steps are done."""
+    return table.values.__setitem__, DONE, count
 
 
 def _after_fork() -> None:

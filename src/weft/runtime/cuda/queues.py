@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.driver import Driver
@@ -15,11 +15,17 @@ _EVENTS = 32
 
 
 class Queue:
-    """A stream of the driver. It works in order; a *mark* is a point in that order."""
+    """A stream of the driver. It works in order; a *mark* is a point in that order.
 
-    def __init__(self, driver: Driver) -> None:
+    ``handles`` are those of libraries for this queue, and ``shared`` is what they keep for all queues of its card, by
+    keys of their choice.
+    """
+
+    def __init__(self, driver: Driver, shared: dict[Any, Any]) -> None:
         self._driver = driver
         self.handle = driver.stream()
+        self.handles: dict[Any, Any] = {}
+        self.shared = shared
         self._events: list[int] = []
         self._marks = 0
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import Driver, Launch
+from weft.runtime.cuda.library_calls import LibraryCall
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.memory import Buffer
 from weft.runtime.on_host import HostSteps
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _WORD = 8
 _KEPT = 4
 """Slots of so many runs of a plan are kept on the card."""
+
+Addresses = Sequence[list[int]]
+"""For each call of a library, what it is given."""
 
 
 class Loaded(NamedTuple):
@@ -48,30 +52,30 @@ class _OwnMemory:
 
 
 class Slots:
-    """The slots of runs in the memory of a card, and what queues the steps that read them there.
+    """The slots of runs in the memory of a card, and what queues the steps that read them there, on one queue.
 
-    ``launching`` queues one step (None: it is one for the CPU), ``together`` all of them, if none is for the CPU: as a
-    graph, which never changes, because kernels read addresses from the slots. To launch a graph takes less time than a
-    kernel, even if it has only one.
+    Kernels read addresses from the slots, so a graph of nothing but kernels serves all runs; to launch a graph takes
+    less time than a kernel, even if it has only one. Libraries are given ``addresses`` when their calls are queued: a
+    graph with such calls serves the runs with the same ones.
+
+    ``actions`` queue one step each (None: it is one for the CPU), ``together`` queues all of them as a graph.
+    ``again``: more than one run had these addresses.
     """
 
-    def __init__(self, buffer: Buffer, launches: list[Launch | None], driver: Driver, queue: int) -> None:
+    def __init__(self, buffer: Buffer, launches: Sequence[Launch | None], addresses: Addresses) -> None:
         self.buffer = buffer
-        self._launches = launches
+        self.launches = launches
+        self.addresses = addresses
         self.written: array[int] | None = None
         """What they hold."""
-        self.launching = [None if launch is None else driver.launching(launch, queue) for launch in launches]
-        self.graph = 0
+        self.actions: Sequence[list[Action] | None] = ()
         self.together: Action | None = None
-        known = [launch for launch in launches if launch is not None]
-        if len(known) == len(launches):
-            self.graph = driver.graph(known)
-            self.together = driver.launching_graph(self.graph, queue)
+        self.again = False
 
 
 class CudaSteps(StepList):
     """The steps of a plan on a card. It has the numbers of all steps in its memory, and the slots of the latest runs.
-    Those for the CPU are ``stand_ins``, by the number of the first one."""
+    Those for the CPU are ``stand_ins``, by the number of the first one; those of libraries are ``calls``, by number."""
 
     def __init__(
         self, engine: CudaEngine, driver: Driver, steps: Sequence[Step], layout: TableLayout | None = None
@@ -83,8 +87,12 @@ class CudaSteps(StepList):
         """Where a table has the addresses that are read, and those that are written."""
         self._own: Any = _OwnMemory(engine)
         self._numbers = self._on_card([number for step in steps for number in step.numbers])
-        self._loaded = [None if type(step.code) is OnHost else engine.load(step.code) for step in steps]
+        self._loaded = [engine.load(step.code) if type(step.code) is CudaCode else None for step in steps]
         self.stand_ins = {found[0][0]: HostSteps([step for _, step in found]) for found in _for_the_host(steps)}
+        self.calls: dict[int, LibraryCall] = {
+            number: step.code for number, step in enumerate(steps) if isinstance(step.code, LibraryCall)
+        }
+        self._may_capture = not self.stand_ins and all(call.is_captured for call in self.calls.values())
         self._latest: dict[Queue, deque[Slots]] = {}
 
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
@@ -103,9 +111,9 @@ class CudaSteps(StepList):
             latest = self._latest[queue] = deque()
         for slots in latest:
             if slots.written == values:
+                slots.again = True
                 return slots, []
-        slots = self._new_slots(len(values), queue) if len(latest) < _KEPT else latest.popleft()
-        latest.append(slots)
+        slots = self._with_addresses(values, latest, queue) if self.calls else self._for_all(values, latest, queue)
         source = table.address + _WORD * FIRST
         copy = self._driver.copying_in(slots.buffer.address, source, _WORD * len(values), queue.handle)
         slots.written = None
@@ -116,7 +124,31 @@ class CudaSteps(StepList):
         read, written = table.values[self._read], table.values[self._written]
         return [*read, self._numbers.address], [*written, slots.buffer.address]
 
-    def _new_slots(self, count: int, queue: Queue) -> Slots:
+    def _for_all(self, values: array[int], latest: deque[Slots], queue: Queue) -> Slots:
+        """Slots that can be written for any run: new ones, or those that were written first."""
+        if len(latest) == _KEPT:
+            latest.append(latest.popleft())
+            return latest[-1]
+        slots = self._new_slots(len(values), (), queue)
+        known = [launch for launch in slots.launches if launch is not None]
+        if len(known) == self.count:
+            self._launch_together(slots, self._driver.graph(known), queue)
+        latest.append(slots)
+        return slots
+
+    def _with_addresses(self, values: array[int], latest: deque[Slots], queue: Queue) -> Slots:
+        """Slots for a run whose libraries are given the addresses that are in ``values``."""
+        addresses = [call.addresses(values) for call in self.calls.values()]
+        for slots in latest:
+            if slots.addresses == addresses:
+                slots.again = True
+                return slots
+        if len(latest) == _KEPT:
+            latest.popleft()
+        latest.append(self._new_slots(len(values), addresses, queue))
+        return latest[-1]
+
+    def _new_slots(self, count: int, addresses: Addresses, queue: Queue) -> Slots:
         buffer = Buffer(self._own, _WORD * max(count, 1))
         numbers = self._numbers.address
         launches: list[Launch | None] = []
@@ -128,15 +160,34 @@ class CudaSteps(StepList):
                 launch = Launch(loaded.function, blocks, code.threads, code.shared, numbers, buffer.address)
             launches.append(launch)
             numbers += _WORD * len(step.numbers)
-        slots = Slots(buffer, launches, self._driver, queue.handle)
-        if slots.graph:
-            weakref.finalize(self, self._engine.ended_graphs.append, slots.graph).atexit = False
+        slots = Slots(buffer, launches, addresses)
+        slots.actions = self._actions(slots, queue)
         return slots
+
+    def _actions(self, slots: Slots, queue: Queue) -> list[list[Action] | None]:
+        """What queues each step on a queue."""
+        found = [None if x is None else [self._driver.launching(x, queue.handle)] for x in slots.launches]
+        for (number, call), addresses in zip(self.calls.items(), slots.addresses, strict=True):
+            found[number] = call.queued(addresses, queue)
+        return found
+
+    def together(self, slots: Slots, queue: Queue) -> Action | None:
+        """What queues all steps as one graph. If that takes a capture, it is made for addresses that came again."""
+        if slots.together is None and slots.again and self._may_capture:
+            graph = self._engine.captured(lambda on: [x for step in self._actions(slots, on) for x in step or ()])
+            self._may_capture = graph != 0
+            if graph:
+                self._launch_together(slots, graph, queue)
+        return slots.together
+
+    def _launch_together(self, slots: Slots, graph: int, queue: Queue) -> None:
+        slots.together = self._driver.launching_graph(graph, queue.handle)
+        weakref.finalize(slots, self._engine.ended_graphs.append, graph).atexit = False
 
     @property
     def title(self) -> str:
         """What the kernels compute."""
-        return "; ".join([step.code.title for step in self.steps if type(step.code) is CudaCode])
+        return "; ".join([step.code.title for step in self.steps if isinstance(step.code, CudaCode | LibraryCall)])
 
     def forget_slots(self) -> None:
         """The card may have none of them."""
