@@ -11,8 +11,8 @@ import pytest
 
 from weft import dtypes
 from weft.compiler.codegen import jit
+from weft.compiler.codegen.keys import Form
 from weft.compiler.cpu.sorting import words
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import is_fast
 
 COUNTS = [1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 191, 193, 255, 256, 257, 511, 1000, 5000]

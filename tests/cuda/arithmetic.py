@@ -78,6 +78,11 @@ def _function(name: str, operands: Sequence[np.ndarray], target: Type) -> np.nda
         return _FUNCTIONS[plain](*operands)
     if plain == "ctlz":
         return 64 - np.array([int(x).bit_length() for x in operands[0]], np.uint64)
+    if plain == "ctpop":
+        return np.bitwise_count(operands[0]).astype(operands[0].dtype)
+    if plain == "cttz":
+        lowest = operands[0] & (~operands[0] + 1)
+        return np.bitwise_count(lowest - 1).astype(operands[0].dtype)
     if plain.startswith("vector.reduce.or"):
         return np.asarray(np.bitwise_or.reduce(operands[0], axis=-1))
     saturating, _, _ = plain.partition(".sat")

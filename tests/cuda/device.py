@@ -1,12 +1,13 @@
 """A device that runs the kernels of the target of CUDA without a card: blocks and threads, in NumPy.
 
-Routines are computed as on the reference device.
+Routines whose kernels are generated are run like that, too; others are computed as on the reference device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +16,28 @@ from tests.cuda.module import Module
 from tests.reference.device import ReferenceEngine, ReferenceTarget, there
 from tests.reference.memory import ReferenceMemory
 from weft.compiler.cuda import loops
+from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.kernel import Kernel, Launch, number_layout
+from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import Schedule, Target
+from weft.primitives.routine import Routine
+from weft.runtime.steps import OnHost, Step
 
 BLOCKS = 3
 """Fewer than some kernels have units, so that blocks do several."""
 
 
+GENERATED: tuple[Any, ...] = ()
+"""Routines of which every step is a kernel."""
+
+
 class Blocks:
     """A kernel that can be run with numbers and the slots of a table."""
 
-    def __init__(self, kernel: Kernel, schedule: CudaSchedule, target: BlocksTarget) -> None:
-        self.target = target
-        self.module = Module(loops.generate(kernel, schedule, "kernel"))
-        self.threads = schedule.threads
-        self.units = number_layout(kernel, schedule.numbers)["units",]
+    def __init__(self, text: str, threads: int, target: BlocksTarget) -> None:
+        self.target, self.threads = target, threads
+        self.module = Module(text)
 
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
         with ExitStack() as stack:
@@ -43,25 +49,36 @@ class Blocks:
             for integers in (np.array(numbers, np.int64), np.array(slots, np.uint64)):
                 addresses.append(allocate(integers.nbytes))
                 memory.write(addresses[-1], np.arange(integers.size) * 8, integers)
-            grid = Grid(max(1, min(numbers[self.units], BLOCKS)), self.threads)
+            grid = Grid(BLOCKS, self.threads)
             Machine(self.module, memory, allocate, addresses, grid).run(self.target.order)
 
 
 class BlocksTarget(Target):
     """Code can be run in Python, with threads in an ``order``. Schedules are those of CUDA."""
 
-    kind, key, limits = ReferenceTarget.kind, "blocks", CudaTarget.limits
+    kind, key, limits = CudaTarget.kind, "blocks", CudaTarget.limits
 
     def __init__(self) -> None:
         super().__init__()
+        self.stand_in = ReferenceTarget()
         self.order: Order = together
+
+    def does(self, routine: Routine) -> bool:
+        return any(routine is primitive.routine for primitive in GENERATED)
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch)
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Blocks:
         assert isinstance(schedule, CudaSchedule)
-        return Blocks(kernel, schedule, self)
+        return Blocks(loops.generate(kernel, schedule, "kernel"), schedule.threads, self)
+
+    def routine_code(self, code: Any) -> Blocks:
+        assert isinstance(code, Written)
+        key = code.source, ()
+        if key not in self._codes:
+            self._codes[key] = Blocks(code.text(), code.threads, self)
+        return self._codes[key]
 
 
 class BlocksEngine(ReferenceEngine):
@@ -70,6 +87,12 @@ class BlocksEngine(ReferenceEngine):
     def __init__(self) -> None:
         super().__init__()
         self.target: BlocksTarget = BlocksTarget()
+
+    def execute(self, step: Step, slots: Sequence[int]) -> None:
+        """Run a step, which may be one of the reference device: it has the same memory."""
+        if isinstance(step.code, OnHost):
+            step = step._replace(code=step.code.code)
+        super().execute(step, slots)
 
     @contextmanager
     def in_order(self, order: Order) -> Iterator[None]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.cuda.arithmetic import evaluated
 from tests.cuda.module import Instruction, Module, Type, constant, listed, type_of, typed
-from tests.cuda.races import Accesses
+from tests.cuda.races import Accesses, Kind
 from tests.reference.memory import REGION, ReferenceMemory
 
 WARP = 32
@@ -202,7 +202,7 @@ class Machine:
             chosen = np.where(condition, chosen, self.module.first_part[labels[1]])
         self.came_from[here] = self.block[here]
         self.place[here] = chosen
-        self.block[here] = np.array([part.block for part in self.module.parts])[chosen]
+        self.block[here] = self.module.blocks[chosen]
 
     def _ret(self, text: str, here: np.ndarray) -> None:
         self.place[here] = -1
@@ -215,6 +215,8 @@ class Machine:
             return self.special[name.removeprefix("llvm.nvvm.read.ptx.sreg.")][here].astype(np.uint32)
         if name.startswith("llvm.nvvm.shfl"):
             return self._exchanged(here, *arguments[1:])
+        if name.startswith("llvm.nvvm.vote.ballot"):
+            return self._votes(here, arguments[1])
         if name.startswith("llvm.nvvm.bar"):
             self.barriers[here] += "barrier" in name
             return None
@@ -246,7 +248,29 @@ class Machine:
         lane = (here & segment) | (source.astype(np.int64) & ~segment & 31)
         return all_words[here // WARP * WARP + lane]
 
+    def _votes(self, here: np.ndarray, conditions: np.ndarray) -> np.ndarray:
+        """The bits of the lanes of a warp for which a condition holds."""
+        votes = np.zeros(self.count, np.uint32)
+        votes[here] = conditions.astype(np.uint32) << (here % WARP).astype(np.uint32)
+        return np.bitwise_or.reduceat(votes, np.arange(0, self.count, WARP))[here // WARP]
+
     # Memory
+
+    def _atomicrmw(self, text: str, here: np.ndarray) -> np.ndarray:
+        """One thread after the other changes what is in memory; the result is what was there."""
+        operation, text = text.split(" ", 1)
+        pointer, operand = listed(text)
+        addresses, values = self._typed(pointer, here), self._typed(operand.split(" syncscope")[0], here)
+        type_, _ = typed(operand)
+        self._note(addresses, values.itemsize, here, "changes")
+        found, waiting = np.zeros_like(values), np.arange(here.size)
+        while waiting.size:
+            _, first = np.unique(addresses[waiting], return_index=True)
+            now = waiting[first]
+            found[now] = self._read(addresses[now], type_)
+            self._write(addresses[now], evaluated(operation, [found[now], values[now]], type_, type_))
+            waiting = np.delete(waiting, first)
+        return found
 
     def _load(self, text: str, here: np.ndarray) -> np.ndarray:
         kind, pointer, *rest = listed(text)
@@ -254,7 +278,7 @@ class Machine:
         self._check_alignment(rest, addresses)
         if type_.lanes > 1:
             addresses = _neighbours(addresses, type_.lanes, type_.dtype.itemsize)
-        self._note(addresses, type_.dtype.itemsize, here, writes=False)
+        self._note(addresses, type_.dtype.itemsize, here, "reads")
         return self._read(addresses, type_)
 
     def _store(self, text: str, here: np.ndarray) -> None:
@@ -263,10 +287,10 @@ class Machine:
         self._check_alignment(rest, addresses)
         if elements.ndim > 1:
             addresses = _neighbours(addresses, elements.shape[1], elements.dtype.itemsize)
-        self._note(addresses, elements.dtype.itemsize, here, writes=True)
+        self._note(addresses, elements.dtype.itemsize, here, "writes")
         self._write(addresses, elements)
 
-    def _note(self, addresses: np.ndarray, size: int, here: np.ndarray, writes: bool) -> None:
+    def _note(self, addresses: np.ndarray, size: int, here: np.ndarray, kind: Kind) -> None:
         """Find accesses that nothing orders. Those of all lanes of a vector are by one thread."""
         lanes = addresses.size // max(here.size, 1)
         flat, threads = addresses.ravel(), np.repeat(here, lanes)
@@ -275,7 +299,7 @@ class Machine:
             accesses = self.accesses.setdefault(start, Accesses())
             accesses.grow(int(where.max(initial=-1)) + 1)
             by = threads[chosen]
-            if where.min(initial=0) >= 0 and accesses.unordered(where, by // WARP, self.barriers[by], writes):
+            if where.min(initial=0) >= 0 and accesses.unordered(where, by // WARP, self.barriers[by], kind):
                 raise Fault("threads of two warps access a location, one writes it, and no barrier is between")
 
     def _check_alignment(self, words: Sequence[str], addresses: np.ndarray) -> None:

@@ -20,7 +20,7 @@ _DTYPES = {
     "double": np.float64,
 }
 _TYPE = re.compile(r"<\d+ x \w+>|\[\d+ x \w+\]|ptr addrspace\(\d\)|\w+")
-_SYNCHRONIZING = ("@llvm.nvvm.shfl", "@llvm.nvvm.bar")
+_SYNCHRONIZING = ("@llvm.nvvm.shfl", "@llvm.nvvm.bar", "@llvm.nvvm.vote")
 
 
 class Type(NamedTuple):
@@ -91,6 +91,7 @@ class Module:
         self.block_of: dict[str, int] = {}
         for line in text.split("\n"):
             self._read(line)
+        self.blocks = np.array([part.block for part in self.parts])
 
     def _read(self, line: str) -> None:
         if found := re.match(r"(@[\w.]+) = internal (?:unnamed_addr )?constant (\[.*?\]) \[(.*)\]", line):

@@ -2,46 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 NOBODY, MANY = -1, -2
 
+Kind = Literal["reads", "writes", "changes"]
+"""How memory is accessed; ``changes`` are atomic."""
+
+_CONFLICTS: dict[Kind, tuple[Kind, ...]] = {
+    "reads": ("writes", "changes"),
+    "writes": ("reads", "writes", "changes"),
+    "changes": ("reads", "writes"),
+}
+
+
+class Latest:
+    """The latest accesses of one kind to each byte of a block of memory: by which warp, and after how many of its
+    barriers."""
+
+    def __init__(self) -> None:
+        self.who, self.when = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def grow(self, size: int) -> None:
+        """Have room for so many bytes."""
+        missing = np.full(max(0, size - self.who.size), NOBODY)
+        if missing.size:
+            self.who, self.when = np.append(self.who, missing), np.append(self.when, missing)
+
+    def meets(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray) -> bool:
+        """Whether another warp of the block accessed one of the bytes, and no barrier was between."""
+        other = (self.who[where] != warps) & (self.who[where] != NOBODY)
+        return bool((other & (self.when[where] == barriers)).any())
+
+    def note(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray) -> None:
+        """Accesses to the bytes, by one warp or by several."""
+        others = (self.when[where] == barriers) & (self.who[where] != warps) & (self.who[where] != NOBODY)
+        self.who[where], self.when[where] = np.where(others, MANY, warps), barriers
+        self.who[where[self.who[where] != warps]] = MANY
+
 
 class Accesses:
-    """The latest accesses to each byte of a block of memory: by which warp, and after how many of its barriers.
+    """The latest accesses to each byte of a block of memory.
 
     Threads of a warp are not told apart: they wait for each other in their own ways.
     """
 
     def __init__(self) -> None:
-        self.writer, self.reader, self.written, self.read = (np.empty(0, np.int64) for _ in range(4))
+        self.latest: dict[Kind, Latest] = {kind: Latest() for kind in _CONFLICTS}
 
     def grow(self, size: int) -> None:
         """Have room for so many bytes."""
-        missing = np.full(max(0, size - self.writer.size), NOBODY)
-        if missing.size:
-            self.writer, self.reader = np.append(self.writer, missing), np.append(self.reader, missing)
-            self.written, self.read = np.append(self.written, missing), np.append(self.read, missing)
+        for latest in self.latest.values():
+            latest.grow(size)
 
-    def unordered(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray, writes: bool) -> bool:
+    def unordered(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray, kind: Kind) -> bool:
         """Note accesses to the bytes ``where``; whether another warp of the block accesses one of them without a
         barrier between, and one of both writes."""
         size = where.shape[-1]
         where, warps, barriers = where.ravel(), np.repeat(warps, size), np.repeat(barriers, size)
-        found = self._meets(self.writer, self.written, where, warps, barriers)
-        if writes:
-            found |= self._meets(self.reader, self.read, where, warps, barriers)
-            self.writer[where], self.written[where] = warps, barriers
-            found |= bool((self.writer[where] != warps).any())
-        else:
-            others = (self.read[where] == barriers) & (self.reader[where] != warps) & (self.reader[where] != NOBODY)
-            self.reader[where], self.read[where] = np.where(others, MANY, warps), barriers
-            shared = self.reader[where] != warps
-            self.reader[where[shared]] = MANY
-        return found
-
-    def _meets(
-        self, who: np.ndarray, when: np.ndarray, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray
-    ) -> bool:
-        other = (who[where] != warps) & (who[where] != NOBODY)
-        return bool((other & (when[where] == barriers)).any())
+        found = any(self.latest[other].meets(where, warps, barriers) for other in _CONFLICTS[kind])
+        latest = self.latest[kind]
+        latest.note(where, warps, barriers)
+        return found or (kind == "writes" and bool((latest.who[where] == MANY).any()))

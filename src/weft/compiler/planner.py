@@ -396,9 +396,10 @@ class Planner:
         if not any(result.size for result in group.results):
             return []
         routine: Routine = node.primitive.routine
-        kind = self.division.target_of(group).kind
-        routine.require(node.primitive.name, node.inputs, (kind,))
-        made = routine.steps(self._routine_call(group, places), kind)
+        target = self.division.target_of(group)
+        routine.require(node.primitive.name, node.inputs, (target.kind,))
+        made = routine.steps(self._routine_call(group, places), target.kind)
+        made = [step._replace(code=target.routine_code(step.code)) for step in made]
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
         beside = sum([kernel.launch.work for kernel in self._kernels_of(group)])

@@ -154,6 +154,10 @@ class Target(ABC):
                     counters.kernels += 1
         return found
 
+    def routine_code(self, code: Any) -> Any:
+        """The code of a routine's step in the form in which the engine of this target seals it into steps."""
+        return code
+
     @abstractmethod
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Any:
         """Make that code; ``text`` describes the kernel with its schedule."""

@@ -66,8 +66,8 @@ class RoutineCall(NamedTuple):
 
 
 class RoutineStep(NamedTuple):
-    """What an engine runs: ``code`` in the form in which it seals it (the address of a native function, say) and the
-    numbers that this reads.
+    """What an engine runs: ``code``, of which the target makes what the engine seals (it may be the address of a native
+    function already), and the numbers that this reads.
 
     Threads share ``units`` of work in pieces of ``grain``; ``work`` is how often the innermost body runs in all.
     Inspection shows ``way``, if there is something to say of how it is computed.

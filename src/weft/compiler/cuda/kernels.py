@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 from weft.compiler.codegen import loading
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.kernel import Kernel
@@ -11,6 +14,28 @@ from weft.runtime.atomic import without_interrupts
 from weft.runtime.cuda.code import CudaCode
 
 _NAME = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The code of a routine's step on every target of CUDA: ``source`` says in full what it is made of, ``write`` gives
+    its LLVM IR with an entry of that name, which takes what `CudaCode` says."""
+
+    source: str
+    write: Callable[[str], str] = field(compare=False)
+    threads: int
+    title: str
+
+    def text(self) -> str:
+        """The LLVM IR."""
+        counters.generated += 1
+        return without_interrupts(lambda: self.write(_NAME))
+
+
+def load_written(code: Written, architecture: str) -> CudaCode:
+    """The code of a routine's step, found on disk or generated."""
+    ptx = loading.ptx(code.source, code.text, architecture, title=code.title)
+    return CudaCode(ptx, _NAME, code.threads, title=code.title)
 
 
 def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -> CudaCode:

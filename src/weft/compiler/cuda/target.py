@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.compiler.cuda import kernels
+from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
@@ -34,3 +37,11 @@ class CudaTarget(Target):
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
         assert isinstance(schedule, CudaSchedule)
         return kernels.load(kernel, schedule, text, self.architecture)
+
+    def routine_code(self, code: Any) -> Any:
+        if not isinstance(code, Written):
+            return code
+        key = code.source, ()
+        if key not in self._codes:
+            self._codes[key] = kernels.load_written(code, self.architecture)
+        return self._codes[key]

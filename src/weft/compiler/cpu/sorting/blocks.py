@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, Function, read, write
 from weft.compiler.cpu.sorting import choosing, partition, rows, runs
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
 from weft.primitives.sort_cuts import BLOCK_BYTES, BUCKETS, BUFFERS, SAMPLE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import dtypes
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, Function, write
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.rows import WordWriter, lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.keys import Form
 from weft.compiler.cpu.code import STEP, Code, Function
 from weft.compiler.cpu.sorting import rows, runs, words
-from weft.compiler.cpu.sorting.keys import Form
 from weft.primitives.sort_cuts import NEAR_BYTES
 
 # The numbers of a step: slot and offset of input, result and scratch memory, and these.

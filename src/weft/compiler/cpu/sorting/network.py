@@ -8,13 +8,14 @@ volume 3, section 5.2.2, algorithm M). Words with an index all differ, so the or
 from __future__ import annotations
 
 from weft import dtypes
+from weft.compiler.codegen import keys
 from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import squares
 from weft.compiler.cpu.code import STEP, WIDTH, Code, Function, read, write
-from weft.compiler.cpu.sorting import keys, rows
-from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting import rows
 
 LONGEST = 256
 """Elements of the longest rows."""

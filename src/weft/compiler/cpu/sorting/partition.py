@@ -12,10 +12,10 @@ from functools import reduce
 from itertools import pairwise
 from operator import or_
 
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, Function
 from weft.compiler.cpu.sorting import tiles
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors
 

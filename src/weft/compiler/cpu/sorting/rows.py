@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import dtypes
-from weft.compiler.codegen import host
+from weft.compiler.codegen import host, keys
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import WIDTH, Code, Function, read, write
-from weft.compiler.cpu.sorting import keys
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
 

@@ -6,11 +6,11 @@ The first of the 32 bits is the highest one in which keys of the row differ. So 
 from __future__ import annotations
 
 from weft import dtypes
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, Function, read
 from weft.compiler.cpu.sorting import rows
-from weft.compiler.cpu.sorting.keys import Form
 
 SHORT = 16
 """Runs of at most so many words are sorted by insertion: most runs are much shorter."""

@@ -7,13 +7,13 @@ from math import prod
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.codegen import loading
+from weft.compiler.codegen import keys, loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, read, write
-from weft.compiler.cpu.sorting import keys, rows
+from weft.compiler.cpu.sorting import rows
 from weft.dtypes import Dtype
 from weft.primitives.routine import RoutineCall, RoutineStep
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from functools import cache
 
 from weft import dtypes
-from weft.compiler.codegen import loading
+from weft.compiler.codegen import keys, loading
 from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, Function, read, write
-from weft.compiler.cpu.sorting import keys, rows
-from weft.compiler.cpu.sorting.keys import Form
+from weft.compiler.cpu.sorting import rows
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.primitives.sort_cuts import PARTED_BLOCK

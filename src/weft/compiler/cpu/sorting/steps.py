@@ -7,10 +7,10 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
+from weft.compiler.codegen.keys import Form
 from weft.compiler.cpu import squares
 from weft.compiler.cpu.code import WIDTH
 from weft.compiler.cpu.sorting import blocks, chunks, network, selecting, words
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, Cut, PartedCut, parted_blocks, word_bytes

@@ -10,9 +10,9 @@ performance-portable Quicksort, 2022.)
 
 from __future__ import annotations
 
+from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, Function
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.network import comparators
 from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors
 

@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft import dtypes
-from weft.compiler.codegen import host
+from weft.compiler.codegen import host, keys
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, read, write
-from weft.compiler.cpu.sorting import keys
 from weft.dtypes import Dtype
 
 _COMPRESSING = {2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}

@@ -13,9 +13,9 @@ from functools import cache
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
+from weft.compiler.codegen.keys import Form
 from weft.compiler.cpu.code import Code, Function, read
 from weft.compiler.cpu.sorting import partition
-from weft.compiler.cpu.sorting.keys import Form
 from weft.compiler.cpu.sorting.vectors import is_fast
 
 DECLARATION = "declare void @sort_words(ptr, i64, ptr, i64, i64)"

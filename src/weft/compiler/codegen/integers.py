@@ -1,0 +1,59 @@
+"""Arithmetic on integers and pointers in generated functions that are no fused kernels."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.emitter import Emitter
+
+
+class Integers:
+    """Writes arithmetic on ``i64`` and on pointers, and reads the numbers of a step."""
+
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+
+    def number(self, place: int | str) -> str:
+        """A number of the step."""
+        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
+
+    def add(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"add i64 {left}, {right}")
+
+    def subtract(self, left: str | int, right: str | int) -> str:
+        return self.e.assign(f"sub i64 {left}, {right}")
+
+    def multiply(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"mul i64 {left}, {right}")
+
+    def rounded_up(self, number: str, multiple: int) -> str:
+        """A number made a multiple of a power of two."""
+        return self.e.assign(f"and i64 {self.add(number, multiple - 1)}, {-multiple}")
+
+    def divide(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"udiv i64 {left}, {right}")
+
+    def remainder(self, left: str, right: str | int) -> str:
+        return self.e.assign(f"urem i64 {left}, {right}")
+
+    def compare(self, relation: str, left: str, right: str | int) -> str:
+        return self.e.assign(f"icmp {relation} i64 {left}, {right}")
+
+    def either(self, condition: str, yes: str | int, no: str | int) -> str:
+        return self.e.assign(f"select i1 {condition}, i64 {yes}, i64 {no}")
+
+    def smaller(self, left: str, right: str | int) -> str:
+        return self.either(self.compare("slt", left, right), left, right)
+
+    def larger(self, left: str, right: str | int) -> str:
+        return self.either(self.compare("sgt", left, right), left, right)
+
+    def negated(self, condition: str) -> str:
+        return self.e.assign(f"xor i1 {condition}, true")
+
+    def moved(self, pointer: str, distance: str | int, element: str = "i8") -> str:
+        """A pointer moved by elements of an LLVM type."""
+        return self.e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
+
+    def memory(self, slot: int) -> str:
+        """The address that two numbers of the step give: an entry of the table and an offset in bytes."""
+        entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(slot)}")
+        return self.moved(self.e.load("ptr", entry), self.number(slot + 1))

@@ -1,0 +1,133 @@
+"""What kernels of routines are written with: threads of a block, shared memory, units, votes of a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.integers import Integers
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.cuda.nests import ENTRY
+from weft.compiler.cuda.threads import WARP, special, synchronize_block
+
+ALL = "-1"
+"""The mask of all threads of a warp."""
+
+
+class BlockCode(Integers):
+    """Writes a kernel whose blocks have ``threads`` threads. Numbers within a block are ``i32``, others ``i64``."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(Emitter())
+        self.threads, self.warps = threads, threads // WARP
+        self.scalar = Lanes(self.e, 1)
+        self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])
+        self.lane, self.warp = self.word("and", self.thread, WARP - 1), self.word("lshr", self.thread, 5)
+        self._shared_bytes = 0
+
+    def word(self, operation: str, left: str | int, right: str | int) -> str:
+        """Arithmetic on ``i32``, or a comparison (``icmp ult``)."""
+        return self.e.assign(f"{operation} i32 {left}, {right}")
+
+    def wide(self, word: str) -> str:
+        """An unsigned ``i32`` as ``i64``."""
+        return self.e.assign(f"zext i32 {word} to i64")
+
+    def narrow(self, number: str) -> str:
+        """The lower half of an ``i64``."""
+        return self.e.assign(f"trunc i64 {number} to i32")
+
+    def chosen(self, condition: str, yes: str | int, no: str | int, type_: str = "i32") -> str:
+        return self.e.assign(f"select i1 {condition}, {type_} {yes}, {type_} {no}")
+
+    def at(self, pointer: str, index: str | int, type_: str = "i32") -> str:
+        """A pointer moved by elements, whose number is an ``i32``."""
+        return self.e.assign(f"getelementptr {type_}, ptr {pointer}, i32 {index}")
+
+    def global_memory(self, place: int) -> str:
+        """The address that two numbers of the step give, known to be in the memory of the device."""
+        cast = self.e.assign(f"addrspacecast ptr {self.memory(place)} to ptr addrspace(1)")
+        return self.e.assign(f"addrspacecast ptr addrspace(1) {cast} to ptr")
+
+    def shared(self, size: int) -> str:
+        """A pointer to so many bytes of shared memory."""
+        name = f"@weft.{self.e.fresh('shared')}"
+        self.e.declarations[name] = f"{name} = internal addrspace(3) global [{size} x i8] undef, align 16"
+        self._shared_bytes += size
+        return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
+
+    def synchronize(self) -> None:
+        """Wait for the other threads of the block; what they wrote to memory is seen."""
+        synchronize_block(self.e)
+
+    def synchronize_warp(self) -> None:
+        """Wait for the other threads of the warp; what they wrote to memory is seen."""
+        self.e.call("llvm.nvvm.bar.warp.sync", "void", [("i32", ALL)])
+
+    def add_to(self, pointer: str, word: str) -> str:
+        """Add to a number in memory that others add to; the result is what was there."""
+        return self.e.assign(f'atomicrmw add ptr {pointer}, i32 {word} syncscope("device") monotonic')
+
+    def voted(self, condition: str) -> str:
+        """The threads of the warp for which a condition holds, as bits."""
+        return self.e.call("llvm.nvvm.vote.ballot.sync", "i32", [("i32", ALL), ("i1", condition)])
+
+    def taken(self, word: str, lane: str | int) -> str:
+        """The ``i32`` of another thread of the warp."""
+        arguments = [("i32", ALL), ("i32", word), ("i32", str(lane)), ("i32", "31")]
+        return self.e.call("llvm.nvvm.shfl.sync.idx.i32", "i32", arguments)
+
+    def counted(self, bits: str) -> str:
+        """How many bits are set."""
+        return self.e.call("llvm.ctpop.i32", "i32", [("i32", bits)])
+
+    def lowest(self, bits: str) -> str:
+        """The number of the lowest bit that is set; there is one."""
+        return self.e.call("llvm.cttz.i32", "i32", [("i32", bits), ("i1", "true")])
+
+    def lanes_before(self) -> str:
+        """The threads of the warp before this one, as bits."""
+        return self.word("sub", self.word("shl", 1, self.lane), 1)
+
+    def sum_of_lanes_before(self, word: str) -> tuple[str, str]:
+        """The sum of the numbers of the threads of the warp before this one, and of all of them."""
+        total, distance = word, 1
+        while distance < WARP:
+            other = self.taken(total, self.word("and", self.word("sub", self.lane, distance), WARP - 1))
+            joins = self.word("icmp uge", self.lane, distance)
+            total = self.word("add", total, self.chosen(joins, other, 0))
+            distance *= 2
+        return self.word("sub", total, word), self.taken(total, WARP - 1)
+
+    def sums_before(self, words: Sequence[str]) -> list[str]:
+        """For each number of each thread of the block, the sum of those before it: a thread's are neighbours."""
+        own = [words[0]]
+        for word in words[1:]:
+            own.append(self.word("add", own[-1], word))
+        before, of_warp = self.sum_of_lanes_before(own[-1])
+        if self.warps > 1:
+            before = self.word("add", before, self._sum_of_warps_before(of_warp))
+        return [before, *[self.word("add", before, word) for word in own[:-1]]]
+
+    def _sum_of_warps_before(self, word: str) -> str:
+        memory = self.shared(4 * WARP)
+        with self.e.when(self.word("icmp eq", self.lane, 0)):
+            self.e.store("i32", word, self.at(memory, self.warp))
+        self.synchronize()
+        is_there = self.word("icmp ult", self.lane, self.warps)
+        found = self.e.load("i32", self.at(memory, self.chosen(is_there, self.lane, 0)))
+        before, _ = self.sum_of_lanes_before(self.chosen(is_there, found, 0))
+        self.synchronize()
+        return self.taken(before, self.warp)
+
+    @contextmanager
+    def units(self, count: str) -> Iterator[str]:
+        """Blocks take units in turn; yields the number of one."""
+        with self.e.loop(special(self.e, "ctaid.x"), count, special(self.e, "nctaid.x")) as unit:
+            yield unit
+
+    def finished(self, name: str) -> str:
+        """The text of the module."""
+        attributes = f'nounwind "nvvm.maxntid"="{self.threads}"'
+        return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
