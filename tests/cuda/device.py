@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import weft.primitives as p
 from tests.cuda.machine import Grid, Machine, Order, together
 from tests.cuda.module import Module
 from tests.reference.device import ReferenceEngine, ReferenceTarget, there
@@ -28,7 +29,7 @@ BLOCKS = 3
 """Fewer than some kernels have units, so that blocks do several."""
 
 
-GENERATED: tuple[Any, ...] = ()
+GENERATED = (p.sort, p.argsort, p.partition, p.argpartition, p.marked_first, p.searchsorted)
 """Routines of which every step is a kernel."""
 
 

@@ -9,6 +9,7 @@ from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.primitives.routine import implemented_in
 from weft.runtime.cuda.code import CudaCode
 
 
@@ -45,3 +46,10 @@ class CudaTarget(Target):
         if key not in self._codes:
             self._codes[key] = kernels.load_written(code, self.architecture)
         return self._codes[key]
+
+
+implemented_in(
+    CudaTarget.kind,
+    "weft.compiler.cuda.sorting.steps",
+    "weft.compiler.cuda.sorting.searching",
+)

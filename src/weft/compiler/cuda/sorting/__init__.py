@@ -1,0 +1,1 @@
+"""Sorting, partitioning and searching on NVIDIA GPUs."""

@@ -1,0 +1,71 @@
+"""Sorting, partitioning and searching by kernels, run thread by thread: the bits of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+import weft.primitives as p
+from tests.cuda.device import BlocksEngine
+from tests.cuda.test_kernels import in_stretches, same_bits
+from tests.sampling import Cases
+from weft.compiler import evaluate
+from weft.compiler.cuda.sorting import steps
+
+NAMES = ("bool_", "uint8", "int16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64")
+
+FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
+    "sort": lambda x: mx.sort(x, axis=-1),
+    "argsort": lambda x: mx.argsort(x, axis=-1),
+    "topk": lambda x: mx.topk(x, 5, axis=-1),
+    "partition": lambda x: mx.partition(x, 9, axis=-1),
+    "argpartition": lambda x: mx.argpartition(x, x.shape[-1] // 2, axis=-1),
+    "left": lambda x: mx.searchsorted(mx.sort(x[0], axis=-1), x),
+    "right": lambda x: mx.searchsorted(mx.sort(x[0], axis=-1), x, side="right"),
+    "marked first": lambda x: p.marked_first(x != x[0, 0]),
+}
+
+
+@pytest.fixture
+def short_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows are long that have more than 40 elements."""
+    for name, value in (("ITEMS", 2), ("COUNTED_ITEMS", 2), ("THREADS", 64), ("LONGEST_ROW", 40), ("CHUNKS", 5)):
+        monkeypatch.setattr(steps, name, value)
+    evaluate.forget_plans()
+    yield
+    evaluate.forget_plans()
+
+
+def sample(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> mx.array:
+    """Elements of which some are equal, with zeros of both signs, infinities and NaN."""
+    x = np.round(rng.normal(size=shape) * 8) / 4
+    if name in ("float16", "bfloat16", "float32", "float64", "complex64"):
+        special = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], size=shape)
+        x = np.where(rng.random(shape) < 0.3, special, x)
+    if name == "complex64":
+        both = np.stack([x, rng.permutation(x.ravel()).reshape(shape)], axis=-1).astype(np.float32)
+        return mx.array(both.view(np.complex64)[..., 0])
+    return mx.array(x.astype(np.float32)).astype(getattr(mx, name))
+
+
+def test_rows_of_a_block(cases: Cases, rng: np.random.Generator) -> None:
+    for name in cases.some(3, NAMES):
+        x = sample(rng, (2, int(rng.integers(6, 80))), name)
+        for kind, function in FUNCTIONS.items():
+            assert (kind == "partition" and x.shape[-1] < 10) or same_bits(function, x), (name, kind, x.shape)
+
+
+def test_rows_of_several_blocks(cases: Cases, rng: np.random.Generator, short_tiles: None) -> None:
+    for name, (kind, function) in cases.some(4, [(name, one) for name in NAMES for one in FUNCTIONS.items()]):
+        x = sample(rng, (2, int(rng.integers(300, 900))), name)
+        assert same_bits(function, x), (name, kind, x.shape)
+
+
+def test_no_order_of_threads_changes_results(engine: BlocksEngine, rng: np.random.Generator, short_tiles: None) -> None:
+    x = sample(rng, (2, 300), "float32")
+    with engine.in_order(in_stretches(rng)):
+        assert same_bits(FUNCTIONS["argsort"], x)
+        assert same_bits(FUNCTIONS["argsort"], x[:, :30])
