@@ -90,7 +90,7 @@ class _Places(NamedTuple):
 
 
 def planner_of(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> Planner:
-    graph = planned_graph(entries, outputs)
+    graph = planned_graph(entries, outputs, target)
     fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind_for)
     return Planner(target, fusion, graph.outputs, list(graph.inputs), graph.constants, watch)
 

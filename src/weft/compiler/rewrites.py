@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import weft.primitives as p
 from weft.compiler.program import Entry
+from weft.compiler.target import Target
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
 from weft.graph.symbolic import open_trace
 from weft.graph.tracing import no_value
@@ -75,25 +76,33 @@ def _require_plain(entries: Sequence[Entry]) -> None:
             raise no_value(Node(primitive, (), (), shape, dtype, None), trace, "evaluate")
 
 
-def planned_graph(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
-    """The graph of a program's key after all passes."""
-    graph = graph_of(entries, outputs)
+def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Target | None = None) -> Graph:
+    """The graph of a program's key after all passes, for a target that may replace some operations."""
+    graph = expansion(graph_of(entries, outputs), target)
     for rewrite in PASSES:
         graph = rewrite(graph)
     return graph
 
 
-def expansion(graph: Graph) -> Graph:
-    """Operations become several others, in an order that extents decide: see `Primitive.expanded`."""
+def expansion(graph: Graph, target: Target | None = None) -> Graph:
+    """Operations become several others, in an order that extents decide: see `Primitive.expanded`; or what a target has
+    in their place: see `Target.replaced`."""
     results: dict[Node, Sequence[Node] | None] = {}
+
+    def replaced(node: Node) -> Sequence[Node] | None:
+        return None if target is None else target.replaced(node)
 
     def expanded(node: Node) -> Node | None:
         primitive = node.primitive
-        if primitive is None or not primitive.is_result:
-            return None if primitive is None else primitive.expanded(node)
+        if primitive is None or primitive.several:
+            return None
+        if not primitive.is_result:
+            instead = replaced(node)
+            return primitive.expanded(node) if instead is None else instead[0]
         whole = node.inputs[0]
         if whole not in results:
-            results[whole] = whole.primitive.expanded_results(whole)
+            instead = replaced(whole)
+            results[whole] = whole.primitive.expanded_results(whole) if instead is None else instead
         found = results[whole]
         return None if found is None else found[node.params[0]]
 
@@ -211,8 +220,8 @@ def _uses(graph: Graph) -> Counter[Node]:
 
 
 Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (expansion, lowering, short_reductions, transposed_results)
-"""In the order in which they are applied."""
+PASSES: tuple[Pass, ...] = (lowering, short_reductions, transposed_results)
+"""In the order in which they are applied, after `expansion`."""
 
 
 def _replaced(graph: Graph, rule: Callable[[Node], Node | None]) -> Graph:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from weft.compiler import dumps
 from weft.compiler.kernel import Kernel, Launch
 from weft.graph.node import Node
+from weft.primitives.replacing import replacement
 from weft.primitives.routine import Routine
 from weft.runtime import counters
 from weft.runtime.atomic import refuse_reentry
@@ -100,6 +101,8 @@ class Target(ABC):
     key: str
     limits: FusionLimits
     stand_in: Target | None = None
+    machine: Any = None
+    """What rules of `replacing` may ask about the machine, if it is more than a kind of processor."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, tuple[Any, ...]], Any] = {}
@@ -117,6 +120,11 @@ class Target(ABC):
     def kind_for(self, node: Node) -> str:
         """The kind of the target that does a call of a routine: this one, or its stand-in."""
         return self.kind if self.stand_in is None or self.does(node) else self.stand_in.kind
+
+    def replaced(self, node: Node) -> Sequence[Node] | None:
+        """Nodes for all results of a node that this target computes instead of what it expands to; None if it has
+        nothing better."""
+        return replacement(node, self.kind, self.machine)
 
     @property
     def kinds(self) -> tuple[str, ...]:

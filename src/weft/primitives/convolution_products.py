@@ -185,7 +185,7 @@ def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
         w = reversed_along(w, range(1, rank + 1))
     if any(dilation > 1 for dilation in geometry.dilations):
         return _convolved_in_phases(x, w, geometry, counts)
-    padded = _padded(x, geometry)
+    padded = with_padding(x, geometry)
     if channels == 1 and geometry.groups > 1 and 0 < prod(sizes) <= MOST_TAPS and not x.node.dtype.is_complex:
         return _sum_of_taps(padded, w, geometry, counts)
     shown = _shown(padded, geometry, counts, tuple(sizes))
@@ -234,7 +234,7 @@ def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
     if any(dilation > 1 for dilation in geometry.dilations):
         return _weights_in_phases(ct, x, geometry, sizes)
     counts, channels = ct.node.shape[1:-1], x.node.shape[-1] // geometry.groups
-    shown = _shown(_padded(x, geometry), geometry, counts, sizes)
+    shown = _shown(with_padding(x, geometry), geometry, counts, sizes)
     found = _sums_of_windows if channels == 1 and geometry.groups > 1 else _products_of_windows
     return found(ct, shown, geometry.groups, sizes)
 
@@ -263,7 +263,7 @@ def reversed_along(x: Array, axes: Sequence[int]) -> Array:
     return p.slice_(x, starts=starts, sizes=shape, steps=steps)
 
 
-def _padded(x: Array, geometry: Geometry) -> Array:
+def with_padding(x: Array, geometry: Geometry) -> Array:
     """The array with zeros between and around its elements, and without those that windows do not reach."""
     for axis, spacing in enumerate(geometry.dilations, 1):
         x = _dilated(x, axis, spacing)

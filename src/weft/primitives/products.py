@@ -71,21 +71,6 @@ def matrix_transpose(x: Array) -> Array:
     return p.transpose(x, axes=(*range(last - 2), last - 1, last - 2))
 
 
-def _before_conversion(x: Node) -> Node:
-    """The numbers of half precision that ``x``, or what it is a view of, was converted from; or ``x``."""
-    views = []
-    source = x
-    while p.is_view(source):
-        views.append(source)
-        source = source.inputs[0]
-    if source.primitive is not p.cast or source.inputs[0].dtype not in (dtypes.float16, dtypes.bfloat16):
-        return x
-    found = source.inputs[0]
-    for view in reversed(views):
-        found = Node(view.primitive, (found, *view.inputs[1:]), view.params, view.shape, found.dtype, None)
-    return found
-
-
 class Matmul(Bilinear):
     """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``.
 
@@ -135,7 +120,7 @@ class Matmul(Bilinear):
         if node.inputs[0].shape[-1] == 0:
             return p.planned_zeros(shape, dtype)
         if dtype is dtypes.float32:
-            narrow = tuple([_before_conversion(x) for x in node.inputs])
+            narrow = tuple([p.before_conversion(x) for x in node.inputs])
             return None if narrow == node.inputs else Node(self, narrow, node.params, shape, dtype, None)
         if dtype.size >= 4:
             return None

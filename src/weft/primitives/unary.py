@@ -259,6 +259,14 @@ class Cast(Elementwise):
         result: Dtype = params["dtype"]
         return result
 
+    def lowered(self, node: Node) -> Node | None:
+        """Half precision that was converted to float32 and is converted back is what it was."""
+        source = node.inputs[0]
+        if source.dtype is not dtypes.float32 or node.dtype.size > 2:
+            return None
+        found: Node = p.before_conversion(source)
+        return found if found.dtype is node.dtype else None
+
 
 def _cast_partial(t: Array, out: Array, x: Array, dtype: Dtype) -> Array | None:
     source = x.node.dtype

@@ -1,0 +1,50 @@
+"""What a kind of device computes instead of what a primitive expands to, where a library has something better.
+
+As with routines, the primitive does not know of it. A module of the target registers a rule with `replaces`, and the
+target names that module with `replaced_in`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.graph.node import Node
+from weft.primitives.base import Primitive
+from weft.runtime.atomic import without_interrupts
+
+Replace = Callable[[Node, Any], Sequence[Node] | None]
+"""Gives nodes for all results of a node, or None if what it expands to is better there. The second argument is whatever
+the target knows of its machine."""
+
+_modules: dict[str, list[str]] = {}
+_rules: dict[tuple[str, Primitive], Replace] = {}
+
+
+def replaced_in(kind: str, *modules: str) -> None:
+    """Name modules that register rules for a kind of device. They are imported when a graph is first planned for it."""
+    _modules.setdefault(kind, []).extend(modules)
+
+
+def replaces(kind: str, primitive: Primitive) -> Callable[[Replace], Replace]:
+    """Register what is planned for a kind of device instead of a node of a primitive, as a decorator."""
+
+    def register(rule: Replace) -> Replace:
+        _rules[kind, primitive] = rule
+        return rule
+
+    return register
+
+
+def replacement(node: Node, kind: str, machine: Any) -> Sequence[Node] | None:
+    """Nodes for all results of a node on a kind of device; None if nothing replaces it there."""
+    if kind in _modules:
+        without_interrupts(lambda: _import_all(kind))
+    rule = _rules.get((kind, node.primitive))
+    return None if rule is None else rule(node, machine)
+
+
+def _import_all(kind: str) -> None:
+    for module in _modules.pop(kind, ()):
+        importlib.import_module(module)
