@@ -22,7 +22,7 @@ from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import Schedule, Target
-from weft.primitives.routine import Routine
+from weft.graph.node import Node
 from weft.runtime.steps import OnHost, Step
 
 BLOCKS = 3
@@ -64,8 +64,8 @@ class BlocksTarget(Target):
         self.stand_in = ReferenceTarget()
         self.order: Order = together
 
-    def does(self, routine: Routine) -> bool:
-        return any(routine is primitive.routine for primitive in GENERATED)
+    def does(self, node: Node) -> bool:
+        return node.primitive in GENERATED
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch)

@@ -38,7 +38,7 @@ class FakeSchedule(Schedule):
 class FakeTarget(Target):
     """Does what ``declines`` does not say of a kernel; the CPU does the rest."""
 
-    kind = key = "cuda"
+    kind = key = "fake card"  # which has none of the steps that are registered for cards
     limits = FusionLimits(
         members=12, uncut_members=6, group_rows=2, group_size=64, repeated_operations=2, fewer=2, uncached_size=64
     )

@@ -13,7 +13,7 @@ import weft
 import weft.core as mx
 import weft.primitives as p
 from tests.checks import assert_same_bits
-from tests.gpu.fake_driver import FakeDriver
+from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from weft.errors import EvaluationError
 from weft.graph.node import Node
 from weft.primitives.routine import Routine, RoutineCall, RoutineStep
@@ -71,7 +71,11 @@ class Turned(p.Primitive):
 turned = Turned()
 
 
-@turned.routine.on("cuda", declines=lambda node: "" if node.shape[0] != ON_HOST_ONLY else "the library is not here")
+def _declines(node: Node) -> str:
+    return "" if node.shape[0] != ON_HOST_ONLY else "the library is not here"
+
+
+@turned.routine.on(FakeTarget.kind, declines=_declines)
 def _step(call: RoutineCall) -> RoutineStep:
     (x,), (out,) = call.operands, call.results
     places = (x.slot, x.offset), (out.slot, out.offset), call.scratch
