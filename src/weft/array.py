@@ -17,6 +17,7 @@ from weft.dtypes import Dtype
 from weft.graph.node import Handle, leaf, wrap
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import note_assignment, watching
+from weft.ops import exchange
 from weft.ops.array_at import ArrayAt
 from weft.ops.array_iterator import ArrayIterator
 from weft.ops.array_standard import API_VERSIONS, on_device
@@ -24,14 +25,10 @@ from weft.ops.construction import construct
 from weft.ops.convert import ArrayLike
 from weft.ops.numpy_calls import called_by_numpy
 from weft.ops.subscripts import getitem, update
-from weft.ops.values import array_interface, buffer, elements, index, numpy_array, seen, text, the_element
+from weft.ops.values import array_interface, buffer, elements, index, numpy_array, text, the_element
 from weft.runtime.device import as_device
 from weft.runtime.devices import Device, DeviceType, default_device
-from weft.runtime.interchange import (
-    DLPACK_CPU,
-    from_numpy,
-    to_dlpack,
-)
+from weft.runtime.interchange import from_numpy
 
 __all__ = ["ArrayAt", "ArrayIterator", "ArrayLike", "array"]
 
@@ -433,12 +430,19 @@ class array(Handle):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if copy is False:
-            seen(self.node, "exchange", BufferError)
-        return to_dlpack(elements(self.node, "exchange"), stream, max_version, dl_device, copy)
+        return exchange.to_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return DLPACK_CPU
+        return exchange.dlpack_device(self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory of a GPU for Numba, CuPy and others, which is kept as long as this handle.
+
+        Raises:
+            AttributeError: the elements are not on a GPU.
+        """
+        return exchange.cuda_array_interface(self)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """`weft.core`, which follows the Python array API standard.

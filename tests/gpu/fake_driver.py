@@ -24,6 +24,9 @@ from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.host import host
 
+OTHERS = (1, 2)
+"""Streams of other libraries: the default one, and that of the thread."""
+
 _codes: dict[str, KernelCode] = {}
 """What kernels mean, by what stands for their text."""
 
@@ -84,17 +87,19 @@ class FakeDriver:
         self.failure: CudaError | None = None
         self.library_codes: list[int] = []
         self.calls: Counter[str] = Counter()
-        self.streams: dict[int, deque[Callable[[], None]]] = {}
+        self.streams: dict[int, deque[Callable[[], None]]] = {stream: deque() for stream in OTHERS}
         self._records: dict[int, tuple[int, int]] = {}
         """Of each event, the stream and how many pieces of work were queued there before it was recorded last."""
         self._done: Counter[int] = Counter()
         self._queued: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
-        self._handles = count(1)
+        self._handles = count(1 + len(OTHERS))
         self._kernels: dict[int, KernelCode] = {}
         self._graphs: dict[int, list[Callable[[], None]]] = {}
         self._captured: dict[int, list[Callable[[], None]]] = {}
         """What was queued on streams that capture it."""
+        self._pinned: list[Any] = []
+        self._asked: Counter[int] = Counter()
 
     def count(self) -> int:
         return 1
@@ -126,8 +131,8 @@ class FakeDriver:
 
     @property
     def queue(self) -> list[Callable[[], None]]:
-        """All that is queued."""
-        return [work for stream in self.streams.values() for work in stream]
+        """All that Weft has queued."""
+        return [work for stream, queued in self.streams.items() if stream not in OTHERS for work in queued]
 
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
         if stream in self._captured:
@@ -167,11 +172,10 @@ class FakeDriver:
             ctypes.memmove(target, block[first : first + size].astype(np.uint8).tobytes(), size)
 
         self._queue(stream, copy)
-        self.synchronize(stream)
 
     def pinned(self, size: int) -> int:
-        self._memory_of_host = ctypes.create_string_buffer(size)
-        return ctypes.addressof(self._memory_of_host)
+        self._pinned.append(ctypes.create_string_buffer(size))
+        return ctypes.addressof(self._pinned[-1])
 
     def stream(self) -> int:
         found = next(self._handles)
@@ -204,9 +208,31 @@ class FakeDriver:
         if event in self._records:
             self._queue(stream, partial(self._run_until, *self._records[event]))
 
-    def synchronize_event(self, event: int) -> None:
+    def is_done(self, stream: int) -> bool:
+        """Who asks for the second time is waiting."""
+        if not self.streams[stream]:
+            return True
+        self._asked[stream] += 1
+        if self._asked[stream] % 2 == 0:
+            self.synchronize(stream)
+        return not self.streams[stream]
+
+    def has_happened(self, event: int) -> bool:
         if event in self._records:
-            self._run_until(*self._records[event])
+            stream, count = self._records[event]
+            if self._done[stream] < count:
+                self._asked[event] += 1
+                if self._asked[event] % 2:
+                    return False
+                self._run_until(stream, count)
+        return True
+
+    def record_all(self, context: int, event: int) -> None:
+        """Of all streams; here they do all that they have to do."""
+        self.calls["record_all"] += 1
+        for stream in self.streams:
+            self._run_until(stream, self._queued[stream])
+        self._records.pop(event, None)
 
     def elapsed(self, first: int, second: int) -> int:
         return 1000 * (second - first)

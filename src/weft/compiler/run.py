@@ -305,7 +305,8 @@ def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict
             continue
         view, (slot, size, block) = inputs[number], plan.blocks[output]
         buffer = view.buffer
-        if view.offset == 0 and size_class(buffer.size) == block and buffer.engine is plan.engine:
+        fits = view.offset == 0 and size_class(buffer.size) == block
+        if fits and buffer.engine is plan.engine and buffer.is_own:
             taken[slot] = buffer
             buffer.size = max(buffer.size, size)  # should it not come to the run, the input has the same elements still
     return taken

@@ -13,9 +13,10 @@ from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
 from weft.ops.entrance import on_stream
+from weft.ops.exchange import from_device
 from weft.ops.nested import from_nested
-from weft.runtime import interchange
 from weft.runtime.devices import StreamOrDevice
+from weft.runtime.dlpack import numpy_from_dlpack
 
 __all__ = ["asarray", "construct", "from_dlpack"]
 
@@ -31,6 +32,9 @@ def construct(value: Any, dtype: Dtype | None = None, name: str = "array", argum
         return array_of(name, argument, value, dtype)
     if isinstance(value, (list, tuple)):
         return from_nested(name, value, dtype)
+    on_device = None if isinstance(value, (np.ndarray, np.generic, str)) else from_device(value, dtype)
+    if on_device is not None:
+        return on_device
     return array_of(name, argument, _foreign(value), dtype)
 
 
@@ -41,7 +45,7 @@ def _foreign(value: Any) -> Any:
     if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__"):
         return value
     if _offers_dlpack(value):
-        return interchange.from_dlpack(value)
+        return numpy_from_dlpack(value)
     if hasattr(value, "__array__"):
         return value
     try:
@@ -84,17 +88,20 @@ def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None
 
 @on_stream
 def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
-    """An array of another library's, through DLPack. The elements are copied.
+    """An array of another library's, through DLPack.
+
+    Elements on the CPU are copied. Those on a GPU are shared: the result shows what the other library writes there
+    later, as the other library's own views do. Double precision becomes single, which takes a copy.
 
     Args:
-        x: an object with ``__dlpack__`` on the CPU.
+        x: an object with ``__dlpack__`` on the CPU or on an NVIDIA GPU.
         device: where the elements shall be; the default one if None.
-        copy: False is refused, unless ``x`` is an array of this library.
+        copy: True copies elements of a GPU too. False is refused where a copy is needed.
 
     Raises:
         TypeError: ``x`` offers no DLPack.
-        ValueError: ``copy`` is False.
-        BufferError: ``x`` is not on the CPU.
+        ValueError: ``copy`` is False, and ``x`` is on the CPU.
+        BufferError: ``x`` is on a device that Weft does not know, or cannot be shared and ``copy`` is False.
 
     >>> import numpy as np
     >>> mx.from_dlpack(np.arange(3, dtype=np.int32))
@@ -104,6 +111,9 @@ def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None =
         return asarray(fresh(x), copy=copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
+    shared = from_device(x, copy=copy)
+    if shared is not None:
+        return shared
     if copy is False:
-        raise ValueError("[from_dlpack] Memory of another library is always copied; leave copy=False out.")
-    return construct(interchange.from_dlpack(x), None, "from_dlpack", "x")
+        raise ValueError("[from_dlpack] Memory of another library on the CPU is always copied; leave copy=False out.")
+    return construct(numpy_from_dlpack(x), None, "from_dlpack", "x")

@@ -14,15 +14,8 @@ from weft.graph.extents import agree
 from weft.graph.node import Node, describe
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, trace_of, traced_placeholder
-from weft.runtime.interchange import (
-    READ_ONLY,
-    in_host_memory,
-    is_on_host,
-    may_be_written,
-    scalar,
-    to_numpy,
-    whole_buffer,
-)
+from weft.runtime.dlpack import READ_ONLY
+from weft.runtime.interchange import in_host_memory, is_on_host, may_be_written, scalar, to_numpy, whole_buffer
 from weft.runtime.memory import View
 
 _WRITABLE = 1

@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.runtime import recording, streams
 from weft.runtime.devices import Device, Stream, engine_at
+from weft.runtime.dlpack import Sharing
 from weft.runtime.memory import Allocator, Buffer
 from weft.runtime.steps import DONE, FIRST, Sealed, Step, StepList, Table, TableLayout
 
@@ -30,6 +31,11 @@ class Engine(ABC):
     queues = False
     """Whether `run` returns when the steps are queued on the device. What reads their results, through this engine, is
     queued behind them or waits."""
+
+    sharing: Sharing | None = None
+    """How other libraries see the memory of the device, and Weft theirs; None: they see memory of the host only."""
+    export_ended: Callable[[Any], object] | None = None
+    """Called with a weak reference when others share a buffer no more; native code, so that no interrupt is lost."""
 
     def __init__(self, device: Device, memory: Allocator) -> None:
         self.device = device

@@ -144,17 +144,47 @@ class Allocator:
 class Buffer:
     """A block of an engine's memory, which goes back to its allocator when nobody holds the buffer any more.
 
-    ``export`` is a weak reference to what holds it for NumPy and others, once there was one.
+    ``export`` is a weak reference to what holds it for NumPy and others, once there was one. Memory of another library
+    has an ``owner``, which keeps it: it is only read.
     """
 
-    __slots__ = ("__weakref__", "address", "engine", "export", "size")
+    __slots__ = ("__weakref__", "address", "engine", "export", "owner", "size")
     export: weakref.ref[Any]
+    owner: Any
 
     def __init__(self, engine: Engine, size: int, block: int = 0) -> None:
         """``block`` is the size class, if it is known already."""
         self.engine = engine
         self.size = size
         self.address = engine.memory.take(self, block or size_class(size))
+
+    @classmethod
+    def of_others(cls, engine: Engine, address: int, size: int, owner: Any) -> Buffer:
+        """Memory of a device that another library has."""
+        buffer = cls.__new__(cls)
+        buffer.engine, buffer.address, buffer.size, buffer.owner = engine, address, size, owner
+        return buffer
+
+    @property
+    def is_own(self) -> bool:
+        """Whether Weft took the memory, and may write it."""
+        return not hasattr(self, "owner")
+
+
+class Export:
+    """Holds a buffer for all others that share it, such as NumPy arrays. ``writable``: some of them may write to it."""
+
+    __slots__ = ("__weakref__", "_buffer", "writable")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self.writable = False
+
+
+def export_of(buffer: Buffer) -> Export | None:
+    """What holds a buffer for others, if anybody shares it."""
+    reference = getattr(buffer, "export", None)
+    return None if reference is None else reference()
 
 
 @final
@@ -176,6 +206,21 @@ class View:
     def move(self, buffer: Buffer) -> None:
         """Show another buffer."""
         self.buffer, self.address = buffer, buffer.address + self.offset
+
+
+def shared_with_others(view: View, writable: bool) -> Export:
+    """What holds the buffer of a view for others, who may write to it if it is ``writable``.
+
+    As long as there is one, the buffer is not donated.
+    """
+    buffer = view.buffer
+    export = export_of(buffer)
+    if export is None:
+        export = Export(buffer)
+        buffer.export = weakref.ref(export, buffer.engine.export_ended)
+    if writable:
+        export.writable, view.copies = True, None
+    return export
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from weft.runtime.devices import Device, Stream
 from weft.runtime.engine import Engine
 from weft.runtime.host import host
 from weft.runtime.locks import new_lock
-from weft.runtime.memory import Buffer, View
+from weft.runtime.memory import Buffer, View, export_of
 from weft.runtime.streams import Event, under_way
 
 Span = tuple[int, int]
@@ -122,11 +122,15 @@ def send(view: View, span: Span, engine: Engine, stream: Stream) -> View:
 
 def _filled(buffer: Buffer, view: View, span: Span) -> Buffer:
     """Copy the elements of a view into a buffer of another engine. Returns the buffer where they are found from then
-    on, as long as the view lives: this one, or that of a thread that was faster."""
+    on, as long as the view lives and others do not write to its memory: this one, or that of a thread that was
+    faster."""
     engine, source = buffer.engine, view.buffer
     low, high = span
     with recording.span(recording.TRANSFER, f"{source.engine.device} to {engine.device}", high - low):
         engine.copy_across(source, view.offset + low, buffer, high - low)
+    export = export_of(source)
+    if export is not None and export.writable:
+        return buffer  # what others write later is not in it
     with sections:
         if view.copies is None:
             view.copies = {}

@@ -36,11 +36,12 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoHAsync_v2": (_Pointer, _Address, _Size, _Pointer),
     "cuMemcpyPeerAsync": (_Address, _Pointer, _Address, _Pointer, _Size, _Pointer),
     "cuStreamCreate": (_Pointer, _Unsigned),
-    "cuStreamSynchronize": (_Pointer,),
     "cuEventCreate": (_Pointer, _Unsigned),
     "cuEventRecord": (_Pointer, _Pointer),
-    "cuEventSynchronize": (_Pointer,),
     "cuStreamWaitEvent": (_Pointer, _Pointer, _Unsigned),
+    "cuStreamQuery": (_Pointer,),
+    "cuEventQuery": (_Pointer,),
+    "cuCtxSynchronize": (),
     "cuEventElapsedTime": (_Pointer, _Pointer, _Pointer),
     "cuEventDestroy_v2": (_Pointer,),
     "cuModuleLoadDataEx": (_Pointer, _Pointer, _Unsigned, _Pointer, _Pointer),
@@ -59,7 +60,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphExecDestroy": (_Pointer,),
 }
 
+_SINCE_CUDA_12_5: dict[str, tuple[Any, ...]] = {"cuCtxRecordEvent": (_Pointer, _Pointer)}
+
 OUT_OF_MEMORY = 2
+NOT_READY = 600
 _NON_BLOCKING = 1
 _RELAXED = 2
 """Other work of the process goes on as usual while a stream captures."""
@@ -124,12 +128,11 @@ class Driver:
     def __init__(self) -> None:
         library = ctypes.CDLL(LIBRARY)
         self._functions: dict[str, Callable[..., int]] = {}
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, _Int
-            self._functions[name] = function
-        self._copy_out = self._functions["cuMemcpyDtoHAsync_v2"]
-        self._synchronize = self._functions["cuStreamSynchronize"]
+        for name, arguments in (_SIGNATURES | _SINCE_CUDA_12_5).items():
+            if name in _SIGNATURES or hasattr(library, name):
+                function = getattr(library, name)
+                function.argtypes, function.restype = arguments, _Int
+                self._functions[name] = function
         self._call("cuInit", 0)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -212,15 +215,12 @@ class Driver:
         self._call("cuMemcpyHtoDAsync_v2", target, source, size, stream)
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy to the host, behind what was queued, and wait for it; raises what failed."""
-        code = self._copy_out(target, source, size, stream) or self._synchronize(stream)
-        if code:
-            self.check(code, "cuMemcpyDtoHAsync")
+        """Queue a copy to the host, behind what was queued. If ``target`` is not pinned, this waits for it."""
+        self._call("cuMemcpyDtoHAsync_v2", target, source, size, stream)
 
     def copy_peer(self, target: int, to: int, source: int, of: int, size: int, stream: int) -> None:
-        """Copy between two contexts, and wait for it."""
+        """Queue a copy between two contexts."""
         self._call("cuMemcpyPeerAsync", target, to, source, of, size, stream)
-        self._call("cuStreamSynchronize", stream)
 
     # What queues work as one call of native code, which gives the driver's code
 
@@ -246,9 +246,25 @@ class Driver:
         """A new stream that does not wait for the default one."""
         return self._given("cuStreamCreate", _Pointer, _NON_BLOCKING)
 
-    def synchronize(self, stream: int) -> None:
-        """Wait until all that was queued is done; raises what failed."""
-        self._call("cuStreamSynchronize", stream)
+    def is_done(self, stream: int) -> bool:
+        """Whether all that was queued is done; raises what failed."""
+        return self._is_ready("cuStreamQuery", stream)
+
+    def has_happened(self, event: int) -> bool:
+        """Whether an event has happened; raises what failed."""
+        return self._is_ready("cuEventQuery", event)
+
+    def _is_ready(self, name: str, handle: int) -> bool:
+        code = self._functions[name](handle)
+        if code != NOT_READY:
+            self.check(code, name)
+        return code == 0
+
+    def record_all(self, context: int, event: int) -> None:
+        """An event behind all that was queued on any stream of a context, which older drivers wait for."""
+        record = self._functions.get("cuCtxRecordEvent")
+        if record is None or record(context, event):
+            self._call("cuCtxSynchronize")
 
     def event(self) -> int:
         return self._given("cuEventCreate", _Pointer, 0)
@@ -259,10 +275,6 @@ class Driver:
     def wait_event(self, stream: int, event: int) -> None:
         """Have what is queued from now on wait for an event."""
         self._call("cuStreamWaitEvent", stream, event, 0)
-
-    def synchronize_event(self, event: int) -> None:
-        """Wait for an event; raises what failed."""
-        self._call("cuEventSynchronize", event)
 
     def elapsed(self, first: int, second: int) -> int:
         """Nanoseconds between two events that have happened."""

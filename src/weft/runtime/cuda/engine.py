@@ -21,7 +21,10 @@ from weft.runtime.atomic import Action, first_failure, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError, Driver
 from weft.runtime.cuda.queues import Blocks, Queue
+from weft.runtime.cuda.sharing import CudaSharing
+from weft.runtime.cuda.staging import STAGED, Staging
 from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
+from weft.runtime.cuda.waiting import wait_until
 from weft.runtime.devices import Device, Stream, gpu
 from weft.runtime.engine import Engine
 from weft.runtime.host import host
@@ -66,12 +69,13 @@ class CudaEngine(Engine):
     """
 
     queues = True
+    sharing: CudaSharing
 
     def __init__(self, driver: Driver, card: int) -> None:
         self._driver = driver
         self._card = card
         self._forked = False
-        self._context = self._multiprocessors = self._pinned = 0
+        self.context = self._multiprocessors = self._pinned = 0
         self._queues: list[Queue] = []
         """The first one is that of work whose stream is not known."""
         self._copies: Any = None
@@ -84,11 +88,15 @@ class CudaEngine(Engine):
         """Held while the uses of blocks are looked at or noted."""
         self._lock = fork_safe_lock()
         """Held from writing the addresses of a run to the card to its launch."""
+        self._inwards, self._outwards = Staging(driver, self._enter), Staging(driver, self._enter)
+        """Large copies."""
         self._reading = fork_safe_lock()
         """Held while something is copied through the pinned memory."""
         super().__init__(Device(gpu, card), Allocator(self._allocate, self._free))
         self.own_memory = Allocator(self._allocate, self._free)
         """For what users do not count: numbers of steps, slots of runs."""
+        self.sharing = CudaSharing(self, driver, card)
+        self.export_ended = self.sharing.returned.append
         self._is_used = False
         """Whether a stream has the first queue."""
         self._shared = 0
@@ -120,17 +128,19 @@ class CudaEngine(Engine):
             raise EvaluationError(FORKED)
         if not self._queues:
             self._start()
-        if _thread.context != self._context:
-            self._driver.use(self._context)
-            _thread.context = self._context
+        if _thread.context != self.context:
+            self._driver.use(self.context)
+            _thread.context = self.context
+        if self.sharing.returned:
+            self.sharing.wait_for_others()
 
     def _start(self) -> None:
         """Begin to use the card, which takes memory of it and some tenths of a second."""
         refuse_reentry(self._lock)
         with self._lock:
             if not self._queues:
-                self._context = _thread.context = self._driver.context(self._card)
-                self._driver.use(self._context)
+                self.context = _thread.context = self._driver.context(self._card)
+                self._driver.use(self.context)
                 self._multiprocessors = self._driver.multiprocessors(self._card)
                 self._pinned = self._driver.pinned(_PINNED)
                 self._copies = Queue(self._driver, self._shared_by_queues)
@@ -160,13 +170,17 @@ class CudaEngine(Engine):
             self._shared = self._shared % _MOST_QUEUES + 1
             return self._queues[self._shared]
         if not self._several:
-            with self._ordering:
-                self.finish()
-                self._copies = Queue(self._driver, self._shared_by_queues)
-                self._queues.append(self._copies)
+            self._separate_copies()
         queue = Queue(self._driver, self._shared_by_queues)
         self._queues.append(queue)
         return queue
+
+    def _separate_copies(self) -> None:
+        """Have a queue for copies, and work on several queues in order from now on."""
+        with self._ordering:
+            self.finish()
+            self._copies = Queue(self._driver, self._shared_by_queues)
+            self._queues.append(self._copies)
 
     def _ordered(self, queue: Queue, read: Sequence[int], written: Sequence[int]) -> list[Action]:
         """Have a queue wait for what work that reads and writes at these addresses needs; returns what marks the end of
@@ -176,6 +190,31 @@ class CudaEngine(Engine):
             mark = queue.next_mark()
             self._blocks.note(mark, read, written)
         return [queue.marking(mark)]
+
+    # What other libraries do on the card
+
+    def first_queue(self) -> Queue:
+        """The queue of work whose stream is not known."""
+        self._enter()
+        return self._queues[0]
+
+    def events_of(self, address: int, event: int) -> list[int]:
+        """The events of all that uses the memory at an address. ``event`` is there to be recorded."""
+        self._enter()
+        with self._ordering:
+            if self._several:
+                return [mark.queue.event_of(mark) for mark in self._blocks.awaited((), (address,))]
+            self._driver.record(event, self._queues[0].handle)
+            return [event]
+
+    def wait_in_all_queues(self, queue: Queue | None, event: int) -> None:
+        """Have all queues wait for an event, which is recorded on a ``queue`` first, if one is given."""
+        with self._ordering:
+            if queue is not None:
+                self._driver.record(event, queue.handle)
+            for other in list(self._queues):
+                if other is not queue:
+                    self._driver.wait_event(other.handle, event)
 
     # Memory
 
@@ -208,8 +247,9 @@ class CudaEngine(Engine):
         elif isinstance(source.engine, CudaEngine):
             source.engine.finish()
             self.finish()  # what is queued may still use the memory of the target
-            there, stream = source.engine, self._copies.handle
-            self._driver.copy_peer(target.address, self._context, source.address + start, there._context, size, stream)
+            context, stream = source.engine.context, self._copies.handle
+            self._driver.copy_peer(target.address, self.context, source.address + start, context, size, stream)
+            self._wait(self._driver.is_done, stream)
         else:
             super().copy_across(source, start, target, size)
 
@@ -217,11 +257,32 @@ class CudaEngine(Engine):
         """Copy from an address of the host, where the bytes may change as soon as this returns."""
         if size:
             self._enter()
+        if size >= STAGED:
+            self._write_staged(there, here, size)
+        elif size:
             with self._ordering:
                 marking = self._ordered(self._copies, (), (there,)) if self._several else ()
                 self._driver.copy_in(there, here, size, self._copies.handle)
-                for function, *arguments in marking:
-                    self._driver.check(function(*arguments), "cuEventRecord")
+                self._mark(marking)
+
+    def _write_staged(self, there: int, here: int, size: int) -> None:
+        """Nobody else uses the block at the address before this returns: so others need not wait for all of the copy
+        when they queue work."""
+        if not self._several and not self._driver.is_done(self._copies.handle):
+            self._separate_copies()  # so that this copy, or the next one, is made while kernels run
+        if self._several:
+            with self._ordering:
+                self._copies.wait_for(self._blocks.awaited((), (there,)))
+        try:
+            self._inwards.copy_in(there, here, size, self._copies.handle)
+        finally:
+            if self._several:
+                with self._ordering:
+                    self._mark(self._ordered(self._copies, (), (there,)))
+
+    def _mark(self, marking: Sequence[Action]) -> None:
+        for function, *arguments in marking:
+            self._driver.check(function(*arguments), "cuEventRecord")
 
     def _copy_out(self, there: int, here: int, size: int) -> None:
         if size:
@@ -233,32 +294,40 @@ class CudaEngine(Engine):
     def _copy_out_on(self, queue: Queue, there: int, here: int, size: int) -> None:
         """Copy to the host behind what was queued on a queue."""
         if size > _PINNED:
-            self._wait(self._driver.copy_out, here, there, size, queue.handle)
+            self._wait(self._driver.is_done, queue.handle)
+            self._outwards.copy_out(here, there, size, queue.handle)
             return
         refuse_reentry(self._reading)
         with self._reading:
-            self._wait(self._driver.copy_out, self._pinned, there, size, queue.handle)
+            try:
+                self._driver.copy_out(self._pinned, there, size, queue.handle)
+                self._wait(self._driver.is_done, queue.handle)
+            except BaseException:
+                self._pinned = self._driver.pinned(_PINNED)  # the card may still write to the other one
+                raise
             ctypes.memmove(here, self._pinned, size)
 
     def finish(self, buffers: Collection[Buffer] | None = None) -> None:
         self._enter()
         if buffers is None or not self._several:
             for queue in list(self._queues):
-                self._wait(self._driver.synchronize, queue.handle)
+                self._wait(self._driver.is_done, queue.handle)
             return
         with self._ordering:
             marks = self._blocks.awaited([buffer.address for buffer in buffers], ())
             events = [mark.queue.event_of(mark) for mark in marks]
         for event in events:
-            self._wait(self._driver.synchronize_event, event)
+            self._wait(self._driver.has_happened, event)
 
-    def _wait(self, wait: Callable[..., None], *arguments: int) -> None:
-        """Call what waits for the card. Its errors name the kernels that may have caused them."""
+    def _wait(self, is_ready: Callable[[int], bool], handle: int) -> None:
+        """Wait for the card. Its errors name the kernels that may have caused them."""
         try:
-            wait(*arguments)
+            wait_until(is_ready, handle)
         except CudaError as error:
             raise error.after([steps.title for steps in list(self._begun)]) from None
         self._begun.clear()
+        if self.sharing.borrows:
+            self.sharing.let_go()
 
     # Runs
 
@@ -306,6 +375,8 @@ class CudaEngine(Engine):
                 self._run_each(run, writing, marking)
             else:
                 self._run_together(run, writing, marking)
+            if self.sharing.borrows:
+                self.sharing.hold(steps.touched(table, slots)[0], queue)
         return values[DONE]
 
     def _run_together(self, run: _Run, writing: Sequence[Action], marking: Sequence[Action]) -> None:

@@ -1,0 +1,137 @@
+"""Large copies between the host and a card, through pinned memory.
+
+A card copies from and to pinned memory by itself, and at the speed of its bus; other memory the driver copies piece by
+piece with one thread, which waits. Here a few threads each have two pieces of pinned memory: while the card copies one,
+the thread copies the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from weft.runtime.atomic import completed
+from weft.runtime.cuda.driver import Driver
+from weft.runtime.cuda.waiting import wait_until
+from weft.runtime.locks import fork_safe_lock
+
+PIECE = 4 << 20
+"""The bytes of a piece."""
+STAGED = 1 << 20
+"""Copies of so many bytes and more go through pinned memory."""
+_PER_LANE = 4
+"""There is a thread for so many pieces, up to the most there may be."""
+_MOST_LANES = max(1, min(8, (os.cpu_count() or 1) // 2))
+
+Part = tuple[int, int]
+"""Where a part of a copy begins, and how many bytes it has."""
+
+
+class _Piece:
+    """Pinned memory that the card may be copying still, until its event has happened."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.address = driver.pinned(PIECE)
+        self.event = driver.event()
+        self.is_used = False
+
+
+class Staging:
+    """Copies in one direction, one after the other."""
+
+    def __init__(self, driver: Driver, enter: Callable[[], None]) -> None:
+        """``enter`` is called on each thread before it calls the driver."""
+        self._driver, self._enter = driver, enter
+        self._lock = fork_safe_lock()
+        self._lanes: list[tuple[_Piece, _Piece]] = []
+        self._threads: ThreadPoolExecutor | None = None
+        self._is_stopped = False
+
+    def copy_in(self, there: int, here: int, size: int, stream: int) -> None:
+        """Queue a copy to the card. The bytes ``here`` may change as soon as this returns."""
+        self._run(self._lane_in, there, here, size, stream)
+
+    def copy_out(self, here: int, there: int, size: int, stream: int) -> None:
+        """Copy from the card, behind what was queued."""
+        self._run(self._lane_out, there, here, size, stream)
+
+    def _run(self, lane: Callable[..., None], there: int, here: int, size: int, stream: int) -> None:
+        with self._lock:
+            parts = [(start, min(PIECE, size - start)) for start in range(0, size, PIECE)]
+            count = max(1, min(_MOST_LANES, len(parts) // _PER_LANE))
+            self._lanes += [(_Piece(self._driver), _Piece(self._driver)) for _ in range(len(self._lanes), count)]
+            self._is_stopped = False
+            work = [
+                (pieces, parts[number::count], there, here, stream) for number, pieces in enumerate(self._lanes[:count])
+            ]
+            if count == 1:
+                lane(*work[0])
+            else:
+                self._run_all(lane, work)
+
+    def _run_all(self, lane: Callable[..., None], work: Sequence[tuple[Any, ...]]) -> None:
+        """Run lanes on threads of their own. Nothing of the host's is touched any more when this returns or raises."""
+
+        def run(arguments: tuple[Any, ...]) -> None:
+            self._enter()
+            lane(*arguments)
+
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_MOST_LANES, "weft copies")
+        futures: list[Future[None]] = []
+        try:
+            futures.extend(map(self._threads.submit, [run] * len(work), work))
+            wait(futures)
+        except BaseException:
+            self._is_stopped = True
+            completed(wait, futures)
+            raise
+        for future in futures:
+            future.result()
+
+    def _free(self, piece: _Piece) -> bool:
+        """Wait until the card does not use a piece any more. False if the copy was stopped."""
+        if piece.is_used:
+            wait_until(self._driver.has_happened, piece.event, lambda: self._is_stopped)
+        return not self._is_stopped
+
+    def _queued(self, piece: _Piece, copy: Callable[..., None], *arguments: int) -> None:
+        """Queue a copy from or to a piece; the last of the arguments is the stream."""
+        piece.is_used = True
+        copy(*arguments)
+        self._driver.record(piece.event, arguments[-1])
+
+    def _lane_in(
+        self, pieces: tuple[_Piece, _Piece], parts: Sequence[Part], there: int, here: int, stream: int
+    ) -> None:
+        for number, (start, size) in enumerate(parts):
+            piece = pieces[number % 2]
+            if not self._free(piece):
+                return
+            ctypes.memmove(piece.address, here + start, size)
+            self._queued(piece, self._driver.copy_in, there + start, piece.address, size, stream)
+
+    def _lane_out(
+        self, pieces: tuple[_Piece, _Piece], parts: Sequence[Part], there: int, here: int, stream: int
+    ) -> None:
+        on_their_way: deque[tuple[_Piece, int, int]] = deque()
+        for number, (start, size) in enumerate(parts):
+            piece = pieces[number % 2]
+            if not self._free(piece):
+                return
+            self._queued(piece, self._driver.copy_out, piece.address, there + start, size, stream)
+            on_their_way.append((piece, here + start, size))
+            if number and not self._arrived(*on_their_way.popleft()):
+                return
+        self._arrived(*on_their_way.popleft())
+
+    def _arrived(self, piece: _Piece, here: int, size: int) -> bool:
+        """Take what the card copies to a piece. False if the copy was stopped."""
+        is_there = self._free(piece)
+        if is_there:
+            ctypes.memmove(here, piece.address, size)
+        return is_there
