@@ -172,6 +172,8 @@ class FakeDriver:
             ctypes.memmove(target, block[first : first + size].astype(np.uint8).tobytes(), size)
 
         self._queue(stream, copy)
+        if not any(0 <= target - ctypes.addressof(block) < len(block) for block in self._pinned):
+            self._run_until(stream, self._queued[stream])
 
     def pinned(self, size: int) -> int:
         self._pinned.append(ctypes.create_string_buffer(size))
@@ -190,6 +192,7 @@ class FakeDriver:
             raise failure
 
     def event(self) -> int:
+        self.calls["event"] += 1
         return next(self._handles)
 
     def record(self, event: int, stream: int) -> None:
@@ -235,7 +238,7 @@ class FakeDriver:
         self._records.pop(event, None)
 
     def elapsed(self, first: int, second: int) -> int:
-        return 1000 * (second - first)
+        return 1000 * (1 + abs(second - first))
 
     def destroy_event(self, event: int) -> None:
         self.calls["destroy_event"] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ import weft
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver
+from weft.runtime import interchange
 from weft.runtime.cuda import engine as engines
+from weft.runtime.cuda import staging
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.engine import engine_of
 
@@ -132,12 +134,32 @@ def test_what_the_cpu_does_is_said(driver: FakeDriver) -> None:
 
 
 def test_times_are_those_of_the_card(driver: FakeDriver) -> None:
+    """Nothing is waited for while it is timed, and events are used again."""
     mx.set_default_device(mx.gpu)
     x = values(4, 6)
+    step = mx.compile(lambda x: mx.softmax(mx.exp(x) * 2, axis=0))
+    mx.eval(step(x))
+    events = []
+    for _ in range(3):
+        with weft.profile() as profile:
+            y = step(x)
+            assert driver.queue
+        assert not driver.queue
+        assert all(kernel.seconds > 0 for kernel in profile.kernels)
+        events.append(driver.calls["event"])
+        mx.eval(y)
+    assert events[2] == events[0]
+    assert "gpu 0, stream" in profile._events()[-1].row.title
+
+
+def test_what_overlaps_is_said(driver: FakeDriver) -> None:
+    x, y = values(4, 6), values(5)
+    streams = [mx.new_stream(mx.gpu) for _ in range(2)]
     with weft.profile() as profile:
-        mx.eval(mx.softmax(mx.exp(x) @ x.T, axis=0))
-    assert "exp" in str(profile)
-    assert driver.calls["record"] == driver.calls["destroy_event"] > 0
+        mx.eval(mx.exp(x, stream=streams[0]), mx.sin(y, stream=streams[1]))
+    titles = {event.row.title for event in profile._events() if event.record}
+    assert len(titles) == 2
+    assert ("at the same time" in str(profile)) == (profile.overlap > 0)
 
 
 def test_work_crosses_devices(driver: FakeDriver) -> None:
@@ -200,3 +222,61 @@ def test_a_forked_child_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPa
     with pytest.raises(weft.errors.EvaluationError, match="forked"):
         x.tolist()
     assert (mx.array([1.0]) + 1).tolist() == [2]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_large_copies_go_through_pinned_memory(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """In pieces, of which the card still copies one while the next one is filled; with several threads, too."""
+    for name, value in (("PIECE", 1024), ("_PER_LANE", 4), ("_MOST_LANES", count)):
+        monkeypatch.setattr(staging, name, value)
+    monkeypatch.setattr(engines, "STAGED", 2048)
+    numbers = np.random.default_rng(4).normal(size=5003).astype(np.float32)
+    x = mx.array(numbers)
+    for stream in (mx.default_stream(mx.gpu), mx.new_stream(mx.gpu)):
+        y = mx.negative(x, stream=stream)
+        mx.async_eval(y)
+        assert np.array_equal(np.array(mx.abs(y, stream=stream)), np.abs(numbers))
+        assert np.array_equal(np.array(y), -numbers)
+    assert driver.calls["copy_in"] >= 20
+
+
+def test_an_interrupted_copy_leaves_nothing_behind(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in memory of the host nor in the pieces, which the card may be writing to still."""
+    monkeypatch.setattr(staging, "PIECE", 1024)
+    monkeypatch.setattr(engines, "STAGED", 2048)
+    x = mx.exp(values(5003), stream=mx.gpu)
+    wanted = mx.exp(values(5003), stream=mx.cpu)
+    mx.eval(x)
+    has_happened = driver.has_happened
+    for after in range(1, 8):
+        asked = iter(range(after))
+
+        def interrupted(event: int, asked: Iterator[int] = asked) -> bool:
+            if next(asked, None) is None:
+                raise KeyboardInterrupt
+            return has_happened(event)
+
+        monkeypatch.setattr(driver, "has_happened", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            np.array(x)
+        monkeypatch.setattr(driver, "has_happened", has_happened)
+        y = mx.exp(values(5003), stream=mx.gpu)
+        assert_same_bits(y, wanted)
+    assert_same_bits(x, wanted)
+
+
+def test_large_data_is_copied_once(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the card, if that is the default device: not to memory of the host before."""
+    numbers = np.arange(1 << 12, dtype=np.float32)
+    monkeypatch.setattr(interchange, "_LARGE", 1 << 14)
+    monkeypatch.setattr(engines.CudaEngine, "takes_at_once", 1 << 14)
+    mx.set_default_device(mx.gpu)
+    for given in (numbers, numbers.reshape(2, -1).T):
+        with weft.profile() as profile:
+            x = mx.array(given)
+        assert profile.transfers["Device(cpu, 0) to Device(gpu, 0)"].bytes == numbers.nbytes
+        assert x.__dlpack_device__() == (2, 0)
+        assert np.array_equal(np.array(x), given)
+    mx.clear_cache()
+    driver.limit = 1 << 14
+    assert mx.array(numbers).__dlpack_device__() == (1, 0)

@@ -111,7 +111,7 @@ def test_streams_wait_for_each_other(library: Any) -> None:
                 mx.eval(ours)
             theirs = library.from_dlpack(ours)
         found.append(numpy_of(theirs))
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
 
 
 def test_memory_goes_round(library: Any) -> None:
@@ -199,11 +199,11 @@ import os, signal, threading, time
 import numpy as np
 import weft.core as mx
 
-x = mx.array(np.linspace(0, 1, 1 << 26, dtype=np.float32))
+x = mx.arange(2.0**28) * 2.0**-28
 step = mx.compile(lambda x: mx.sin(mx.exp(mx.sin(mx.exp(-x)))))
 mx.eval(step(x))
 y = x
-for _ in range(2000):
+for _ in range(1500):
     y = step(y)
 mx.async_eval(y)
 began = time.perf_counter()

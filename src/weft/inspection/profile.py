@@ -22,7 +22,7 @@ from weft.inspection.text import (
     size_text,
     table,
 )
-from weft.inspection.timeline import Event, events_of, timeline
+from weft.inspection.timeline import Event, events_of, overlap_of, timeline
 from weft.runtime import recording
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.streams import drain_all
@@ -39,6 +39,10 @@ class TransferTotal(NamedTuple):
     copies: int
     bytes: int
     seconds: float
+
+    def __str__(self) -> str:
+        spent = duration_text(self.seconds)
+        return f"{self.copies:,}x, {size_text(self.bytes)}, {spent}, {rate_text(self.bytes, self.seconds, 'GB/s')}"
 
 
 class KernelTotal:
@@ -78,7 +82,8 @@ class Profile(Paged):
     ``html(file)`` writes a page for a browser.
 
     ``kernels`` are totals, longest first; ``compilation`` has count and seconds of traces, plans and machine code;
-    ``transfers`` are copies from device to device; ``seconds`` is how long the block took.
+    ``transfers`` are copies from device to device; ``seconds`` is how long the block took, ``overlap`` how many of
+    these two or more steps or copies were under way.
     """
 
     function = "profile"
@@ -193,6 +198,11 @@ class Profile(Paged):
                 totals[span.name] = TransferTotal(count + 1, size + span.size, seconds + spent)
         return totals
 
+    @property
+    def overlap(self) -> float:
+        """How long, in seconds, two or more steps or copies were under way at the same time."""
+        return overlap_of(self._events()) / 1e9
+
     def _page_data(self) -> dict[str, Any]:
         from weft.inspection.pages.profiled import profile_data
 
@@ -219,12 +229,12 @@ class Profile(Paged):
         ]
         if compilation:
             yield f"compilation: {'; '.join(compilation)}"
-        transfers = [
-            f"{way} {total.copies:,}x, {size_text(total.bytes)}, {duration_text(total.seconds)}"
-            for way, total in self.transfers.items()
-        ]
+        transfers = [f"{way} {total}" for way, total in self.transfers.items()]
         if transfers:
             yield f"transfers: {'; '.join(transfers)}"
+        overlap = self.overlap
+        if overlap:
+            yield f"at the same time as something else: {duration_text(overlap)}"
         if kernels:
             yield from self._table(kernels[:SHOWN_KERNELS], total)
         if len(kernels) > SHOWN_KERNELS:

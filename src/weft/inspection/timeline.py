@@ -6,24 +6,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import weft
 from weft.compiler.plan import Plan
 from weft.compiler.records import StepRecord
 from weft.inspection.text import shortened
-from weft.runtime.recording import PlanRun, Span, Thread
+from weft.runtime.device import cpu
+from weft.runtime.recording import TRANSFER, PlanRun, Span, Thread
 
 
 class Row(NamedTuple):
-    """A stream on a thread; without a stream, what Python does there."""
+    """A stream on a thread, and its device, if that is not the CPU; without a stream, what Python does there."""
 
     stream: int | None
     thread: Thread
+    device: str = ""
 
     @property
     def title(self) -> str:
-        return f"{'Python' if self.stream is None else f'stream {self.stream}'} ({self.thread.name})"
+        what = "Python" if self.stream is None else f"{self.device}stream {self.stream}"
+        return f"{what} ({self.thread.name})"
 
 
 class Event(NamedTuple):
@@ -50,10 +54,26 @@ def events_of(
     events = [Event(span.kind, span.name, span.begin, span.end, Row(None, span.thread)) for span in spans]
     plans: dict[int, int] = {}
     for run in runs:
-        plan, row = plans.setdefault(id(run.plan), len(plans)), Row(run.stream, run.thread)
+        device = run.plan.engine.device
+        name = "" if device.type is cpu else f"{device.type.name} {device.index}, "
+        plan, row = plans.setdefault(id(run.plan), len(plans)), Row(run.stream, run.thread, name)
         times = zip(records_of(run.plan), run.step_times(), strict=False)  # an interrupted run has fewer
-        events += [Event(record.kind, record.name, begin, end, row, record, plan) for record, (begin, end) in times]
+        events += [
+            Event(record.kind, record.name, begin, end, row, record, plan) for record, (begin, end) in times if begin
+        ]
     return events
+
+
+def overlap_of(events: Iterable[Event]) -> int:
+    """Nanoseconds in which two or more steps or copies were under way."""
+    working = [event for event in events if event.record or event.kind == TRANSFER]
+    changes = sorted([(event.begin, 1) for event in working] + [(event.end, -1) for event in working])
+    together = under_way = 0
+    for (moment, change), (following, _) in pairwise(changes):
+        under_way += change
+        if under_way > 1:
+            together += following - moment
+    return together
 
 
 def rows_of(events: Iterable[Event]) -> dict[Row, int]:

@@ -7,6 +7,7 @@ asks whether it is the host's.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Collection, Sequence
@@ -32,6 +33,9 @@ class Engine(ABC):
     """Whether `run` returns when the steps are queued on the device. What reads their results, through this engine, is
     queued behind them or waits."""
 
+    takes_at_once = sys.maxsize
+    """Arrays of so many bytes and more that are made of data of the host while this is the engine of the current stream
+    have their memory here from the beginning."""
     sharing: Sharing | None = None
     """How other libraries see the memory of the device, and Weft theirs; None: they see memory of the host only."""
     export_ended: Callable[[Any], object] | None = None
@@ -71,10 +75,11 @@ class Engine(ABC):
 
         It writes that number into ``table.values[DONE]``, and stops before the next step when ``table.stopped``.
         """
-        return self.run_timed(steps, table, array("q"))
+        return self.run_timed(steps, table, array("q"), stream)
 
-    def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
-        """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended."""
+    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
+        """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended, or
+        has it written by `recording.later`."""
         assert isinstance(steps, StepList)
         for number in range(table.values[DONE], steps.count):
             if table.stopped:

@@ -95,7 +95,7 @@ class HostEngine(Engine):
         table.values[POOL] = native.pool
         return native.run_apart(table.address) if own_stack.is_small else native.run(table.address)
 
-    def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
+    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
         native = executor(self.functions)
         table.values[POOL] = native.pool
         run = native.run_apart if own_stack.is_small else native.run_timed

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.runtime import recording
+from weft.runtime.devices import current_stream, default_device, default_stream
 from weft.runtime.holders import only_known
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View, contiguous_strides, export_of, shared_with_others, span_of
@@ -16,11 +19,18 @@ from weft.runtime.transfers import on_host
 
 _SMALL = 4096
 """Up to this many bytes an intermediate copy costs less than a NumPy view of the buffer."""
+_LARGE = 1 << 20
+"""Whether less than this goes to a device at once is not asked."""
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> View:
     """A row-major copy of ``array`` in a buffer of its own; the elements keep their bits."""
     size = array.nbytes
+    if size >= _LARGE:
+        stream = current_stream() or default_stream(default_device())
+        if size >= stream.engine.takes_at_once:
+            with suppress(MemoryError):  # then it is on the host
+                return _on_device(array, stream.engine)
     view = View(Buffer(host, size), 0, contiguous_strides(array.shape))
     if size <= _SMALL:
         ctypes.memmove(view.address, array.tobytes(), size)
@@ -28,6 +38,14 @@ def from_numpy(array: np.ndarray[Any, Any]) -> View:
         target = np.ndarray(array.shape, array.dtype, whole_buffer(view, writable=True))
         np.copyto(target, array)
     return view
+
+
+def _on_device(array: np.ndarray[Any, Any], engine: Any) -> View:
+    rows = np.ascontiguousarray(array)
+    buffer = Buffer(engine, rows.nbytes)
+    with recording.span(recording.TRANSFER, f"{host.device} to {engine.device}", rows.nbytes):
+        engine.copy_in(memoryview(rows.reshape(-1).view(np.uint8).data), buffer, 0)
+    return View(buffer, 0, contiguous_strides(array.shape))
 
 
 def is_on_host(view: View) -> bool:

@@ -6,11 +6,13 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from weft.errors import EvaluationError
 from weft.runtime.devices import Stream, current_stream, default_device, default_stream
 from weft.runtime.executor import CLOCK
 from weft.runtime.locks import fork_safe_lock, new_lock
@@ -33,7 +35,7 @@ class Thread(NamedTuple):
 
 class PlanRun(NamedTuple):
     """One run of a plan, of which ``done`` steps were run. ``times`` holds when each began and ended, in seconds and
-    nanoseconds."""
+    nanoseconds; zeros, as long as that is not known."""
 
     plan: Any
     done: int
@@ -99,10 +101,33 @@ def start(recorder: Recorder) -> None:
 
 
 def stop(recorder: Recorder) -> None:
-    """Let a recorder see nothing more."""
+    """Let a recorder see nothing more; waits for the times of what ran."""
     global recorders
     with _lock:
         recorders = tuple([other for other in recorders if other is not recorder])
+    _write_all(0)
+
+
+_unwritten: deque[Callable[[], None]] = deque()
+_MOST_UNWRITTEN = 64
+
+
+def later(write: Callable[[], None]) -> None:
+    """Have ``write`` write the times of a run, for which it may wait, before they are read: when recording stops, or
+    when many runs have followed."""
+    _unwritten.append(write)
+    _write_all(_MOST_UNWRITTEN)
+
+
+def _write_all(but: int) -> None:
+    """Write times of runs, but not those of the latest ones."""
+    while len(_unwritten) > but:
+        try:
+            write = _unwritten.popleft()
+        except IndexError:  # another thread was faster
+            return
+        with suppress(EvaluationError):  # the device failed, which is told to who waits for values
+            write()
 
 
 @contextmanager
@@ -155,7 +180,7 @@ def run(plan: Any, table: Table, stream: Stream | None) -> int:
     """
     listening = recorders
     times = array("q", bytes(32 * plan.steps.count))
-    done: int = plan.engine.run_timed(plan.steps, table, times)
+    done: int = plan.engine.run_timed(plan.steps, table, times, stream)
     record = PlanRun(plan, done, times, _index_of(stream), this_thread())
     for recorder in listening:
         recorder.add_run(record)
@@ -173,6 +198,7 @@ def _after_fork() -> None:
     """A child records nothing: the file of a profile is its parent's."""
     global recorders
     recorders = ()
+    _unwritten.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -36,7 +36,9 @@ def _facts(profile: Profile, kernels: Sequence[KernelTotal]) -> Iterator[tuple[s
     for kind, (count, seconds) in profile.compilation.items():
         yield kind, f"{count:,}x, {duration_text(seconds)}"
     for way, transfers in profile.transfers.items():
-        yield way, f"{transfers.copies:,}x, {size_text(transfers.bytes)}, {duration_text(transfers.seconds)}"
+        yield way, str(transfers)
+    if profile.overlap:
+        yield "at the same time", duration_text(profile.overlap)
 
 
 def _kernels(kernels: Sequence[KernelTotal]) -> dict[str, Any]:

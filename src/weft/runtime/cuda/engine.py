@@ -10,13 +10,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.errors import EvaluationError
-from weft.runtime import recording
 from weft.runtime.atomic import Action, first_failure, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError, Driver
@@ -24,6 +22,7 @@ from weft.runtime.cuda.queues import Blocks, Queue
 from weft.runtime.cuda.sharing import CudaSharing
 from weft.runtime.cuda.staging import STAGED, Staging
 from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
+from weft.runtime.cuda.timing import Timing
 from weft.runtime.cuda.waiting import wait_until
 from weft.runtime.devices import Device, Stream, gpu
 from weft.runtime.engine import Engine
@@ -32,8 +31,6 @@ from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Allocator, Buffer
 from weft.runtime.on_host import HostSteps
 from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table, TableLayout
-
-_SECOND = 1_000_000_000
 
 _SHOWN = 8
 """Errors of a card name the kernels of so many runs."""
@@ -69,6 +66,7 @@ class CudaEngine(Engine):
     """
 
     queues = True
+    takes_at_once = STAGED
     sharing: CudaSharing
 
     def __init__(self, driver: Driver, card: int) -> None:
@@ -90,6 +88,7 @@ class CudaEngine(Engine):
         """Held from writing the addresses of a run to the card to its launch."""
         self._inwards, self._outwards = Staging(driver, self._enter), Staging(driver, self._enter)
         """Large copies."""
+        self._timing = Timing(driver)
         self._reading = fork_safe_lock()
         """Held while something is copied through the pinned memory."""
         super().__init__(Device(gpu, card), Allocator(self._allocate, self._free))
@@ -295,7 +294,8 @@ class CudaEngine(Engine):
         """Copy to the host behind what was queued on a queue."""
         if size > _PINNED:
             self._wait(self._driver.is_done, queue.handle)
-            self._outwards.copy_out(here, there, size, queue.handle)
+            copy_out = self._outwards.copy_out if size >= STAGED else self._driver.copy_out
+            copy_out(here, there, size, queue.handle)
             return
         refuse_reentry(self._reading)
         with self._reading:
@@ -434,29 +434,26 @@ class CudaEngine(Engine):
         self._queue(run, [*actions, _noting(table, table.values[DONE] + found.count)])
         del memory  # the driver has read it
 
-    def run_timed(self, steps: Sealed, table: Table, times: array[int]) -> int:
+    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
         assert isinstance(steps, CudaSteps)
-        self.finish()
+        values = table.values
+        if values[DONE] == steps.count or table.stopped:
+            return values[DONE]
+        self._enter()
         refuse_reentry(self._lock)
-        first, values = table.values[DONE], table.values
-        events = [self._driver.event() for _ in range(steps.count + 1)]
-        try:
-            with self._lock:
-                queue = self._queues[0]
-                slots, writing = steps.slots_of(table, queue)
-                marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
-                began = recording.now()
+        with self._lock:
+            self._begun.append(steps)
+            queue, first = self._queue_of(stream), values[DONE]
+            slots, writing = steps.slots_of(table, queue)
+            marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
+            events = self._timing.events(steps.count + 1)
+            try:
                 self._run_each(_Run(steps, slots, table, queue), writing, marking, events)
-                self.finish()
-            done = values[DONE]
-            if done == steps.count:
-                moments = [began + self._driver.elapsed(events[first], event) for event in events[first:]]
-                for number, (begin, end) in enumerate(pairwise(moments), first):
-                    times[4 * number : 4 * number + 4] = array("q", [*divmod(begin, _SECOND), *divmod(end, _SECOND)])
-        finally:
-            for event in events:
-                self._driver.destroy_event(event)
-        return done
+            finally:
+                self._timing.note(events, first, values[DONE], times)
+            if self.sharing.borrows:
+                self.sharing.hold(steps.touched(table, slots)[0], queue)
+        return values[DONE]
 
 
 class _Run(NamedTuple):
