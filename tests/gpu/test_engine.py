@@ -248,7 +248,7 @@ def test_an_interrupted_copy_leaves_nothing_behind(driver: FakeDriver, monkeypat
     wanted = mx.exp(values(5003), stream=mx.cpu)
     mx.eval(x)
     has_happened = driver.has_happened
-    for after in range(1, 8):
+    for after in (1, 2, 5):
         asked = iter(range(after))
 
         def interrupted(event: int, asked: Iterator[int] = asked) -> bool:
