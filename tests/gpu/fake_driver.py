@@ -110,6 +110,9 @@ class FakeDriver:
     def total_memory(self, card: int) -> int:
         return self.limit
 
+    def free_memory(self) -> int:
+        return self.limit - sum(self._sizes.values())
+
     def multiprocessors(self, card: int) -> int:
         return 4
 

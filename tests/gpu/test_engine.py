@@ -112,9 +112,32 @@ def test_too_little_memory(driver: FakeDriver) -> None:
     driver.limit = sum(driver._sizes.values()) + 4096
     y = mx.ones((1800,))
     mx.eval(y)  # in place of what was cached
-    with pytest.raises(MemoryError, match="no memory for an array of 40000 bytes"):
+    with pytest.raises(
+        MemoryError,
+        match=r"no memory for an array of 40000 bytes \(.* in use by arrays; Device\(gpu, 0\) has .* of them free",
+    ):
         mx.eval(mx.ones((10000,)))
     assert y[0].item() == 1
+
+
+def test_memory_of_each_device(driver: FakeDriver) -> None:
+    x = mx.exp(values(1000), stream=mx.gpu)
+    mx.eval(x)
+    assert mx.default_device() == mx.cpu
+    assert mx.get_active_memory(device=mx.gpu) == 4096
+    assert mx.get_peak_memory(device=mx.gpu) >= 4096
+    before = mx.get_active_memory()
+    assert mx.set_cache_limit(1 << 20, device=mx.gpu) == mx.set_memory_limit(1 << 30, device=mx.gpu)
+    assert mx.get_memory_limit(device=mx.gpu) == 1 << 30
+    assert mx.get_memory_limit() != 1 << 30
+    del x
+    assert mx.get_cache_memory(device=mx.Device(mx.gpu)) >= 4096
+    mx.clear_cache(device=mx.gpu)
+    mx.reset_peak_memory(device=mx.gpu)
+    assert mx.get_peak_memory(device=mx.gpu) == mx.get_cache_memory(device=mx.gpu) == 0
+    assert mx.get_active_memory() <= before
+    with pytest.raises(ValueError, match=r"\[get_active_memory\] Device\(gpu, 7\) is not available"):
+        mx.get_active_memory(device=mx.Device(mx.gpu, 7))
 
 
 def test_errors_of_the_card_reach_who_waits(driver: FakeDriver) -> None:

@@ -328,6 +328,17 @@ def _require(device: Device) -> None:
         )
 
 
+def available(device: Device | DeviceType) -> Device:
+    """A device that is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    device = as_device(device)
+    _require(device)
+    return device
+
+
 def _absent(device: Device) -> str:
     """Why a device is not there."""
     others = [str(other) for other in _engines if other.type is device.type]
@@ -505,7 +516,6 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     >>> mx.device_info(mx.cpu)["memory_size"] > 0
     True
     """
-    device = default_device() if d is None else as_device(d)
-    _require(device)
+    device = default_device() if d is None else available(d)
     found: dict[str, str | int] = engine_at(device).info()
     return found

@@ -39,7 +39,8 @@ class Allocator:
     """Hands out blocks of the memory of a device and keeps what comes back, with the statistics that users may ask for.
     Sizes are in bytes.
 
-    ``allocate(size)`` gives the address of a new block, or 0 if there is none; ``free(address)`` returns it.
+    ``allocate(size)`` gives the address of a new block, or 0 if there is none; ``free(address)`` returns it; ``rest()``
+    is what an error says of memory besides that of arrays.
 
     When a buffer ends, its block goes on a list without running Python code, because an interrupt raised there is lost.
     `take_back` empties the list.
@@ -48,8 +49,10 @@ class Allocator:
     atomic. See `weft.runtime.atomic`.
     """
 
-    def __init__(self, allocate: Callable[[int], int], free: Callable[[int], None]) -> None:
-        self._allocate, self._free = allocate, free
+    def __init__(
+        self, allocate: Callable[[int], int], free: Callable[[int], None], rest: Callable[[], str] = str
+    ) -> None:
+        self._allocate, self._free, self._rest = allocate, free, rest
         self._cached: dict[int, list[int]] = {}
         self._blocks: dict[int, _Block] = {}
         self._ended: deque[_Block] = deque()
@@ -121,7 +124,8 @@ class Allocator:
             self.clear()
             address = self._allocate(size)
         if not address:
-            raise MemoryError(f"no memory for an array of {wanted} bytes ({self.active} bytes are in use by arrays)")
+            used = f"{self.active} bytes are in use by arrays{self._rest()}"
+            raise MemoryError(f"no memory for an array of {wanted} bytes ({used})")
         return address
 
     def clear(self) -> None:

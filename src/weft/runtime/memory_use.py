@@ -1,9 +1,9 @@
-"""How much memory arrays take, and how much may be kept for reuse: on the default device."""
+"""How much memory arrays take, and how much may be kept for reuse: on the default device, or another one."""
 
 from __future__ import annotations
 
 from weft.checks import integer_of
-from weft.runtime.devices import default_device
+from weft.runtime.devices import Device, DeviceType, available, default_device
 from weft.runtime.engine import engine_of
 from weft.runtime.memory import Allocator
 
@@ -20,65 +20,68 @@ __all__ = [
 ]
 
 
-def _memory() -> Allocator:
-    return engine_of(default_device()).memory
+def _memory(device: Device | DeviceType | None) -> Allocator:
+    return engine_of(default_device() if device is None else available(device)).memory
 
 
-def get_active_memory() -> int:
-    """Bytes in use by arrays.
+def get_active_memory(*, device: Device | DeviceType | None = None) -> int:
+    """Bytes in use by arrays, on the default device unless another one is named.
 
     >>> a = mx.zeros((1024,))
     >>> mx.eval(a)
     >>> mx.get_active_memory() >= a.nbytes
     True
     """
-    return _memory().active
+    return _memory(device).active
 
 
-def get_peak_memory() -> int:
-    """The most bytes that were in use by arrays since the start or the last `reset_peak_memory`.
+def get_peak_memory(*, device: Device | DeviceType | None = None) -> int:
+    """The most bytes that were in use by arrays since the start or the last `reset_peak_memory`, on the default device
+    unless another one is named.
 
     >>> mx.get_peak_memory() >= mx.get_active_memory()
     True
     """
-    return _memory().peak
+    return _memory(device).peak
 
 
-def reset_peak_memory() -> None:
-    """Start measuring the peak again.
+def reset_peak_memory(*, device: Device | DeviceType | None = None) -> None:
+    """Start measuring the peak of a device again, of the default one unless another one is named.
 
     >>> mx.reset_peak_memory()
     >>> mx.get_peak_memory() == mx.get_active_memory()
     True
     """
-    _memory().peak = _memory().active
+    _memory(device).peak = _memory(device).active
 
 
-def get_cache_memory() -> int:
-    """Bytes kept for reuse.
+def get_cache_memory(*, device: Device | DeviceType | None = None) -> int:
+    """Bytes kept for reuse, on the default device unless another one is named.
 
     >>> mx.clear_cache()
     >>> mx.get_cache_memory()
     0
     """
-    return _memory().cached
+    return _memory(device).cached
 
 
-def clear_cache() -> None:
-    """Return memory kept for reuse to the system.
+def clear_cache(*, device: Device | DeviceType | None = None) -> None:
+    """Return memory kept for reuse to the system, or to the driver of a GPU: that of the default device unless another
+    one is named.
 
-    >>> mx.clear_cache()
+    >>> mx.clear_cache(device=mx.cpu)
     """
-    _memory().clear()
+    _memory(device).clear()
 
 
-def get_memory_limit() -> int:
-    """The limit in bytes above which kept memory is returned before more is taken.
+def get_memory_limit(*, device: Device | DeviceType | None = None) -> int:
+    """The limit in bytes above which kept memory is returned before more is taken, on the default device unless another
+    one is named.
 
     >>> mx.get_memory_limit() > 0
     True
     """
-    return _memory().memory_limit
+    return _memory(device).memory_limit
 
 
 def _bytes(name: str, limit: int) -> int:
@@ -88,28 +91,29 @@ def _bytes(name: str, limit: int) -> int:
     return limit
 
 
-def set_memory_limit(limit: int) -> int:
-    """Set the limit in bytes above which kept memory is returned before more is taken; returns the old one.
+def set_memory_limit(limit: int, *, device: Device | DeviceType | None = None) -> int:
+    """Set the limit in bytes above which kept memory is returned before more is taken, on the default device unless
+    another one is named; returns the old one.
 
     >>> before = set_memory_limit(1 << 30)
     >>> set_memory_limit(before) == 1 << 30
     True
     """
-    before, _memory().memory_limit = _memory().memory_limit, _bytes("set_memory_limit", limit)
+    before, _memory(device).memory_limit = _memory(device).memory_limit, _bytes("set_memory_limit", limit)
     return before
 
 
-def set_cache_limit(limit: int) -> int:
-    """Set how many bytes are kept for reuse at most; returns the old limit. What arrays held that ended goes back when
-    the next one is made, or with `clear_cache`.
+def set_cache_limit(limit: int, *, device: Device | DeviceType | None = None) -> int:
+    """Set how many bytes are kept for reuse at most, on the default device unless another one is named; returns the old
+    limit. What arrays held that ended goes back when the next one is made, or with `clear_cache`.
 
     >>> before = set_cache_limit(1 << 30)
     >>> set_cache_limit(before) == 1 << 30
     True
     """
-    before, _memory().cache_limit = _memory().cache_limit, _bytes("set_cache_limit", limit)
-    if _memory().cached > _memory().cache_limit:
-        _memory().clear()
+    before, _memory(device).cache_limit = _memory(device).cache_limit, _bytes("set_cache_limit", limit)
+    if _memory(device).cached > _memory(device).cache_limit:
+        _memory(device).clear()
     return before
 
 

@@ -31,6 +31,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (_Pointer,),
     "cuMemAlloc_v2": (_Pointer, _Size),
     "cuMemFree_v2": (_Address,),
+    "cuMemGetInfo_v2": (_Pointer, _Pointer),
     "cuMemHostAlloc": (_Pointer, _Size, _Unsigned),
     "cuMemcpyHtoDAsync_v2": (_Address, _Pointer, _Size, _Pointer),
     "cuMemcpyDtoHAsync_v2": (_Pointer, _Address, _Size, _Pointer),
@@ -205,6 +206,11 @@ class Driver:
 
     def free(self, address: int) -> None:
         self._call("cuMemFree_v2", address)
+
+    def free_memory(self) -> int:
+        """The bytes of the current context's card that nobody has, in this process or another one."""
+        total = _Size()
+        return self._given("cuMemGetInfo_v2", _Size, ctypes.byref(total))
 
     def pinned(self, size: int) -> int:
         """The address of memory of the host that cards can copy from and to by themselves. It is never freed."""

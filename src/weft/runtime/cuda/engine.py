@@ -91,7 +91,7 @@ class CudaEngine(Engine):
         self._timing = Timing(driver)
         self._reading = fork_safe_lock()
         """Held while something is copied through the pinned memory."""
-        super().__init__(Device(gpu, card), Allocator(self._allocate, self._free))
+        super().__init__(Device(gpu, card), Allocator(self._allocate, self._free, self._rest_of_memory))
         self.own_memory = Allocator(self._allocate, self._free)
         """For what users do not count: numbers of steps, slots of runs."""
         self.sharing = CudaSharing(self, driver, card)
@@ -231,6 +231,10 @@ class CudaEngine(Engine):
         with self._ordering:
             self._blocks.remove(address)
         self._driver.free(address)
+
+    def _rest_of_memory(self) -> str:
+        total, free = self._driver.total_memory(self._card), self._driver.free_memory()
+        return f"; {self.device} has {total} bytes, {free} of them free"
 
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
         elements = np.frombuffer(source, np.uint8)
