@@ -7,6 +7,7 @@ Kernels are those of the reference device.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -100,6 +101,8 @@ class FakeDriver:
         """What was queued on streams that capture it."""
         self._pinned: list[Any] = []
         self._asked: Counter[int] = Counter()
+        self._lock = threading.RLock()
+        """Large copies are made by several threads."""
 
     def count(self) -> int:
         return 1
@@ -141,14 +144,16 @@ class FakeDriver:
         if stream in self._captured:
             self._captured[stream].append(work)
             return
-        self.streams[stream].append(work)
-        self._queued[stream] += 1
+        with self._lock:
+            self.streams[stream].append(work)
+            self._queued[stream] += 1
 
     def _run_until(self, stream: int, count: int) -> None:
         """Do what was queued on a stream up to a point. Other streams go on no further than they have to."""
-        while self._done[stream] < count:
-            self._done[stream] += 1
-            self.streams[stream].popleft()()
+        with self._lock:
+            while self._done[stream] < count:
+                self._done[stream] += 1
+                self.streams[stream].popleft()()
 
     def free(self, address: int) -> None:
         assert not self.queue, "what is queued may still use it"
@@ -163,9 +168,15 @@ class FakeDriver:
 
     def _copy_in(self, target: int, source: int, size: int, stream: int) -> int:
         self.calls["copy_in"] += 1
-        elements = np.frombuffer(ctypes.string_at(source, size), np.uint8)
-        self._queue(stream, lambda: self.memory.write(target, np.arange(size), elements))
+        read = partial(ctypes.string_at, source, size)
+        if not self._is_pinned(source):
+            read = partial(bytes, read())
+        self._queue(stream, lambda: self.memory.write(target, np.arange(size), np.frombuffer(read(), np.uint8)))
         return 0
+
+    def _is_pinned(self, address: int) -> bool:
+        """Whether the card copies from and to an address by itself, when the copy's turn comes."""
+        return any(0 <= address - ctypes.addressof(block) < len(block) for block in self._pinned)
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
         def copy() -> None:
@@ -175,7 +186,7 @@ class FakeDriver:
             ctypes.memmove(target, block[first : first + size].astype(np.uint8).tobytes(), size)
 
         self._queue(stream, copy)
-        if not any(0 <= target - ctypes.addressof(block) < len(block) for block in self._pinned):
+        if not self._is_pinned(target):
             self._run_until(stream, self._queued[stream])
 
     def pinned(self, size: int) -> int:
@@ -245,6 +256,13 @@ class FakeDriver:
 
     def destroy_event(self, event: int) -> None:
         self.calls["destroy_event"] += 1
+
+    def version(self) -> int:
+        return 0
+
+    def assembled(self, ptx: bytes, name: str) -> bytes:
+        self.calls["assembled"] += 1
+        return ptx
 
     def load(self, code: bytes, name: str, shared: int) -> tuple[int, int]:
         function = next(self._handles)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver
 from weft.runtime import interchange
+from weft.runtime.cuda import assembly, staging
 from weft.runtime.cuda import engine as engines
-from weft.runtime.cuda import staging
+from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError
+from weft.runtime.disk_cache import DiskCache
 from weft.runtime.engine import engine_of
 
 
@@ -303,3 +306,17 @@ def test_large_data_is_copied_once(driver: FakeDriver, monkeypatch: pytest.Monke
     mx.clear_cache()
     driver.limit = 1 << 14
     assert mx.array(numbers).__dlpack_device__() == (1, 0)
+
+
+def test_machine_code_is_kept_on_disk(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """A second engine, as that of another process, has nothing assembled."""
+    cache = DiskCache(str(tmp_path))
+    monkeypatch.setattr(assembly, "process_cache", lambda: cache)
+    code = CudaCode("not assembled before", "name", 32, title="what it does")
+    for _ in range(2):
+        assert assembly.machine_code(cast(Any, driver), code, "sm_90") == b"not assembled before\0"
+        assert driver.calls["assembled"] == 1
+    assembly.machine_code(cast(Any, driver), code, "sm_100")
+    assert driver.calls["assembled"] == 2

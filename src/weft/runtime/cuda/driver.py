@@ -45,6 +45,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSynchronize": (),
     "cuEventElapsedTime": (_Pointer, _Pointer, _Pointer),
     "cuEventDestroy_v2": (_Pointer,),
+    "cuLinkCreate_v2": (_Unsigned, _Pointer, _Pointer, _Pointer),
+    "cuLinkAddData_v2": (_Pointer, _Int, _Pointer, _Size, ctypes.c_char_p, _Unsigned, _Pointer, _Pointer),
+    "cuLinkComplete": (_Pointer, _Pointer, _Pointer),
+    "cuLinkDestroy": (_Pointer,),
     "cuModuleLoadDataEx": (_Pointer, _Pointer, _Unsigned, _Pointer, _Pointer),
     "cuModuleUnload": (_Pointer,),
     "cuModuleGetFunction": (_Pointer, _Pointer, ctypes.c_char_p),
@@ -70,6 +74,7 @@ _RELAXED = 2
 """Other work of the process goes on as usual while a stream captures."""
 _LOG_SIZE = 1 << 14
 _ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
+_PTX = 1
 _DYNAMIC_SHARED = 8
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 
@@ -100,6 +105,21 @@ class _KernelNode(ctypes.Structure):
         ("kernel", _Pointer),
         ("context", _Pointer),
     )
+
+
+class _Log:
+    """What the driver says of code that it cannot take. The ``options`` are the number of options, they, and their
+    values; the linker writes to it until it is destroyed."""
+
+    def __init__(self) -> None:
+        self._buffer = ctypes.create_string_buffer(_LOG_SIZE)
+        values = (_Pointer * 2)(ctypes.addressof(self._buffer), _LOG_SIZE)
+        self.options = 2, (_Int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE), values
+
+    def text(self, name: str) -> str:
+        """What it says, for errors; nothing if there is nothing."""
+        found = self._buffer.value.decode(errors="replace")
+        return f" for {name}:\n{found}" if found else ""
 
 
 class Launch:
@@ -156,6 +176,13 @@ class Driver:
         """What a function writes to where its first argument points."""
         result = kind()
         self._call(name, ctypes.byref(result), *arguments)
+        return result.value
+
+    def _given_last(self, name: str, *arguments: Any) -> int:
+        """The handle that a function writes to where its last argument points."""
+        result = _Pointer()
+        self._call(name, *arguments, ctypes.byref(result))
+        assert result.value is not None
         return result.value
 
     # Cards
@@ -291,15 +318,28 @@ class Driver:
 
     # Code
 
+    def assembled(self, ptx: bytes, name: str) -> bytes:
+        """The machine code of PTX, which ends with a zero byte, for the card of the current context."""
+        log = _Log()
+        number, options, values = log.options
+        linker = self._given_last("cuLinkCreate_v2", number, options, values)
+        try:
+            failed = self._functions["cuLinkAddData_v2"](linker, _PTX, ptx, len(ptx), name.encode(), 0, None, None)
+            self.check(failed, "cuLinkAddData", log.text(name))
+            code, size = _Pointer(), _Size()
+            self._call("cuLinkComplete", linker, ctypes.byref(code), ctypes.byref(size))
+            return ctypes.string_at(code, size.value)
+        finally:
+            self._call("cuLinkDestroy", linker)
+
     def load(self, code: bytes, name: str, shared: int) -> tuple[int, int]:
         """The module and the function ``name`` of PTX or machine code; PTX ends with a zero byte."""
-        log = ctypes.create_string_buffer(_LOG_SIZE)
-        options = (_Int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
-        values = (_Pointer * 2)(ctypes.addressof(log), _LOG_SIZE)
+        log = _Log()
         module = _Pointer()
-        failed = self._functions["cuModuleLoadDataEx"](ctypes.byref(module), code, 2, options, values)
         self.check(
-            failed, "cuModuleLoadDataEx", f" for {name}:\n{log.value.decode(errors='replace')}" if failed else ""
+            self._functions["cuModuleLoadDataEx"](ctypes.byref(module), code, *log.options),
+            "cuModuleLoadDataEx",
+            log.text(name),
         )
         function = self._given("cuModuleGetFunction", _Pointer, module, name.encode())
         if shared:

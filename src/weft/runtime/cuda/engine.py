@@ -344,7 +344,7 @@ class CudaEngine(Engine):
         """The function of a code on this card."""
         found = self._loaded.get(code)
         if found is None:
-            found = self._loaded[code] = Loaded.of(self._driver, code, self._multiprocessors)
+            found = self._loaded[code] = Loaded.of(self._driver, code, self.architecture, self._multiprocessors)
         return found
 
     def captured(self, actions_on: Callable[[Queue], Sequence[Action]]) -> int:
