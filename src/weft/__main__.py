@@ -43,6 +43,7 @@ def facts() -> list[tuple[str, str]]:
         ("memory", f"{int(device['memory_size']) / 2**30:.1f} GiB"),
         ("threads", str(thread_count_from_environment())),
         ("gpu", gpus()),
+        *[(library.name, library.version()) for library in cards.libraries()],
         ("device", str(mx.default_device())),
         ("donation", holders.donation()),
         ("cache", cached()),

@@ -65,7 +65,7 @@ class BlocksTarget(Target):
         self.order: Order = together
 
     def does(self, node: Node) -> bool:
-        return node.primitive in GENERATED
+        return any(node.primitive is primitive for primitive in GENERATED)
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch)

@@ -20,6 +20,7 @@ from tests.reference.kernels import KernelCode
 from tests.reference.memory import REGION, ReferenceMemory
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.graph.node import Node
 from weft.runtime.atomic import first_failure
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError
@@ -40,9 +41,9 @@ class FakeSchedule(Schedule):
 
 
 class FakeTarget(Target):
-    """Does what ``declines`` does not say of a kernel; the CPU does the rest."""
+    """Does what ``declines`` does not say of a kernel, and calls of ``routines``; the CPU does the rest."""
 
-    kind = key = "fake card"  # which has none of the steps that are registered for cards
+    kind = key = "cuda"
     limits = FusionLimits(
         members=12, uncut_members=6, group_rows=2, group_size=64, repeated_operations=2, fewer=2, uncached_size=64
     )
@@ -51,6 +52,10 @@ class FakeTarget(Target):
         super().__init__()
         self.stand_in = host.target
         self.declines = declines
+        self.routines: set[Any] = set()
+
+    def does(self, node: Node) -> bool:
+        return node.primitive in self.routines and super().does(node)
 
     def schedule(self, launch: Launch) -> Schedule | None:
         return None if self.declines(launch.kernel) else FakeSchedule()

@@ -71,15 +71,16 @@ class Turned(p.Primitive):
 turned = Turned()
 
 
-def _declines(node: Node) -> str:
-    return "" if node.shape[0] != ON_HOST_ONLY else "the library is not here"
-
-
-@turned.routine.on(FakeTarget.kind, declines=_declines)
+@turned.routine.on("cuda", declines=lambda node: "" if node.shape[0] != ON_HOST_ONLY else "the library is not here")
 def _step(call: RoutineCall) -> RoutineStep:
     (x,), (out,) = call.operands, call.results
     places = (x.slot, x.offset), (out.slot, out.offset), call.scratch
     return RoutineStep(Turn(f"turned {x.shape}", places, int(np.prod(x.shape)), call.params["is_captured"]))
+
+
+@pytest.fixture(autouse=True)
+def _with_the_library(driver: FakeDriver) -> None:
+    cast(FakeTarget, engine_of(mx.Device(mx.gpu)).target).routines = {turned}
 
 
 def turn(x: Any, is_captured: bool = True) -> Any:

@@ -26,6 +26,15 @@ def _engines() -> list[Any]:
     return found
 
 
+def libraries() -> list[Any]:
+    """NVIDIA's libraries that computing on a card uses; none if there is no card."""
+    if not engines():
+        return []
+    from weft.runtime.cuda import shared_libraries
+
+    return list(shared_libraries.ALL)
+
+
 def reason() -> str:
     """Why there is none."""
     from weft.runtime.cuda import cards

@@ -78,7 +78,9 @@ def _require_plain(entries: Sequence[Entry]) -> None:
 
 def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Target | None = None) -> Graph:
     """The graph of a program's key after all passes, for a target that may replace some operations."""
-    graph = expansion(graph_of(entries, outputs), target)
+    graph = lowering(expansion(graph_of(entries, outputs), target))
+    if target is not None:
+        graph = adaptation(graph, target)
     for rewrite in PASSES:
         graph = rewrite(graph)
     return graph
@@ -112,6 +114,32 @@ def expansion(graph: Graph, target: Target | None = None) -> Graph:
 def lowering(graph: Graph) -> Graph:
     """Operations become simpler ones, now that all extents are known: see `Primitive.lowered`."""
     return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.lowered(node))
+
+
+def adaptation(graph: Graph, target: Target) -> Graph:
+    """Calls of routines become what a target has steps for: see `Routine.on`, ``adapts`` and ``rounds``. Where the
+    result of one is converted, and not used otherwise, the step may do that."""
+    routines = {node for node in graph.order if _is_adapted(node, target.kind)}
+    if not routines:
+        return graph
+    uses = _uses(graph)
+
+    def adapted(node: Node) -> Node | None:
+        if node in routines:
+            found: Node | None = node.primitive.routine.adapted(node, target.kind)
+            return found
+        if node.primitive is not p.cast or node.inputs[0] not in routines or uses[node.inputs[0]] > 1:
+            return None
+        source = node.inputs[0]
+        if not source.primitive.routine.rounds(source, node.dtype, target.kind):
+            return None
+        return Node(source.primitive, source.inputs, source.params, node.shape, node.dtype, None)
+
+    return _replaced(graph, adapted)
+
+
+def _is_adapted(node: Node, kind: str) -> bool:
+    return node.primitive is not None and node.primitive.routine is not None and node.primitive.routine.adapts_on(kind)
 
 
 def short_reductions(graph: Graph) -> Graph:
@@ -220,8 +248,8 @@ def _uses(graph: Graph) -> Counter[Node]:
 
 
 Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (lowering, short_reductions, transposed_results)
-"""In the order in which they are applied, after `expansion`."""
+PASSES: tuple[Pass, ...] = (short_reductions, transposed_results)
+"""In the order in which they are applied, to what a target computes."""
 
 
 def _replaced(graph: Graph, rule: Callable[[Node], Node | None]) -> Graph:

@@ -95,7 +95,7 @@ class Matmul(Bilinear):
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
         precision = REPRODUCIBLE
-        if inputs[0].dtype is dtypes.bfloat16:
+        if inputs[0].dtype in (dtypes.bfloat16, dtypes.float32):
             precision = params.get("precision") or get_matmul_precision()
         return super().node(inputs, {"precision": precision}, shape, dtype, stream)
 

@@ -89,6 +89,8 @@ Reads = Callable[[Node, int, Factors], bool]
 Count = Callable[[Node], int]
 Loops = Callable[[Node], tuple[Shape, Shape]]
 Declines = Callable[[Node], str]
+Adapts = Callable[[Node], Node | None]
+Rounds = Callable[[Node, Dtype], bool]
 
 _modules: dict[str, list[str]] = {}
 
@@ -143,6 +145,8 @@ class Routine:
         self._accepts: dict[str, Accepts] = {}
         self._scratch: dict[str, Count] = {}
         self._declines: dict[str, Declines] = {}
+        self._adapts: dict[str, Adapts] = {}
+        self._rounds: dict[str, Rounds] = {}
         self._stacked: set[str] = set()
 
     def on(
@@ -155,10 +159,13 @@ class Routine:
         feeds: Feeds | None = None,
         accepts: Accepts | None = None,
         declines: Declines | None = None,
+        adapts: Adapts | None = None,
+        rounds: Rounds | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
         """Register what makes the step for a kind of device, as a decorator; ``scratch`` and ``accepts`` replace those
         of the routine there. ``declines(node)`` says why there is no step for a call, which is left to the device's
-        stand-in then; "" if there is one.
+        stand-in then; "" if there is one. ``adapts(node)`` gives what is planned there instead of a call, or None.
+        ``rounds(node, dtype)`` tells whether the step can store the result in another dtype, rounded once.
 
         It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
         memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have a kernel attached, which
@@ -176,6 +183,10 @@ class Routine:
             self._accepts[kind] = accepts or self._accepts_elsewhere
             if declines is not None:
                 self._declines[kind] = declines
+            if adapts is not None:
+                self._adapts[kind] = adapts
+            if rounds is not None:
+                self._rounds[kind] = rounds
             if attaches is not None:
                 self._attaches[kind] = attaches
             if reads is not None:
@@ -195,6 +206,18 @@ class Routine:
     def declines(self, node: Node, kind: str) -> str:
         """Why a call is not done on a kind of device that has steps for others; "" if there is nothing to say."""
         return self._declines[kind](node) if kind in self._declines else ""
+
+    def adapts_on(self, kind: str) -> bool:
+        """Whether `adapted` and `rounds` have something to say for a kind of device."""
+        return self.is_on(kind) and (kind in self._adapts or kind in self._rounds)
+
+    def adapted(self, node: Node, kind: str) -> Node | None:
+        """What is planned instead of a call for a kind of device, or None."""
+        return self._adapts[kind](node) if kind in self._adapts else None
+
+    def rounds(self, node: Node, dtype: Dtype, kind: str) -> bool:
+        """Whether the step of a call for a kind of device can store its result in another dtype, rounded once."""
+        return kind in self._rounds and self._rounds[kind](node, dtype)
 
     def accepts(self, node: Node, position: int, strides: Shape, kind: str) -> bool:
         """Whether the step for a kind of device reads an input with these strides."""

@@ -76,7 +76,8 @@ def matmul_precision(precision: str) -> Iterator[None]:
     order and with roundings of their own (tile registers of Intel's AMX, several times as fast as float32). Sums are
     still those of float32, of exact products, but subnormal numbers count as zero, and another processor may give other
     bits. What a processor has no such instructions for is reproducible all the same. ``mx.compile(f).explain(...)``
-    says which products used them.
+    says which products used them. On NVIDIA's GPUs ``"fast"`` products of ``float32`` may round operands to 11 bits
+    (TF32); there, a library makes all products of floating point numbers, in an order of its own.
 
     Args:
         precision: ``"reproducible"`` or ``"fast"``.

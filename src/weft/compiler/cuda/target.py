@@ -50,6 +50,7 @@ class CudaTarget(Target):
 
 implemented_in(
     CudaTarget.kind,
+    "weft.compiler.cuda.matmul",
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
 )

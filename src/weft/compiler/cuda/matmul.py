@@ -1,0 +1,182 @@
+"""Matrix products on NVIDIA GPUs, by cuBLASLt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import weft.primitives as p
+from weft import dtypes
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, wrap
+from weft.primitives.products import leading
+from weft.primitives.routine import Operand, RoutineCall, RoutineStep
+from weft.runtime.cuda import cublas
+from weft.runtime.precision import FAST
+
+_KINDS = {
+    dtypes.float32: cublas.FLOAT32,
+    dtypes.float64: cublas.FLOAT64,
+    dtypes.float16: cublas.FLOAT16,
+    dtypes.bfloat16: cublas.BFLOAT16,
+    dtypes.complex64: cublas.COMPLEX64,
+}
+_NARROW = (dtypes.float16, dtypes.bfloat16)
+
+_MOST_SCRATCH = 1 << 25
+_LEAST_SCRATCH = 1 << 20
+_SCRATCH_PER_ELEMENT = 32
+"""Scratch memory holds parts of sums: so many bytes are several of them for each element of the result."""
+
+_MOST_CALLS = 64
+"""Matrices that lie in memory so that more calls of the library would be needed are copied."""
+
+
+class _Axis(NamedTuple):
+    """A batch axis: its extent, and from one matrix to the next one the distances in elements of both operands and the
+    result."""
+
+    extent: int
+    strides: list[int]
+
+
+def _declines(node: Node) -> str:
+    return cublas.missing() or ("" if _is_known(node) else "cuBLASLt has no such products")
+
+
+def _is_known(node: Node) -> bool:
+    """Whether the library multiplies such numbers."""
+    a, b = [x.dtype for x in node.inputs]
+    return a is b and a in _KINDS and (node.dtype is a or (a in _NARROW and node.dtype is dtypes.float32))
+
+
+def _adapts(node: Node) -> Node | None:
+    """Integers are multiplied and added up by a kernel. Where one operand was converted from half precision, it is
+    converted again, for the library multiplies numbers of one kind."""
+    if node.dtype.is_integer:
+        return _sums_of_products(node)
+    if cublas.missing() or _is_known(node):
+        return None
+    a, b = [_converted(x, node.dtype) for x in node.inputs]
+    return Node(node.primitive, (a, b), node.params, node.shape, node.dtype, None)
+
+
+def _sums_of_products(node: Node) -> Node:
+    """A product as the sum over the last axis of what all rows and columns make."""
+    a, b = [wrap(_converted(x, node.dtype)) for x in node.inputs]
+    last = node.ndim
+    left, right = p.expand(a, axes=(last - 1,)), p.expand(p.matrix_transpose(b), axes=(last - 2,))
+    shape = (*node.shape, node.inputs[0].shape[-1])
+    terms = p.multiply(p.broadcast(left, shape=shape), p.broadcast(right, shape=shape)).node
+    found = Node(p.sum, (terms,), ((last,),), node.shape, node.dtype, None)
+    return p.sum.lowered(found) or found
+
+
+def _converted(x: Node, dtype: Dtype) -> Node:
+    return x if x.dtype is dtype else Node(p.cast, (x,), (dtype,), x.shape, dtype, None)
+
+
+def _rounds(node: Node, dtype: Dtype) -> bool:
+    """Whether the library can round to the operands' half precision, where the sums are asked for."""
+    return not cublas.missing() and all(x.dtype is dtype for x in node.inputs) and dtype in _NARROW
+
+
+def _accepts(node: Node, position: int, strides: Shape) -> bool:
+    """Whether the matrices of an operand are stored by rows or by columns, and a few calls of the library get to all of
+    them."""
+    shape = node.inputs[position].shape
+    if leading(shape[-2:], strides[-2:]) is None:
+        return False
+    *outer, _ = _united([_Axis(n, [stride]) for n, stride in zip(shape[:-2], strides[:-2], strict=True)], 1)
+    return prod([axis.extent for axis in outer]) <= _MOST_CALLS
+
+
+def _scratch_for(shape: Shape) -> int:
+    return min(max(_LEAST_SCRATCH, _SCRATCH_PER_ELEMENT * prod(shape)), _MOST_SCRATCH)
+
+
+@p.matmul.routine.on(
+    "cuda",
+    accepts=_accepts,
+    declines=_declines,
+    adapts=_adapts,
+    rounds=_rounds,
+    scratch=lambda node: _scratch_for(node.shape),
+)
+def step(call: RoutineCall) -> RoutineStep:
+    """The step for a matrix product.
+
+    The library's matrices are stored by columns. The transposed result of ours is, and it is the product of the
+    transposed operands in the other order.
+    """
+    (a, b), (out,) = call.operands, call.results
+    rows, columns, inner = a.shape[-2], b.shape[-1], a.shape[-1]
+    axes = [_Axis(n, strides) for n, *strides in zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False)]
+    *outer, batch = _united(axes, 3)
+    (left, left_turned), (right, right_turned) = _matrix(b, batch.strides[1]), _matrix(a, batch.strides[0])
+    factors = dtypes.float32 if out.dtype in _NARROW else out.dtype
+    code = cublas.ProductCall(
+        title=f"matmul {a.shape} @ {b.shape} {a.dtype}",
+        places=(*[(operand.slot, operand.offset) for operand in (b, a, out)], call.scratch),
+        problem=cublas.Problem(
+            left=left,
+            right=right,
+            result=cublas.Matrix(_KINDS[out.dtype], columns, rows, columns, batch.strides[2]),
+            transposed=(left_turned, right_turned),
+            batch=batch.extent,
+            compute=_compute(call, a.dtype),
+            factors=_KINDS[factors],
+            scratch=_scratch_for(out.shape),
+        ),
+        offsets=_offsets(outer, (a, b, out)),
+    )
+    return RoutineStep(code, work=prod(out.shape) * inner)
+
+
+def _united(axes: Sequence[_Axis], operands: int) -> list[_Axis]:
+    """Axes that go over the same matrices, as few as possible, the longest one last; at least one."""
+    found: list[_Axis] = []
+    for axis in axes:
+        if axis.extent == 1:
+            continue
+        before = found[-1] if found else None
+        if before is not None and all(
+            far == axis.extent * near for far, near in zip(before.strides, axis.strides, strict=True)
+        ):
+            found[-1] = _Axis(before.extent * axis.extent, axis.strides)
+        else:
+            found.append(axis)
+    return sorted(found, key=lambda axis: axis.extent) or [_Axis(1, [0] * operands)]
+
+
+def _matrix(operand: Operand, stride: int) -> tuple[cublas.Matrix, bool]:
+    """An operand as the library sees it, and whether that has to be transposed."""
+    (rows, columns), found = operand.shape[-2:], leading(operand.shape[-2:], operand.strides[-2:])
+    if found is None:
+        raise AssertionError(f"matmul cannot read an operand with strides {operand.strides}")
+    by_columns, distance = found
+    extents = (rows, columns) if by_columns else (columns, rows)
+    return cublas.Matrix(_KINDS[operand.dtype], *extents, distance, stride), bool(by_columns)
+
+
+def _offsets(axes: Sequence[_Axis], operands: Sequence[Operand]) -> tuple[tuple[int, int, int], ...]:
+    """How many bytes behind the first ones the matrices of each call begin, in the order of the library."""
+    found = []
+    for places in product(*[range(axis.extent) for axis in axes]):
+        a, b, out = [
+            sum([place * axis.strides[number] for place, axis in zip(places, axes, strict=True)]) * operand.dtype.size
+            for number, operand in enumerate(operands)
+        ]
+        found.append((b, a, out))
+    return tuple(found)
+
+
+def _compute(call: RoutineCall, dtype: Dtype) -> int:
+    """In which type sums are made."""
+    if dtype is dtypes.float64:
+        return cublas.COMPUTE_64F
+    if dtype is dtypes.float32 and call.params["precision"] == FAST:
+        return cublas.COMPUTE_32F_FAST_TF32
+    return cublas.COMPUTE_32F

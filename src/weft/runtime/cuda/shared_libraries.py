@@ -1,0 +1,104 @@
+"""NVIDIA's libraries that calls in plans need: where they are, and which wheels bring them. Found when first needed."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft.runtime.atomic import without_interrupts
+from weft.runtime.cuda.driver import LIBRARY
+
+Signatures = Mapping[str, tuple[Any, ...]]
+"""The arguments of functions that give a code."""
+
+
+class SharedLibrary:
+    """A library by the name that ``cuda-pathfinder`` has for it; ``files`` are its names on a system, those for newer
+    versions of CUDA first, and ``wheel`` is the package that brings it. ``runtime_version`` is its function that gives
+    the version of CUDA that it was made for."""
+
+    def __init__(self, name: str, files: tuple[str, ...], wheel: str, runtime_version: str) -> None:
+        self.name = name
+        self.files = files
+        self.wheel = wheel
+        self._runtime_version = runtime_version
+        self._found: tuple[Any, str] | None = None
+
+    def missing(self) -> str:
+        """Why it cannot be used, and what would help; "" if it can."""
+        return self._load()[1]
+
+    def functions(self, signatures: Signatures) -> dict[str, Callable[..., int]]:
+        """Functions of the library, which is not `missing`."""
+        library, missing = self._load()
+        if missing:
+            raise OSError(missing)
+        found = {}
+        for name, arguments in signatures.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, ctypes.c_int
+            found[name] = function
+        return found
+
+    def text(self, function: str, code: int) -> str:
+        """What a function says of a code."""
+        describe = getattr(self._load()[0], function)
+        describe.argtypes, describe.restype = (ctypes.c_int,), ctypes.c_char_p
+        return (describe(code) or b"").decode()
+
+    def version(self) -> str:
+        """The version of CUDA that it was made for; or why it cannot be used."""
+        library, missing = self._load()
+        return missing or f"for CUDA {_shown(self._made_for(library))}"
+
+    def _load(self) -> tuple[Any, str]:
+        if self._found is None:
+            self._found = without_interrupts(self._searched)
+        return self._found
+
+    def _searched(self) -> tuple[Any, str]:
+        library = self._by_pathfinder() or self._by_name()
+        if library is None:
+            return None, f"{self.files[0]} is missing: pip install {self.wheel}"
+        needed, there = self._made_for(library), _driver_version()
+        if needed // 1000 > there // 1000:
+            return None, f"{self.name} needs a driver for CUDA {_shown(needed)}, and this one is for {_shown(there)}"
+        return library, ""
+
+    def _made_for(self, library: Any) -> int:
+        function = getattr(library, self._runtime_version)
+        function.restype = ctypes.c_size_t
+        return int(function())
+
+    def _by_pathfinder(self) -> Any:
+        try:
+            pathfinder: Any = importlib.import_module("cuda.pathfinder")
+            return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib(self.name).abs_path)
+        except (ImportError, RuntimeError, OSError):  # it is not installed, or finds no such library
+            return None
+
+    def _by_name(self) -> Any:
+        for file in self.files:
+            try:
+                return ctypes.CDLL(file)
+            except OSError:
+                continue
+        return None
+
+
+def _driver_version() -> int:
+    version = ctypes.c_int()
+    ctypes.CDLL(LIBRARY).cuDriverGetVersion(ctypes.byref(version))
+    return version.value
+
+
+def _shown(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+CUBLAS = SharedLibrary(
+    "cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), "nvidia-cublas", "cublasLtGetCudartVersion"
+)
+ALL = (CUBLAS,)
