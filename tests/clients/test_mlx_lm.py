@@ -25,6 +25,9 @@ WITHOUT_ORACLE = {
 }
 """Models whose results are not compared as a whole, with the reason."""
 
+REFUSED_BY_MLX = {"deepseek_v41": ("gradients", "[gather_axis] Cannot calculate VJP with respect to indices.")}
+"""Parts that are not compared, with MLX's reason; Weft's are finite."""
+
 BOUNDS = {"logits": 2e-5, "gradients": 2e-4, "generated": 2e-5, "quantised": 2e-4}
 """How far results may be from MLX's, for the largest number of an array."""
 
@@ -63,6 +66,12 @@ def test_a_model_gives_what_it_gives_with_mlx(name: str, results: Path) -> None:
     if not (results / "mlx").exists():
         pytest.skip("MLX is not installed here")
     expected = read(results / "mlx" / f"{name}.npz")
+    if name in REFUSED_BY_MLX:
+        part, reason = REFUSED_BY_MLX[name]
+        assert reason in str(expected.pop(f"{part}/error"))
+        refused = {key: got.pop(key) for key in list(got) if key.startswith(f"{part}/")}
+        assert refused
+        assert all(np.isfinite(gradient).all() for gradient in refused.values())
     assert got.keys() == expected.keys()
     for key, want in expected.items():
         if want.dtype.kind in "iu":
