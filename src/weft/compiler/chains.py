@@ -8,7 +8,7 @@ code for the same units of work, so bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -81,6 +81,22 @@ class Walk(NamedTuple):
         return left == 1 and self.offset >= 0 and reach < part and all(stride >= 0 for _, stride in inner)
 
 
+class Accesses(NamedTuple):
+    """The nodes that a step accesses, those that it reads, and those of which a turn needs the part of another one."""
+
+    nodes: frozenset[Node]
+    read: frozenset[Node]
+    leaving: frozenset[Node]
+
+    @staticmethod
+    def of(walks: Collection[Walk], turns: int) -> Accesses:
+        return Accesses(
+            frozenset([walk.node for walk in walks]),
+            frozenset([walk.node for walk in walks if walk.reads]),
+            frozenset([walk.node for walk in walks if not walk.stays_in(turns)]),
+        )
+
+
 def walks_of_launch(launch: Launch) -> Iterator[Walk]:
     """What a kernel accesses."""
     for instruction in launch.kernel.instructions:
@@ -127,6 +143,7 @@ class ChainFinder:
         self.operands = operands
         self.apart = apart
         self._of_turns: dict[tuple[int, int], Draft | None] = {}
+        self._accessed: dict[tuple[int, int], Accesses] = {}
 
     @cached_property
     def _last_use(self) -> dict[Node, tuple[int, int]]:
@@ -139,6 +156,9 @@ class ChainFinder:
 
     def found(self) -> list[Chain]:
         """All chains, in order. The steps of a chain are changed to those that it needs."""
+        temporaries = sum([node.size * node.dtype.size for node in self.stored if node not in self.fixed])
+        if temporaries < self.target.limits.uncached_size:
+            return []
         chains: list[Chain] = []
         done = 0
         for number, (group, *_) in enumerate(self.drafts):
@@ -165,7 +185,7 @@ class ChainFinder:
         while first > start and self._may_be(first - 1, last, turns):
             first -= 1
         inside = self._inside(first, last, turns)
-        used = [n for n in range(first, last + 1) if any(walk.node in inside for walk in self._walks_in(n, turns))]
+        used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._accesses(n, turns).nodes)]
         if not used or used[0] == used[-1]:
             return None
         first, last = used[0], used[-1]
@@ -205,21 +225,23 @@ class ChainFinder:
         numbers = range(first, last + 1)
         if not all(self._may_turn(number, turns) for number in numbers):
             return False
-        walks = [walk for number in numbers for walk in self._walks_in(number, turns)]
-        touched = {walk.node for walk in walks}
+        steps = [self._accesses(number, turns) for number in numbers]
+        touched = _union([step.nodes for step in steps])
         if len(touched) + self._constants(numbers) > MOST_ENTRIES or any(node in self.shared for node in touched):
             return False
         groups = {self.drafts[number].group for number in numbers}
-        made = {walk.node for walk in walks if not groups.isdisjoint(self.stored.get(walk.node, ()))}
-        read = {walk.node for walk in walks if walk.reads}
-        return all(walk.stays_in(turns) for walk in walks if walk.node in made & read)
+        passed_on = _union([step.read for step in steps]) & _union([step.leaving for step in steps])
+        return all(groups.isdisjoint(self.stored.get(node, ())) for node in passed_on)
 
     def _constants(self, numbers: Sequence[int]) -> int:
         launches = [self.drafts[number].launch for number in numbers]
         return sum([i.operation == "scalar" for one in launches if one for i in one.kernel.instructions])
 
-    def _walks_in(self, number: int, turns: int) -> list[Walk]:
-        return self._walks(self._for_turns(number, turns) or self.drafts[number])
+    def _accesses(self, number: int, turns: int) -> Accesses:
+        key = number, turns
+        if key not in self._accessed:
+            self._accessed[key] = Accesses.of(self._walks(self._for_turns(*key) or self.drafts[number]), turns)
+        return self._accessed[key]
 
     def _walks(self, draft: Draft) -> list[Walk]:
         """All accesses of a step. The result of a call that only the kernel attached to it reads is not in memory."""
@@ -240,13 +262,12 @@ class ChainFinder:
     def _inside(self, first: int, last: int, turns: int) -> set[Node]:
         """The nodes that only the steps ``first`` to ``last`` need."""
         groups = {self.drafts[number].group for number in range(first, last + 1)}
-        walks = [walk for number in range(first, last + 1) for walk in self._walks_in(number, turns)]
-        nodes = {walk.node for walk in walks if walk.node not in self.fixed and walk.node in self.stored}
-        outside = {walk.node for walk in walks if not walk.stays_in(turns)}
+        steps = [self._accesses(number, turns) for number in range(first, last + 1)]
         inside = set()
-        for node in nodes - outside:
+        for node in _union([step.nodes for step in steps]) - _union([step.leaving for step in steps]):
             begin, end = self._last_use[node]
-            if first <= begin and end <= last and groups.issuperset(self.stored[node]):
+            alone = first <= begin and end <= last and node not in self.fixed
+            if alone and node in self.stored and groups.issuperset(self.stored[node]):
                 inside.add(node)
         return inside
 
@@ -256,6 +277,10 @@ class ChainFinder:
         intervals = [Interval(node.size * node.dtype.size // turns, *self._last_use[node]) for node in nodes]
         offsets, size = arrange(intervals)
         return dict(zip(nodes, offsets, strict=True)), size
+
+
+def _union(sets: Iterable[frozenset[Node]]) -> set[Node]:
+    return set().union(*sets)
 
 
 class ChainTable(Mapping[object, tuple[int, int]]):
