@@ -45,6 +45,8 @@ test: lint
 	@find src tests benchmarks -name '*.py' -exec wc -l {} + \
 	    | awk '$$1 > $(LINES_WORTH_A_LOOK) && $$2 != "total" { print; n++ } END { if (!n) print "  none" }'
 
+# With code as users run it; in the gate LLVM does not optimise it.
+test-slow: export WEFT_QUICK_CODE =
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 

@@ -18,6 +18,8 @@ from _pytest.runner import runtestprotocol
 
 os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
 os.environ.setdefault("WEFT_DEVICE", "cpu")  # what tests expect of a machine with a GPU as well, unless they name it
+# Code is generated quickly: it has the bits of the code that users run, which `tests/bits` compares with it.
+os.environ.setdefault("WEFT_QUICK_CODE", "1")
 # Code is generated once in a run: all its processes share a cache on disk, which is empty when the run begins.
 if "WEFT_TESTS_CACHE" not in os.environ:
     shared_cache = tempfile.TemporaryDirectory(prefix="weft-tests-")

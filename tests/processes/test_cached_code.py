@@ -47,7 +47,8 @@ def base(tmp_path: Path) -> Path:
 
 
 def environment(base: Path, **variables: str) -> dict[str, str]:
-    return os.environ | {"WEFT_CACHE_DIR": str(base), "WEFT_DISK_CACHE": "", "WEFT_NUM_THREADS": "2"} | variables
+    fixed = {"WEFT_CACHE_DIR": str(base), "WEFT_DISK_CACHE": "", "WEFT_QUICK_CODE": "1", "WEFT_NUM_THREADS": "2"}
+    return os.environ | fixed | variables
 
 
 def start(base: Path, prelude: str = "", results: str = ONE_KERNEL, **variables: str) -> subprocess.Popen[str]:
@@ -109,6 +110,13 @@ def test_a_second_process_runs_no_llvm(filled, every_expected):
     assert second["results"] == every_expected
     assert (second["generated"], second["llvm"]) == (0, False)
     assert second["complaints"] == ""
+
+
+def test_quick_code_and_code_that_is_optimised_are_kept_apart(copy, every_expected):
+    for quick in ("0", "1"):
+        first = run(copy, results=EVERY_KIND, WEFT_QUICK_CODE=quick)
+        assert first["results"] == every_expected
+        assert first["llvm"] == (quick == "0"), "the cache was filled with quick code"
 
 
 def test_the_folder_and_its_files_are_private(filled):
@@ -227,7 +235,7 @@ def test_a_processor_that_llvm_sees_otherwise_is_asked_for_again(base, expected)
     lie = """
 from weft.compiler.codegen import host, jit
 real = jit.host()
-jit.host = lambda: host.Host(real.triple, "another", "", real.llvm)
+jit.host = lambda: host.Host(real.triple, "another", "", real.llvm, real.optimisation)
 host.current()
 jit.host = lambda: real
 """

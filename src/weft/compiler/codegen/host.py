@@ -1,7 +1,7 @@
 """The processor that code is generated for, known without loading LLVM once a process since boot has asked it.
 
-It is that of this machine, unless ``WEFT_CPU`` names a level of x86-64 below it: results are the same bits, and tests
-compare them.
+It is that of this machine, unless ``WEFT_CPU`` names a level of x86-64 below it; with ``WEFT_QUICK_CODE=1`` LLVM takes
+less than half the time for code that is slower. Either way results are the same bits, and tests compare them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Container
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from types import ModuleType
 
@@ -21,12 +21,13 @@ from weft.runtime.disk_cache import process_cache
 
 @dataclass(frozen=True)
 class Host:
-    """LLVM's words for a processor, and which LLVM said them."""
+    """LLVM's words for a processor, which LLVM said them, and at which of its levels it optimises the code it emits."""
 
     triple: str
     name: str
     features: str
     llvm: str
+    optimisation: str
 
     def to_bytes(self) -> bytes:
         return "\n".join(astuple(self)).encode()
@@ -43,6 +44,7 @@ LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 """The features of each level. (x86-64 psABI, section 3.1.1: micro-architecture levels.)"""
 
 _asked = os.environ.get("WEFT_CPU", "")
+OPTIMISATION = "2" if os.environ.get("WEFT_QUICK_CODE", "") in ("", "0") else "0"
 
 
 def lesser(host: Host, features: Container[str]) -> Host:
@@ -62,7 +64,7 @@ def lesser(host: Host, features: Container[str]) -> Host:
             ", ".join(LEVELS),
         )
         return host
-    return Host(host.triple, _asked, ",".join([f"+{feature}" for feature in LEVELS[_asked]]), host.llvm)
+    return replace(host, name=_asked, features=",".join([f"+{feature}" for feature in LEVELS[_asked]]))
 
 
 @cache
@@ -105,7 +107,8 @@ def _machine() -> bytes | None:
     except OSError:
         return None
     system = os.uname()
-    facts += [text.encode() for text in (system.release, system.machine, llvmlite.__version__, ascii(_asked))]
+    asked = (ascii(_asked), OPTIMISATION)
+    facts += [text.encode() for text in (system.release, system.machine, llvmlite.__version__, *asked)]
     return hashlib.sha256(b"\n".join(facts)).digest()
 
 

@@ -13,7 +13,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from weft.compiler.codegen.elf import image_of
-from weft.compiler.codegen.host import Host, lesser
+from weft.compiler.codegen.host import OPTIMISATION, Host, lesser
 from weft.runtime import machine_code
 from weft.runtime.atomic import without_interrupts
 from weft.runtime.machine_code import Image
@@ -31,11 +31,16 @@ class Engine:
         llvm.initialize_native_asmprinter()
         features = llvm.get_host_cpu_features()
         version = ".".join(map(str, llvm.llvm_version_info))
-        native = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), _preferred(features), version)
+        name = llvm.get_host_cpu_name()
+        native = Host(llvm.get_process_triple(), name, _preferred(features), version, OPTIMISATION)
         self.host = lesser(native, {name for name, present in features.items() if present})
         target = llvm.Target.from_triple(self.host.triple)
         self.machine = target.create_target_machine(
-            cpu=self.host.name, features=self.host.features, opt=2, reloc="pic", codemodel="default"
+            cpu=self.host.name,
+            features=self.host.features,
+            opt=int(self.host.optimisation),
+            reloc="pic",
+            codemodel="default",
         )
         self._builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(2))
         self._linker: llvm.LLJIT | None = None
