@@ -8,7 +8,7 @@ from unittest import mock
 
 import weft
 import weft.core as mx
-from weft.compiler.plan import make_plan
+from weft.compiler.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
 
@@ -59,6 +59,6 @@ def only_kernel(result: mx.array) -> tuple[Any, Any]:
         return 0
 
     with mock.patch.object(host.target, "code", note):
-        make_plan(program.entries, [program.position(result.node)], host.target, host)
+        parts_of(program.entries, [program.position(result.node)], host.target, host)
     (found,) = planned
     return found

@@ -8,7 +8,7 @@ import pytest
 
 import weft.core as mx
 from weft.compiler import arena, donation, evaluate, plan, planner
-from weft.compiler.plan import make_plan
+from weft.compiler.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
 
@@ -21,7 +21,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     result = mx.exp(mx.sin(x @ y) @ mx.cos(y @ x)) @ x
     program = Program()
     program.add([result.node], evaluate.strides_of_value)
-    return make_plan(program.entries, [program.position(result.node)], host.target, host)
+    return parts_of(program.entries, [program.position(result.node)], host.target, host)
 
 
 def test_a_right_plan_passes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from weft.compiler.open_numbers import as_a_whole
 from weft.runtime.memory import ALIGNMENT
 
 
@@ -64,6 +65,7 @@ class _Space:
         del self._start_before[start + size]
 
 
+@as_a_whole
 def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     """An offset for each interval such that those alive together do not overlap, and the size of the whole.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
+from weft.compiler.compared_keys import Lookup
 from weft.compiler.groups import Chunks
 from weft.compiler.index import behind_in
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, Launch, Level
@@ -29,7 +30,7 @@ class Draft:
 
     ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None.
     ``chunks`` says how the reduced axis is cut, ``loops`` gives the extents of the axes of a group that folds and scans
-    nothing, in order. What `Indexed.element` gets is a `Reader` of it.
+    nothing, in order. Indices are looked up in a ``lookup``. What `Indexed.element` gets is a `Reader` of it.
     """
 
     def __init__(
@@ -38,13 +39,14 @@ class Draft:
         reduced: Sequence[int],
         chunks: Chunks | None = None,
         loops: Mapping[int, int] = EMPTY,
+        lookup: Lookup = dict,
     ) -> None:
         self._in_memory = in_memory
         self._reduced = tuple(reduced)
         self.chunks = chunks
         self._loops = loops
-        self._values: dict[Any, int] = {}
-        self._found: dict[tuple[Node, Terms, int | None], int] = {}
+        self._values = lookup()
+        self._found = lookup()
         self._wrapped: list[tuple[Node, Term]] = []
         self.instructions: list[Instruction] = []
         self.terms: list[Term | None] = []

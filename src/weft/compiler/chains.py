@@ -142,8 +142,8 @@ class ChainFinder:
         self.shared = shared
         self.operands = operands
         self.apart = apart
-        self._of_turns: dict[tuple[int, int], Draft | None] = {}
-        self._accessed: dict[tuple[int, int], Accesses] = {}
+        self._of_turns: dict[int, tuple[int, Draft | None]] = {}
+        self._accessed: dict[int, tuple[int, Accesses]] = {}
 
     @cached_property
     def _last_use(self) -> dict[Node, tuple[int, int]]:
@@ -156,10 +156,9 @@ class ChainFinder:
 
     def found(self) -> list[Chain]:
         """All chains, in order. The steps of a chain are changed to those that it needs."""
-        temporaries = sum([node.size * node.dtype.size for node in self.stored if node not in self.fixed])
-        if temporaries < self.target.limits.uncached_size:
-            return []
         chains: list[Chain] = []
+        if not self._are_worth_it(self.stored.keys()):
+            return chains
         done = 0
         for number, (group, *_) in enumerate(self.drafts):
             if number < done or not isinstance(group, RoutineGroup):
@@ -190,17 +189,20 @@ class ChainFinder:
             return None
         first, last = used[0], used[-1]
         offsets, scratch = self._arranged(first, last, turns, inside)
-        whole = sum([node.size * node.dtype.size for node in inside])
-        if whole < self.target.limits.uncached_size or units * scratch > whole:
+        if not self._are_worth_it(inside) or units * scratch > _bytes_of(inside):
             return None
         return Chain(first, last, turns, units, offsets, scratch)
 
+    def _are_worth_it(self, nodes: Iterable[Node]) -> bool:
+        """Whether a chain may be worth it inside of which are some of these nodes at most."""
+        return _bytes_of([node for node in nodes if node not in self.fixed]) >= self.target.limits.uncached_size
+
     def _for_turns(self, number: int, turns: int) -> Draft | None:
         """A step as it can be done turn by turn."""
-        key = number, turns
-        if key not in self._of_turns:
-            self._of_turns[key] = self._divided(self.drafts[number], turns)
-        return self._of_turns[key]
+        known = self._of_turns.get(number)
+        if known is None or known[0] != turns:
+            known = self._of_turns[number] = turns, self._divided(self.drafts[number], turns)
+        return known[1]
 
     def _divided(self, draft: Draft, turns: int) -> Draft | None:
         group, launch, schedule = draft
@@ -238,10 +240,11 @@ class ChainFinder:
         return sum([i.operation == "scalar" for one in launches if one for i in one.kernel.instructions])
 
     def _accesses(self, number: int, turns: int) -> Accesses:
-        key = number, turns
-        if key not in self._accessed:
-            self._accessed[key] = Accesses.of(self._walks(self._for_turns(*key) or self.drafts[number]), turns)
-        return self._accessed[key]
+        known = self._accessed.get(number)
+        if known is None or known[0] != turns:
+            walks = self._walks(self._for_turns(number, turns) or self.drafts[number])
+            known = self._accessed[number] = turns, Accesses.of(walks, turns)
+        return known[1]
 
     def _walks(self, draft: Draft) -> list[Walk]:
         """All accesses of a step. The result of a call that only the kernel attached to it reads is not in memory."""
@@ -283,6 +286,10 @@ def _union(sets: Iterable[frozenset[Node]]) -> set[Node]:
     return set().union(*sets)
 
 
+def _bytes_of(nodes: Iterable[Node]) -> int:
+    return sum([node.size * node.dtype.size for node in nodes])
+
+
 class ChainTable(Mapping[object, tuple[int, int]]):
     """The table that the steps of a chain have in place of that of the run: slots and offsets of nodes, like those of
     a plan. ``entries`` say what it is made of.
@@ -300,7 +307,6 @@ class ChainTable(Mapping[object, tuple[int, int]]):
     ) -> None:
         self.chain, self.slots, self.scratch, self.homes = chain, slots, scratch, homes
         self.entries: list[ChainEntry] = []
-        self._numbers: dict[ChainEntry, int] = {}
 
     def __getitem__(self, key: object) -> tuple[int, int]:
         node = self.homes.get(key, key) if isinstance(key, Node) else key
@@ -322,7 +328,6 @@ class ChainTable(Mapping[object, tuple[int, int]]):
         return self._number(ChainEntry(slot, 0, 0, 0))
 
     def _number(self, entry: ChainEntry) -> int:
-        if entry not in self._numbers:
-            self._numbers[entry] = len(self.entries)
+        if entry not in self.entries:
             self.entries.append(entry)
-        return self._numbers[entry]
+        return self.entries.index(entry)

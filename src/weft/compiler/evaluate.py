@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft.compiler.plan import Plan, make_plan
+from weft.compiler.plan import Plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, arrived, run_now
 from weft.compiler.segments import segments_of
 from weft.compiler.single import Single, may_be_single, single
+from weft.compiler.templates import Templates
 from weft.dtypes import Dtype
 from weft.graph import tracing
 from weft.graph.node import Node, Shape, give_value, serial_of
@@ -32,6 +33,7 @@ LITTLE_WORK = 1 << 13
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: dict[Any, Plan] = {}
+_templates = Templates()
 _plan_lock = fork_safe_lock()
 
 
@@ -45,7 +47,7 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
         with _plan_lock:
             plan = _plans.get(key)
             if plan is None:
-                plan = make_plan(program.entries, outputs, target, engine)
+                plan = _templates.plan(program.entries, outputs, target, engine)
                 counters.plans += 1
                 _add_plan(key, plan)
     return plan
@@ -62,6 +64,7 @@ def forget_plans() -> None:
     """Plan everything anew from now on; machine code and compiled functions stay."""
     with _plan_lock:
         _plans.clear()
+        _templates.forget()
 
 
 def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
@@ -346,7 +349,7 @@ def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], li
     inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}
     if inner:
         asked = set(kept)
-        found = held(inner, _TO_NODE)
+        found = sorted(held(inner, _TO_NODE), key=serial_of)  # the same program has its outputs in the same order
         kept += [node for node in found if node not in asked and not node.primitive.several]
         several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
     return kept, several

@@ -16,6 +16,7 @@ from typing import Any
 import weft.primitives as p
 from weft.compiler import folding, remaking, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
+from weft.compiler.compared_keys import Lookup
 from weft.compiler.dependencies import Dependencies
 from weft.compiler.formulas import is_longer, narrowest, operations_from_less
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
@@ -38,10 +39,12 @@ class Fusion:
         inputs: dict[Node, Shape],
         limits: FusionLimits,
         kind_for: Callable[[Node], str] = lambda node: "",
+        lookup: Lookup = dict,
     ) -> None:
         self.inputs = inputs
         self.limits = limits
         self._kind_for = kind_for
+        self.lookup = lookup
         self._layouts = Layouts(inputs)
         self.dependencies = Dependencies()
         self._uses: dict[Node, list[Use]] = {}
@@ -195,7 +198,7 @@ class Fusion:
                 self._use(step[0], group, step[1])
 
     def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        uses = list(dict.fromkeys(uses))
+        uses = list(self.lookup.fromkeys(uses))
         cut_off = node in self._cut_off
         stored = in_memory or cut_off
         if not stored and (self._inline(node, uses) or node.primitive.is_counted or self._repeat(node, uses)):
@@ -214,7 +217,7 @@ class Fusion:
 
     def _inline(self, node: Node, uses: Sequence[Use]) -> bool:
         """Compute a node inside of the one group that uses it; returns whether that is done."""
-        if len(uses) > 1 and not _are_apart(uses):
+        if len(uses) > 1 and not _are_apart(uses, self.lookup):
             return False
         fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
         if len(fused) < len(uses) or not all(self._may_inline(node, user, terms) for user, terms in fused):
@@ -239,7 +242,7 @@ class Fusion:
         self._uses[node] = uses
         for user in users[1:]:
             users[0] = self._unite(users[0], user)
-        return list(dict.fromkeys(self._uses.pop(node)))
+        return list(self.lookup.fromkeys(self._uses.pop(node)))
 
     def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
         """Make one group of two that walk over the same elements, if none needs the other; returns it, or the first."""
@@ -347,13 +350,13 @@ class Fusion:
     def _assign_along_rows(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         """A reduction or a scan is computed in the rows of a group that uses it, or in a group of its own."""
         scans = isinstance(node.primitive, p.Scan)
-        for user, terms in dict.fromkeys(uses):
+        for user, terms in self.lookup.fromkeys(uses):
             if terms is None or not isinstance(user, FusedGroup) or not self._may_compute(user, terms, uses):
                 continue
             if not (scanning.fits(node, user, terms) if scans else folding.fits(node, user, terms, self.limits)):
                 continue
             (self._scan if scans else self._join_reduction)(node, user, terms)
-            if in_memory or len(set(uses)) > 1:
+            if in_memory or len(self.lookup.fromkeys(uses)) > 1:
                 self._store(node, user, terms, uses)
             else:
                 user.serial = max(user.serial, node.serial)
@@ -504,14 +507,14 @@ class Fusion:
             self._use(index, group, at)
 
 
-def _are_apart(uses: Sequence[Use]) -> bool:
+def _are_apart(uses: Sequence[Use], lookup: Lookup) -> bool:
     """Whether one group uses a node at several places along axes that no loop walks over: no element is computed
     twice there."""
     indices = [terms for _, terms in uses if terms is not None]
     if len({user for user, _ in uses}) > 1 or len(indices) < len(uses):
         return False
     fixed = [axis for axis, column in enumerate(zip(*indices, strict=True)) if not any(map(_walks, column))]
-    return len({tuple([terms[axis].start for axis in fixed]) for terms in indices}) == len(indices)
+    return len(lookup.fromkeys([tuple([terms[axis].start for axis in fixed]) for terms in indices])) == len(indices)
 
 
 def _walks(term: Term) -> bool:

@@ -44,7 +44,8 @@ class Launches:
                 self.watch(group, node)
             return location
 
-        draft = Draft(in_memory if self.watch is None else watched, group.reduced, group.chunks, group.extents)
+        readable = in_memory if self.watch is None else watched
+        draft = Draft(readable, group.reduced, group.chunks, group.extents, self.fusion.lookup)
         for root in group.roots:
             self._store(draft, group, root)
         return launch_of(draft, group.axes, group.extents, lanes_apart)

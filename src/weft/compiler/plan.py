@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from weft.compiler import dumps
+from weft.compiler.compared_keys import Lookup
 from weft.compiler.groups import Group
 from weft.compiler.planner import CHECKS, Description, Output, planner_of
 from weft.compiler.program import Entry
 from weft.compiler.target import Target
 from weft.graph.node import Node
-from weft.runtime import recording
 from weft.runtime.engine import Engine
 from weft.runtime.memory import size_class, span_of
 from weft.runtime.steps import FIRST, Sealed, Step, Table, TableLayout
@@ -92,39 +92,46 @@ class Plan:
         return planner.description([planner.record(step, computed) for step in steps])
 
 
-def make_plan(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
+class Parts(NamedTuple):
+    """What planning a program gives; the fields are those of a `Plan`, before its steps are sealed."""
+
+    steps: list[Step]
+    layout: TableLayout
+    spans: list[tuple[int, int]]
+    outputs: list[Output]
+    sizes: list[int]
+    arena: int
+    work: int
+    donations: list[tuple[int, int]]
+
+    def comparable(self) -> Parts:
+        """The same with plain lists of numbers, to be compared with those of another plan."""
+        return self._replace(steps=[step._replace(numbers=list(step.numbers)) for step in self.steps])
+
+
+def parts_of(
+    entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine, lookup: Lookup = dict
+) -> Parts:
     """Plan a program for a target; ``outputs`` are positions of entries."""
-    if "graph" in dumps.stages:
-        dumps.show("graph", dumps.graph_text(entries, outputs))
-    with recording.span("plan", f"{len(entries)} entries"):
-        plan = _planned(entries, outputs, target, engine)
-    if "plan" in dumps.stages:
-        dumps.show("plan", str(plan))
-    return plan
-
-
-def _planned(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
-    planner = planner_of(entries, outputs, target)
+    planner = planner_of(entries, outputs, target, lookup=lookup)
     slots, arena = planner.slots()
-    steps: list[Step] = []
-    work = 0
-    for planned in planner.steps(slots):
-        steps.append(planned.step)
-        work += planned.work
+    planned = list(planner.steps(slots))
     found = planner.donations()
-    if CHECKS:
+    if CHECKS and lookup is dict:
         planner.check(slots, arena, found)
-    return Plan(
-        engine=engine,
-        steps=engine.seal(steps, planner.layout),
+    return Parts(
+        steps=[one.step for one in planned],
         layout=planner.layout,
         spans=[span_of(node.shape, strides, node.dtype.size) for node, strides in planner.fusion.inputs.items()],
         outputs=planner.outputs,
         sizes=[node.size * node.dtype.size for node in planner.buffers],
         arena=arena,
-        work=DEVICE_WORK if engine.queues else work,
+        work=DEVICE_WORK if engine.queues else sum([one.work for one in planned]),
         donations=found,
-        entries=entries,
-        wanted=outputs,
-        target=target,
     )
+
+
+def plan_from(parts: Parts, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
+    """The plan of a program, of which the parts are known."""
+    sealed = engine.seal(parts.steps, parts.layout)
+    return Plan(engine, sealed, *parts[1:], entries=entries, wanted=outputs, target=target)

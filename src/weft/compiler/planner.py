@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.attaching import Attachment, fits
 from weft.compiler.chains import Chain, ChainFinder, ChainTable, Draft
+from weft.compiler.compared_keys import Lookup
 from weft.compiler.division import Division
 from weft.compiler.donation import Accesses, Touches, may_share, needless_stores
 from weft.compiler.feeding import Feeder, FeederFinder
@@ -41,8 +41,7 @@ from weft.runtime.steps import Step, TableLayout
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
 
-@dataclass(slots=True)
-class Output:
+class Output(NamedTuple):
     """Where an output is: a view of input ``number``, or of the new buffer ``number``."""
 
     from_input: bool
@@ -89,9 +88,15 @@ class _Places(NamedTuple):
     constant: Callable[[int], int]
 
 
-def planner_of(entries: Sequence[Entry], outputs: Sequence[int], target: Target, watch: Watch | None = None) -> Planner:
+def planner_of(
+    entries: Sequence[Entry],
+    outputs: Sequence[int],
+    target: Target,
+    watch: Watch | None = None,
+    lookup: Lookup = dict,
+) -> Planner:
     graph = planned_graph(entries, outputs, target)
-    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind_for)
+    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind_for, lookup)
     return Planner(target, fusion, graph.outputs, list(graph.inputs), graph.constants, watch)
 
 

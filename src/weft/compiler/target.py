@@ -95,6 +95,7 @@ class Target(ABC):
 
     ``kind`` names it where routines are registered; ``key`` is a part of the keys of plans: two targets with equal keys
     run the same code. What it has no code for is done by its ``stand_in``, the CPU, on copies of the memory.
+    ``code_is_general``: of a step, only the other fields depend on the numbers of a program (see `templates`).
     """
 
     kind: str
@@ -103,6 +104,7 @@ class Target(ABC):
     stand_in: Target | None = None
     machine: Any = None
     """What rules of `replacing` may ask about the machine, if it is more than a kind of processor."""
+    code_is_general = False
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, tuple[Any, ...]], Any] = {}

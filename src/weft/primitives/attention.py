@@ -369,7 +369,10 @@ def _added(parts: Sequence[Array]) -> Array:
 
 def _added_by_keys(parts: Sequence[Array]) -> Array:
     """The sum of what blocks give for the keys that each of them sees."""
-    ends = sorted({part.node.shape[2] for part in parts})
+    ends: list[int] = []
+    for part in sorted(parts, key=lambda part: part.node.shape[2]):
+        if not ends or part.node.shape[2] != ends[-1]:
+            ends.append(part.node.shape[2])
     sums = []
     for start, end in pairwise([0, *ends]):
         seen = [_part(part, {2: (start, end)}) for part in parts if part.node.shape[2] >= end]

@@ -86,7 +86,7 @@ def strip_of(dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, b
         vector_bytes //= 2
     # Across, each lane reads a line of memory of its own; more of them at a time than one vector's only disturb.
     vectors = 1 if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
-    return Strip(dtype, height, vectors, vector_bytes, across, apart, beside)
+    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside)
 
 
 @cache

@@ -38,6 +38,7 @@ from weft.compiler.cpu.product_step import (
     Sources,
     StepWriter,
 )
+from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 
 TILE_BYTES = 640 << 10
@@ -333,6 +334,7 @@ class _Costs:
         )
 
 
+@as_a_whole
 @cache
 def tile_of(
     dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool = False
@@ -344,6 +346,7 @@ def tile_of(
     return high * costs.block.rows, wide * costs.block.columns
 
 
+@as_a_whole
 @cache
 def row_tile_of(
     dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool

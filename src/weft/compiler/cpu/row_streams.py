@@ -75,7 +75,7 @@ class Streams:
 def streams_of(dtype: Dtype, rows: int, apart: bool) -> Streams:
     """The streams for this processor. Rows are shared evenly by as few blocks as possible."""
     vector_bytes = 64 if "+avx512f" in host.current().features else 32
-    height = -(-rows // -(-rows // MOST_ROWS))
+    height = int(-(-rows // -(-rows // MOST_ROWS)))
     return Streams(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
 
 

@@ -19,6 +19,7 @@ class CpuTarget(Target):
 
     kind = "cpu"
     key = "cpu"
+    code_is_general = True
     limits = FusionLimits(
         members=8192,
         uncut_members=48,
