@@ -17,18 +17,17 @@ import weft.primitives as p
 from weft.compiler import folding, remaking, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
 from weft.compiler.compared_keys import Lookup
-from weft.compiler.dependencies import Dependencies
-from weft.compiler.formulas import is_longer, narrowest, operations_from_less
+from weft.compiler.formulas import operations_from_less
+from weft.compiler.grouping import Grouping
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
-from weft.compiler.index import behind_in, keeps_places, own_axes, walked_axes, whole_axes
-from weft.compiler.layouts import Layouts, behind, copy_of
-from weft.compiler.reads import ReadRecorder
+from weft.compiler.index import behind_in, keeps_places, walked_axes, whole_axes
+from weft.compiler.layouts import behind, copy_of
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node, Shape
 from weft.primitives.index import Term, Terms, shifted
 
 
-class Fusion:
+class Fusion(Grouping):
     """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run. ``kind_for`` gives
     the kind of the target that does a call of a routine, which may read what others need a copy of."""
 
@@ -41,20 +40,13 @@ class Fusion:
         kind_for: Callable[[Node], str] = lambda node: "",
         lookup: Lookup = dict,
     ) -> None:
-        self.inputs = inputs
-        self.limits = limits
+        super().__init__(inputs, limits, lookup)
         self._kind_for = kind_for
-        self.lookup = lookup
-        self._layouts = Layouts(inputs)
-        self.dependencies = Dependencies()
-        self._uses: dict[Node, list[Use]] = {}
-        self._used_by: dict[Group, list[Node]] = {}
         self._results: dict[Node, dict[int, Node]] = {}
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
         self._wanted = set(outputs)
         self._updates: list[Node] = []
         self._over_axes: set[tuple[Group, int]] = set()
-        self._cut_off: set[Node] = set()
         self._shown: dict[Node, Node] = {}
         for node in reversed(order):
             self._assign(node)
@@ -82,45 +74,6 @@ class Fusion:
                 self._store_in_new_group(node, uses)
         else:
             self._assign_fusable(node, uses, in_memory)
-
-    def attach(self, group: FusedGroup, call: RoutineGroup) -> None:
-        """Make a group a part of the step of a call, which then stores what it does."""
-        for root in group.roots:
-            self.stored[root.target] = [call if one is group else one for one in self.stored[root.target]]
-        self.dependencies.attach(group, call)
-
-    def _new_fused_group(self, shape: Shape, serial: int) -> tuple[FusedGroup, Terms]:
-        terms, extents = own_axes(shape)
-        group = FusedGroup(self.dependencies.new_number(), serial, axes=list(extents), extents=extents)
-        self.dependencies.groups.append(group)
-        return group, terms
-
-    def _use(self, node: Node, user: Group, terms: Terms | None) -> None:
-        if node not in self.inputs:
-            self._uses.setdefault(node, []).append((user, terms))
-            self._used_by.setdefault(user, []).append(node)
-
-    def _use_formula(self, node: Node, user: FusedGroup, terms: Terms) -> None:
-        """Note that a group uses what it folds, scans or writes. The body of the kernel of one that is not plain is not
-        cut: a long formula is left to another group, and only its value goes through memory."""
-        self._use(node, user, terms)
-        node = narrowest(node, self.inputs)
-        if not user.is_plain and is_longer(node, self.limits.uncut_members, self.inputs):
-            self._cut_off.add(node)
-
-    def layout(self, node: Node) -> Layout | None:
-        """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""
-        return self._layouts.of(node)
-
-    @property
-    def stored(self) -> dict[Node, list[Group]]:
-        """The groups that store a node."""
-        return self._layouts.stored
-
-    @property
-    def copies(self) -> dict[Any, Node]:
-        """The copies of views, and of operands of calls by group and position."""
-        return self._layouts.copies
 
     def _assign_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         index_cannot_pass = behind(node) is None
@@ -166,37 +119,6 @@ class Fusion:
         layout = self.layout(node)
         return layout is not None and layout.base not in self._uses and self._layouts.is_turned(node)
 
-    def _store_in_new_group(self, node: Node, uses: list[Use]) -> FusedGroup:
-        group, terms = self._new_fused_group(node.shape, node.serial)
-        self._store(node, group, terms, uses)
-        self._expand(node, group, terms)
-        return group
-
-    def _store(self, node: Node, group: FusedGroup, terms: Terms, uses: Iterable[Use]) -> None:
-        group.roots.append(Root(node, terms, node))
-        group.serial = max(group.serial, node.serial)
-        self.stored[node] = [group]
-        self.dependencies.link(group, uses)
-
-    def _expand(self, node: Node, group: FusedGroup, terms: Terms) -> None:
-        """Make the inputs of a node that is computed in ``group`` used there."""
-        group.members += 1
-        primitive = node.primitive
-        if isinstance(primitive, p.Elementwise):
-            for source in node.inputs:
-                self._use(source, group, terms if source.shape else ())
-        elif isinstance(primitive, p.Indexed):
-            group.indexed += 1
-            recorder = ReadRecorder(node)
-            primitive.element(recorder, terms, node)
-            for position, at in recorder.reads:
-                computed = any(term.computed for term in at)
-                self._use(node.inputs[position], group, None if computed else at)
-        else:
-            step = primitive.behind(node, terms)
-            if step is not None:
-                self._use(step[0], group, step[1])
-
     def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         uses = list(self.lookup.fromkeys(uses))
         cut_off = node in self._cut_off
@@ -226,64 +148,6 @@ class Fusion:
             self._expand(node, user, terms)
         return True
 
-    def _has_room(self, group: FusedGroup) -> bool:
-        """Whether a group may have one more member."""
-        if group.members < self.limits.uncut_members:
-            return True
-        return group.is_plain and group.members < self.limits.members and group.indexed < self.limits.uncut_members
-
-    def _united(self, node: Node, uses: list[Use]) -> list[Use]:
-        """Make one group of those that use a node in loops over just its elements; returns what its uses are then."""
-        users = [
-            user
-            for user, terms in uses
-            if terms is not None and isinstance(user, FusedGroup) and uniting.goes_over(user, terms, node.shape)
-        ]
-        self._uses[node] = uses
-        for user in users[1:]:
-            users[0] = self._unite(users[0], user)
-        return list(self.lookup.fromkeys(self._uses.pop(node)))
-
-    def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
-        """Make one group of two that walk over the same elements, if none needs the other; returns it, or the first."""
-        if group.members + other.members > self.limits.members:
-            return group
-        if group is other or not self.dependencies.are_independent(group, other):
-            return group
-        for kept, gone in ((group, other), (other, group)):
-            renaming = uniting.in_loops(kept.extents, gone)
-            if renaming is not None:
-                self._rename(gone, kept, renaming)
-                kept.absorb(gone)
-                for root in gone.roots:
-                    writers = [kept if one is gone else one for one in self.stored[root.target]]
-                    self.stored[root.target] = list(dict.fromkeys(writers))
-                self.dependencies.unite(kept, gone)
-                return kept
-        return group
-
-    def _split(self, group: FusedGroup, shape: Shape) -> Terms | None:
-        """Make the loops of a group some over ``shape``, which has as many elements; returns the index of an element of
-        that shape in them, or None if a loop is no product of these."""
-        terms, extents = own_axes(shape)
-        renaming = uniting.in_loops(extents, group)
-        if renaming is None:
-            return None
-        group.axes, group.extents = list(extents), extents
-        self._rename(group, group, renaming)
-        return terms
-
-    def _rename(self, old: FusedGroup, new: FusedGroup, renaming: uniting.Renaming) -> None:
-        """What was used or stored by one group at an index, is by another one at an index of its own loops."""
-        for node in dict.fromkeys(self._used_by.pop(old, ())):
-            if node in self._uses:
-                self._uses[node] = [
-                    (new, None if terms is None else uniting.renamed(terms, renaming)) if user is old else (user, terms)
-                    for user, terms in self._uses[node]
-                ]
-                self._used_by.setdefault(new, []).append(node)
-        old.roots = uniting.renamed_roots(old, renaming)
-
     def _repeat(self, node: Node, uses: Iterable[Use]) -> bool:
         """Recompute a cheap node in each of its users if its inputs are much smaller; returns whether that is done.
         Storing the result of broadcasting would take longer."""
@@ -312,15 +176,6 @@ class Fusion:
             or primitive.routine is not None
             or isinstance(primitive, p.Update)
         )
-
-    def _compute_in_each(self, node: Node, uses: Iterable[Use]) -> bool:
-        """Compute a node in all groups that use it, if these have room; returns whether that is done."""
-        fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
-        if not all(self._has_room(user) for user, _ in fused):
-            return False
-        for user, terms in fused:
-            self._expand(node, user, terms)
-        return True
 
     def _may_inline(self, node: Node, group: FusedGroup, terms: Terms) -> bool:
         """Whether computing ``node`` inside ``group`` repeats no work that matters."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from weft.compiler.compared_keys import Lookup
+from weft.compiler.describing import Describer, Description
 from weft.compiler.groups import Group
-from weft.compiler.planner import CHECKS, Description, Output, planner_of
+from weft.compiler.making_steps import StepMaker
+from weft.compiler.planner import CHECKS, Output, planner_of
 from weft.compiler.program import Entry
 from weft.compiler.target import Target
 from weft.graph.node import Node
@@ -86,10 +88,10 @@ class Plan:
             computed.setdefault(group, {})[node] = None
 
         planner = planner_of(self.entries, self.wanted, self.target, watch)
-        steps = list(planner.steps(planner.slots()[0]))
+        steps = list(StepMaker(planner, planner.slots()[0]).steps())
         if [tuple(step.step) for step in steps] != self.steps.rows():
             raise AssertionError("planning the same program again gave another plan")
-        return planner.description([planner.record(step, computed) for step in steps])
+        return Describer(planner, computed).description(steps)
 
 
 class Parts(NamedTuple):
@@ -115,7 +117,7 @@ def parts_of(
     """Plan a program for a target; ``outputs`` are positions of entries."""
     planner = planner_of(entries, outputs, target, lookup=lookup)
     slots, arena = planner.slots()
-    planned = list(planner.steps(slots))
+    planned = list(StepMaker(planner, slots).steps())
     found = planner.donations()
     if CHECKS and lookup is dict:
         planner.check(slots, arena, found)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import weft.primitives as p
+from weft.compiler.describing import Description
 from weft.compiler.dumps import graph_text
 from weft.compiler.evaluate import caller_stream, plan_of, strides_of_value
 from weft.compiler.plan import Plan
-from weft.compiler.planner import Description
 from weft.compiler.prepared_segments import CALLER
 from weft.compiler.program import Program
 from weft.compiler.records import StepRecord

@@ -1,0 +1,121 @@
+"""What a plan says of itself: records of its steps, and what temporaries are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from weft.compiler.arena import arrange
+from weft.compiler.attaching import Attachment
+from weft.compiler.chains import Chain
+from weft.compiler.groups import FusedGroup, Group, RoutineGroup
+from weft.compiler.kernel import Launch
+from weft.compiler.making_steps import PlannedStep
+from weft.compiler.planner import Planner
+from weft.compiler.records import (
+    StepRecord,
+    Temporary,
+    Written,
+    call_record,
+    chain_record,
+    kernel_record,
+    with_attached,
+    with_feeder,
+)
+from weft.compiler.target import Schedule
+from weft.graph.node import Node
+
+
+class Description(NamedTuple):
+    """What a plan is made of: a record per step, the planned graph, the temporaries.
+
+    ``copies`` are nodes that are read instead of an input, by node and position of the input.
+    """
+
+    records: list[StepRecord]
+    inputs: list[Node]
+    outputs: list[Node]
+    copies: dict[tuple[Node, int], Node]
+    temporaries: list[Temporary]
+
+    def source(self, node: Node, position: int) -> Node:
+        """What a node reads as one of its inputs."""
+        return self.copies.get((node, position), node.inputs[position])
+
+
+class Describer:
+    """Describes what was planned. ``computed`` are the nodes that groups were seen to compute."""
+
+    def __init__(self, planner: Planner, computed: Mapping[Group, Iterable[Node]]) -> None:
+        self.planner, self.computed = planner, computed
+
+    def description(self, steps: Iterable[PlannedStep]) -> Description:
+        """What there is to say of a plan with these steps."""
+        records = [self.record(step) for step in steps]
+        intervals = self.planner.lifetimes()
+        offsets, _ = arrange(list(intervals.values()))
+        temporaries = [
+            Temporary(self._shown_as(key), not isinstance(key, Node), offset, size, *map(self._without_chains, steps))
+            for (key, (size, *steps)), offset in zip(intervals.items(), offsets, strict=True)
+        ]
+        copies = {
+            (key, 0) if isinstance(key, Node) else (key[0].node, key[1]): copy
+            for key, copy in self.planner.fusion.copies.items()
+        }
+        return Description(records, list(self.planner.inputs), list(self.planner.wanted), copies, temporaries)
+
+    def _without_chains(self, number: int) -> int:
+        """The number of a step where each chain counts as one."""
+        return number - sum(
+            [min(number, chain.last) - chain.first for chain in self.planner.chains if chain.first < number]
+        )
+
+    def _shown_as(self, key: Node | RoutineGroup | Chain) -> Node:
+        """The node that temporary memory is for; of a chain the first one that is inside."""
+        if isinstance(key, Chain):
+            return next(iter(key.inside))
+        return key if isinstance(key, Node) else key.node
+
+    def record(self, planned: PlannedStep) -> StepRecord:
+        """What a step is."""
+        return self._record_here(planned)._replace(place=self.planner.division.place(planned.group))
+
+    def _record_here(self, planned: PlannedStep) -> StepRecord:
+        group, step, chain = planned.group, planned.step, planned.chain
+        if chain is not None:
+            steps = [self.record(one) for one in planned.chained]
+            return chain_record(steps, chain.turns, step.units, step.grain, chain.inside)
+        if isinstance(group, RoutineGroup):
+            node = group.node
+            feeder = self.planner.fed.get(group)
+            inputs = [
+                (layout.base, layout.offset, *layout.loops(source.shape))
+                for source, layout in zip(node.inputs, self.planner.operands(group), strict=True)
+                if feeder is None or layout.base is not feeder.kernel.result
+            ]
+            found = self.planner.attached.get(group)
+            results = [] if found is not None and not found.stored else group.results
+            written = [self._written(result) for result in results]
+            record = call_record(node, inputs, step.units, step.grain, planned.phase, written)
+            if found is not None:
+                record = with_attached(record, self._record_of(found), node)
+            return record if feeder is None else with_feeder(record, self._record_of(feeder.kernel))
+        assert planned.launch is not None
+        assert planned.schedule is not None
+        return self._kernel_record(group, planned.launch, planned.schedule)
+
+    def _record_of(self, found: Attachment) -> StepRecord:
+        return self._kernel_record(found.group, found.launch, found.schedule)
+
+    def _kernel_record(self, group: Group, launch: Launch, schedule: Schedule) -> StepRecord:
+        assert isinstance(group, FusedGroup)
+        written = [self._written(root.target) for root in group.roots]
+        updated = [root.target for root in group.roots if root.write is not None]
+        return kernel_record(launch, schedule, {*self.computed.get(group, ()), *updated}, written)
+
+    def _written(self, node: Node) -> Written:
+        number = self.planner.buffers.get(node)
+        for position, output in enumerate(self.planner.outputs):
+            if not output.from_input and output.number == number:
+                return Written(position, node)
+        return Written(None, node)
