@@ -37,7 +37,7 @@ class Attachment:
     @property
     def whole(self) -> bool:
         """Whether a row is needed at once."""
-        return self.launch.kernel.lane == "reduced"
+        return is_whole(self.launch)
 
     def numbered(self, code: Any, numbers: Sequence[int]) -> Attached:
         """The kernel, with what changes in its numbers from rectangle to rectangle."""
@@ -59,17 +59,28 @@ class Attachment:
         return Attached(code, tuple(numbers), layout["lane",], tuple(shifts), tuple(reads), self.whole, in_memory)
 
 
+def is_whole(launch: Launch) -> bool:
+    """Whether rows are needed as a whole."""
+    return launch.kernel.lane == "reduced"
+
+
 def fits(launch: Launch, alone: Launch, result: Node) -> bool:
     """Whether a launch can be done a rectangle of the result of a call at a time. ``alone`` is the same as a step of
     its own, whose loops may be merged further."""
     kernel = launch.kernel
-    if kernel.sweeps or kernel.ragged or kernel.lane == "none" or launch.row_count * launch.lane_extent != result.size:
-        return False
-    if result.ndim < 2 or launch.lane_extent != _lanes(result):
+    if not may_fit(launch, result) or launch.lane_extent != _lanes(result):
         return False
     if launch.lane_extent < min(VIRTUAL_LANES, alone.lane_extent):
         return False
     return all(_walks_over(access, launch, result) for access in _accesses_to(kernel, result)) and _writes_apart(kernel)
+
+
+def may_fit(launch: Launch, result: Node) -> bool:
+    """What of `fits` does not depend on how far loops are merged."""
+    kernel = launch.kernel
+    if kernel.sweeps or kernel.ragged or kernel.lane == "none" or result.ndim < 2:
+        return False
+    return launch.row_count * launch.lane_extent == result.size
 
 
 def _lanes(result: Node) -> int:

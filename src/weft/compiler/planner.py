@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from weft.compiler.arena import Interval, arrange
-from weft.compiler.attaching import Attachment, fits
+from weft.compiler.attaching import Attachment, fits, is_whole, may_fit
 from weft.compiler.chains import Chain, ChainFinder, Draft
 from weft.compiler.compared_keys import Lookup
 from weft.compiler.division import Division
@@ -169,7 +169,9 @@ class Planner:
         for user, alone in users:
             if not isinstance(user, FusedGroup) or alone is None:
                 continue
-            if not self.fusion.dependencies.may_attach(user, group):
+            if not may_fit(alone, result) or not self.fusion.dependencies.may_attach(user, group):
+                continue
+            if not self._attaches(group, is_whole(alone), in_memory=True):
                 continue
             launch = self.launches.of(user, lanes_apart=True)
             if launch is None or not fits(launch, alone, result):
@@ -177,18 +179,16 @@ class Planner:
             schedule = self.target.attached_schedule(launch)
             if schedule is None:
                 continue
-            found = Attachment(user, launch, schedule, result)
-            if self._attaches(group, found, in_memory=True):
-                if CHECKS:
-                    launch.check()
-                    schedule.check(launch)
-                return found
+            if CHECKS:
+                launch.check()
+                schedule.check(launch)
+            return Attachment(user, launch, schedule, result)
         return None
 
-    def _attaches(self, group: RoutineGroup, found: Attachment, in_memory: bool) -> bool:
-        """Whether a call can have a kernel attached, with its result in memory or not."""
+    def _attaches(self, group: RoutineGroup, whole: bool, in_memory: bool) -> bool:
+        """Whether a call can have a kernel attached, which may need whole rows, with its result in memory or not."""
         routine: Routine = group.node.primitive.routine
-        return routine.attaches(self.routine_call(group), found.whole, in_memory, self.target.kind)
+        return routine.attaches(self.routine_call(group), whole, in_memory, self.target.kind)
 
     def _place_results(self) -> None:
         """Decide in which memory results are made that attached kernels alone read: in that of what a kernel makes of
@@ -205,7 +205,7 @@ class Planner:
                         found.target = node
                         break
                 assert isinstance(group, RoutineGroup)
-                found.stored = found.target is None and not self._attaches(group, found, in_memory=False)
+                found.stored = found.target is None and not self._attaches(group, found.whole, in_memory=False)
                 if not found.stored:
                     del self.fusion.stored[found.result]
 

@@ -61,6 +61,8 @@ class Program:
             TraceError: a placeholder has no value.
         """
         outputs = list(outputs)
+        nodes, streams = self._nodes, self.streams
+        stream: object = self  # none that a node has
         for node in self._needed(outputs, strides_of):
             primitive = node.primitive
             if primitive is None:
@@ -68,17 +70,19 @@ class Program:
                 raise no_value(node, node.trace, "evaluate")
             if primitive.is_constant:
                 continue
-            self.streams.add(node.stream)
+            if node.stream is not stream:
+                stream = node.stream
+                streams.add(node.stream)
             if primitive.is_transparent:
                 continue
             source = primitive.alias(node)
-            if source is not None:
-                self._nodes[node] = self._position_of(source, strides_of)
+            if source is None:
+                nodes[node] = self._position_of_operation(node, strides_of)
             else:
-                self._add_operation(node, strides_of)
+                nodes[node] = self._position_of(source, strides_of)
         for node in outputs:
             self._position_of(node, strides_of)
-            self.streams.add(node.stream)
+            streams.add(node.stream)
 
     def _position_of(self, node: Node, strides_of: Any) -> int:
         """The position of a node. Inputs and constants get theirs when they are used first: it does not depend on when
@@ -105,10 +109,12 @@ class Program:
                 continue
             needed.append(node)
             for source in node.inputs:
-                references[source] = references.get(source, 0) + 1
-                if source not in seen and source not in known:
-                    seen.add(source)
-                    stack.append(source)
+                if source in references:
+                    references[source] += 1
+                else:
+                    references[source] = 1
+                    if source not in seen and source not in known:
+                        stack.append(source)
         needed.sort(key=serial_of)
         return needed
 
@@ -125,18 +131,22 @@ class Program:
         self._nodes[node] = position
         return position
 
-    def _add_operation(self, node: Node, strides_of: Any) -> None:
-        nodes = self._nodes
-        positions = tuple([self._position_of(source, strides_of) for source in node.inputs])
+    def _position_of_operation(self, node: Node, strides_of: Any) -> int:
+        """The position of an operation, which may be that of an equal one."""
+        nodes, entries, primitive = self._nodes, self.entries, node.primitive
+        positions = []
+        for source in node.inputs:
+            position = nodes.get(source)
+            positions.append(self._position_of(source, strides_of) if position is None else position)
         params = node.params
-        if not node.primitive.equal_is_same:
-            if node.primitive.is_unique:
+        if not primitive.equal_is_same:
+            if primitive.is_unique:
                 params = (self._marks.setdefault(params, len(self._marks)),)
             elif params:
                 params = ExactParameters(params)
-        entry = (node.primitive, params, node.shape, node.dtype, positions)
-        position = self._positions.get(entry)
-        if position is None:
-            position = self._positions[entry] = len(self.entries)
-            self.entries.append(entry)
-        nodes[node] = position
+        entry = (primitive, params, node.shape, node.dtype, tuple(positions))
+        new = len(entries)
+        position = self._positions.setdefault(entry, new)
+        if position == new:
+            entries.append(entry)
+        return position

@@ -9,6 +9,7 @@ from weft import tree
 from weft.compiler.evaluate import caller_stream, evaluate, start
 from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_segments import PreparedSegments, Runnable
+from weft.errors import TraceError
 from weft.graph.extents import values_of
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap
 from weft.graph.shown import Extent, shown_extent
@@ -104,8 +105,14 @@ class Traced:
     def prepared(self, inputs: list[Node]) -> Runnable | None:
         """What computes the results for inputs like these, which get values; None if a transformation has to see the
         operations."""
-        if is_tracing() or not self.cacheable or self._any_traced(inputs) or is_followed(inputs):
+        if is_tracing() or not self.cacheable or is_followed(inputs):
             return None
+        try:
+            start([node for node in inputs if node.value is None])
+        except TraceError:
+            if self._any_traced(inputs):  # asked now, because the answer takes a walk over all that they are made of
+                return None
+            raise
         return self._prepared_for(inputs, caller_stream().engine)
 
     def call(self, inputs: list[Node]) -> list[Node]:
@@ -161,7 +168,6 @@ class Traced:
             ) from error
 
     def _prepared_for(self, inputs: list[Node], engine: Engine) -> Runnable:
-        start([node for node in inputs if node.value is None])
         key = (engine, *_layouts(inputs))
         prepared = self._prepared.get(key)
         if prepared is None:
