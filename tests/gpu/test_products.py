@@ -48,6 +48,7 @@ class FakeLibrary:
         assert next(iter(one)) == 1
         assert not any(zero)
         assert size <= problem.scratch
+        assert scratch % 256 == 0
         self.computed.append(problem)
         self._driver._queue(stream, partial(self._multiply, problem, a, b, d, scratch))
         return 0

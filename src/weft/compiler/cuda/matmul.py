@@ -103,7 +103,7 @@ def _scratch_for(shape: Shape) -> int:
     declines=_declines,
     adapts=_adapts,
     rounds=_rounds,
-    scratch=lambda node: _scratch_for(node.shape),
+    scratch=lambda node: _scratch_for(node.shape) + cublas.SPARE,
 )
 def step(call: RoutineCall) -> RoutineStep:
     """The step for a matrix product.

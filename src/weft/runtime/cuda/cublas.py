@@ -45,6 +45,11 @@ _IN_COMPUTE_TYPE = 2
 """Parts of a sum are kept in the type in which sums are made, and added in order: the same bits in each run."""
 
 _MOST_ALIGNMENT = 256
+"""Of addresses, as far as it matters to the library; it asks it of scratch memory."""
+
+SPARE = _MOST_ALIGNMENT
+"""Scratch memory begins at the first multiple of the alignment."""
+
 _NOT_SUPPORTED = 15
 _KEPT = 1024
 """So many ways to compute products are kept for a card."""
@@ -78,7 +83,7 @@ class Problem(NamedTuple):
 @dataclass(frozen=True)
 class ProductCall(LibraryCall):
     """Products of the same kind: the operands and the result of each one are ``offsets`` bytes behind the first three
-    of ``places``; the last one is scratch memory."""
+    of ``places``; the last one is scratch memory, with `SPARE` bytes more than the problem says."""
 
     title: str
     places: tuple[tuple[int, int], ...]
@@ -88,6 +93,7 @@ class ProductCall(LibraryCall):
     def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
         library = _library()
         *bases, scratch = addresses
+        scratch += -scratch % _MOST_ALIGNMENT
         handle = queue.handles.get(CUBLAS)
         if handle is None:
             handle = queue.handles[CUBLAS] = library.handle()
