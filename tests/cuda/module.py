@@ -6,6 +6,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 _DTYPES = {
@@ -16,6 +17,7 @@ _DTYPES = {
     "i64": np.uint64,
     "ptr": np.uint64,
     "half": np.float16,
+    "bfloat": ml_dtypes.bfloat16,
     "float": np.float32,
     "double": np.float64,
 }

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 
 
 class Emitter:
-    """Collects the body of a function and the declarations that it needs."""
+    """Collects the body of a function and the declarations that it needs. ``rounds_bfloat16``: it is for processors
+    that have an instruction for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds_bfloat16: bool = False) -> None:
+        self.rounds_bfloat16 = rounds_bfloat16
         self.declarations: dict[str, str] = {}
         self._slots: list[str] = []
         self._lines: list[str] = []

@@ -22,11 +22,13 @@ class InstructionWriter:
     ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far. There
     are ``width`` lanes at a time. ``scheduled`` are the names of the numbers of the schedule."""
 
+    rounds_bfloat16 = False
+
     def __init__(
         self, kernel: Kernel, scheduled: Iterable[str], width: int, layout: dict[Key, int] | None = None
     ) -> None:
         self.kernel = kernel
-        self.e = Emitter()
+        self.e = Emitter(self.rounds_bfloat16)
         self.scalar = MathLanes(self.e, 1)
         self.vector = self.scalar if width == 1 else MathLanes(self.e, width)
         self.crossing: Crossing = VectorCrossing(self.vector, self.scalar)

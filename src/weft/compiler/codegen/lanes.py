@@ -395,8 +395,17 @@ class Lanes:
         """Round a float32 value to the nearest ``float16`` or ``bfloat16``, still held as float32."""
         if dtype is dtypes.float16:
             return self.half_from_bits(self.half_to_bits(Value(self, x.name, dtype)), dtype)
+        if self.emitter.rounds_bfloat16:
+            return self.half_from_bits(self._rounded("bfloat", x), dtype)
         bits = self._rounded_bfloat16_bits(x)
         return Value(self, self.bitcast(bits, dtypes.float32).name, dtype)
+
+    def _rounded(self, half: str, x: Value) -> Value:
+        """The bits of float32 values rounded to a type of LLVM."""
+        element = f"<{self.width} x {half}>" if self.width > 1 else half
+        rounded = self.emitter.assign(f"fptrunc {self.type_of(dtypes.float32)} {x.name} to {element}")
+        text = f"bitcast {element} {rounded} to {self.type_of(dtypes.uint16)}"
+        return Value(self, self.emitter.assign(text), dtypes.uint16)
 
     def _rounded_bfloat16_bits(self, x: Value) -> Value:
         """The float32 bits of ``x`` rounded to 16 significant leading bits, ties to even; NaN stays NaN."""
@@ -409,10 +418,9 @@ class Lanes:
     def half_to_bits(self, x: Value) -> Value:
         """The uint16 storage bits of a half-precision value, rounding it to its dtype."""
         if x.dtype is dtypes.float16:
-            element = f"<{self.width} x half>" if self.width > 1 else "half"
-            half = self.emitter.assign(f"fptrunc {self.type_of(dtypes.float32)} {x.name} to {element}")
-            text = f"bitcast {element} {half} to {self.type_of(dtypes.uint16)}"
-            return Value(self, self.emitter.assign(text), dtypes.uint16)
+            return self._rounded("half", x)
+        if self.emitter.rounds_bfloat16:
+            return self._rounded("bfloat", x)
         return self._cast("trunc", self._rounded_bfloat16_bits(x) >> 16, dtypes.uint16)
 
     def half_from_bits(self, bits: Value, dtype: Dtype) -> Value:

@@ -19,7 +19,7 @@ class BlockCode(Integers):
     """Writes a kernel whose blocks have ``threads`` threads. Numbers within a block are ``i32``, others ``i64``."""
 
     def __init__(self, threads: int) -> None:
-        super().__init__(Emitter())
+        super().__init__(Emitter(rounds_bfloat16=True))
         self.threads, self.warps = threads, threads // WARP
         self.scalar = Lanes(self.e, 1)
         self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])

@@ -44,6 +44,7 @@ class _State(NamedTuple):
 class ThreadWriter(NestWriter):
     """What all walks have in common: units, rows, and turns of a sweep done together."""
 
+    rounds_bfloat16 = True
     most_together = 12
     """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
 
