@@ -12,9 +12,12 @@ from itertools import chain
 from pathlib import Path
 
 from . import report
-from .peers import PEERS
+from .gpu_tasks import GPU_TASKS
+from .peers import PEERS, PEERS_OF
 from .session import Session, find_peers
 from .tasks import TASKS, Task
+
+TASKS_OF = {"cpu": TASKS, "gpu": GPU_TASKS}
 
 BUSY_LOAD = 0.7  # processes that run or want to
 
@@ -27,8 +30,8 @@ def available_cores() -> int:
 
 
 def matching_tasks(pattern: str) -> list[Task]:
-    """The tasks whose name fits a shell pattern."""
-    found = [task for task in TASKS if fnmatchcase(task.name, pattern)]
+    """The tasks, on any device, whose name fits a shell pattern."""
+    found = [task for task in chain(*TASKS_OF.values()) if fnmatchcase(task.name, pattern)]
     if not found:
         raise argparse.ArgumentTypeError(f"there is no task {pattern}; --help lists them")
     return found
@@ -36,7 +39,7 @@ def matching_tasks(pattern: str) -> list[Task]:
 
 def parse() -> argparse.Namespace:
     """The options of the command line."""
-    names = ", ".join(task.name for task in TASKS)
+    names = "; ".join(f"on a {device}: {', '.join(task.name for task in TASKS_OF[device])}" for device in TASKS_OF)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--tasks",
@@ -45,7 +48,8 @@ def parse() -> argparse.Namespace:
         metavar="TASK",
         help=f"names, or patterns such as 'compile-*', of these: {names}",
     )
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="PEER")
+    parser.add_argument("--device", choices=list(TASKS_OF), default="cpu", help="where all of them compute")
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), metavar="PEER")
     parser.add_argument("--threads", type=int, default=available_cores(), help="threads of each peer")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each peer in each task")
     parser.add_argument("--budget", type=float, default=0.2, help="seconds of one turn")
@@ -57,9 +61,11 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Runs what the command line asks for; 1 if Weft itself gave no time for something."""
     options = parse()
+    os.environ["BENCH_DEVICE"] = options.device  # the processes of peers read it
     busy = os.getloadavg()[0] > BUSY_LOAD
-    tasks = [task for task in TASKS if options.tasks is None or task in chain(*options.tasks)]
-    peers = find_peers(options.peers, options.threads)
+    tasks = [task for task in TASKS_OF[options.device] if options.tasks is None or task in chain(*options.tasks)]
+    wanted = options.peers or PEERS_OF[options.device]
+    peers = find_peers(wanted, options.threads)
     names = [peer.name for peer in peers if not peer.missing]
     start = time.monotonic()
 
@@ -69,7 +75,7 @@ def main() -> int:
     session = Session(names, options.threads, options.rounds, options.budget, tell)
     results = session.run(tasks)
 
-    machine = report.describe_machine(peers, options.threads)
+    machine = report.describe_machine(peers, options.threads, options.device)
     verdicts = [report.verdict(task, limit, results[task.name]) for task in tasks for limit in task.budget]
     shown = report.as_markdown if options.markdown else report.as_text
     print(f"{machine}:" if options.markdown else f"\n{machine}")
@@ -84,7 +90,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(as_json(machine, tasks, results, verdicts), indent=2) + "\n")
     failed = any(results[t.name]["weft"].reason not in ("", "-") for t in tasks) if "weft" in names else True
-    return int(failed and "weft" in options.peers)
+    return int(failed and "weft" in wanted)
 
 
 def as_json(

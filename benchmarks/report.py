@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +31,18 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def describe_machine(peers: list[Peer], threads: int) -> str:
-    """One line: processor, cores, threads, system, Python, and the peers' versions."""
+def gpu_name() -> str:
+    """The GPU as the driver calls it."""
+    command = [sys.executable, "-c", "import weft.core as mx; print(mx.device_info(mx.gpu)['device_name'])"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "no GPU"
+
+
+def describe_machine(peers: list[Peer], threads: int, device: str = "cpu") -> str:
+    """One line: GPU, processor, cores, threads, system, Python, and the peers' versions."""
     versions = ", ".join(f"{peer.name} {peer.version}" for peer in peers if peer.version and peer.name != "copy")
+    gpu = f"{gpu_name()}; " if device == "gpu" else ""
     return (
-        f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads each; {platform.system()} {platform.machine()}, "
+        f"{gpu}{cpu_name()}, {os.cpu_count()} cores, {threads} threads each; {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}; {versions}"
     )
 

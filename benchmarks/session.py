@@ -9,9 +9,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -78,7 +80,12 @@ def environment(name: str, threads: int, cache: Path | None = None) -> dict[str,
     variables = {key: value for key, value in os.environ.items() if key not in UNWANTED_VARIABLES}
     for variable in ("WEFT", "OMP", "OPENBLAS", "MKL"):
         variables[f"{variable}_NUM_THREADS"] = str(threads)
-    variables["JAX_PLATFORMS"] = "cpu"
+    on_gpu = variables.get("BENCH_DEVICE") == "gpu"
+    variables["JAX_PLATFORMS"] = "cuda" if on_gpu else "cpu"
+    variables["WEFT_DEVICE"] = "gpu" if on_gpu else "cpu"
+    variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several peers share a GPU
+    if name == "torch-eager":
+        variables["TORCHDYNAMO_DISABLE"] = "1"
     if cache is not None:
         for variable in CACHE_VARIABLES:
             variables[variable] = str(cache)
@@ -88,9 +95,13 @@ def environment(name: str, threads: int, cache: Path | None = None) -> dict[str,
 
 
 def interpreter(name: str) -> Path:
-    """Where the interpreter of a peer should be: its own environment, or this one."""
-    own = ROOT / ".bench" / name / "bin" / "python"
-    return Path(sys.executable) if name in ("weft", "numpy", "copy") else own
+    """Where the interpreter of a peer should be: its own environment, or this one. For a GPU that may be one that the
+    machine came with."""
+    own = ROOT / ".bench" / name.removesuffix("-eager") / "bin" / "python"
+    on_gpu = os.environ.get("BENCH_DEVICE") == "gpu"
+    if name in ("weft", "numpy", "copy") or (on_gpu and not own.exists()):
+        return Path(sys.executable)
+    return own
 
 
 class Connection:
@@ -159,7 +170,7 @@ def connection(name: str, threads: int, cache: Path | None = None) -> Iterator[C
         worker.close()
 
 
-def find_peers(names: list[str], threads: int) -> list[Peer]:
+def find_peers(names: Sequence[str], threads: int) -> list[Peer]:
     """Asks each peer whether it runs here, and in which version."""
     found = []
     for name in names:
@@ -222,7 +233,10 @@ class Session:
             if worker.ended:
                 worker.close()
                 workers[name] = Connection(name, self.threads)
-        results = {name: self._prepare(task, worker) for name, worker in workers.items()}
+        # Peers that compile for a GPU wait for the host most of the time: they do so together.
+        at_once = max(len(workers), 1) if os.environ.get("BENCH_DEVICE") == "gpu" else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            results = dict(zip(workers, pool.map(partial(self._prepare, task), workers.values()), strict=True))
         for _ in range(self.rounds):
             for name, result in results.items():
                 if result.wants_more:

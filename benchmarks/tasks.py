@@ -77,11 +77,11 @@ def on_array(name: str, title: str, method: str, shape: tuple[int, ...], *budget
     return Task(name, title, method, {"shape": shape}, memory=prod(shape) * FLOAT32_BYTES, budget=budget)
 
 
-def scan(method: str, shape: tuple[int, ...], axis: int) -> Task:
+def scan(method: str, shape: tuple[int, ...], axis: int, budget: tuple[Limit, ...] = ()) -> Task:
     """A scan of one array along an axis."""
     extents = "x".join(map(str, shape))
     title = f"{method} over axis {axis}, {extents}"
-    return Task(f"{method}-{extents}-{axis}", title, method, {"shape": shape, "axis": axis})
+    return Task(f"{method}-{extents}-{axis}", title, method, {"shape": shape, "axis": axis}, budget=budget)
 
 
 def indexed(method: str, shape: tuple[int, ...], count: int) -> Task:

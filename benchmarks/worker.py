@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from . import memory
-from .peers import PEERS, Work, make_peer
+from .peers import DEVICE, PEERS, Work, make_peer
 
 WARM_UP_CALLS = 3
-SHORTEST_SAMPLE = 2e-3  # seconds; faster work is called several times per sample
+# Seconds; faster work is called several times per sample. A GPU is waited for once in a sample.
+SHORTEST_SAMPLE = 2e-3 if DEVICE == "cpu" else 20e-3
 COMPARED = 1000  # elements of the result
 SMALL = (16,)  # a shape for which only the compiler takes memory
 MEMORY_CALLS = 2
@@ -34,19 +35,21 @@ def set_affinity(threads: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def seconds(work: Work, calls: int = 1) -> float:
-    """Time of one call, as the mean of some in a row."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        work()
-    return (time.perf_counter() - start) / calls
-
-
 def fingerprint(result: Any) -> float:
     """A number by which the results of different peers are compared."""
     if isinstance(result, (tuple, list)):
         return sum(map(fingerprint, result))
+    for copy_to_host in ("cpu", "get"):  # PyTorch's name for it, and CuPy's
+        result = getattr(result, copy_to_host, lambda result=result: result)()
     return float(np.abs(np.asarray(result).reshape(-1)[:COMPARED]).sum(dtype=np.float64))
+
+
+def version_of(package: str) -> str:
+    """The version of a package, also of one whose distribution has another name."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return str(getattr(sys.modules[package], "__version__", "unknown"))
 
 
 class Worker:
@@ -61,7 +64,7 @@ class Worker:
     def describe(self) -> dict[str, Any]:
         """The versions that a reader of the table wants to know."""
         package = self.entry.imports.partition(".")[0] or "numpy"
-        return {"package": package, "version": importlib.metadata.version(package), "python": platform.python_version()}
+        return {"package": package, "version": version_of(package), "python": platform.python_version()}
 
     def prepare(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Makes data and work, warms up and finds out how many calls make a sample."""
@@ -71,19 +74,34 @@ class Worker:
         self.work = prepared
         for _ in range(WARM_UP_CALLS - 1):
             prepared()
+        self._finish(None)
         start = time.perf_counter()
-        result = prepared()
+        result = self._finish(prepared())
         self.calls = math.ceil(SHORTEST_SAMPLE / max(time.perf_counter() - start, 1e-9))
         return {"fingerprint": self._fingerprint(result)}
+
+    def _finish(self, result: Any) -> Any:
+        """The result of work, computed."""
+        if DEVICE != "cpu":
+            self.peer.synchronize(result)
+        return result
+
+    def _seconds(self, work: Work) -> float:
+        """Time of one call, as the mean of some in a row."""
+        start = time.perf_counter()
+        for _ in range(self.calls):
+            result = work()
+        self._finish(result)
+        return (time.perf_counter() - start) / self.calls
 
     def sample(self, budget: float) -> dict[str, Any]:
         """Times of calls, as many as fit into `budget` seconds, and at least one."""
         assert self.work is not None, "sample before prepare"
         gc.disable()
         end = time.perf_counter() + budget
-        times = [seconds(self.work, self.calls)]
+        times = [self._seconds(self.work)]
         while time.perf_counter() < end:
-            times.append(seconds(self.work, self.calls))
+            times.append(self._seconds(self.work))
         gc.enable()
         gc.collect()
         return {"samples": times}
@@ -94,7 +112,7 @@ class Worker:
         if work is None:
             return {"missing": True}
         start = time.perf_counter()
-        result = work()
+        result = self._finish(work())
         return {"samples": [time.perf_counter() - start], "fingerprint": self._fingerprint(result)}
 
     def memory(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:

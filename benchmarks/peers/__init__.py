@@ -1,12 +1,13 @@
 """How each framework does the tasks.
 
 A method of a peer prepares its data and gives the work: a callable that finishes what it computes
-before it returns, and returns the result. All peers get the same data. A task for which a peer has no
-method is not measured there.
+before it returns (on a GPU: has it queued), and returns the result. All peers get the same data. A
+task for which a peer has no method is not measured there.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +16,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+DEVICE = os.environ.get("BENCH_DEVICE", "cpu")
+"""Where peers compute: cpu or gpu. On a GPU the work may be on its way when a call returns; `synchronize` waits."""
 
 Work = Callable[[], Any]
 Floats = npt.NDArray[np.float32]
@@ -46,9 +50,18 @@ PEERS = {
     "mlx": PeerEntry("benchmarks.peers.mlx_style", "MlxPeer", "mlx.core"),
     "jax": PeerEntry("benchmarks.peers.jax_peer", "JaxPeer", "jax.numpy"),
     "torch": PeerEntry("benchmarks.peers.torch_peer", "TorchPeer", "torch"),
+    "torch-eager": PeerEntry("benchmarks.peers.torch_peer", "TorchPeer", "torch"),
+    "cupy": PeerEntry("benchmarks.peers.cupy_peer", "CupyPeer", "cupy"),
     "numpy": PeerEntry("benchmarks.peers.numpy_peer", "NumpyPeer", "numpy"),
-    "copy": PeerEntry("benchmarks.peers.numpy_peer", "CopyPeer", "", computes=False),
+    "copy": PeerEntry(
+        f"benchmarks.peers.{'cupy' if DEVICE == 'gpu' else 'numpy'}_peer", "CopyPeer", "", computes=False
+    ),
 }
+PEERS_OF = {
+    "cpu": ("weft", "mlx", "jax", "torch", "numpy", "copy"),
+    "gpu": ("weft", "mlx", "jax", "torch", "torch-eager", "cupy", "copy"),
+}
+"""The peers on each kind of device."""
 
 
 def make_peer(name: str, threads: int) -> Any:

@@ -30,6 +30,8 @@ class Sizes:
     heads: int
     context: int
     batch: int
+    fused: bool = False
+    """Whether attention is the framework's own function, and not in plain operations."""
 
 
 def windows(sizes: Sizes) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

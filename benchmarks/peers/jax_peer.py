@@ -14,11 +14,14 @@ import numpy as np
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
+    DEVICE,
     LARGEST,
     LEARNING_RATE,
     NORM_EPSILON,
     ROPE_BASE,
+    Heads,
     Work,
+    attention_data,
     classes,
     floats,
     fourier_data,
@@ -43,14 +46,24 @@ NAMES = SimpleNamespace(
 """What formulas are written with."""
 
 
+waited_for = jax.block_until_ready if DEVICE == "cpu" else lambda result: result
+"""The result of a call; on a GPU it may be on its way."""
+
+FLASH = "cudnn" if DEVICE == "gpu" else None
+"""What computes attention in half precision."""
+
+
 class JaxPeer:
     def __init__(self, threads: int) -> None:
         del threads  # XLA uses the cores that the process may run on.
 
+    def synchronize(self, result: Any) -> None:
+        jax.block_until_ready(result)
+
     def _compiled(self, function: Any, *arrays: Any) -> Work:
         inputs = jax.block_until_ready([jnp.asarray(array) for array in arrays])
         compiled = jax.jit(function)
-        return lambda: jax.block_until_ready(compiled(*inputs))
+        return lambda: waited_for(compiled(*inputs))
 
     def formula(self, name: str) -> Work:
         function, arrays = formula_data(name)
@@ -78,6 +91,30 @@ class JaxPeer:
 
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: jnp.sum(x, axis=0), floats(*shape))
+
+    def sum_last_axis(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: jnp.sum(x, axis=-1), floats(*shape))
+
+    def transpose(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: x.T, floats(*shape))
+
+    def dense(self, size: int) -> Work:
+        arrays = [
+            jnp.asarray(x, jnp.bfloat16) for x in (floats(size, size), floats(size, size, seed=1), floats(size, seed=2))
+        ]
+        step = jax.jit(lambda a, b, bias: jax.nn.gelu(a @ b + bias, approximate=False)[0].astype(jnp.float32))
+        return lambda: waited_for(step(*arrays))
+
+    def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        arrays, attend = attended(heads, queries, keys, mask, dtype)
+        step = jax.jit(lambda *x: attend(*x)[0, 0, 0].astype(jnp.float32))
+        return lambda: waited_for(step(*arrays))
+
+    def attention_gradients(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
+        arrays, attend = attended(heads, queries, keys, mask, dtype)
+        total = lambda *x: attend(*x).astype(jnp.float32).sum()  # noqa: E731
+        step = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
+        return lambda: waited_for(step(*arrays))[0]
 
     def sort(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(jnp.sort, floats(*shape))
@@ -133,7 +170,7 @@ class JaxPeer:
         arrays = (floats(*shape), floats(last, seed=1), floats(last, seed=2), floats(*shape, seed=3))
         inputs = [jnp.asarray(array) for array in arrays]
         compiled = jax.jit(gradients)
-        return lambda: jax.block_until_ready(compiled(*inputs))
+        return lambda: waited_for(compiled(*inputs))
 
     def fourier(self, transform: str, shape: tuple[int, ...], **keywords: Any) -> Work:
         function = getattr(jnp.fft, transform)
@@ -178,7 +215,7 @@ class JaxPeer:
 
     def add(self, shape: tuple[int, ...]) -> Work:
         x = jnp.asarray(floats(*shape))
-        return lambda: (x + x).block_until_ready()
+        return lambda: waited_for(x + x)
 
     def add_value(self, shape: tuple[int, ...]) -> Work:
         x = jnp.asarray(floats(*shape))
@@ -189,7 +226,7 @@ class JaxPeer:
 
     def loop_add(self, rows: int, columns: int) -> Work:
         x, y = map(jnp.asarray, row_pairs(rows, columns))
-        return lambda: jax.block_until_ready([x[row] + y[:, row] for row in range(rows)])
+        return lambda: waited_for([x[row] + y[:, row] for row in range(rows)])
 
     def train(self, batch: int) -> Work:
         def mean_loss(parameters: Any, images: Any, labels: Any) -> Any:
@@ -213,15 +250,21 @@ class JaxPeer:
 
         return training(mean_loss, lstm_values(width), 0.0, *lstm_data(batch, steps, width))
 
-    def train_gpt(self, **sizes: int) -> Work:
+    def train_gpt(self, half: bool = False, **sizes: Any) -> Work:
         chosen = gpt.Sizes(**sizes)
+        values = gpt.initial_values(chosen)
+        if half:
+            values = gpt.map_leaves(lambda value: jnp.asarray(value, jnp.bfloat16), values)
 
         def mean_loss(parameters: Any, tokens: Any, following: Any) -> Any:
-            return jnp.mean(losses(gpt_scores(parameters, tokens, chosen.heads), following))
+            scores = gpt_scores(parameters, tokens, chosen.heads, chosen.fused)
+            return jnp.mean(losses(scores.astype(jnp.float32), following))
 
-        return training(mean_loss, gpt.initial_values(chosen), gpt.WEIGHT_DECAY, *gpt.windows(chosen))
+        return training(mean_loss, values, gpt.WEIGHT_DECAY, *gpt.windows(chosen))
 
-    def decode(self, half: bool, **sizes: int) -> Work:
+    def decode(self, half: bool, bits: int = 0, **sizes: Any) -> Work | None:
+        if bits:
+            return None
         chosen = gpt.Sizes(**sizes)
         dtype = jnp.bfloat16 if half else jnp.float32
         parameters = gpt.map_leaves(lambda value: jnp.asarray(value, dtype), gpt.initial_values(chosen))
@@ -233,7 +276,7 @@ class JaxPeer:
         def work() -> Any:
             nonlocal state
             state, scores = step(state, parameters)
-            return jax.block_until_ready(scores).astype(jnp.float32)
+            return waited_for(scores).astype(jnp.float32)
 
         return work
 
@@ -299,7 +342,10 @@ def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) 
         correction = jax.lax.rsqrt(1 - jnp.float32(second_decay) ** count)
         kept = 1 - LEARNING_RATE * weight_decay
         parameters = jax.tree.map(
-            lambda p, m, v: kept * p - rate * m / (jnp.sqrt(v) * correction + ADAM_EPSILON), parameters, first, second
+            lambda p, m, v: (kept * p - rate * m / (jnp.sqrt(v) * correction + ADAM_EPSILON)).astype(p.dtype),
+            parameters,
+            first,
+            second,
         )
         return loss, (parameters, first, second, count)
 
@@ -307,20 +353,20 @@ def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) 
 
     def work() -> Any:
         nonlocal state
-        loss, state = jax.block_until_ready(compiled(state, *arrays))
+        loss, state = waited_for(compiled(state, *arrays))
         return loss
 
     return work
 
 
-def gpt_scores(parameters: Any, tokens: Any, heads: int) -> Any:
+def gpt_scores(parameters: Any, tokens: Any, heads: int, fused: bool) -> Any:
     """The model of `gpt`: scores of the byte that follows each byte."""
     place = jnp.arange(tokens.shape[1])
     causal = place[:, None] >= place
     x = parameters["tokens"]["weight"][tokens] + parameters["positions"]
     for block in parameters["blocks"]:
         mixed = linear(block["mixed"], normalize_with(block["attention_norm"], x))
-        x = x + linear(block["attended"], attention(mixed, causal, heads))
+        x = x + linear(block["attended"], attention(mixed, causal, heads, fused))
         widened = linear(block["widened"], normalize_with(block["mlp_norm"], x))
         x = x + linear(block["narrowed"], jax.nn.gelu(widened, approximate=False))
     return normalize_with(parameters["norm"], x) @ parameters["head"]["weight"].T
@@ -336,10 +382,24 @@ def linear(layer: Any, x: Any) -> Any:
     return x @ layer["weight"].T + layer["bias"]
 
 
-def attention(mixed: Any, causal: Any, heads: int) -> Any:
+def attended(heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> tuple[list[Any], Any]:
+    """Queries, keys and values with the heads behind the positions, and their attention with heads before them."""
+    arrays = [jnp.asarray(x.swapaxes(1, 2), jnp.dtype(dtype)) for x in attention_data(heads, queries, keys)]
+    kind = FLASH if dtype == "bfloat16" else None
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=bool(mask), implementation=kind).swapaxes(1, 2)
+
+    return arrays, attend
+
+
+def attention(mixed: Any, causal: Any, heads: int, fused: bool) -> Any:
     """Attention of several heads over queries, keys and values that stand one behind the other."""
     batch, length, _ = mixed.shape
     parts = jnp.split(mixed, 3, axis=-1)
+    if fused:
+        by_head = [part.reshape(batch, length, heads, -1) for part in parts]
+        return jax.nn.dot_product_attention(*by_head, is_causal=True, implementation=FLASH).reshape(batch, length, -1)
     queries, keys, values = (part.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3) for part in parts)
     scores = queries @ keys.transpose(0, 1, 3, 2) * queries.shape[-1] ** -0.5
     weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)

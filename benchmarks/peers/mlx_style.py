@@ -14,6 +14,7 @@ import numpy as np
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
+    DEVICE,
     LARGEST,
     LAYERS,
     LEARNING_RATE,
@@ -45,7 +46,11 @@ class MlxStylePeer:
     def __init__(self, threads: int) -> None:
         del threads  # Weft reads WEFT_NUM_THREADS; MLX has no setting.
         self.mx = import_module(f"{self.package}.core")
-        self.mx.set_default_device(self.mx.cpu)
+        self.mx.set_default_device(getattr(self.mx, DEVICE))
+        self._run = self.mx.eval if DEVICE == "cpu" else self.mx.async_eval
+
+    def synchronize(self, result: Any) -> None:
+        self.mx.synchronize()
 
     def _compiled(self, function: Any, *arrays: Any) -> Work:
         mx = self.mx
@@ -55,7 +60,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             result = compiled(*inputs)
-            mx.eval(result)
+            self._run(result)
             return result
 
         return work
@@ -107,7 +112,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             result = compiled(*inputs)
-            mx.eval(result)
+            self._run(result)
             return result
 
         return work
@@ -134,6 +139,22 @@ class MlxStylePeer:
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx
         return self._compiled(lambda x: mx.sum(x, axis=0), floats(*shape))
+
+    def sum_last_axis(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.sum(x, axis=-1), floats(*shape))
+
+    def transpose(self, shape: tuple[int, ...]) -> Work:
+        mx = self.mx
+        return self._compiled(lambda x: mx.contiguous(x.T), floats(*shape))
+
+    def dense(self, size: int) -> Work:
+        mx, nn = self.mx, import_module(f"{self.package}.nn")
+        a, b = (mx.array(floats(size, size, seed=seed)).astype(mx.bfloat16) for seed in (0, 1))
+        bias = mx.array(floats(size, seed=2)).astype(mx.bfloat16)
+        step = mx.compile(lambda a, b, bias: nn.gelu(a @ b + bias))
+        work = self._on_arrays(step, a, b, bias)
+        return lambda: work()[0]
 
     def sort(self, shape: tuple[int, ...]) -> Work:
         mx = self.mx
@@ -225,7 +246,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             result = a @ b
-            mx.eval(result)
+            self._run(result)
             return result
 
         return work
@@ -273,7 +294,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             result = step(*arrays)
-            mx.eval(result)
+            self._run(result)
             return result.astype(mx.float32)
 
         return work
@@ -300,7 +321,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             result = x + x
-            mx.eval(result)
+            self._run(result)
             return result
 
         return work
@@ -316,7 +337,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             result = add(x, y)
-            mx.eval(result)
+            self._run(result)
             return result
 
         return work
@@ -327,7 +348,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             results = [x[row] + y[:, row] for row in range(rows)]
-            mx.eval(results)
+            self._run(results)
             return results
 
         return work
@@ -373,26 +394,30 @@ class MlxStylePeer:
 
         return self._training(model, optimizer, mean_loss, *lstm_data(batch, steps, width))
 
-    def train_gpt(self, **sizes: int) -> Work:
+    def train_gpt(self, half: bool = False, **sizes: Any) -> Work:
         mx = self.mx
         nn = import_module(f"{self.package}.nn")
         optimizers = import_module(f"{self.package}.optimizers")
         chosen = gpt.Sizes(**sizes)
         model = make_gpt(mx, nn, chosen)
         model.update(gpt.map_leaves(mx.array, gpt.initial_values(chosen)))
+        if half:
+            model.set_dtype(mx.bfloat16)
         betas = list(ADAM_BETAS)
         optimizer = optimizers.AdamW(LEARNING_RATE, betas, ADAM_EPSILON, gpt.WEIGHT_DECAY, bias_correction=True)
 
         def mean_loss(tokens: Any, following: Any) -> Any:
-            return nn.losses.cross_entropy(model(tokens), following, reduction="mean")
+            return nn.losses.cross_entropy(model(tokens).astype(mx.float32), following, reduction="mean")
 
         return self._training(model, optimizer, mean_loss, *gpt.windows(chosen))
 
-    def decode(self, half: bool, **sizes: int) -> Work:
+    def decode(self, half: bool, bits: int = 0, **sizes: Any) -> Work:
         mx = self.mx
         chosen = gpt.Sizes(**sizes)
         dtype = mx.bfloat16 if half else mx.float32
         parameters = gpt.map_leaves(lambda value: mx.array(value).astype(dtype), gpt.initial_values(chosen))
+        if bits:
+            self._quantize(parameters, bits)
         caches = [[mx.zeros(shape, dtype) for shape in gpt.cache_shapes(chosen)] for _ in range(chosen.layers)]
         state = [caches, mx.array([0]), mx.array([0])]
         mx.eval(parameters, state)
@@ -400,7 +425,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             scores = step(parameters)
-            mx.eval(scores, state)
+            self._run(scores, state)
             return scores.astype(mx.float32)
 
         return work
@@ -420,12 +445,23 @@ class MlxStylePeer:
             x = x + self._linear(block["attended"], (weights @ cache[1]).reshape(1, sizes.width))
             widened = self._linear(block["widened"], self._norm(block["mlp_norm"], x))
             x = x + self._linear(block["narrowed"], widened * (1 + mx.erf(widened / math.sqrt(2))) / 2)
-        scores = self._norm(parameters["norm"], x) @ parameters["head"]["weight"].T
+        scores = self._linear(parameters["head"], self._norm(parameters["norm"], x))
         state[1], state[2] = mx.argmax(scores, axis=-1).astype(mx.int32), (place + 1) % sizes.context
         return scores
 
+    def _quantize(self, parameters: Any, bits: int) -> None:
+        """Of linear layers keep codes, scales and offsets."""
+        layers = [layer for block in parameters["blocks"] for name, layer in block.items() if "norm" not in name]
+        for layer in [*layers, parameters["head"]]:
+            layer["codes"] = self.mx.quantize(layer.pop("weight"), bits=bits)
+            layer["bits"] = bits
+
     def _linear(self, layer: Any, x: Any) -> Any:
-        return x @ layer["weight"].T + layer["bias"]
+        if "codes" in layer:
+            product = self.mx.quantized_matmul(x, *layer["codes"], bits=layer["bits"])
+        else:
+            product = x @ layer["weight"].T
+        return product + layer["bias"] if "bias" in layer else product
 
     def _norm(self, norm: Any, x: Any) -> Any:
         return self._normalize(x, norm["weight"], norm["bias"])
@@ -447,7 +483,7 @@ class MlxStylePeer:
 
         def work() -> Any:
             loss = compiled(*arrays)
-            mx.eval(loss, state)
+            self._run(loss, state)
             return loss
 
         return work
@@ -480,9 +516,13 @@ def make_gpt(mx: Any, nn: Any, sizes: gpt.Sizes) -> Any:
             by_head = (batch, length, heads, width // heads)
             parts = mx.split(mixed, 3, axis=-1)
             queries, keys, values = (part.reshape(by_head).transpose(0, 2, 1, 3) for part in parts)
-            scores = queries @ keys.transpose(0, 1, 3, 2) * (width // heads) ** -0.5
-            weights = mx.softmax(mx.where(causal, scores, -mx.inf), axis=-1)
-            return (weights @ values).transpose(0, 2, 1, 3).reshape(batch, length, width)
+            scale = (width // heads) ** -0.5
+            if sizes.fused:
+                found = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask="causal")
+            else:
+                scores = queries @ keys.transpose(0, 1, 3, 2) * scale
+                found = mx.softmax(mx.where(causal, scores, -mx.inf), axis=-1) @ values
+            return found.transpose(0, 2, 1, 3).reshape(batch, length, width)
 
     class Gpt(nn.Module):
         def __init__(self) -> None:

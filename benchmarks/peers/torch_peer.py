@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from . import (
     ADAM_BETAS,
     ADAM_EPSILON,
+    DEVICE,
     LARGEST,
     LAYERS,
     LEARNING_RATE,
@@ -37,13 +38,26 @@ from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
 from .recurrent import lstm_data, lstm_values
 
+TORCH_DEVICE = "cuda" if DEVICE == "gpu" else "cpu"
+
+
+def given(array: Any) -> Any:
+    """A tensor with the elements of an array, where the peer computes."""
+    return torch.from_numpy(array).to(TORCH_DEVICE)
+
 
 class TorchPeer:
+    """With ``TORCHDYNAMO_DISABLE=1`` it compiles nothing."""
+
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
+        torch.set_default_device(TORCH_DEVICE)
+
+    def synchronize(self, result: Any) -> None:
+        torch.cuda.synchronize()
 
     def _compiled(self, function: Any, *arrays: Any) -> Work:
-        inputs = [torch.from_numpy(array) for array in arrays]
+        inputs = [given(array) for array in arrays]
         # Without it, code for a second shape would be made for all shapes, which is slower.
         compiled = torch.compile(function, dynamic=False)
         return lambda: compiled(*inputs)
@@ -70,6 +84,18 @@ class TorchPeer:
 
     def sum_first_axis(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.sum(x, dim=0), floats(*shape))
+
+    def sum_last_axis(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: torch.sum(x, dim=-1), floats(*shape))
+
+    def transpose(self, shape: tuple[int, ...]) -> Work:
+        return self._compiled(lambda x: x.T.contiguous(), floats(*shape))
+
+    def dense(self, size: int) -> Work:
+        a, b = (given(floats(size, size, seed=seed)).bfloat16() for seed in (0, 1))
+        bias = given(floats(size, seed=2)).bfloat16()
+        step = torch.compile(lambda a, b, bias: F.gelu(torch.addmm(bias, a, b))[0].float(), dynamic=False)
+        return lambda: step(a, b, bias)
 
     def sort(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.sort(x).values, floats(*shape))
@@ -106,7 +132,7 @@ class TorchPeer:
         return self._compiled(turn_pairs, floats(*shape))
 
     def cross_entropy(self, shape: tuple[int, int]) -> Work:
-        labels = torch.from_numpy(classes(*shape)).long()
+        labels = given(classes(*shape)).long()
         return self._compiled(lambda x: F.cross_entropy(x, labels, reduction="none"), floats(*shape))
 
     def softmax_gradient(self, shape: tuple[int, ...]) -> Work:
@@ -127,7 +153,7 @@ class TorchPeer:
         return self._compiled(gradients, *arrays)
 
     def fourier(self, transform: str, shape: tuple[int, ...], axis: int = -1) -> Work:
-        function, x = getattr(torch.fft, transform), torch.from_numpy(fourier_data(transform, shape))
+        function, x = getattr(torch.fft, transform), given(fourier_data(transform, shape))
         if axis == -1:
             return lambda: function(x)
         return lambda: function(x, dim=axis)
@@ -137,11 +163,11 @@ class TorchPeer:
         return self._compiled(lambda x, y: torch.sum((x[:, None] - y[None]) ** 2, dim=-1), *points)
 
     def matmul(self, size: int) -> Work:
-        a, b = torch.from_numpy(floats(size, size)), torch.from_numpy(floats(size, size, seed=1))
+        a, b = given(floats(size, size)), given(floats(size, size, seed=1))
         return lambda: a @ b
 
     def converted_matmul(self, size: int, dtype: str) -> Work:
-        a, b = (torch.from_numpy(floats(size, size, seed=seed)).to(getattr(torch, dtype)) for seed in (0, 1))
+        a, b = (given(floats(size, size, seed=seed)).to(getattr(torch, dtype)) for seed in (0, 1))
         return lambda: (a @ b)[0].real.float()
 
     def fast_matmul(self, size: int) -> Work:
@@ -149,7 +175,7 @@ class TorchPeer:
         return self.converted_matmul(size, "bfloat16")
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
-        a, b = torch.from_numpy(floats(*left)), torch.from_numpy(floats(*right, seed=1))
+        a, b = given(floats(*left)), given(floats(*right, seed=1))
         return (lambda: a @ b.transpose(-1, -2)) if transposed else (lambda: a @ b)
 
     def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
@@ -168,7 +194,7 @@ class TorchPeer:
         return work
 
     def _attended(self, heads: Heads, queries: int, keys: int, dtype: str) -> list[Any]:
-        return [torch.from_numpy(x).to(getattr(torch, dtype)) for x in attention_data(heads, queries, keys)]
+        return [given(x).to(getattr(torch, dtype)) for x in attention_data(heads, queries, keys)]
 
     def convolution(self, **sizes: Any) -> Work:
         layer = Convolution(**sizes)
@@ -190,52 +216,52 @@ class TorchPeer:
 
     def quantized_product(self, rows: int, size: int, mode: str, bits: int) -> Work:
         """The product with a matrix of bfloat16 that is not quantised, for comparison."""
-        x, w = (torch.from_numpy(floats(n, size, seed=seed)).bfloat16() for seed, n in enumerate((rows, size)))
+        x, w = (given(floats(n, size, seed=seed)).bfloat16() for seed, n in enumerate((rows, size)))
         return lambda: (x @ w.T).float()
 
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
         """Not compiled: each is one call of a library."""
-        a, b = torch.from_numpy(matrices(*shape)), torch.from_numpy(right_sides(*shape))
+        a, b = given(matrices(*shape)), given(right_sides(*shape))
         if function == "solve":
             return lambda: torch.linalg.solve(a, b)
         return lambda: getattr(torch.linalg, function)(a)
 
     def add(self, shape: tuple[int, ...]) -> Work:
-        x = torch.from_numpy(floats(*shape))
+        x = given(floats(*shape))
         return lambda: x + x
 
     def add_value(self, shape: tuple[int, ...]) -> Work:
-        x = torch.from_numpy(floats(*shape))
-        return lambda: np.array(x + x)
+        x = given(floats(*shape))
+        return lambda: np.array((x + x).cpu())
 
     def vmap_add(self, rows: int, columns: int) -> Work:
         return self._compiled(torch.func.vmap(lambda a, b: a + b, in_dims=(0, 1)), *row_pairs(rows, columns))
 
     def loop_add(self, rows: int, columns: int) -> Work:
-        x, y = map(torch.from_numpy, row_pairs(rows, columns))
+        x, y = map(given, row_pairs(rows, columns))
         return lambda: [x[row] + y[:, row] for row in range(rows)]
 
     def train(self, batch: int) -> Work:
-        images, labels = map(torch.from_numpy, training_data(batch))
+        images, labels = map(given, training_data(batch))
         labels = labels.long()
         layers: list[torch.nn.Module] = []
         for sizes, (weight, bias) in zip(pairwise(LAYERS), initial_parameters(), strict=True):
             linear = torch.nn.Linear(*sizes)
-            linear.weight.data, linear.bias.data = torch.from_numpy(weight), torch.from_numpy(bias)
+            linear.weight.data, linear.bias.data = given(weight), given(bias)
             layers += [linear, torch.nn.ReLU()]
         model = torch.nn.Sequential(*layers[:-1])
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
         return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images, labels)
 
     def train_cnn(self, batch: int) -> Work:
-        images, labels = map(torch.from_numpy, cnn_data(batch))
+        images, labels = map(given, cnn_data(batch))
         model = Cnn()
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
         return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images.movedim(-1, 1), labels.long())
 
     def train_lstm(self, batch: int, steps: int, width: int) -> Work:
         model = Lstm(width)
-        x, labels = map(torch.from_numpy, lstm_data(batch, steps, width))
+        x, labels = map(given, lstm_data(batch, steps, width))
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
 
         def mean_loss(x: Any, labels: Any) -> Any:
@@ -243,28 +269,34 @@ class TorchPeer:
 
         return training(optimizer, mean_loss, x, labels.long())
 
-    def train_gpt(self, **sizes: int) -> Work:
+    def train_gpt(self, half: bool = False, **sizes: Any) -> Work:
         chosen = gpt.Sizes(**sizes)
         model = Gpt(chosen)
-        model.load_state_dict(named("", gpt.map_leaves(torch.from_numpy, gpt.initial_values(chosen))))
-        tokens, following = map(torch.from_numpy, gpt.windows(chosen))
+        model.load_state_dict(named("", gpt.map_leaves(given, gpt.initial_values(chosen))))
+        tokens, following = map(given, gpt.windows(chosen))
+        if half:
+            model.bfloat16()
         optimizer = torch.optim.AdamW(
             model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, gpt.WEIGHT_DECAY, fused=True
         )
 
         def mean_loss(tokens: Any, following: Any) -> Any:
-            return F.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
+            return F.cross_entropy(model(tokens).float().flatten(0, 1), following.flatten())
 
         return training(optimizer, mean_loss, tokens, following.long())
 
-    def decode(self, half: bool, **sizes: int) -> Work:
+    def decode(self, half: bool, bits: int = 0, **sizes: Any) -> Work | None:
+        if bits:
+            return None
         chosen = gpt.Sizes(**sizes)
         dtype = torch.bfloat16 if half else torch.float32
-        parameters = gpt.map_leaves(lambda value: torch.from_numpy(value).to(dtype), gpt.initial_values(chosen))
+        parameters = gpt.map_leaves(lambda value: given(value).to(dtype), gpt.initial_values(chosen))
         shapes = gpt.cache_shapes(chosen)
         caches = [[torch.zeros(shape, dtype=dtype) for shape in shapes] for _ in range(chosen.layers)]
         state = [torch.tensor([0]), torch.tensor([0])]
-        step = torch.compile(partial(decode_token, chosen), dynamic=False)
+        # On a GPU it is one graph, so that launching kernels is not what takes the time.
+        mode = "reduce-overhead" if DEVICE == "gpu" else "default"
+        step = torch.compile(partial(decode_token, chosen), dynamic=False, mode=mode)
 
         def work() -> Any:
             with torch.no_grad():
@@ -346,9 +378,9 @@ def named(path: str, values: Any) -> dict[str, Any]:
 class Block(torch.nn.Module):
     """A block of the model of `gpt`."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, fused: bool) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.fused = heads, fused
         self.attention_norm = torch.nn.LayerNorm(width, NORM_EPSILON)
         self.mixed = torch.nn.Linear(width, 3 * width)
         self.attended = torch.nn.Linear(width, width)
@@ -365,6 +397,9 @@ class Block(torch.nn.Module):
         batch, length, _ = mixed.shape
         parts = mixed.chunk(3, dim=-1)
         queries, keys, values = (part.reshape(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
+        if self.fused:
+            attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+            return attended.transpose(1, 2).reshape(batch, length, -1)
         scores = queries @ keys.transpose(2, 3) * queries.shape[-1] ** -0.5
         weights = torch.softmax(torch.where(causal, scores, -math.inf), dim=-1)
         return (weights @ values).transpose(1, 2).reshape(batch, length, -1)
@@ -377,7 +412,7 @@ class Gpt(torch.nn.Module):
         super().__init__()
         self.tokens = torch.nn.Embedding(gpt.VOCABULARY, sizes.width)
         self.positions = torch.nn.Parameter(torch.zeros(sizes.context, sizes.width))
-        self.blocks = torch.nn.ModuleList(Block(sizes.width, sizes.heads) for _ in range(sizes.layers))
+        self.blocks = torch.nn.ModuleList(Block(sizes.width, sizes.heads, sizes.fused) for _ in range(sizes.layers))
         self.norm = torch.nn.LayerNorm(sizes.width, NORM_EPSILON)
         self.head = torch.nn.Linear(sizes.width, gpt.VOCABULARY, bias=False)
 
@@ -392,7 +427,7 @@ class Gpt(torch.nn.Module):
 
 def channels_first(layer: Convolution) -> list[Any]:
     """The data of a layer as views with the channels behind the first axis."""
-    x, w, ct = [torch.from_numpy(array).movedim(-1, 1) for array in layer.data()]
+    x, w, ct = [given(array).movedim(-1, 1) for array in layer.data()]
     return [x, w.transpose(0, 1) if layer.transposed else w, ct]
 
 
@@ -407,7 +442,7 @@ class Cnn(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         for name, value in cnn_values().items():
-            ordered = torch.from_numpy(value)
+            ordered = given(value)
             ordered = ordered.movedim(-1, 1) if ordered.ndim == 4 else ordered
             self.register_parameter(name, torch.nn.Parameter(ordered))
 
@@ -423,7 +458,7 @@ class Lstm(torch.nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        values = {name: torch.from_numpy(value) for name, value in lstm_values(width).items()}
+        values = {name: given(value) for name, value in lstm_values(width).items()}
         self.head = torch.nn.Parameter(values["head"])
         self.lstm = torch.nn.LSTM(width, width, batch_first=True)
         self.lstm.load_state_dict(

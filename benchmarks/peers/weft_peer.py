@@ -26,7 +26,7 @@ class WeftPeer(MlxStylePeer):
 
         def work() -> Any:
             result = a @ b
-            mx.eval(result)
+            self._run(result)
             return mx.real(result[0]).astype(mx.float32)
 
         return work

@@ -253,7 +253,7 @@ def test_a_forked_child_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("count", [1, 3])
 def test_large_copies_go_through_pinned_memory(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """In pieces, of which the card still copies one while the next one is filled; with several threads, too."""
-    for name, value in (("PIECE", 1024), ("_PER_LANE", 4), ("_MOST_LANES", count)):
+    for name, value in (("PIECE", 1024), ("_MOST_LANES", count)):
         monkeypatch.setattr(staging, name, value)
     monkeypatch.setattr(engines, "STAGED", 2048)
     numbers = np.random.default_rng(4).normal(size=5003).astype(np.float32)

@@ -12,6 +12,7 @@ import pytest
 
 import weft
 from benchmarks import memory, report
+from benchmarks.gpu_tasks import GPU_TASKS
 from benchmarks.peers import (
     LAYERS,
     NORM_EPSILON,
@@ -73,6 +74,8 @@ OF_ONE_ARRAY: dict[str, Callable[..., Any]] = {
     "argsort": lambda x: x.argsort(-1, kind="stable"),
     "median": lambda x: np.median(x, -1),
     "sum_first_axis": lambda x: x.sum(0),
+    "sum_last_axis": lambda x: x.sum(-1),
+    "transpose": lambda x: x.T,
     "add": lambda x: x + x,
 }
 
@@ -258,9 +261,21 @@ def test_code_generation_is_that_of_the_kernel_of_gelu(weft_peer):
     assert (weft.counters() - before).generated == 0
 
 
-def test_every_task_is_one_that_weft_has(weft_peer):
-    assert len({task.name for task in TASKS}) == len(TASKS)
-    assert [task.name for task in TASKS if task.kind is not Kind.IMPORT and not hasattr(weft_peer, task.method)] == []
+@pytest.mark.parametrize("tasks", [TASKS, GPU_TASKS], ids=["cpu", "gpu"])
+def test_every_task_is_one_that_weft_has(weft_peer, tasks):
+    assert len({task.name for task in tasks}) == len(tasks)
+    assert [task.name for task in tasks if task.kind is not Kind.IMPORT and not hasattr(weft_peer, task.method)] == []
+
+
+def test_what_is_measured_in_half_precision(weft_peer):
+    sizes = TINY_GPT | {"layers": 1}
+    product = floats(6, 6) @ floats(6, 6, seed=1) + floats(6, seed=2)
+    np.testing.assert_allclose(np.array(weft_peer.dense(6)()), gelu(product)[0], rtol=3e-2, atol=0.3)
+    whole = mean_loss_of_gpt(gpt.Sizes(**sizes))
+    assert weft_peer.train_gpt(half=True, fused=True, **sizes)().item() == pytest.approx(whole, rel=1e-2)
+    tokens = sizes | {"width": 64, "half": True}
+    exact, coded = (np.array(weft_peer.decode(bits=bits, **tokens)()) for bits in (0, 8))
+    np.testing.assert_allclose(coded, exact, rtol=0.1, atol=0.02)
 
 
 def test_a_session_measures_in_processes_of_their_own_and_says_what_is_missing():

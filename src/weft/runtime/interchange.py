@@ -43,7 +43,7 @@ def from_numpy(array: np.ndarray[Any, Any]) -> View:
 def _on_device(array: np.ndarray[Any, Any], engine: Any) -> View:
     rows = np.ascontiguousarray(array)
     buffer = Buffer(engine, rows.nbytes)
-    with recording.span(recording.TRANSFER, f"{host.device} to {engine.device}", rows.nbytes):
+    with recording.transfer(host.device, engine.device, rows.nbytes):
         engine.copy_in(memoryview(rows.reshape(-1).view(np.uint8).data), buffer, 0)
     return View(buffer, 0, contiguous_strides(array.shape))
 

@@ -158,6 +158,11 @@ def span(kind: str, name: str, size: int = 0) -> AbstractContextManager[None]:
     return _OpenSpan(kind, name, size) if recorders else _NOT_RECORDED
 
 
+def transfer(source: object, destination: object, size: int) -> AbstractContextManager[None]:
+    """A block in which so many bytes go from one place to another."""
+    return _OpenSpan(TRANSFER, f"{source} to {destination}", size) if recorders else _NOT_RECORDED
+
+
 class _OpenSpan:
     __slots__ = ("_begin", "_kind", "_name", "_size")
 

@@ -126,7 +126,7 @@ def _filled(buffer: Buffer, view: View, span: Span) -> Buffer:
     faster."""
     engine, source = buffer.engine, view.buffer
     low, high = span
-    with recording.span(recording.TRANSFER, f"{source.engine.device} to {engine.device}", high - low):
+    with recording.transfer(source.engine.device, engine.device, high - low):
         engine.copy_across(source, view.offset + low, buffer, high - low)
     export = export_of(source)
     if export is not None and export.writable:

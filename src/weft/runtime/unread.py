@@ -58,7 +58,7 @@ class Unread:
             read = self._read
             if read is not None:
                 self.take_memory()
-                with recording.span(recording.TRANSFER, f"file to {host.device}", self._size):
+                with recording.transfer("file", host.device, self._size):
                     read(_bytes_of(self.view.buffer, self._size))
                 self._read = None
         self.done = True

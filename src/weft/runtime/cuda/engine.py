@@ -306,6 +306,8 @@ class CudaEngine(Engine):
             try:
                 self._driver.copy_out(self._pinned, there, size, queue.handle)
                 self._wait(self._driver.is_done, queue.handle)
+            except CudaError:
+                raise
             except BaseException:
                 self._pinned = self._driver.pinned(_PINNED)  # the card may still write to the other one
                 raise

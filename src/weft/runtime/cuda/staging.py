@@ -8,7 +8,6 @@ the thread copies the other.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,14 +17,14 @@ from weft.runtime.atomic import completed
 from weft.runtime.cuda.driver import Driver
 from weft.runtime.cuda.waiting import wait_until
 from weft.runtime.locks import fork_safe_lock
+from weft.runtime.processors import available_processors
 
-PIECE = 2 << 20
+PIECE = 4 << 20
 """The bytes of a piece."""
-STAGED = 8 << 20
+STAGED = 16 << 20
 """Copies of so many bytes and more go through pinned memory: with one thread the driver is as fast by itself."""
-_PER_LANE = 2
-"""There is a thread for so many pieces, up to the most there may be."""
-_MOST_LANES = max(1, min(8, (os.cpu_count() or 1) // 2))
+_MOST_LANES = max(1, min(8, available_processors() // 2))
+"""So many threads copy at most."""
 
 Part = tuple[int, int]
 """Where a part of a copy begins, and how many bytes it has."""
@@ -62,7 +61,7 @@ class Staging:
     def _run(self, lane: Callable[..., None], there: int, here: int, size: int, stream: int) -> None:
         with self._lock:
             parts = [(start, min(PIECE, size - start)) for start in range(0, size, PIECE)]
-            count = max(1, min(_MOST_LANES, len(parts) // _PER_LANE))
+            count = max(1, min(_MOST_LANES, len(parts)))
             self._lanes += [(_Piece(self._driver), _Piece(self._driver)) for _ in range(len(self._lanes), count)]
             self._is_stopped = False
             work = [
