@@ -20,6 +20,7 @@ ORDER = (
     "arrays",
     "transformations",
     "compile",
+    "devices",
     "streams",
     "indexing",
     "saving",
