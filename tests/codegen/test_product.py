@@ -14,7 +14,8 @@ from weft import dtypes
 from weft.compiler.codegen import jit
 from weft.compiler.cpu import few_rows, product, row_streams
 from weft.compiler.cpu.product import Way
-from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, Sources
+from weft.compiler.cpu.product_step import SQUARE, Block, Sources
+from weft.primitives.products import DEPTH
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.complex64: np.complex64}
 SHAPES = [

@@ -7,7 +7,7 @@ import numpy as np
 import weft.primitives as p
 from tests.reference.lanes import fused
 from tests.reference.routines import by
-from weft.compiler.cpu.product_step import DEPTH
+from weft.primitives.products import DEPTH
 
 
 @by(p.matmul.routine, attaches=True)

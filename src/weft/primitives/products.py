@@ -22,6 +22,9 @@ __all__ = [
     "matrix_transpose",
 ]
 
+DEPTH = 256
+"""Terms of a block. Sums are made in blocks, each in order: this number is part of what a product is."""
+
 
 class Bilinear(Primitive):
     """Linear in each of two inputs; ``transposes`` gives the cotangent of each from that of the output."""

@@ -26,7 +26,6 @@ from weft.compiler.cpu.product_step import (
     B_COLUMN,
     B_INNER,
     COLUMNS,
-    DEPTH,
     INNER,
     ROWS,
     Block,
@@ -38,6 +37,7 @@ from weft.compiler.cpu.product_step import (
     read,
 )
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 
 MOST_ROWS = 16
 """Of more, packing the matrix costs less than it saves."""

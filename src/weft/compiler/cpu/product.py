@@ -30,7 +30,6 @@ from weft.compiler.cpu.product_step import (
     B_COLUMN,
     B_INNER,
     COLUMNS,
-    DEPTH,
     INNER,
     ROWS,
     SQUARE,
@@ -40,6 +39,7 @@ from weft.compiler.cpu.product_step import (
 )
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 
 TILE_BYTES = 640 << 10
 """The most of the right operand that is packed at once, for the second cache to hold."""

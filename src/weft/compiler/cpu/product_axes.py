@@ -20,8 +20,9 @@ from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.product import FEEDER, GROUP, RIGHT_WAY, Panels, TileWriter, Way, block_of, step_function
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along
-from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block, Sources, below, read
+from weft.compiler.cpu.product_step import SQUARE, Block, Sources, below, read
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 
 MOST_FACTORS = 8
 """So many axes in memory an axis may go over."""

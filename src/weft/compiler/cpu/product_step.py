@@ -16,9 +16,6 @@ from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Integers
 from weft.dtypes import Dtype
 
-DEPTH = 256
-"""Terms of a block. Sums are made in blocks, each in order: this number is part of what a product is."""
-
 SQUARE = 16
 """Panels have room for a multiple of so many terms, as operands that are transposed are packed in squares."""
 

@@ -25,7 +25,6 @@ from weft.compiler.cpu.product_step import (
     A_ROW,
     B_INNER,
     COLUMNS,
-    DEPTH,
     INNER,
     ROWS,
     Sources,
@@ -35,6 +34,7 @@ from weft.compiler.cpu.product_step import (
     read,
 )
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 
 MOST_ROWS = 8
 """Of more, the sums are made in blocks of rows."""

@@ -12,13 +12,15 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
+from weft.compiler.codegen.quantized import field, scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
 from weft.compiler.cpu.product_squares import square, terms_of_square
-from weft.compiler.cpu.product_step import DEPTH, read
-from weft.compiler.cpu.quantized.codes import Coding, field, number, scale, scale_image, scaled
+from weft.compiler.cpu.product_step import read
+from weft.compiler.cpu.quantized.codes import VectorCoding, number
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 LINES_AHEAD = 4
@@ -27,7 +29,7 @@ LINES_AHEAD = 4
 _KEEP = "ptr %from, i64 %stride, i64 %present, i64 %first, i64 %count, ptr %to"
 
 
-def keeping(coding: Coding, vectors: int) -> list[Function]:
+def keeping(coding: VectorCoding, vectors: int) -> list[Function]:
     """The functions that transpose ``%count`` words, and scales, of each of ``%present`` rows into vectors, which are
     ``vectors`` apart."""
     return [_Kept(coding, of_words, vectors).function() for of_words in (True, False)]
@@ -36,7 +38,7 @@ def keeping(coding: Coding, vectors: int) -> list[Function]:
 class _Kept(Integers):
     """Writes such a function. Lanes without a row stand for the last one."""
 
-    def __init__(self, coding: Coding, of_words: bool, vectors: int) -> None:
+    def __init__(self, coding: VectorCoding, of_words: bool, vectors: int) -> None:
         super().__init__(Emitter())
         self.coding, self.of_words, self.vectors = coding, of_words, vectors
         self.L, self.scalar = Lanes(self.e, coding.lanes), Lanes(self.e, 1)
@@ -79,7 +81,7 @@ class _Kept(Integers):
 class Across(Integers):
     """Writes code that goes along ``vectors`` of rows of a matrix, with the functions of `keeping`."""
 
-    def __init__(self, coding: Coding, vectors: int, w: Integers) -> None:
+    def __init__(self, coding: VectorCoding, vectors: int, w: Integers) -> None:
         super().__init__(w.e)
         self.coding, self.vectors = coding, vectors
         self.L = Lanes(self.e, coding.lanes)

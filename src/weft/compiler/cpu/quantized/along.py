@@ -6,17 +6,18 @@ from collections.abc import Iterator
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.quantized import scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.product_step import read
-from weft.compiler.cpu.quantized.codes import Coding, number, scale, scale_image, scaled
+from weft.compiler.cpu.quantized.codes import VectorCoding, number
 from weft.primitives.quantized_formats import WORD
 
 
 class Along(Integers):
     """Writes code that goes along a row of a matrix."""
 
-    def __init__(self, coding: Coding, w: Integers) -> None:
+    def __init__(self, coding: VectorCoding, w: Integers) -> None:
         super().__init__(w.e)
         self.coding = coding
         self.L, self.scalar = Lanes(self.e, coding.lanes), Lanes(self.e, 1)

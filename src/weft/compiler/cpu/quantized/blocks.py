@@ -16,10 +16,10 @@ from weft.compiler.cpu.code import STEP, Function, Integers
 from weft.compiler.cpu.product import GROUP, TILE_BYTES, block_of
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across
-from weft.compiler.cpu.product_step import DEPTH, SQUARE, Block
+from weft.compiler.cpu.product_step import SQUARE, Block
 from weft.compiler.cpu.quantized.across import Across, keeping
 from weft.compiler.cpu.quantized.along import Along
-from weft.compiler.cpu.quantized.codes import Coding
+from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import (
     COLUMNS,
     GROUP_SHIFT,
@@ -29,6 +29,7 @@ from weft.compiler.cpu.quantized.step import (
     StepWriter,
     Unit,
 )
+from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 ALIGNED = 96
@@ -41,13 +42,13 @@ _UNPACK = (
 
 
 @cache
-def address(coding: Coding, transpose: bool) -> int:
+def address(coding: VectorCoding, transpose: bool) -> int:
     """The address of the step for products with (the transpose of) matrices in a format."""
     name = f"quantized_blocks_{coding.mode}"
     return loading.load(f"{name} {coding} {transpose}", lambda: generate(coding, transpose, name), (name,))[name]
 
 
-def generate(coding: Coding, transpose: bool, name: str) -> str:
+def generate(coding: VectorCoding, transpose: bool, name: str) -> str:
     """The LLVM IR of that step."""
     block = block_of(coding.dtype)
     unpack = [*keeping(coding, 1), _unpack_across(coding, block)] if transpose else [_unpack_along(coding, block)]
@@ -76,7 +77,7 @@ class _Panel(Integers):
         return self.e, self.e.function("unpack", _UNPACK, "internal ")
 
 
-def _unpack_across(coding: Coding, block: Block) -> Function:
+def _unpack_across(coding: VectorCoding, block: Block) -> Function:
     """Unpack rows of the matrix, which are columns of the result."""
     w = _Panel(block)
     decoder = Across(coding, 1, w)
@@ -99,7 +100,7 @@ def _unpack_across(coding: Coding, block: Block) -> Function:
     return w.finished()
 
 
-def _unpack_along(coding: Coding, block: Block) -> Function:
+def _unpack_along(coding: VectorCoding, block: Block) -> Function:
     """Unpack rows of the matrix, which are terms."""
     w = _Panel(block)
     decoder = Along(coding, w)
@@ -123,7 +124,7 @@ def _unpack_along(coding: Coding, block: Block) -> Function:
 class _Step(StepWriter):
     """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
 
-    def __init__(self, coding: Coding, block: Block) -> None:
+    def __init__(self, coding: VectorCoding, block: Block) -> None:
         super().__init__(coding)
         self.block, self.group = block, GROUP * block.rows
         self.packed_x = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")

@@ -16,9 +16,9 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.product_step import DEPTH, below
+from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.across import Across, keeping
-from weft.compiler.cpu.quantized.codes import Coding
+from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import (
     COLUMNS,
     GROUP_SHIFT,
@@ -28,6 +28,7 @@ from weft.compiler.cpu.quantized.step import (
     StepWriter,
     Unit,
 )
+from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 MOST_ROWS = 8
@@ -45,7 +46,7 @@ _STRIP = (
 class Strip:
     """``rows`` of the result in so many ``vectors`` of columns."""
 
-    coding: Coding
+    coding: VectorCoding
     rows: int
     vectors: int
 
@@ -54,7 +55,7 @@ class Strip:
         return self.vectors * self.coding.lanes
 
 
-def strip_of(coding: Coding, rows: int) -> Strip:
+def strip_of(coding: VectorCoding, rows: int) -> Strip:
     """The strip for this processor. Two vectors of columns are enough for additions not to wait for each other."""
     most = _MOST_SUMS if coding.vector_bytes == 64 else _MOST_SUMS // 2
     return Strip(coding, rows, 2 if 2 * rows <= most else 1)

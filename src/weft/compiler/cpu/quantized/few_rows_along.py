@@ -15,11 +15,12 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Function, Integers, read, write
-from weft.compiler.cpu.product_step import DEPTH, below
+from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.along import Along
-from weft.compiler.cpu.quantized.codes import Coding
+from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import COLUMNS, GROUP_SHIFT, GROUPS, INNER, PER_ROW, StepWriter, Unit
 from weft.compiler.cpu.row_streams import FEWEST_ROWS, NARROWEST, SUMS_BYTES
+from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 MOST_ROWS = 8
@@ -35,7 +36,7 @@ _ADD = (
 class Streams:
     """``terms`` rows of the matrix are read side by side, for ``rows`` rows of the result."""
 
-    coding: Coding
+    coding: VectorCoding
     rows: int
     terms: int
 
@@ -45,7 +46,7 @@ class Streams:
         return SUMS_BYTES // (self.rows * self.coding.dtype.size * NARROWEST) * NARROWEST
 
 
-def streams_of(coding: Coding, rows: int) -> Streams:
+def streams_of(coding: VectorCoding, rows: int) -> Streams:
     return Streams(coding, rows, 8 if rows <= FEWEST_ROWS else 4)
 
 

@@ -12,7 +12,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Integers
 from weft.compiler.cpu.quantized.along import Along
-from weft.compiler.cpu.quantized.codes import Coding, coding_of
+from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.dtypes import Dtype
 from weft.primitives.dequantization import wide_dtype
 from weft.primitives.quantized_formats import WORD, Format
@@ -40,12 +40,12 @@ def step(call: RoutineCall) -> RoutineStep:
 
 
 @cache
-def _address(coding: Coding, dtype: Dtype) -> int:
+def _address(coding: VectorCoding, dtype: Dtype) -> int:
     name = f"dequantize_{coding.mode}"
     return loading.load(f"{name} {coding} {dtype.name}", lambda: generate(coding, dtype, name), (name,))[name]
 
 
-def generate(coding: Coding, dtype: Dtype, name: str) -> str:
+def generate(coding: VectorCoding, dtype: Dtype, name: str) -> str:
     """The LLVM IR of the step for numbers of a format that are rounded to a dtype."""
     w = Integers(Emitter())
     decoder, scale = Along(coding, w), MEMORY_TYPES[coding.scales]

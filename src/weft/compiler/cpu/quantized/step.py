@@ -7,7 +7,7 @@ from typing import NamedTuple
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.quantized.codes import Coding
+from weft.compiler.cpu.quantized.codes import VectorCoding
 
 # The numbers with which every step begins: slots and byte offsets of the operands and the result; rows, columns and
 # terms; matrices in the stack (0 if there is no index); rows of a quantised matrix, and words and groups in each; by
@@ -36,7 +36,7 @@ class Unit(NamedTuple):
 class StepWriter(Integers):
     """Writes the loop over the units of a step, which are tiles of the result."""
 
-    def __init__(self, coding: Coding) -> None:
+    def __init__(self, coding: VectorCoding) -> None:
         super().__init__(Emitter())
         self.coding = coding
         self.element = MEMORY_TYPES[coding.dtype]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import weft.primitives as p
 from weft.compiler.cpu.product import tile_of
 from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
-from weft.compiler.cpu.quantized.codes import Coding, coding_of
+from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
@@ -46,7 +46,7 @@ class _Tiled(NamedTuple):
     products: int = 1
 
 
-def _tiled(coding: Coding, transpose: bool, extents: tuple[int, int, int], matrices: int) -> _Tiled:
+def _tiled(coding: VectorCoding, transpose: bool, extents: tuple[int, int, int], matrices: int) -> _Tiled:
     rows, columns, inner = extents
     rows = max(rows, 1)
     if rows == 1 and transpose and matrices > few_rows.MOST_ROWS:

@@ -1,0 +1,116 @@
+"""Codes of quantised numbers in registers, on every target: what they stand for.
+
+What is computed is what `weft.primitives.quantized_formats` defines, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft import dtypes
+from weft.compiler.codegen.values import Value
+from weft.dtypes import Dtype
+from weft.primitives.quantized_formats import FLOAT8_NAN, POWER_NAN, WORD, rounds_once
+
+_FLOAT4_NIBBLES = 0xC8643210
+"""Twice the numbers that 4-bit floating codes stand for, four bits each."""
+_FLOAT8_LEAST_NORMAL = 8
+_SIGN = {4: 28, 8: 24}
+"""How far the sign of a floating code is from that of a float32."""
+
+
+@dataclass(frozen=True)
+class Coding:
+    """A format as machine code knows it: the dtype of scales (and biases) in memory, and that of the numbers."""
+
+    mode: str
+    bits: int
+    scales: Dtype
+    dtype: Dtype
+    narrow: bool
+
+    @property
+    def affine(self) -> bool:
+        return self.mode == "affine"
+
+    @property
+    def terms(self) -> int:
+        """How many codes, which have one scale and begin and end with a word, are treated together."""
+        return WORD // 2 if self.narrow else WORD
+
+    @property
+    def words(self) -> int:
+        """The words of these codes."""
+        return self.terms * self.bits // WORD
+
+
+def field(words: Sequence[Value], start: int, bits: int) -> Value:
+    """The code that begins at a bit of neighbouring words; bits above it may be anything."""
+    word, shift = divmod(start, WORD)
+    code = words[word] >> shift if shift else words[word]
+    return code | (words[word + 1] << (WORD - shift)) if shift + bits > WORD else code
+
+
+def number(coding: Coding, code: Value) -> Value:
+    """The number that a code (uint32, with any bits above it) stands for, without its scale."""
+    L, bits = code.lanes, coding.bits
+    if coding.affine:
+        whole = code & ((1 << bits) - 1)
+        found: Value = L.convert(Value(L, whole.name, dtypes.int32), coding.dtype)
+        return found
+    small: Value = L.convert(_float4(code) if bits == 4 else float8(code), coding.dtype)
+    return small
+
+
+def scale(coding: Coding, value: Value) -> Value:
+    """A scale or bias as a number of the result, from what `scale_image` says is in registers."""
+    L = value.lanes
+    if coding.scales is not dtypes.uint8:
+        return value
+    if coding.mode == "nvfp4":
+        return L.convert(float8(value), coding.dtype)
+    # The exponents of float32, but for the lowest, which is a subnormal number there, and NaN.
+    bits = L.select(L.equal(value, 0), L.constant(1 << 22, dtypes.uint32), value << 23)
+    bits = L.select(L.equal(value, POWER_NAN), L.constant(0x7FC00000, dtypes.uint32), bits)
+    return L.convert(L.bitcast(bits, dtypes.float32), coding.dtype)
+
+
+def scale_image(coding: Coding) -> Dtype:
+    """As what scales are read: as numbers, or as uint32 if they are bytes."""
+    return dtypes.uint32 if coding.scales is dtypes.uint8 else coding.dtype
+
+
+def scaled(coding: Coding, code: Value, factor: Value, offset: Value | None) -> Value:
+    """A number of the matrix."""
+    if offset is None:
+        return code * factor
+    return code.lanes.fma(code, factor, offset) if rounds_once(coding.scales) else code * factor + offset
+
+
+def _float4(code: Value) -> Value:
+    """A 4-bit floating number (e2m1) as float32."""
+    L = code.lanes
+    places = (code & 7) << 2
+    twice = (L.constant(_FLOAT4_NIBBLES, dtypes.uint32) >> places) & 15
+    size = L.convert(Value(L, twice.name, dtypes.int32), dtypes.float32) * 0.5
+    return _signed(size, code, 4)
+
+
+def float8(code: Value) -> Value:
+    """An 8-bit floating number (e4m3) as float32. Subnormal ones get an implicit bit first, which is subtracted."""
+    L = code.lanes
+    size = code & 0x7F
+    subnormal = size < _FLOAT8_LEAST_NORMAL
+    fields = L.select(subnormal, size + _FLOAT8_LEAST_NORMAL, size)
+    normal = L.bitcast((fields << 20) + (120 << 23), dtypes.float32)
+    value = normal - L.select(subnormal, L.constant(2.0**-6, dtypes.float32), 0.0)
+    value = L.select(L.equal(size, FLOAT8_NAN), L.constant(float("nan"), dtypes.float32), value)
+    return _signed(value, code, 8)
+
+
+def _signed(size: Value, code: Value, bits: int) -> Value:
+    """A number with the highest bit of a code as its sign."""
+    L = code.lanes
+    sign = (code & (1 << (bits - 1))) << _SIGN[bits]
+    return L.bitcast(L.bitcast(size, dtypes.uint32) | sign, dtypes.float32)
