@@ -27,6 +27,12 @@ def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (x - np.fmod(x, y)) // y
 
 
+def _shifted(high: np.ndarray, low: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The lower word of two neighbours that are shifted to the right together."""
+    both = high.astype(np.uint64) << np.uint64(32) | low
+    return (both >> (places.astype(np.uint64) % np.uint64(32))).astype(np.uint32)
+
+
 def _unordered(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y: np.isnan(x) | np.isnan(y) | function(x, y)
 
@@ -52,6 +58,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{"fma": fused, "fabs": np.abs, "sqrt": np.sqrt, "copysign": np.copysign, "arithmetic.fence": np.positive},
+    "fshr": _shifted,
     **{"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint},
 }
 _CALLS: dict[str, Callable[..., Any]] = {

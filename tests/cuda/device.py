@@ -29,16 +29,25 @@ BLOCKS = 3
 """Fewer than some kernels have units, so that blocks do several."""
 
 
-GENERATED = (p.sort, p.argsort, p.partition, p.argpartition, p.marked_first, p.searchsorted)
+GENERATED = (
+    p.sort,
+    p.argsort,
+    p.partition,
+    p.argpartition,
+    p.marked_first,
+    p.searchsorted,
+    p.dequantize,
+    p.quantized_matmul,
+)
 """Routines of which every step is a kernel."""
 
 
 class Blocks:
     """A kernel that can be run with numbers and the slots of a table."""
 
-    def __init__(self, text: str, threads: int, target: BlocksTarget) -> None:
+    def __init__(self, text: str, threads: int, target: BlocksTarget, shared: int = 0) -> None:
         self.target, self.threads = target, threads
-        self.module = Module(text)
+        self.module = Module(text, shared)
 
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
         with ExitStack() as stack:
@@ -78,7 +87,7 @@ class BlocksTarget(Target):
         assert isinstance(code, Written)
         key = code.source, ()
         if key not in self._codes:
-            self._codes[key] = Blocks(code.text(), code.threads, self)
+            self._codes[key] = Blocks(code.text(), code.threads, self, code.shared)
         return self._codes[key]
 
 

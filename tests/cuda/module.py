@@ -82,9 +82,11 @@ class Part(NamedTuple):
 
 
 class Module:
-    """The entry of a module, cut into parts in the order of the text, and what it has in memory."""
+    """The entry of a module, cut into parts in the order of the text, and what it has in memory. A launch gives it so
+    many bytes of ``shared`` memory besides."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, shared: int = 0) -> None:
+        self._shared_of_launch = shared
         self.constants: dict[str, np.ndarray] = {}
         self.shared: dict[str, int] = {}
         self.slots: dict[str, Type] = {}
@@ -101,6 +103,8 @@ class Module:
             self.constants[found[1]] = np.array([constant(value, kind) for kind, value in numbers], type_.dtype)
         elif found := re.match(r"(@[\w.]+) = internal addrspace\(3\) global (\[.*?\])", line):
             self.shared[found[1]] = type_of(found[2]).size
+        elif found := re.match(r"(@[\w.]+) = external addrspace\(3\) global", line):
+            self.shared[found[1]] = self._shared_of_launch
         elif found := re.match(r"(\w+):", line):
             self._begin(found[1])
         elif found := re.match(r"  (?:(%\w+) = )?(\w+) ?(?:nsw )?(.*)", line):

@@ -57,6 +57,12 @@ class BlockCode(Integers):
         self._shared_bytes += size
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
 
+    def shared_of_launch(self) -> str:
+        """A pointer to the shared memory that `Written.shared` tells of: that may be more than a kernel may declare."""
+        name = "@weft_launch"  # without a dot: LLVM leaves external names as they are, and PTX allows none
+        self.e.declarations[name] = f"{name} = external addrspace(3) global [0 x i8], align 16"
+        return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
+
     def synchronize(self) -> None:
         """Wait for the other threads of the block; what they wrote to memory is seen."""
         synchronize_block(self.e)

@@ -19,12 +19,14 @@ _NAME = "kernel"
 @dataclass(frozen=True, slots=True)
 class Written:
     """The code of a routine's step on every target of CUDA: ``source`` says in full what it is made of, ``write`` gives
-    its LLVM IR with an entry of that name, which takes what `CudaCode` says."""
+    its LLVM IR with an entry of that name, which takes what `CudaCode` says. A block has so many bytes of ``shared``
+    memory besides what the IR declares."""
 
     source: str
     write: Callable[[str], str] = field(compare=False)
     threads: int
     title: str
+    shared: int = 0
 
     def text(self) -> str:
         """The LLVM IR."""
@@ -35,7 +37,7 @@ class Written:
 def load_written(code: Written, architecture: str) -> CudaCode:
     """The code of a routine's step, found on disk or generated."""
     ptx = loading.ptx(code.source, code.text, architecture, title=code.title)
-    return CudaCode(ptx, _NAME, code.threads, title=code.title)
+    return CudaCode(ptx, _NAME, code.threads, code.shared, title=code.title)
 
 
 def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -> CudaCode:

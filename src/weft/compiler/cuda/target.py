@@ -53,4 +53,5 @@ implemented_in(
     "weft.compiler.cuda.matmul",
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
+    "weft.compiler.cuda.quantized.steps",
 )

@@ -1,0 +1,1 @@
+"""Quantised matrices on GPUs: as numbers in memory, and in products, where codes become numbers in registers."""

@@ -1,0 +1,25 @@
+"""What kernels of quantised matrices are written with."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from weft.compiler.cuda.code import BlockCode
+
+
+class NumberedCode(BlockCode):
+    """Writes a kernel that reads ``count`` numbers, all of them when it begins. The first one is how many units of work
+    it has. ``position`` is that of the thread in its block, as ``i64``."""
+
+    def __init__(self, threads: int, count: int) -> None:
+        super().__init__(threads)
+        self.position = self.wide(self.thread)
+        places = [self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}") for place in range(count)]
+        self._found = [self.e.assign(f"load i64, ptr {place}, align 8") for place in places]
+
+    def number(self, place: int | str) -> str:
+        return self._found[int(place)]
+
+    def each_unit(self) -> AbstractContextManager[str]:
+        """Blocks take units in turn; gives the number of one."""
+        return self.units(self.number(0))

@@ -1,0 +1,367 @@
+"""Products of a few rows with a transposed quantised matrix: each thread adds up the terms of a block of a column.
+
+A unit of work is a strip of columns, which are rows of the matrix. The sums are those of `weft.compiler.cpu.product`,
+in the same order: blocks of 256 terms, each summed in order. So each block of each column is a *chain* of additions,
+and a thread does one at a time; then a thread for each result adds up its blocks. The threads of a warp read the words
+of their chains together, so that they read whole lines of memory, and hand them on in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd, prod
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.quantized import Coding, scaled
+from weft.compiler.codegen.values import Value
+from weft.compiler.cuda.elements import WIDEST_ACCESS
+from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.quantized.codes import coding_of, number_at
+from weft.compiler.cuda.quantized.operands import (
+    ACROSS,
+    COLUMNS,
+    GROUPS,
+    INNER,
+    PER_ROW,
+    Product,
+    ProductWriter,
+    numbers_of,
+)
+from weft.compiler.cuda.threads import WARP
+from weft.primitives.products import DEPTH
+from weft.primitives.quantized_formats import WORD, Format
+from weft.primitives.routine import RoutineCall, RoutineStep
+
+MOST_ROWS = 8
+SHARED_BYTES = 96 << 10
+"""Of a block, at most: as much as most cards give one."""
+MOST_WARPS = 16
+_QUAD = 4
+"""Words, or terms, that are read together."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
+    neighbouring blocks as there are threads for."""
+
+    coding: Coding
+    group_size: int
+    rows: int
+    columns: int
+    warps: int
+
+    @property
+    def blocks(self) -> int:
+        """Of a warp, side by side."""
+        return WARP // self.columns
+
+    @property
+    def words(self) -> int:
+        """Of a chain."""
+        return DEPTH * self.coding.bits // WORD
+
+    @property
+    def words_together(self) -> int:
+        """That a thread reads from shared memory at once."""
+        return gcd(self.coding.words, _QUAD)
+
+    @property
+    def chain_words(self) -> int:
+        """From one chain to the next in shared memory: threads that read theirs use different banks."""
+        return self.words + self.words_together
+
+    @property
+    def block_terms(self) -> int:
+        """From one block of a row of the left operand to the next in shared memory."""
+        return DEPTH + WIDEST_ACCESS // self.coding.dtype.size
+
+    @property
+    def groups(self) -> int:
+        """Of a chain."""
+        return DEPTH // self.group_size
+
+    @property
+    def areas(self) -> tuple[int, int, int]:
+        """Bytes of shared memory of a warp: for words, for scales and biases, for terms of the left operand."""
+        size = self.coding.dtype.size
+        scales = WARP * self.groups * (1 + self.coding.affine) * size
+        return WARP * self.chain_words * WORD // 8, scales, self.rows * self.blocks * self.block_terms * size
+
+    @property
+    def sums_bytes(self) -> int:
+        """Of shared memory, for the sums of all blocks that are done at a time."""
+        return self.warps * WARP * self.rows * self.coding.dtype.size
+
+    @property
+    def shared(self) -> int:
+        return self.warps * sum(self.areas) + self.sums_bytes
+
+
+def strip_of(coding: Coding, group_size: int, rows: int, inner: int, columns: int = 32) -> Strip:
+    """The strip for sums of so many terms: with as many warps as there are blocks, or an equal part of them."""
+    single = Strip(coding, group_size, rows, columns, 1)
+    needed = -(-inner // (DEPTH * single.blocks))
+    most = min(MOST_WARPS, SHARED_BYTES // single.shared)
+    turns = -(-needed // most)
+    return Strip(coding, group_size, rows, columns, -(-needed // turns))
+
+
+def step(call: RoutineCall, kind: Format) -> RoutineStep:
+    """The step for a product."""
+    *batch, rows, columns = call.results[0].shape
+    inner = call.operands[0].shape[-1]
+    coding = coding_of(kind, call.operands[2].dtype, call.results[0].dtype)
+    strip = strip_of(coding, kind.group_size, rows, inner)
+    across = -(-columns // strip.columns)
+    units = prod(batch) * across
+    return RoutineStep(
+        code(strip), numbers_of(call, kind, units, across), units, 1, prod(call.results[0].shape) * inner
+    )
+
+
+def code(strip: Strip) -> Written:
+    title = f"product of few rows with a quantised matrix, {strip.coding.mode}"
+    return Written(
+        f"{title}: {strip}", lambda name: _FewRows(strip).text(name), strip.warps * WARP, title, strip.shared
+    )
+
+
+class _FewRows(ProductWriter):
+    """Writes the kernel."""
+
+    def __init__(self, strip: Strip) -> None:
+        super().__init__(strip.coding, strip.warps * WARP)
+        self.strip = strip
+        self.quad = Lanes(self.e, WIDEST_ACCESS // self.coding.dtype.size)
+        self.warp_position = self.e.assign(f"and i64 {self.position}, {WARP - 1}")
+        self.warp_number = self.e.assign(f"lshr i64 {self.position}, {WARP.bit_length() - 1}")
+        self.sums = self.shared_of_launch()
+        start = self.multiply(self.warp_number, sum(strip.areas))
+        words, scales, _ = strip.areas
+        self.words = self.moved(self.sums, self.add(start, strip.sums_bytes))
+        self.scales = self.moved(self.words, words)
+        self.terms = self.moved(self.scales, scales)
+        self.totals = [self.e.slot(self.element) for _ in range(strip.rows)]
+        self.blocks = self.divide(self.add(self.number(INNER), DEPTH - 1), DEPTH)
+
+    def text(self, name: str) -> str:
+        strip = self.strip
+        with self.each_unit() as unit:
+            across = self.number(ACROSS)
+            product = self.product(self.divide(unit, across))
+            left = self.multiply(self.remainder(unit, across), strip.columns)
+            with self.e.loop("0", self.blocks, strip.warps * strip.blocks) as first:
+                begin = self.add(first, self.multiply(self.warp_number, strip.blocks))
+                self._hand_on(product, left, begin)
+                self.synchronize_warp()
+                self._chain(begin)
+                self.synchronize()
+                self._fold(product, left, first)
+                self.synchronize()
+        return self.finished(name)
+
+    # From memory to shared memory
+
+    def _hand_on(self, product: Product, left: str, begin: str) -> None:
+        """Put what the chains of this warp need into shared memory. What is beyond the matrix is the last there is."""
+        wide = self.compare("eq", self.remainder_of_address(product.words, WIDEST_ACCESS), 0)
+        whole = self.compare("eq", self.e.assign(f"and i64 {self.number(PER_ROW)}, {_QUAD - 1}"), 0)
+        wide = self.e.assign(f"and i1 {wide}, {whole}")
+        starts = self.compare("eq", self.remainder_of_address(product.x, WIDEST_ACCESS), 0)
+        wide = self.e.assign(f"and i1 {wide}, {starts}")
+        with self.e.when(wide):
+            self._hand_on_quads(product, left, begin)
+        with self.e.when(self.negated(wide)):
+            self._hand_on_singly(product, left, begin)
+        self._hand_on_scales(product, left, begin)
+
+    def _hand_on_quads(self, product: Product, left: str, begin: str) -> None:
+        """Words, and terms of the left operand: all are asked for before the first one is waited for."""
+        quads = self.strip.words // _QUAD
+        words = [
+            self._word_place(self.add(self.warp_position, WARP * turn), quads, left, begin, _QUAD)
+            for turn in range(quads)
+        ]
+        found = [
+            self.e.assign(f"load <4 x i32>, ptr {self.moved(product.words, source, 'i32')}, align 16")
+            for source, _ in words
+        ]
+        count = self.quad.width
+        turns = range(0, self.strip.rows * self.strip.blocks * DEPTH, WARP * count)
+        terms = [
+            self._term_place(self.add(self.multiply(self.warp_position, count), turn), begin, count) for turn in turns
+        ]
+        numbers = [load(self.quad, self.coding.dtype, Location(product.x, x, False, 16), None) for x, _ in terms]
+        for raw, (_, target) in zip(found, words, strict=True):
+            self._put_words(raw, target)
+        for number, (_, target) in zip(numbers, terms, strict=True):
+            store(self.quad, number, self.coding.dtype, Location(self.terms, target, False, 16), None)
+
+    def _put_words(self, raw: str, target: str) -> None:
+        """Four words, in accesses that are aligned in shared memory."""
+        together = self.strip.words_together
+        for first in range(0, _QUAD, together):
+            part, type_ = self._cut(raw, first, together), Lanes(self.e, together).type_of(dtypes.uint32)
+            place = self.moved(self.words, self.add(target, first), "i32")
+            self.e.emit(f"store {type_} {part}, ptr {place}, align {together * WORD // 8}")
+
+    def _cut(self, raw: str, first: int, count: int) -> str:
+        """Some of four words."""
+        if count == 1:
+            return self.e.assign(f"extractelement <4 x i32> {raw}, i64 {first}")
+        mask = ", ".join(f"i32 {word}" for word in range(first, first + count))
+        return self.e.assign(f"shufflevector <4 x i32> {raw}, <4 x i32> poison, <{count} x i32> <{mask}>")
+
+    def _hand_on_singly(self, product: Product, left: str, begin: str) -> None:
+        """The same, where accesses of 16 bytes are not aligned."""
+        strip = self.strip
+        with self.e.loop(self.warp_position, str(WARP * strip.words), WARP) as place:
+            source, target = self._word_place(place, strip.words, left, begin, 1)
+            word = self.e.load("i32", self.moved(product.words, source, "i32"))
+            self.e.store("i32", word, self.moved(self.words, target, "i32"))
+        with self.e.loop(self.warp_position, str(strip.rows * strip.blocks * DEPTH), WARP) as place:
+            source, target = self._term_place(place, begin, 1)
+            number = load(self.L, self.coding.dtype, Location(product.x, source, False), None)
+            store(self.L, number, self.coding.dtype, Location(self.terms, target, False), None)
+
+    def _word_place(self, place: str, per_chain: int, left: str, begin: str, size: int) -> tuple[str, str]:
+        """Where in the matrix, and in shared memory, some words are that stand at a place among those of this warp."""
+        strip = self.strip
+        chain, inside = self.divide(place, per_chain), self.multiply(self.remainder(place, per_chain), size)
+        column = self._column(left, self.e.assign(f"and i64 {chain}, {strip.columns - 1}"))
+        block = self.add(begin, self.e.assign(f"lshr i64 {chain}, {strip.columns.bit_length() - 1}"))
+        along = self.add(self.multiply(block, strip.words), inside)
+        along = self.smaller(along, self.subtract(self.number(PER_ROW), size))
+        source = self.add(self.multiply(column, self.number(PER_ROW)), along)
+        return source, self.add(self.multiply(chain, strip.chain_words), inside)
+
+    def _column(self, left: str, number: str) -> str:
+        return self.smaller(self.add(left, number), self.subtract(self.number(COLUMNS), 1))
+
+    def _term_place(self, place: str, begin: str, size: int) -> tuple[str, str]:
+        """The same for terms of the left operand."""
+        depth_bits = DEPTH.bit_length() - 1
+        line = self.e.assign(f"lshr i64 {place}, {depth_bits}")
+        inside = self.e.assign(f"and i64 {place}, {DEPTH - 1}")
+        row, block = self.divide(line, self.strip.blocks), self.remainder(line, self.strip.blocks)
+        along = self.add(self.e.assign(f"shl i64 {self.add(begin, block)}, {depth_bits}"), inside)
+        along = self.smaller(along, self.subtract(self.number(INNER), size))
+        source = self.add(self.multiply(row, self.number(INNER)), along)
+        return source, self.add(self.multiply(line, self.strip.block_terms), inside)
+
+    def _hand_on_scales(self, product: Product, left: str, begin: str) -> None:
+        """The scales and biases of the chain of this thread."""
+        strip, groups = self.strip, self.number(GROUPS)
+        column = self._column(left, self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}"))
+        block = self.add(begin, self.e.assign(f"lshr i64 {self.warp_position}, {strip.columns.bit_length() - 1}"))
+        line, first = self.multiply(column, groups), self.multiply(block, strip.groups)
+        sources = [product.scales, *([product.biases] if self.coding.affine else [])]
+        size = min(strip.groups * self.coding.scales.size, WIDEST_ACCESS)
+        together = size // self.coding.scales.size
+        inside = self.compare("sle", self.add(first, strip.groups), groups)
+        wide = self.compare("eq", self.e.assign(f"and i64 {groups}, {together - 1}"), 0)
+        wide = self.e.assign(f"and i1 {wide}, {inside}")
+        for source in sources:
+            starts = self.compare("eq", self.remainder_of_address(source, size), 0)
+            wide = self.e.assign(f"and i1 {wide}, {starts}")
+        for condition, count, alignment in ((wide, together, size), (self.negated(wide), 1, 0)):
+            with self.e.when(condition):
+                for number, source in enumerate(sources):
+                    for place in range(0, strip.groups, count):
+                        group = self.smaller(self.add(first, place), self.subtract(groups, count))
+                        values = self.scale_values(source, self.add(line, group), count, alignment)
+                        for step, value in enumerate(values):
+                            self._put_scale(value, number * strip.groups + place + step)
+
+    def _put_scale(self, value: Value, place: int) -> None:
+        store(self.L, value, self.coding.dtype, self._scale_location(str(place)), None)
+
+    def _scale_location(self, place: str) -> Location:
+        return Location(self.scales, self.add(self.multiply(place, WARP), self.warp_position), False)
+
+    # Sums
+
+    def _chain(self, begin: str) -> None:
+        """Add up the terms of the chain of this thread; -0, which changes no sum, if there is none."""
+        strip, coding = self.strip, self.coding
+        sub = self.e.assign(f"lshr i64 {self.warp_position}, {strip.columns.bit_length() - 1}")
+        block = self.add(begin, sub)
+        there = self.compare("slt", block, self.blocks)
+        for total in self.totals:
+            first = [self.L.constant(n, coding.dtype).name for n in (0.0, -0.0)]
+            self.e.store(
+                self.element,
+                self.e.assign(f"select i1 {there}, {self.element} {first[0]}, {self.element} {first[1]}"),
+                total,
+            )
+        rest = self.subtract(self.number(INNER), self.multiply(block, DEPTH))
+        count = self.divide(self.larger(self.smaller(rest, DEPTH), "0"), coding.terms)
+        line = self.moved(self.words, self.multiply(self.warp_position, strip.chain_words), "i32")
+        terms = self.moved(self.terms, self.multiply(sub, strip.block_terms), self.element)
+        with self.e.loop("0", count) as part:
+            here = self.moved(line, self.multiply(part, coding.words), "i32")
+            numbers = self._numbers(here, part)
+            x = self.moved(terms, self.multiply(part, coding.terms), self.element)
+            self._add(x, numbers)
+        column = self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}")
+        place = self.add(self.multiply(self.warp_number, strip.blocks), sub)
+        for row, total in enumerate(self.totals):
+            index = self.add(self.multiply(self.add(self.multiply(place, strip.rows), row), strip.columns), column)
+            found = Value(self.L, self.e.load(self.element, total), coding.dtype)
+            store(self.L, found, coding.dtype, Location(self.sums, index, False), None)
+
+    def _numbers(self, words: str, part: str) -> Iterator[Value]:
+        """The numbers of the terms that some words hold."""
+        coding, strip = self.coding, self.strip
+        found: list[Value] = []
+        some = Lanes(self.e, strip.words_together)
+        for first in range(0, coding.words, some.width):
+            raw = load(some, dtypes.uint32, Location(words, str(first), False, some.width * WORD // 8), None)
+            found += [Value(self.L, self.part(some, raw, word), dtypes.uint32) for word in range(some.width)]
+        group = self.divide(part, strip.group_size // coding.terms)
+        factor = load(self.L, coding.dtype, self._scale_location(group), None)
+        offset = None
+        if coding.affine:
+            offset = load(self.L, coding.dtype, self._scale_location(self.add(group, strip.groups)), None)
+        for term in range(coding.terms):
+            yield scaled(coding, number_at(coding, found, term * coding.bits), factor, offset)
+
+    def _add(self, x: str, numbers: Iterator[Value]) -> None:
+        """Add the products of some terms to the sums of all rows."""
+        strip, dtype, count = self.strip, self.coding.dtype, self.quad.width
+        lines = [self.moved(x, row * strip.blocks * strip.block_terms, self.element) for row in range(strip.rows)]
+        quads: list[Value] = []
+        for term, number in enumerate(numbers):
+            if term % count == 0:
+                quads = [load(self.quad, dtype, Location(line, str(term), False, 16), None) for line in lines]
+            for quad, total in zip(quads, self.totals, strict=True):
+                left = Value(self.L, self.part(self.quad, quad, term % count), dtype)
+                before = Value(self.L, self.e.load(self.element, total), dtype)
+                self.e.store(self.element, self.L.fma(left, number, before).name, total)
+
+    def _fold(self, product: Product, left: str, first: str) -> None:
+        """Add the sums of blocks to the result, in order."""
+        strip, dtype = self.strip, self.coding.dtype
+        size = strip.rows * strip.columns
+        with self.e.loop(self.position, str(size), self.threads) as place:
+            column = self.add(left, self.e.assign(f"and i64 {place}, {strip.columns - 1}"))
+            with self.e.when(self.compare("slt", column, self.number(COLUMNS))):
+                row = self.e.assign(f"lshr i64 {place}, {strip.columns.bit_length() - 1}")
+                index = self.add(self.multiply(row, self.number(COLUMNS)), column)
+                result = Location(product.result, index, False)
+                before = self.e.slot(self.element)
+                self.e.store(self.element, self.L.constant(-0.0, dtype).name, before)
+                with self.e.when(self.compare("ne", first, 0)):
+                    self.e.store(self.element, load(self.L, dtype, result, None).name, before)
+                parts = [
+                    load(self.L, dtype, Location(self.sums, self.add(place, block * size), False), None)
+                    for block in range(strip.warps * strip.blocks)
+                ]
+                total = Value(self.L, self.e.load(self.element, before), dtype)
+                for part in parts:
+                    total = total + part
+                store(self.L, total, dtype, result, None)

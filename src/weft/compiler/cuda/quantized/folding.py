@@ -1,0 +1,45 @@
+"""Sums of blocks of terms, added up in order: a thread for each result."""
+
+from __future__ import annotations
+
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
+from weft.compiler.codegen.values import Value
+from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.quantized.code import NumberedCode
+from weft.dtypes import Dtype
+from weft.primitives.routine import Operand, RoutineStep
+
+THREADS = 256
+
+# The numbers of the step: units; slots and byte offsets of the sums and of the result; how many results; how many sums
+# each has.
+_SUMS, _RESULT, _SIZE, _BLOCKS = 1, 3, 5, 6
+
+
+def step(sums: tuple[int, int], result: Operand, size: int, blocks: int) -> RoutineStep:
+    """The step that adds up the sums of so many blocks, which are one behind the other at a slot and offset."""
+    units = -(-size // THREADS)
+    numbers = [units, *sums, result.slot, result.offset, size, blocks]
+    return RoutineStep(_code(result.dtype), numbers, units, 1, size * blocks)
+
+
+def _code(dtype: Dtype) -> Written:
+    title = f"sums of blocks of {dtype.name}"
+    return Written(title, lambda name: _text(dtype, name), THREADS, title)
+
+
+def _text(dtype: Dtype, name: str) -> str:
+    w = NumberedCode(THREADS, _BLOCKS + 1)
+    L, element = Lanes(w.e, 1), MEMORY_TYPES[dtype]
+    total, size = w.e.slot(element), w.number(_SIZE)
+    sums, result = w.global_memory(_SUMS), w.global_memory(_RESULT)
+    with w.each_unit() as unit:
+        place = w.add(w.multiply(unit, THREADS), w.position)
+        with w.e.when(w.compare("slt", place, size)):
+            w.e.store(element, load(L, dtype, Location(sums, place, False), None).name, total)
+            with w.e.loop("1", w.number(_BLOCKS)) as block:
+                found = load(L, dtype, Location(sums, w.add(w.multiply(block, size), place), False), None)
+                w.e.store(element, (Value(L, w.e.load(element, total), dtype) + found).name, total)
+            store(L, Value(L, w.e.load(element, total), dtype), dtype, Location(result, place, False), None)
+    return w.finished(name)

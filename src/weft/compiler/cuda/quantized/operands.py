@@ -1,0 +1,96 @@
+"""What kernels of products with quantised matrices have in common: their numbers, and where matrices are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
+from weft.compiler.codegen.quantized import Coding, scale, scale_image
+from weft.compiler.codegen.values import Value
+from weft.compiler.cuda.quantized.code import NumberedCode
+from weft.primitives.quantized_formats import Format
+from weft.primitives.routine import RoutineCall
+
+# The numbers with which every step begins: units; slots and byte offsets of operands, result and scratch memory; rows,
+# columns and terms; matrices in the stack (0 if there is no index); rows of a quantised matrix, and words and groups in
+# each; strips or tiles of a product from left to right, and from top to bottom.
+X, WORDS, SCALES, BIASES, INDEX, RESULT, SCRATCH = range(1, 15, 2)
+ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, ACROSS, DOWN = range(15, 24)
+NUMBERS = DOWN + 1
+
+
+def numbers_of(call: RoutineCall, kind: Format, units: int, across: int, down: int = 1) -> list[int]:
+    """These numbers. Operands that there are not are the first one."""
+    x, words, scales, *others = call.operands
+    biases = others[0] if kind.affine else x
+    index = others[-1] if len(others) > kind.affine else x
+    places = [n for one in (x, words, scales, biases, index, call.results[0]) for n in (one.slot, one.offset)]
+    count = words.shape[0] if len(words.shape) == 3 else 0
+    matrix = [count, words.shape[-2], words.shape[-1], scales.shape[-1]]
+    extents = [*call.results[0].shape[-2:], x.shape[-1]]
+    return [units, *places, *call.scratch, *extents, *matrix, across, down]
+
+
+class Product(NamedTuple):
+    """Where the matrices of a product begin."""
+
+    x: str
+    words: str
+    scales: str
+    biases: str
+    result: str
+
+
+class ProductWriter(NumberedCode):
+    """Writes a kernel of products."""
+
+    def __init__(self, coding: Coding, threads: int) -> None:
+        super().__init__(threads, NUMBERS)
+        self.coding = coding
+        self.L = Lanes(self.e, 1)
+        self.element = MEMORY_TYPES[coding.dtype]
+
+    def product(self, number: str) -> Product:
+        """The product with a number."""
+        x, words, scales, biases, result = (self.global_memory(place) for place in (X, WORDS, SCALES, BIASES, RESULT))
+        left = self.multiply(number, self.multiply(self.number(ROWS), self.number(INNER)))
+        made = self.multiply(number, self.multiply(self.number(ROWS), self.number(COLUMNS)))
+        above = self.multiply(self._chosen(number), self.number(HIGH))
+        groups, element = self.multiply(above, self.number(GROUPS)), MEMORY_TYPES[self.coding.scales]
+        return Product(
+            self.moved(x, left, self.element),
+            self.moved(words, self.multiply(above, self.number(PER_ROW)), "i32"),
+            self.moved(scales, groups, element),
+            self.moved(biases, groups, element),
+            self.moved(result, made, self.element),
+        )
+
+    def _chosen(self, number: str) -> str:
+        """Which matrix of the stack a product has; an index out of range stands for the nearest one."""
+        count, chosen = self.number(COUNT), self.e.slot("i64")
+        self.e.store("i64", "0", chosen)
+        with self.e.when(self.compare("ne", count, 0)):
+            index = self.e.assign(f"load i64, ptr {self.moved(self.global_memory(INDEX), number, 'i64')}, align 8")
+            inside = self.larger(self.smaller(index, self.subtract(count, 1)), "0")
+            self.e.store("i64", inside, chosen)
+        return self.e.load("i64", chosen)
+
+    def scale_values(self, scales: str, group: str, count: int = 1, alignment: int = 0) -> list[Value]:
+        """Neighbouring scales, or biases, as numbers."""
+        L, coding = Lanes(self.e, count), self.coding
+        image = load(L, coding.scales, Location(scales, group, False, alignment), None)
+        if coding.scales.is_floating:
+            image = Value(L, image.name, coding.scales)
+        value = scale(coding, L.convert(image, scale_image(coding)))
+        return [Value(self.L, self.part(L, value, number), coding.dtype) for number in range(count)]
+
+    def part(self, L: Lanes, value: Value, number: int) -> str:
+        """A lane of a vector."""
+        if L.width == 1:
+            return value.name
+        return self.e.assign(f"extractelement {L.type_of(value.dtype)} {value.name}, i64 {number}")
+
+    def remainder_of_address(self, pointer: str, multiple: int) -> str:
+        """What is left of an address beyond a multiple of a power of two."""
+        return self.e.assign(f"and i64 {self.e.assign(f'ptrtoint ptr {pointer} to i64')}, {multiple - 1}")

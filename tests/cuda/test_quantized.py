@@ -1,0 +1,107 @@
+"""Kernels of quantised matrices, run thread by thread: they have the bits of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.cuda.device import BlocksEngine
+from tests.cuda.test_kernels import in_stretches, same_bits
+from tests.sampling import Cases
+from weft.compiler import evaluate
+from weft.compiler.codegen import nvptx
+from weft.compiler.cuda.quantized import blocks, few_rows
+from weft.compiler.cuda.quantized.codes import coding_of
+from weft.primitives.quantized_formats import MODES, Format
+
+FORMATS = [Format(mode, size, bits) for mode, found in MODES.items() for size, bits in product(*found)]
+
+
+def matrix(
+    rng: np.random.Generator, kind: Format, shape: tuple[int, ...], dtype: mx.Dtype = mx.float32
+) -> list[mx.array]:
+    """Words and scales, and biases, of a quantised matrix of this shape."""
+    *outer, wide = shape
+    words = mx.array(rng.integers(0, 1 << 32, (*outer, wide * kind.bits // 32), dtype=np.uint32))
+    groups = (*outer, wide // kind.group_size)
+    if not kind.affine:
+        return [words, mx.array(rng.integers(0, 1 << 8, groups).astype(np.uint8))]
+    return [words, *[mx.array(rng.normal(size=groups), dtype=dtype) for _ in range(2)]]
+
+
+def test_numbers_in_memory(cases: Cases, rng: np.random.Generator) -> None:
+    for kind, dtype in cases.some(4, list(product(FORMATS, (mx.float32, mx.float16, mx.bfloat16, mx.float64)))):
+        numbers: Callable[..., mx.array] = partial(mx.dequantize, **kind._asdict(), dtype=dtype)
+        assert same_bits(numbers, *matrix(rng, kind, (3, 3 * 128), dtype)), (kind, dtype)
+
+
+def multiplies(
+    rng: np.random.Generator, kind: Format, shape: tuple[int, int, int], transpose: bool = True, start: int = 0
+) -> bool:
+    """Whether products of so many rows, columns and terms, with a matrix that begins so many words into an array, have
+    the same bits."""
+    rows, columns, inner = shape
+    words, *scales = matrix(rng, kind, (columns, inner) if transpose else (inner, columns))
+    x = mx.array(rng.normal(size=(rows, inner)).astype(np.float32))
+    manner: dict[str, Any] = {**kind._asdict(), "transpose": transpose}
+    array = mx.concatenate([mx.zeros((start,), dtype=mx.uint32), words.flatten()])
+    mx.eval(array)
+
+    def multiplied(x: mx.array, array: mx.array, *scales: Any) -> mx.array:
+        return mx.quantized_matmul(x, array[start:].reshape(words.shape), *scales, **manner)
+
+    return same_bits(multiplied, x, array, *scales)
+
+
+def test_few_rows(cases: Cases, rng: np.random.Generator) -> None:
+    shapes = [(1, 40, 2), (2, 9, 7), (3, 33, 5)]
+    for kind, (rows, columns, groups) in cases.some(2, list(product(FORMATS, shapes))):
+        assert multiplies(rng, kind, (rows, columns, groups * max(kind.group_size, 64))), (kind, rows)
+
+
+def test_warps_take_turns(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of words that are not aligned."""
+    monkeypatch.setattr(few_rows, "MOST_WARPS", 2)
+    evaluate.forget_plans()
+    assert multiplies(rng, Format("affine", 64, 4), (1, 5, 2 * 256 + 64), start=1)
+    evaluate.forget_plans()
+
+
+def test_tiles(cases: Cases, rng: np.random.Generator) -> None:
+    kinds = [Format("affine", 32, 3), Format("affine", 64, 4), Format("nvfp4", 16, 4), Format("mxfp8", 32, 8)]
+    shapes = [((9, 20, 64), True), ((2, 64, 33), False), ((3, 128, 20), False)]
+    for kind, (shape, transpose) in cases.some(1, list(product(kinds, shapes))):
+        assert multiplies(rng, kind, shape, transpose), (kind, shape, transpose)
+
+
+def test_blocks_at_once(rng: np.random.Generator) -> None:
+    """Sums of blocks are added up in a step of its own."""
+    assert multiplies(rng, Format("affine", 64, 4), (1, 64, 270), transpose=False)
+
+
+def test_matrices_that_an_index_chooses(rng: np.random.Generator) -> None:
+    kind = Format("affine", 32, 4)
+    parts = matrix(rng, kind, (3, 8, 64))
+    x, index = mx.array(rng.normal(size=(5, 1, 64)).astype(np.float32)), mx.array([2, 2, 0, 7, -1])
+    manner: dict[str, Any] = {**kind._asdict(), "rhs_indices": index}
+    assert same_bits(lambda x, *parts: mx.gather_qmm(x, *parts, **manner), x, *parts)
+
+
+def test_no_order_of_threads_changes_results(engine: BlocksEngine, rng: np.random.Generator) -> None:
+    with engine.in_order(in_stretches(rng)):
+        assert multiplies(rng, Format("affine", 64, 4), (1, 40, 320))
+        assert multiplies(rng, Format("nvfp4", 16, 4), (2, 32, 40), transpose=False)
+
+
+def test_ptx_is_made() -> None:
+    """Also of the largest tiles, which take too long thread by thread."""
+    coding = coding_of(Format("affine", 64, 4), mx.bfloat16, mx.float32)
+    tile = blocks.Tile(coding, 64, True, *blocks.cut_of((512, 512, 512), 1, mx.float32))
+    for code in (blocks.code(tile), few_rows.code(few_rows.strip_of(coding, 64, 8, 4096))):
+        assert ".entry kernel(" in nvptx.ptx(code.text(), "sm_75")
