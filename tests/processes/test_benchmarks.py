@@ -31,7 +31,7 @@ from benchmarks.tasks import TASKS, Kind, Limit, Task
 
 SHAPE = (3, 5, 7)
 reads_proc = pytest.mark.skipif(not memory.STATUS.exists(), reason="the resident memory is read from /proc")
-TINY_GPT = {"layers": 2, "width": 16, "heads": 4, "context": 12, "batch": 3}
+TINY_GPT: dict[str, Any] = {"layers": 2, "width": 16, "heads": 4, "context": 12, "batch": 3}
 
 
 def normal(x):
