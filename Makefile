@@ -12,12 +12,13 @@ PIP := -m pip install --quiet --disable-pip-version-check
 LINES_WORTH_A_LOOK := 450
 # Tests run in so many processes: one per core, unless it is said how many.
 WORKERS ?= auto
-# Which of the digests `make test-arm` compares: the first of eight parts. 1/1 is all of them.
+# Which of the digests `make test-arm` compares, and which operations `make sanitize-gpu` runs: the first of eight parts.
+# 1/1 is all of them.
 PART ?= 1/8
 
 # Two environments must not be filled by two pips at once.
 .NOTPARALLEL:
-.PHONY: help demo docs test test-slow test-gpu test-arm test-clients lint format bench bench-peers clean
+.PHONY: help demo docs test test-slow test-gpu sanitize-gpu test-arm test-clients lint format bench bench-peers clean
 
 help:
 	@echo 'make demo         train a classifier on handwritten digits, compare eager with compiled'
@@ -25,6 +26,7 @@ help:
 	@echo 'make test         the whole gate: formatting, lint, types, layers, tests'
 	@echo 'make test-slow    the tests that take long'
 	@echo 'make test-gpu     the tests that need an NVIDIA GPU'
+	@echo 'make sanitize-gpu a sample of the operations on a GPU under compute-sanitizer, which CUDA brings'
 	@echo 'make test-arm     digests and a sample of the tests on an emulated ARM64 (Linux on x86-64; needs QEMU)'
 	@echo 'make test-clients mlx-lm and other programs written for MLX, run with Weft and with MLX (Linux, Apple silicon)'
 	@echo 'make lint         formatting, lint, types, layers, without the tests'
@@ -52,6 +54,11 @@ test-slow: $(VENV)/.dev
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) --maxprocesses=8 tests/gpu $(ARGS)
+
+# TOOL=racecheck looks for threads that do not wait for each other, TOOL=initcheck for memory that was not written.
+TOOL ?= memcheck
+sanitize-gpu: $(VENV)/.dev
+	compute-sanitizer --tool $(TOOL) --error-exitcode 1 $(BIN)/python -m tests.gpu.sample --part $(PART)
 
 # Machine code is kept from run to run: without it the emulated compiler takes most of the time.
 test-arm: export WEFT_CACHE_DIR = $(CURDIR)/$(ARM64)/cache

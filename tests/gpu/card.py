@@ -7,7 +7,13 @@ import pytest
 from weft.runtime.cuda import cards
 
 
+def missing_card() -> str:
+    """Why there is no card; nothing if there is one."""
+    return "" if cards.engines() else f"no GPU: {cards.reason()}"
+
+
 def require_card() -> None:
     """Skip the module that calls this, with the reason, if there is no card."""
-    if not cards.engines():
-        pytest.skip(f"no GPU: {cards.reason()}", allow_module_level=True)
+    reason = missing_card()
+    if reason:
+        pytest.skip(reason, allow_module_level=True)

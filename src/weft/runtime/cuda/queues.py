@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.driver import Driver
@@ -82,14 +82,18 @@ class Blocks:
         self._starts.remove(address)
         del self._uses[address]
 
-    def _uses_of(self, addresses: Iterable[int]) -> Iterator[_Use]:
+    def _uses_of(self, addresses: Iterable[int]) -> list[_Use]:
         """Those of the blocks in which the addresses are; what is no address is passed over."""
-        for address in addresses:
-            place = bisect_right(self._starts, address) - 1
-            if place >= 0:
-                use = self._uses[self._starts[place]]
-                if address < self._starts[place] + use.size:
-                    yield use
+        uses = [self._uses.get(address) or self._around(address) for address in addresses]
+        return [use for use in uses if use is not None]
+
+    def _around(self, address: int) -> _Use | None:
+        """That of the block in the middle of which an address is."""
+        place = bisect_right(self._starts, address) - 1
+        if place < 0:
+            return None
+        use = self._uses[self._starts[place]]
+        return use if address < self._starts[place] + use.size else None
 
     def awaited(self, read: Iterable[int], written: Iterable[int]) -> set[Mark]:
         """What has to be reached before work that reads and writes at these addresses may begin."""
@@ -97,7 +101,8 @@ class Blocks:
         for use in self._uses_of(written):
             found.add(use.writer)
             found.update(use.readers.values())
-        return {mark for mark in found if mark is not None}
+        found.discard(None)
+        return cast(set[Mark], found)
 
     def note(self, mark: Mark, read: Iterable[int], written: Iterable[int]) -> None:
         """Work that reads and writes at these addresses ends at a mark."""
