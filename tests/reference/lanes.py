@@ -162,6 +162,8 @@ class ArrayLanes(MathLanes):
 class _Cells:
     """In place of an emitter: stack slots are lists, and rare branches are always computed."""
 
+    rounds_bfloat16 = False
+
     def __init__(self) -> None:
         self.declarations: dict[str, str] = {}
 
