@@ -8,8 +8,8 @@ from .tasks import LARGE_CUBE, LARGE_MLP, TINY, Kind, Limit, Task, attention, on
 
 FASTEST = (Limit(peer="torch"), Limit(peer="jax"), Limit(peer="mlx"))
 SORTED_FASTEST = (Limit(peer="cupy"), Limit(peer="torch"))
-ELEMENTS = 1 << 27
-WIDTHS = (1024, 8192, 131_072)
+ELEMENTS = 1 << 26
+WIDTHS = (1024, 131_072)
 LONG, SQUARE = (100_000_000,), (10_000, 10_000)
 GPT = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "batch": 8, "half": True, "fused": True}
 TOKENS = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "batch": 1, "half": True}
@@ -18,7 +18,7 @@ READ_BUDGET = Limit(1.15 / 2, "copy")  # a sum writes next to nothing
 
 
 def of_rows(name: str, title: str, method: str, budget: Limit) -> list[Task]:
-    """An operation on rows of several widths, as many as make a gigabyte of them and the result."""
+    """An operation on rows of several widths, as many as make a quarter of a gigabyte."""
     return [
         on_array(f"{name}-{width}", f"{title} of rows", method, (ELEMENTS // width, width), budget, *FASTEST)
         for width in WIDTHS

@@ -172,16 +172,18 @@ def connection(name: str, threads: int, cache: Path | None = None) -> Iterator[C
 
 def find_peers(names: Sequence[str], threads: int) -> list[Peer]:
     """Asks each peer whether it runs here, and in which version."""
-    found = []
-    for name in names:
-        python = interpreter(name)
-        if not python.exists():
-            found.append(Peer(name, python, missing="not installed (make bench-peers)"))
-            continue
-        with connection(name, threads) as worker:
-            hello = worker.hello
-        found.append(Peer(name, python, version=hello.get("version", ""), missing=hello.get("error", "")))
-    return found
+    with ThreadPoolExecutor(len(names)) as pool:
+        return list(pool.map(partial(find_peer, threads=threads), names))
+
+
+def find_peer(name: str, threads: int) -> Peer:
+    """Asks a peer whether it runs here, and in which version."""
+    python = interpreter(name)
+    if not python.exists():
+        return Peer(name, python, missing="not installed (make bench-peers)")
+    with connection(name, threads) as worker:
+        hello = worker.hello
+    return Peer(name, python, version=hello.get("version", ""), missing=hello.get("error", ""))
 
 
 def free_memory() -> int | None:

@@ -145,8 +145,8 @@ class MlxStylePeer:
         return self._compiled(lambda x: mx.sum(x, axis=-1), floats(*shape))
 
     def transpose(self, shape: tuple[int, ...]) -> Work:
-        mx = self.mx
-        return self._compiled(lambda x: mx.contiguous(x.T), floats(*shape))
+        # Times one, which nobody knows when it is compiled: a transpose alone is another way to look at the array.
+        return self._compiled(lambda x, one: x.T * one, floats(*shape), np.ones((), np.float32))
 
     def dense(self, size: int) -> Work:
         mx, nn = self.mx, import_module(f"{self.package}.nn")

@@ -105,7 +105,8 @@ class FakeDriver:
         self._captured: dict[int, list[Callable[[], None]]] = {}
         """What was queued on streams that capture it."""
         self._pinned: list[Any] = []
-        self._asked: Counter[int] = Counter()
+        self._asked = 0
+        """For which stream or event somebody asked last, if nothing was queued since then."""
         self._lock = threading.RLock()
         """Large copies are made by several threads."""
 
@@ -150,6 +151,7 @@ class FakeDriver:
             self._captured[stream].append(work)
             return
         with self._lock:
+            self._asked = 0
             self.streams[stream].append(work)
             self._queued[stream] += 1
 
@@ -231,23 +233,22 @@ class FakeDriver:
             self._queue(stream, partial(self._run_until, *self._records[event]))
 
     def is_done(self, stream: int) -> bool:
-        """Who asks for the second time is waiting."""
-        if not self.streams[stream]:
-            return True
-        self._asked[stream] += 1
-        if self._asked[stream] % 2 == 0:
+        if self.streams[stream] and self._waits_for(stream):
             self.synchronize(stream)
         return not self.streams[stream]
 
     def has_happened(self, event: int) -> bool:
-        if event in self._records:
-            stream, count = self._records[event]
-            if self._done[stream] < count:
-                self._asked[event] += 1
-                if self._asked[event] % 2:
-                    return False
-                self._run_until(stream, count)
-        return True
+        stream, count = self._records.get(event, (0, 0))
+        if self._done[stream] < count and self._waits_for(event):
+            self._run_until(stream, count)
+        return self._done[stream] >= count
+
+    def _waits_for(self, handle: int) -> bool:
+        """Who asks twice for the same, and queues nothing meanwhile, is waiting."""
+        if self._asked == handle:
+            return True
+        self._asked = handle
+        return False
 
     def record_all(self, context: int, event: int) -> None:
         """Of all streams; here they do all that they have to do."""

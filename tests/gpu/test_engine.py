@@ -320,3 +320,24 @@ def test_machine_code_is_kept_on_disk(
         assert driver.calls["assembled"] == 1
     assembly.machine_code(cast(Any, driver), code, "sm_100")
     assert driver.calls["assembled"] == 2
+
+
+def test_old_work_is_not_waited_for(driver: FakeDriver) -> None:
+    """The events of marks are used again; a mark that the host knows to be reached is not taken for a later one."""
+    first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.gpu)
+    x, y = mx.exp(values(4), stream=first), mx.exp(values(5), stream=second)
+    mx.eval(x, y)
+    for _ in range(100):  # more than a queue has events
+        y = mx.sin(y, stream=second)
+        mx.async_eval(y)
+    mx.eval(y)
+    before = driver.calls["wait_event"]
+    z = mx.sin(x, stream=first)
+    mx.async_eval(z)
+    del z
+    for _ in range(40):
+        y = mx.sin(y, stream=second)
+        mx.async_eval(y)
+    mx.eval(mx.cos(x, stream=first))
+    assert driver.queue  # of the second stream
+    assert driver.calls["wait_event"] <= before + 2

@@ -15,7 +15,16 @@ from weft.graph.node import Node, describe
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, trace_of, traced_placeholder
 from weft.runtime.dlpack import READ_ONLY
-from weft.runtime.interchange import in_host_memory, is_on_host, may_be_written, scalar, to_numpy, whole_buffer
+from weft.runtime.interchange import (
+    in_host_memory,
+    is_on_host,
+    is_small_elsewhere,
+    may_be_written,
+    read_out,
+    scalar,
+    to_numpy,
+    whole_buffer,
+)
 from weft.runtime.memory import View
 
 _WRITABLE = 1
@@ -53,6 +62,8 @@ def elements(node: Node, action: str) -> np.ndarray[Any, Any]:
     It can be written if no other array would change with it.
     """
     view = value(node, action)
+    if is_small_elsewhere(view, node.shape, node.dtype):
+        return read_out(view, node.shape, node.dtype)
     on_host = in_host_memory(view, node.shape, node.dtype)
     return to_numpy(on_host, node.shape, node.dtype, on_host is view and may_be_written(view, node.shape))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -51,6 +52,21 @@ def _on_device(array: np.ndarray[Any, Any], engine: Any) -> View:
 def is_on_host(view: View) -> bool:
     """Whether NumPy can see the elements without a copy."""
     return view.buffer.engine is host
+
+
+def is_small_elsewhere(view: View, shape: tuple[int, ...], dtype: Dtype) -> bool:
+    """Whether it takes less to copy the elements from a device each time than to keep a copy for the next time."""
+    if view.buffer.engine is host or view.strides != contiguous_strides(shape):
+        return False
+    return 0 < math.prod(shape) * dtype.size <= _SMALL
+
+
+def read_out(view: View, shape: tuple[int, ...], dtype: Dtype) -> np.ndarray[Any, Any]:
+    """A copy of row-major elements on a device."""
+    found = np.empty(shape, dtype.numpy)
+    with recording.transfer(view.buffer.engine.device, host.device, found.nbytes):
+        view.buffer.engine.copy_out(view.buffer, view.offset, found.reshape(-1).view(np.uint8).data)
+    return found
 
 
 def in_host_memory(view: View, shape: tuple[int, ...], dtype: Dtype) -> View:

@@ -317,13 +317,16 @@ class CudaEngine(Engine):
         self._enter()
         if buffers is None or not self._several:
             for queue in list(self._queues):
+                marks = queue.marks
                 self._wait(self._driver.is_done, queue.handle)
+                queue.note_reached(marks)
             return
         with self._ordering:
-            marks = self._blocks.awaited([buffer.address for buffer in buffers], ())
-            events = [mark.queue.event_of(mark) for mark in marks]
-        for event in events:
+            awaited = self._blocks.awaited([buffer.address for buffer in buffers], ())
+            events = {mark: mark.queue.event_of(mark) for mark in awaited}
+        for mark, event in events.items():
             self._wait(self._driver.has_happened, event)
+            mark.queue.note_reached(mark.number)
 
     def _wait(self, is_ready: Callable[[int], bool], handle: int) -> None:
         """Wait for the card. Its errors name the kernels that may have caused them."""

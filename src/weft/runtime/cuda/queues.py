@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.driver import Driver
@@ -27,14 +27,24 @@ class Queue:
         self.handles: dict[Any, Any] = {}
         self.shared = shared
         self._events: list[int] = []
-        self._marks = 0
+        self.marks = 0
+        """How many there are."""
+        self._reached = 0
 
     def next_mark(self) -> Mark:
         """The next mark; `marking` sets it."""
         if not self._events:
             self._events = [self._driver.event() for _ in range(_EVENTS)]
-        self._marks += 1
-        return Mark(self, self._marks)
+        self.marks += 1
+        return Mark(self, self.marks)
+
+    def note_reached(self, number: int) -> None:
+        """All marks up to one are reached."""
+        self._reached = max(self._reached, number)
+
+    def has_reached(self, number: int) -> bool:
+        """Whether a mark is known to be reached."""
+        return number <= self._reached
 
     def marking(self, mark: Mark) -> Action:
         """What sets a mark behind all that was queued."""
@@ -45,10 +55,15 @@ class Queue:
         return self._events[mark.number % _EVENTS]
 
     def wait_for(self, marks: Iterable[Mark]) -> None:
-        """Have all that is queued from now on wait for marks of other queues."""
+        """Have all that is queued from now on wait for marks of other queues, unless they are reached: then the next
+        one who asks finds that noted."""
         for mark in marks:
             if mark.queue is not self:
-                self._driver.wait_event(self.handle, mark.queue.event_of(mark))
+                event = mark.queue.event_of(mark)
+                if self._driver.has_happened(event):
+                    mark.queue.note_reached(mark.number)
+                else:
+                    self._driver.wait_event(self.handle, event)
 
 
 class Mark(NamedTuple):
@@ -56,6 +71,10 @@ class Mark(NamedTuple):
 
     queue: Queue
     number: int
+
+    @property
+    def is_reached(self) -> bool:
+        return self.queue.has_reached(self.number)
 
 
 @dataclass(slots=True)
@@ -96,13 +115,13 @@ class Blocks:
         return use if address < self._starts[place] + use.size else None
 
     def awaited(self, read: Iterable[int], written: Iterable[int]) -> set[Mark]:
-        """What has to be reached before work that reads and writes at these addresses may begin."""
+        """What has to be reached before work that reads and writes at these addresses may begin, and is not known to be
+        reached."""
         found = {use.writer for use in self._uses_of(read)}
         for use in self._uses_of(written):
             found.add(use.writer)
             found.update(use.readers.values())
-        found.discard(None)
-        return cast(set[Mark], found)
+        return {mark for mark in found if mark is not None and not mark.is_reached}
 
     def note(self, mark: Mark, read: Iterable[int], written: Iterable[int]) -> None:
         """Work that reads and writes at these addresses ends at a mark."""
