@@ -94,6 +94,7 @@ INTERNAL = {
     "random_log": "Reached through mx.random.gumbel, which is compared with MLX.",
     "random_log1p": "Reached through mx.random.laplace, which is compared with MLX.",
     "settled": "Stands for a node with several results once these have values.",
+    "single_update": "Made of a scatter when it is planned.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
     "stored": "Put in by the planner where something small is read again and again.",
     "sequential_cumsum": "Reached through mx.random.categorical; test_scan_kernels.py tests its order.",

@@ -31,6 +31,7 @@ from weft.primitives.reinterpreting import *
 from weft.primitives.scans import *
 from weft.primitives.searching import *
 from weft.primitives.shaping import *
+from weft.primitives.single_updates import *
 from weft.primitives.sorting import *
 from weft.primitives.state_recurrence import *
 from weft.primitives.structure import *

@@ -185,6 +185,16 @@ class Gather(Indexed, Linear):
     def __call__(self, *operands: Any, **params: Any) -> Array:
         return super().__call__(*operands, **{"outside": "nearest", **params})
 
+    def lowered(self, node: Node) -> Node | None:
+        """What was converted from half precision is taken before, and then converted: what is gathered has to be in
+        memory."""
+        x, *indices = node.inputs
+        narrow: Node = p.before_conversion(x)
+        if narrow is x:
+            return None
+        taken = Node(self, (narrow, *indices), node.params, node.shape, narrow.dtype, None)
+        return Node(p.cast, (taken,), (node.dtype,), node.shape, node.dtype, None)
+
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
         axes, slice_sizes, outside = node.params
