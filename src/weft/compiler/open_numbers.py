@@ -141,32 +141,28 @@ def as_a_whole(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def _text(operand: Any) -> str:
-    return operand.name if type(operand) is OpenNumber else f"({int(operand)})"
-
-
 def _arithmetic(symbol: str, function: Callable[[Any, Any], Any], neutral: int | None = None) -> Any:
     """The methods for an operation: it and its reflection. If the right operand is ``neutral``, it is the left one; and
     the other way round, if the order does not matter."""
-
-    def made(formulas: Formulas, left: Any, right: Any) -> Any:
-        if symbol in ("//", "%") and type(right) is OpenNumber:
-            formulas.require(f"{right.name} != 0")
-        return formulas.number(f"{_text(left)} {symbol} {_text(right)}", function(plain(left), plain(right)))
+    divides, turns = symbol in ("//", "%"), symbol in ("+", "*")
 
     def method(self: OpenNumber, other: Any) -> Any:
-        if isinstance(other, float):
-            return function(self.fixed(), other)
-        if type(other) is not OpenNumber and not isinstance(other, int):
-            return NotImplemented
-        return self if type(other) is int and other == neutral else made(self.formulas, self, other)
+        if type(other) is OpenNumber:
+            other.must_divide(divides)
+            return self.formulas.number(f"{self.name} {symbol} {other.name}", function(self.value, other.value))
+        if not isinstance(other, int):
+            return function(self.fixed(), other) if isinstance(other, float) else NotImplemented
+        if other == neutral:
+            return self
+        return self.formulas.number(f"{self.name} {symbol} ({other:d})", function(self.value, other))
 
     def reflected(self: OpenNumber, other: Any) -> Any:
-        if isinstance(other, float):
-            return function(other, self.fixed())
         if not isinstance(other, int):
-            return NotImplemented
-        return self if other == neutral and symbol in ("+", "*") else made(self.formulas, other, self)
+            return function(other, self.fixed()) if isinstance(other, float) else NotImplemented
+        if turns and other == neutral:
+            return self
+        self.must_divide(divides)
+        return self.formulas.number(f"({other:d}) {symbol} {self.name}", function(other, self.value))
 
     return method, reflected
 
@@ -175,13 +171,15 @@ def _comparison(symbol: str, opposite: str, function: Callable[[Any, Any], bool]
     """The method for a comparison."""
 
     def method(self: OpenNumber, other: Any) -> Any:
-        if isinstance(other, float):
-            return function(self.fixed(), other)
-        if type(other) is not OpenNumber and not isinstance(other, int):
-            return NotImplemented
-        holds = function(self.value, plain(other))
-        if other is not self:
-            self.formulas.require(f"{self.name} {symbol if holds else opposite} {_text(other)}")
+        if type(other) is OpenNumber:
+            holds = function(self.value, other.value)
+            if other is not self:
+                self.formulas.require(f"{self.name} {symbol if holds else opposite} {other.name}")
+            return holds
+        if not isinstance(other, int):
+            return function(self.fixed(), other) if isinstance(other, float) else NotImplemented
+        holds = function(self.value, other)
+        self.formulas.require(f"{self.name} {symbol if holds else opposite} {other:d}")
         return holds
 
     return method
@@ -208,6 +206,11 @@ class OpenNumber:
         """The plain number. It is a condition that it stays what it is."""
         self.formulas.require(f"{self.name} == {self.value}")
         return self.value
+
+    def must_divide(self, divides: bool) -> None:
+        """Note that it is not 0, if it ``divides`` something."""
+        if divides:
+            self.formulas.require(f"{self.name} != 0")
 
     __add__, __radd__ = _arithmetic("+", operator.add, 0)
     __sub__, __rsub__ = _arithmetic("-", operator.sub, 0)

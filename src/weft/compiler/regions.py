@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from math import gcd
+import math
 from typing import NamedTuple
 
 from weft.compiler.kernel import Access, Launch
+from weft.compiler.open_numbers import as_a_whole
 from weft.graph.node import Shape
 from weft.runtime.memory import contiguous_strides
+
+gcd = as_a_whole(math.gcd)
 
 
 class Box(NamedTuple):

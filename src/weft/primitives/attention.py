@@ -386,12 +386,14 @@ def _blocks_of(shape: Shape, size: int, causal: bool) -> list[tuple[int, int, in
     wanted = -(-groups * queries * keys * size // BLOCK_BYTES)
     wanted = min(max(wanted, CAUSAL_BLOCKS if causal else 1), MOST_BLOCKS, max(1, queries // FEWEST_ROWS))
     rows = -(-queries // (wanted * WHOLE_ROWS)) * WHOLE_ROWS
-    found = []
-    for start in range(0, max(queries, 1), rows):
+    found: list[tuple[int, int, int]] = []
+    start = 0
+    while start < queries or not found:
         stop = min(start + rows, queries)
         # A query that sees no key sees all alike.
         seen = stop + keys - queries if causal and start + keys >= queries else keys
         found.append((start, stop, seen))
+        start = start + rows
     return found
 
 

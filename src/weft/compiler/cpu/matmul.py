@@ -12,6 +12,7 @@ from weft.compiler.cpu import few_rows, product_amx, product_axes, product_compl
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.product_step import Sources
+from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
 from weft.primitives.products import MOST_BATCH_AXES, leading
@@ -149,10 +150,17 @@ def step(call: RoutineCall) -> RoutineStep:
     assert tiled is not None
     address, numbers, tile = tiled
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
+    work = product.matrices * rows * columns * inner
+    return RoutineStep(address, numbers, units, _grain(tile, product.extents), work, _way(product, in_tiles))
+
+
+@as_a_whole
+def _grain(tile: tuple[int, int], extents: tuple[int, int, int]) -> int:
+    """How many tiles a thread does at once."""
+    rows, columns, inner = extents
     high, wide = min(tile[0], rows), min(tile[1], columns)
     tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
-    work = product.matrices * rows * columns * inner
-    return RoutineStep(address, numbers, units, max(1, _WORK_PER_GRAIN // tile_work), work, _way(product, in_tiles))
+    return max(1, _WORK_PER_GRAIN // tile_work)
 
 
 def _way(product: Product, in_tiles: bool) -> str:

@@ -346,5 +346,5 @@ def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
 
 
 def _is_large_and_aligned(access: Access) -> bool:
-    aligned = all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
-    return aligned and access.operand.size * access.dtype.size >= STREAM_BYTES
+    large = access.operand.size * access.dtype.size >= STREAM_BYTES
+    return large and all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
