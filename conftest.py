@@ -9,11 +9,14 @@ import random
 import signal
 import sys
 import tempfile
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 from _pytest.runner import runtestprotocol
 
 os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
@@ -39,6 +42,7 @@ import weft.optimizers as optim
 from tests.sampling import Cases, leave_checks, leave_variants
 
 sys.dont_write_bytecode = False
+TESTS = Path(__file__).parent / "tests"
 # Collecting its example would import it, and MLX, the oracle of other tests, could not be imported in this process.
 collect_ignore = ["src/weft/as_mlx.py"]
 # Programs for MLX, which tests start in processes of their own.
@@ -74,6 +78,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seed = int(config.getoption("hypothesis_seed"))
         leave_variants(items, seed, complete)
         leave_checks(items, seed, complete)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Only docstrings of Weft have examples: looking for them in all tests takes as long as collecting tests does."""
+    found = yield
+    return [one for one in found if not (isinstance(one, DoctestModule) and TESTS in file_path.parents)]
 
 
 def pytest_collection_finish() -> None:

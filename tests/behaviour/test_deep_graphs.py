@@ -18,7 +18,7 @@ DEEP = 100_000
 SHORTER = 1_100  # beyond Python's recursion limit, for what costs more per operation
 
 
-@pytest.fixture(params=[20_000, pytest.param(DEEP, marks=pytest.mark.slow)])
+@pytest.fixture(params=[5_000, pytest.param(DEEP, marks=pytest.mark.slow)])
 def depth(request: pytest.FixtureRequest) -> int:
     """Far beyond Python's recursion limit, and in the slow tests all that is promised."""
     length: int = request.param
@@ -49,8 +49,8 @@ def test_built_and_evaluated(depth: int) -> None:
     assert chain(mx.zeros((2,)), depth).tolist() == [depth, depth]
 
 
-def test_freed_without_evaluation() -> None:
-    last = chain(mx.zeros((2,)), DEEP)
+def test_freed_without_evaluation(depth: int) -> None:
+    last = chain(mx.zeros((2,)), depth)
     reference = weakref.ref(last)
     del last
     gc.collect()
@@ -76,8 +76,8 @@ def test_every_intermediate_is_held() -> None:
     assert values[-1].tolist() == [SHORTER] * 2
 
 
-def test_differentiated() -> None:
-    assert mx.grad(lambda x: chain(x, DEEP))(mx.array(0.0)).item() == 1.0
+def test_differentiated(depth: int) -> None:
+    assert mx.grad(lambda x: chain(x, depth))(mx.array(0.0)).item() == 1.0
 
 
 def test_compiled(depth: int) -> None:

@@ -339,8 +339,8 @@ LONG = """
         return x
 
     compiled = mx.compile(f)
-    x = mx.ones((700, 700))
-    threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT)).start()
+    x = mx.ones((300, 300))
+    threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
     try:
         while True:
             compiled.explain(x)
@@ -360,7 +360,7 @@ def test_control_c() -> None:
         env=child_environment(),
         check=False,
     )
-    assert finished.stdout.splitlines() == ["interrupted", "30 (700, 700)"], finished.stderr
+    assert finished.stdout.splitlines() == ["interrupted", "30 (300, 300)"], finished.stderr
 
 
 def test_a_compiled_method_knows_its_instance() -> None:

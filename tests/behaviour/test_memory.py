@@ -45,12 +45,12 @@ def held() -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_a_training_loop_holds_the_same_after_hundreds_of_iterations(compiled: bool) -> None:
+def test_a_training_loop_holds_the_same_after_a_hundred_iterations(compiled: bool) -> None:
     iteration = training_step(compiled=compiled)
     for _ in range(20):
         iteration()
     memory, objects = held()
-    for _ in range(300):
+    for _ in range(100):
         iteration()
     memory_after, objects_after = held()
     assert memory_after <= memory
@@ -68,7 +68,7 @@ def test_the_peak_does_not_grow(compiled: bool) -> None:
         return mx.get_peak_memory()
 
     peak(20)
-    assert peak(200) <= 1.25 * peak(20)
+    assert peak(100) <= 1.25 * peak(20)
 
 
 def test_a_loop_of_evaluations_holds_one_buffer() -> None:

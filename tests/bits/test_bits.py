@@ -39,7 +39,7 @@ def compare(cases: Cases, count: int, **environment: str) -> None:
 
 def test_other_numbers_of_threads(cases: Cases) -> None:
     for threads in cases.some(1, ["1", "2", "3", "7"]):
-        compare(cases, 60, WEFT_NUM_THREADS=threads)
+        compare(cases, 40, WEFT_NUM_THREADS=threads)
 
 
 def test_lesser_processors(cases: Cases) -> None:
@@ -51,7 +51,7 @@ def test_lesser_processors(cases: Cases) -> None:
     if not levels:
         pytest.skip("this is no x86-64, or the least there is")
     for level in cases.some(1, levels):
-        compare(cases, 30, WEFT_CPU=level)
+        compare(cases, 20, WEFT_CPU=level)
 
 
 @pytest.mark.parametrize("level", ["x86-64-v9", "\x1b[31m"])

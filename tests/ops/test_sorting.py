@@ -99,7 +99,7 @@ GRID = [shape for shape in product(ROWS, LENGTHS) if shape[0] * shape[1] <= 20 *
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_bit(dtype: str, kind: str, cases: Cases, rng: np.random.Generator) -> None:
     """Also which of equal elements comes first, and the bits of every NaN."""
-    for shape in cases.some(2, GRID):
+    for shape in cases.some(1, GRID):
         x = KINDS[kind](rng, shape, numpy_dtype(dtype))
         extent = shape[1]
         array, places = array_of(x, dtype), order(x)
@@ -240,7 +240,7 @@ print(digest.hexdigest())
 
 
 def test_threads_do_not_change_bits() -> None:
-    assert len({run_python(IN_THREADS, WEFT_NUM_THREADS=str(count)) for count in (1, 2, 7)}) == 1
+    assert len({run_python(IN_THREADS, WEFT_NUM_THREADS=str(count)) for count in (1, 7)}) == 1
 
 
 def test_gradients_at_equal_elements() -> None:

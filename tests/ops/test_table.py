@@ -38,7 +38,7 @@ def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
 def test_value(row: Row, cases: Cases, seed: int) -> None:
     """In the row's first dtype and one of each of some kinds."""
     kinds = [found for kind in KINDS if (found := [dtype for dtype in kind if dtype in row.dtypes])]
-    for dtype in cases.one_of_each(row.dtypes[0], cases.some(3, kinds)):
+    for dtype in cases.one_of_each(row.dtypes[0], cases.some(2, kinds)):
         check_value(row, dtype, seed)
 
 
