@@ -18,6 +18,7 @@ from tests import programs, shapeless_programs
 from tests.checks import bits
 from tests.sampling import Cases
 from weft.compiler import evaluate, templates
+from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.forms import entries_of, form_of
 from weft.compiler.kernel import Kernel
@@ -184,14 +185,16 @@ def test_results_are_those_of_plans_that_are_made() -> None:
     assert found == with_templates
 
 
-def test_what_is_known_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "MOST_FORMS", 3)
-    known = Templates()
-    x = mx.array(np.ones(4, np.float32))
-    for count in range(1, 8):
-        y = x
-        for _ in range(count):
-            y = mx.sin(y)
-        with without_code():
-            known.plan(*entries_and_outputs([y]), host.target, host)
-    assert len(known._forms) == 3
+def test_a_cache_forgets_what_is_oldest() -> None:
+    cache: BoundedCache[str] = BoundedCache(most=3, heaviest=10)
+    for key, weight in (("a", 1), ("b", 2), ("c", 3), ("d", 4)):
+        cache.add(key, key.upper(), weight)
+    assert [cache.get(key) for key in "abcd"] == [None, "B", "C", "D"]
+    cache.add("b", "B", 4)
+    assert [cache.get(key) for key in "bcd"] == [None, "C", "D"]
+    cache.add("e", "E", 30)
+    assert [cache.get(key) for key in "cde"] == [None, None, "E"]
+    cache.add("f", "F", 1)
+    assert len(cache) == 1
+    cache.clear()
+    assert cache.get("f") is None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.compiler.bounded import BoundedCache
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, arrived, run_now
@@ -27,12 +28,14 @@ from weft.runtime.streams import Event, is_idle
 from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
-PLAN_LIMIT = 4096
+MOST_PLANS = 4096
+MOST_ENTRIES = 1 << 18
+"""Of all programs whose plans are cached: a plan takes some 300 bytes for each entry."""
 LITTLE_WORK = 1 << 13
 """Of several results those that take less work, in element steps, need not share a kernel with others."""
 _NOTHING_SENT: Mapping[Node, View] = {}
 
-_plans: dict[Any, Plan] = {}
+_plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
 _templates = Templates()
 _plan_lock = fork_safe_lock()
 
@@ -49,15 +52,8 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
             if plan is None:
                 plan = _templates.plan(program.entries, outputs, target, engine)
                 counters.plans += 1
-                _add_plan(key, plan)
+                _plans.add(key, plan, len(plan.entries))
     return plan
-
-
-def _add_plan(key: Any, plan: Plan) -> None:
-    """Cache a plan. The lock is held."""
-    if len(_plans) >= PLAN_LIMIT:
-        _plans.pop(next(iter(_plans)))
-    _plans[key] = plan
 
 
 def forget_plans() -> None:
@@ -208,7 +204,7 @@ def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
         plan = plan_of(program, [program.position(node)], engine)
         refuse_reentry(_plan_lock)
         with _plan_lock:
-            _add_plan(key, plan)
+            _plans.add(key, plan, len(plan.entries))
     return plan
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.compiler import dumps
+from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.forms import Form, Numbers, entries_of, form_of
 from weft.compiler.open_numbers import Formulas, OpenNumberError
@@ -24,7 +25,8 @@ from weft.runtime import recording
 from weft.runtime.engine import Engine
 
 MOST_FORMS = 512
-"""Of which is known how to plan them; the oldest are forgotten."""
+MOST_ENTRIES = 1 << 18
+"""Of all forms and templates that are kept."""
 
 MOST_TEMPLATES = 6
 """Of a form. If more programs decide otherwise, templates would only take time."""
@@ -91,7 +93,7 @@ class Templates:
     """The templates of forms, and plans made with them. One thread at a time may use it."""
 
     def __init__(self) -> None:
-        self._forms: dict[Any, _Known] = {}
+        self._forms: BoundedCache[_Known] = BoundedCache(MOST_FORMS, MOST_ENTRIES)
 
     def plan(self, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
         """The plan of a program for a target; ``outputs`` are positions of entries."""
@@ -120,9 +122,7 @@ class Templates:
         key = engine, target.key, form, tuple(outputs)
         known = self._forms.get(key)
         if known is None:
-            if len(self._forms) >= MOST_FORMS:
-                self._forms.pop(next(iter(self._forms)))
-            self._forms[key] = _Known(numbers)
+            self._forms.add(key, _Known(numbers), len(form))
             return None
         for template in known.templates:
             found = template.parts(numbers)
@@ -138,4 +138,5 @@ class Templates:
             return None
         known.numbers = numbers
         known.templates.insert(0, template)
+        self._forms.add(key, known, len(form) * (1 + len(known.templates)))
         return template.parts(numbers)
