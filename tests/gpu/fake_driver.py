@@ -119,6 +119,9 @@ class FakeDriver:
     def total_memory(self, card: int) -> int:
         return self.limit
 
+    def card_of(self, address: int) -> int:
+        return 0
+
     def free_memory(self) -> int:
         return self.limit - sum(self._sizes.values())
 

@@ -124,13 +124,17 @@ def _received(x: Any) -> Received | None:
     """What another library has on a GPU, shared."""
     if hasattr(x, "__dlpack_device__"):
         kind, number = x.__dlpack_device__()
-        engine = engine_at(Device(gpu, number)) if kind in (dlpack.CUDA, dlpack.CUDA_MANAGED) else None
-        return _from_capsule(x, engine) if engine is not None and engine.sharing is not None else None
+        engine = _sharing_engine(number) if kind in (dlpack.CUDA, dlpack.CUDA_MANAGED) else None
+        return None if engine is None else _from_capsule(x, engine)
     interface = getattr(x, "__cuda_array_interface__", None)
-    if interface is None:
-        return None
-    engine = engine_at(Device(gpu))
-    return _from_interface(x, interface, engine) if engine is not None and engine.sharing is not None else None
+    engine = None if interface is None else _sharing_engine(0)
+    return None if interface is None or engine is None else _from_interface(x, interface, engine)
+
+
+def _sharing_engine(card: int) -> Any:
+    """The engine of a card that can share its memory, if there is one."""
+    engine = engine_at(Device(gpu, card))
+    return None if engine is None or engine.sharing is None else engine
 
 
 def _from_capsule(x: Any, engine: Any) -> Received:
@@ -157,6 +161,8 @@ def _from_interface(x: Any, interface: dict[str, Any], engine: Any) -> Received:
         raise BufferError(f"strides of {strides} bytes are no multiples of the size of {dtype.name}")
     else:
         steps = tuple([stride // dtype.size for stride in strides])
+    if address:
+        engine = _sharing_engine(engine.sharing.card_of(address))
     found = dlpack.view_of(engine, address, shape, steps, dtype, x)
     engine.sharing.take(found.view.buffer, interface.get("stream"))
     return found

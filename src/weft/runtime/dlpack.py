@@ -194,6 +194,9 @@ class Sharing(Protocol):
     def give(self, address: int, stream: Any) -> None:
         """Have a stream of another library (the argument of ``__dlpack__``) wait for what uses the memory there."""
 
+    def card_of(self, address: int) -> int:
+        """The number of the device on which memory is."""
+
     def own_stream(self) -> int:
         """A stream that another library can have wait for its work."""
 

@@ -32,6 +32,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemAlloc_v2": (_Pointer, _Size),
     "cuMemFree_v2": (_Address,),
     "cuMemGetInfo_v2": (_Pointer, _Pointer),
+    "cuPointerGetAttribute": (_Pointer, _Int, _Address),
     "cuMemHostAlloc": (_Pointer, _Size, _Unsigned),
     "cuMemcpyHtoDAsync_v2": (_Address, _Pointer, _Size, _Pointer),
     "cuMemcpyDtoHAsync_v2": (_Pointer, _Address, _Size, _Pointer),
@@ -76,6 +77,7 @@ _LOG_SIZE = 1 << 14
 _ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
 _PTX = 1
 _DYNAMIC_SHARED = 8
+_CARD_OF_POINTER = 9
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 
 
@@ -238,6 +240,10 @@ class Driver:
         """The bytes of the current context's card that nobody has, in this process or another one."""
         total = _Size()
         return self._given("cuMemGetInfo_v2", _Size, ctypes.byref(total))
+
+    def card_of(self, address: int) -> int:
+        """The card on which memory is."""
+        return self._given("cuPointerGetAttribute", _Int, _CARD_OF_POINTER, address)
 
     def pinned(self, size: int) -> int:
         """The address of memory of the host that cards can copy from and to by themselves. It is never freed."""

@@ -72,6 +72,7 @@ class CudaEngine(Engine):
     def __init__(self, driver: Driver, card: int) -> None:
         self._driver = driver
         self._card = card
+        self._has_neighbours = driver.count() > 1
         self._forked = False
         self.context = self._multiprocessors = self._pinned = 0
         self._queues: list[Queue] = []
@@ -127,7 +128,7 @@ class CudaEngine(Engine):
             raise EvaluationError(FORKED)
         if not self._queues:
             self._start()
-        if _thread.context != self.context:
+        if _thread.context != self.context or self._has_neighbours:  # whose contexts other libraries may make current
             self._driver.use(self.context)
             _thread.context = self.context
         if self.sharing.returned:
@@ -290,8 +291,9 @@ class CudaEngine(Engine):
     def _copy_out(self, there: int, here: int, size: int) -> None:
         if size:
             self._enter()
-            with self._ordering:
-                self._copies.wait_for(self._blocks.awaited((there,), ()))
+            if self._several:
+                with self._ordering:
+                    self._copies.wait_for(self._blocks.awaited((there,), ()))
             self._copy_out_on(self._copies, there, here, size)
 
     def _copy_out_on(self, queue: Queue, there: int, here: int, size: int) -> None:

@@ -43,6 +43,9 @@ class CudaSharing:
         """Whether there is memory of others."""
         return bool(self._borrowed)
 
+    def card_of(self, address: int) -> int:
+        return self._driver.card_of(address)
+
     def own_stream(self) -> int:
         return self._engine.first_queue().handle
 
