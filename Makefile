@@ -104,8 +104,8 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 
 # MLX, the oracle of some tests, has wheels for few platforms: without it those tests are skipped.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python $(PIP) -e '.[demo,dev]'
-	$(BIN)/python $(PIP) -e '.[oracle]' || echo 'MLX is not available here: the tests that compare with it are skipped.'
+	$(BIN)/python $(PIP) -e '.[demo,dev,oracle]' || { $(BIN)/python $(PIP) -e '.[demo,dev]' \
+	    && echo 'MLX is not available here: the tests that compare with it are skipped.'; }
 	@touch $@ $(VENV)/.demo
 
 $(ARM64)/.ready: pyproject.toml tools/arm64.py | $(BIN)/python
