@@ -185,6 +185,26 @@ def test_results_are_those_of_plans_that_are_made() -> None:
     assert found == with_templates
 
 
+def test_templates_are_not_made_on_and_on_if_nothing_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Useless:
+        def __init__(self, *arguments: Any) -> None:
+            made.append(len(made))
+
+        def parts(self, numbers: Any) -> None:
+            return None
+
+    monkeypatch.setattr(templates, "Template", Useless)
+    known = Templates()
+    for count in range(2, 20):
+        result = mx.sin(mx.array(np.ones(count, np.float32)))
+        with without_code():
+            plan = known.plan(*entries_and_outputs([result]), host.target, host)
+        assert plan.sizes == [4 * count]
+    assert len(made) == templates.MOST_MISSES
+
+
 def test_a_cache_forgets_what_is_oldest() -> None:
     cache: BoundedCache[str] = BoundedCache(most=3, heaviest=10)
     for key, weight in (("a", 1), ("b", 2), ("c", 3), ("d", 4)):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from weft.compiler.kernel import Access, Instruction, Launch
+from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.regions import are_apart
 from weft.compiler.target import Schedule
 from weft.graph.node import Node
@@ -149,8 +150,11 @@ def _step(touch: _Touch) -> int:
     return touch.step
 
 
+_size_class = as_a_whole(size_class)
+
+
 def _block(node: Node) -> int:
-    return size_class(node.size * node.dtype.size)
+    return _size_class(node.size * node.dtype.size)
 
 
 def may_take(sources: Collection[Node], touches: Sequence[_Touch], stores: Sequence[_Touch]) -> bool:

@@ -29,7 +29,10 @@ MOST_ENTRIES = 1 << 18
 """Of all forms and templates that are kept."""
 
 MOST_TEMPLATES = 6
-"""Of a form. If more programs decide otherwise, templates would only take time."""
+"""Of a form; the one that was not used for longest is forgotten."""
+
+MOST_MISSES = 6
+"""After so many templates of a form that nothing has used, no more are made: they would only take time."""
 
 
 class Template:
@@ -79,14 +82,31 @@ class Template:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a form: the ``numbers`` of the last program that was planned, and templates, the latest first.
+    """What is known of a form: the ``numbers`` of the program that was planned last, and templates, the last used one
+    first.
 
-    ``tries`` is how often a template was made, or could not be made.
+    ``misses`` is how many templates were made since one was used.
     """
 
     numbers: Numbers
     templates: list[Template] = field(default_factory=list)
-    tries: int = 0
+    misses: int = 0
+
+    def parts(self, numbers: Numbers) -> Parts | None:
+        """What the plan of a program is made of; None if no template is one for it."""
+        for place, template in enumerate(self.templates):
+            found = template.parts(numbers)
+            if found is not None:
+                self.templates.insert(0, self.templates.pop(place))
+                self.misses = 0
+                return found
+        return None
+
+    def add(self, template: Template, numbers: Numbers) -> None:
+        """Add the template that was made for a program."""
+        self.templates = [template, *self.templates[: MOST_TEMPLATES - 1]]
+        self.numbers = numbers
+        self.misses += 1
 
 
 class Templates:
@@ -124,19 +144,14 @@ class Templates:
         if known is None:
             self._forms.add(key, _Known(numbers), len(form))
             return None
-        for template in known.templates:
-            found = template.parts(numbers)
-            if found is not None:
-                return found
-        if known.tries == MOST_TEMPLATES:
-            return None
-        known.tries += 1
+        found = known.parts(numbers)
+        if found is not None or known.misses == MOST_MISSES:
+            return found
         try:
             template = Template(form, outputs, numbers, known.numbers, target, engine)
         except OpenNumberError:
-            known.tries = MOST_TEMPLATES
+            known.misses = MOST_MISSES
             return None
-        known.numbers = numbers
-        known.templates.insert(0, template)
+        known.add(template, numbers)
         self._forms.add(key, known, len(form) * (1 + len(known.templates)))
         return template.parts(numbers)
