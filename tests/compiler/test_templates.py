@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 from zlib import crc32
@@ -79,6 +80,18 @@ def test_what_is_decided_by_a_number_is_a_condition() -> None:
     assert function(6, 4) is None
     with pytest.raises(OpenNumberError):
         hash(first)
+
+
+@dataclass(frozen=True)
+class Tile:
+    rows: Any
+
+
+def test_what_is_no_tuple_has_no_open_numbers() -> None:
+    formulas = Formulas([6])
+    assert formulas.function([Tile(6), formulas.parameters[0]])(7) == [Tile(6), 7]
+    with pytest.raises(OpenNumberError, match="Tile is no tuple"):
+        formulas.function([Tile(formulas.parameters[0])])
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), Numbers, Numbers), max_size=12))

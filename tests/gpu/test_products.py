@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import weft
-import weft.compiler.cuda.target
 import weft.core as mx
 import weft.primitives as p
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from tests.sampling import Cases
+from weft.compiler import templates
+from weft.compiler.cuda.target import CudaTarget
+from weft.compiler.plan import parts_of
 from weft.runtime.cuda import cublas
 from weft.runtime.engine import engine_of
 
@@ -77,7 +79,9 @@ class FakeLibrary:
 
 def multiplying(driver: FakeDriver) -> None:
     """The default device is that of the driver, and multiplies matrices."""
-    cast(FakeTarget, engine_of(mx.Device(mx.gpu)).target).routines = {p.matmul}
+    target = cast(FakeTarget, engine_of(mx.Device(mx.gpu)).target)
+    target.routines = {p.matmul}
+    target.code_is_general = CudaTarget.code_is_general
     mx.set_default_device(mx.gpu)
 
 
@@ -205,6 +209,28 @@ def test_gradients_copy_nothing(library: FakeLibrary) -> None:
     step = mx.compile(mx.grad(lambda w, x: (x @ w).sum()))
     assert np.array_equal(np.array(step(w, x)), wanted)
     assert len(step.explain(w, x).steps) <= 2
+
+
+def test_a_growing_operand_is_not_planned_for_each_extent(
+    library: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+
+    def counted(*arguments: Any) -> Any:
+        planned.append(arguments)
+        return parts_of(*arguments)
+
+    monkeypatch.setattr(templates, "CHECKS", False)
+    monkeypatch.setattr(templates, "parts_of", counted)
+    q, keys = numbers(2, 1, 4), numbers(2, 30, 4)
+    mx.eval(q, keys)
+    lengths = range(10, 30)
+    for length in lengths:
+        k = keys[:, :length]
+        found = np.array(mx.exp(q @ mx.swapaxes(k, -1, -2) * 0.1) @ k)
+        k = np.array(keys)[:, :length]
+        assert np.allclose(found, np.exp(np.array(q) @ k.swapaxes(1, 2) * 0.1) @ k, rtol=1e-5)
+    assert 0 < len(planned) < len(lengths) / 2
 
 
 def test_without_the_library_the_cpu_multiplies(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, final
 
@@ -68,6 +69,7 @@ class Formulas:
 
     def _constant(self, value: Any) -> str:
         """The name of something that has no open numbers in it."""
+        _refuse_hidden(value)
         name, _ = self._constants.setdefault(id(value), (f"c{len(self._constants)}", value))
         return name
 
@@ -123,6 +125,18 @@ def formulas_of(value: Any) -> Formulas | None:
             if inside is not None:
                 return inside
     return None
+
+
+def _refuse_hidden(value: Any) -> None:
+    """Raise if there is an open number where it is not looked for: in something that is no tuple or list."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            _refuse_hidden(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        held = [getattr(value, one.name) for one in fields(value)]
+        if formulas_of(held) is not None:
+            raise OpenNumberError(f"{type(value).__name__} is no tuple, and has open numbers")
+        _refuse_hidden(held)
 
 
 def as_a_whole(function: Callable[P, T]) -> Callable[P, T]:

@@ -118,7 +118,7 @@ def step(call: RoutineCall) -> RoutineStep:
     (left, left_turned), (right, right_turned) = _matrix(b, batch.strides[1]), _matrix(a, batch.strides[0])
     factors = dtypes.float32 if out.dtype in _NARROW else out.dtype
     code = cublas.ProductCall(
-        title=f"matmul {a.shape} @ {b.shape} {a.dtype}",
+        title=f"matmul of {a.dtype}",
         places=(*[(operand.slot, operand.offset) for operand in (b, a, out)], call.scratch),
         problem=cublas.Problem(
             left=left,

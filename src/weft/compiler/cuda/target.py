@@ -17,6 +17,7 @@ class CudaTarget(Target):
     """Blocks of threads. Code is PTX for an ``architecture``, such as ``sm_90``."""
 
     kind = "cuda"
+    code_is_general = True
     limits = FusionLimits(
         members=96,
         uncut_members=48,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -80,15 +79,16 @@ class Problem(NamedTuple):
     scratch: int
 
 
-@dataclass(frozen=True)
-class ProductCall(LibraryCall):
-    """Products of the same kind: the operands and the result of each one are ``offsets`` bytes behind the first three
-    of ``places``; the last one is scratch memory, with `SPARE` bytes more than the problem says."""
-
+class _Products(NamedTuple):
     title: str
     places: tuple[tuple[int, int], ...]
     problem: Problem
-    offsets: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
+    offsets: tuple[tuple[int, int, int], ...]
+
+
+class ProductCall(_Products, LibraryCall):
+    """Products of the same kind: the operands and the result of each one are ``offsets`` bytes behind the first three
+    of ``places``; the last one is scratch memory, with `SPARE` bytes more than the problem says."""
 
     def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
         library = _library()
@@ -109,7 +109,7 @@ class ProductCall(LibraryCall):
         return actions
 
     def check(self, code: int) -> None:
-        _check(code, "cublasLtMatmul", f" for {self.title}")
+        _check(code, "cublasLtMatmul", f" for {self.title}: {self.problem}")
 
 
 class _Way(NamedTuple):
@@ -230,5 +230,5 @@ def _way(call: ProductCall, alignments: tuple[int, int, int], handle: Any, queue
     if found is None:
         if len(known) >= _KEPT:
             known.clear()
-        found = known[key] = _library().way(call.problem, alignments, handle, call.title)
+        found = known[key] = _library().way(call.problem, alignments, handle, f"{call.title}: {call.problem}")
     return found

@@ -10,7 +10,8 @@ from weft.runtime.cuda.queues import Queue
 
 
 class LibraryCall(ABC):
-    """What the library is asked for, without addresses. Two are equal if they ask for the same of the same places.
+    """What the library is asked for, without addresses. Two are equal if they ask for the same of the same places. One
+    that is a tuple of numbers and tuples can be worked out for other extents (see `compiler/templates.py`).
 
     ``title`` says what is computed, for errors. ``places`` are slots of the run's table, and how many bytes behind the
     addresses there the memory begins that the library is given: operands, results, scratch memory of the plan.
