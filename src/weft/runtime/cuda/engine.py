@@ -178,7 +178,7 @@ class CudaEngine(Engine):
     def _separate_copies(self) -> None:
         """Have a queue for copies, and work on several queues in order from now on."""
         with self._ordering:
-            self.finish()
+            self._finish_queues()
             self._copies = Queue(self._driver, self._shared_by_queues)
             self._queues.append(self._copies)
 
@@ -318,10 +318,7 @@ class CudaEngine(Engine):
     def finish(self, buffers: Collection[Buffer] | None = None) -> None:
         self._enter()
         if buffers is None or not self._several:
-            for queue in list(self._queues):
-                marks = queue.marks
-                self._wait(self._driver.is_done, queue.handle)
-                queue.note_reached(marks)
+            self._finish_queues()
             return
         with self._ordering:
             awaited = self._blocks.awaited([buffer.address for buffer in buffers], ())
@@ -329,6 +326,13 @@ class CudaEngine(Engine):
         for mark, event in events.items():
             self._wait(self._driver.has_happened, event)
             mark.queue.note_reached(mark.number)
+
+    def _finish_queues(self) -> None:
+        """Wait until all that was queued is done."""
+        for queue in list(self._queues):
+            marks = queue.marks
+            self._wait(self._driver.is_done, queue.handle)
+            queue.note_reached(marks)
 
     def _wait(self, is_ready: Callable[[int], bool], handle: int) -> None:
         """Wait for the card. Its errors name the kernels that may have caused them."""

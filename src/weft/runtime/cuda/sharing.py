@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.runtime import dlpack
+from weft.runtime.atomic import refuse_reentry
 from weft.runtime.cuda.driver import Driver
+from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Buffer
 
 if TYPE_CHECKING:
@@ -32,7 +34,12 @@ class CudaSharing:
         self.returned: deque[object] = deque()
         """Something for each buffer that others have let go of since `wait_for_others`."""
         self._engine, self._driver = engine, driver
+        self._lock = fork_safe_lock()
+        """Held from recording the event to the moment when others wait for it. Who holds it may ask for the lock of the
+        order of work, and nobody asks for it the other way round."""
         self._event = 0
+        self._holding = fork_safe_lock()
+        """Held while the entries of those below are looked at or changed; no other lock is asked for."""
         self._borrowed: list[weakref.ref[Buffer]] = []
         self._held: deque[tuple[int, Any]] = deque()
         """Events, and owners of memory that is read before they happen."""
@@ -40,8 +47,8 @@ class CudaSharing:
 
     @property
     def borrows(self) -> bool:
-        """Whether there is memory of others."""
-        return bool(self._borrowed)
+        """Whether there is memory of others, or the owner of some that ended is held still."""
+        return bool(self._borrowed or self._held)
 
     def card_of(self, address: int) -> int:
         return self._driver.card_of(address)
@@ -52,49 +59,63 @@ class CudaSharing:
     def give(self, address: int, stream: Any) -> None:
         handle = _handle_of(stream)
         if handle is not None:
-            for event in self._engine.events_of(address, self._any_event()):
-                self._driver.wait_event(handle, event)
+            refuse_reentry(self._lock)
+            with self._lock:
+                for event in self._engine.events_of(address, self._any_event()):
+                    self._driver.wait_event(handle, event)
 
     def take(self, buffer: Buffer, stream: int | None = None) -> None:
-        queue, event = self._engine.first_queue(), self._any_event()
-        if stream is not None:
-            self._driver.record(event, stream)
-            self._driver.wait_event(queue.handle, event)
-        self._engine.wait_in_all_queues(queue, event)
+        queue = self._engine.first_queue()
+        refuse_reentry(self._lock)
+        with self._lock:
+            event = self._any_event()
+            if stream is not None:
+                self._driver.record(event, stream)
+                self._driver.wait_event(queue.handle, event)
+            self._engine.wait_in_all_queues(queue, event)
         self.let_go()
         if not buffer.is_own:
-            self._borrowed.append(weakref.ref(buffer))
+            with self._holding:
+                self._borrowed.append(weakref.ref(buffer))
 
     def wait_for_others(self) -> None:
         """Have all work from now on wait for what other libraries have queued so far."""
-        self.returned.clear()
-        event = self._any_event()
-        self._driver.record_all(self._engine.context, event)
-        self._engine.wait_in_all_queues(None, event)
+        with self._lock:
+            count = len(self.returned)
+            if count:
+                event = self._any_event()
+                self._driver.record_all(self._engine.context, event)
+                self._engine.wait_in_all_queues(None, event)
+            for _ in range(count):  # only now: other threads that see none do not wait
+                self.returned.popleft()
 
     def hold(self, read: Sequence[int], queue: Queue) -> None:
         """Keep the memory of others in which these addresses are until what was queued is done."""
         self.let_go()
-        owners, alive = [], []
-        for reference in self._borrowed:
-            buffer = reference()
-            if buffer is not None:
-                alive.append(reference)
-                if any(buffer.address <= address < buffer.address + buffer.size for address in read):
-                    owners.append(buffer.owner)
-        self._borrowed = alive
-        if owners:
-            event = self._spare.pop() if self._spare else self._driver.event()
-            self._driver.record(event, queue.handle)
-            self._held.append((event, owners))
+        with self._holding:
+            buffers = [buffer for buffer in [reference() for reference in self._borrowed] if buffer is not None]
+            self._borrowed = [weakref.ref(buffer) for buffer in buffers]
+            owners = [
+                buffer.owner
+                for buffer in buffers
+                if any(buffer.address <= address < buffer.address + buffer.size for address in read)
+            ]
+            if owners:
+                event = self._spare.pop() if self._spare else self._driver.event()
+                self._driver.record(event, queue.handle)
+                self._held.append((event, owners))
 
     def let_go(self) -> None:
         """Give back the memory of others that nothing reads any more."""
         ended = []
-        while self._held and self._driver.has_happened(self._held[0][0]):
-            event, owners = self._held.popleft()
-            self._spare.append(event)
-            ended.append(owners)
+        with self._holding:
+            for event, owners in list(self._held):
+                if not self._driver.has_happened(event):
+                    break
+                self._held.popleft()
+                self._spare.append(event)
+                ended.append(owners)
+        del ended  # without the lock: owners are of others, and may do what they like when they end
 
     def _any_event(self) -> int:
         if not self._event:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from weft.runtime.atomic import completed
+from weft.runtime.atomic import completed, refuse_reentry
 from weft.runtime.cuda.driver import Driver
 from weft.runtime.cuda.waiting import wait_until
 from weft.runtime.locks import fork_safe_lock
@@ -59,6 +59,7 @@ class Staging:
         self._run(self._lane_out, there, here, size, stream)
 
     def _run(self, lane: Callable[..., None], there: int, here: int, size: int, stream: int) -> None:
+        refuse_reentry(self._lock)
         with self._lock:
             parts = [(start, min(PIECE, size - start)) for start in range(0, size, PIECE)]
             count = max(1, min(_MOST_LANES, len(parts)))
