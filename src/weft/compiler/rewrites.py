@@ -127,6 +127,9 @@ def adaptation(graph: Graph, target: Target) -> Graph:
     def adapted(node: Node) -> Node | None:
         if node in routines:
             found: Node | None = node.primitive.routine.adapted(node, target.kind)
+            if found is not None and _is_adapted(found, target.kind):
+                routines.add(found)
+                uses[found] = uses[node]
             return found
         if node.primitive is not p.cast or node.inputs[0] not in routines or uses[node.inputs[0]] > 1:
             return None
