@@ -13,6 +13,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import Counted, assert_close, assert_same_bits, structure
+from weft.runtime import recording
 
 
 def gelu(x: mx.array) -> mx.array:
@@ -229,6 +230,20 @@ def test_captured_arrays_are_constants() -> None:
     assert compiled(mx.array(2.0)).item() == 3.0
     state[0] = mx.array(50.0)
     assert compiled(mx.array(2.0)).item() == 3.0
+
+
+def test_equal_arrays_of_no_arguments_are_one() -> None:
+    """What is made of them, too."""
+
+    def made(x: mx.array) -> mx.array:
+        return mx.sort(x * mx.exp(mx.arange(5.0)), axis=-1)
+
+    compiled = mx.compile(lambda x, y: made(x) + made(x) * y)
+    x, y = mx.ones((3, 5)), mx.full((3, 5), 2.0)
+    with recording.recorded() as recorder:
+        mx.eval(compiled(x, y))
+    assert str(recorder.runs[-1].plan).count("call sort") == 1
+    assert_same_bits(compiled(x, y), made(x) * 3)
 
 
 def test_methods_of_two_objects_are_two_functions() -> None:

@@ -14,7 +14,7 @@ from weft.graph.node import Handle, Node, leaf
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.engine import Engine
-from weft.runtime.memory import View
+from weft.runtime.memory import Buffer, View
 from weft.runtime.steps import Table
 from weft.runtime.streams import is_idle
 
@@ -34,7 +34,11 @@ class Prepared:
         def strides_of(node: Node) -> tuple[int, ...] | None:
             return layouts[node] if node in layouts else strides_of_value(node)
 
-        program = Program()
+        def memory_of(node: Node) -> tuple[Buffer, int] | None:
+            return None if node in layouts or node.value is None else (node.value.buffer, node.value.offset)
+
+        # What a function makes of no arguments is evaluated once, and equal arrays have one buffer: see `Traced`.
+        program = Program(memory_of)
         program.add(outputs, strides_of)
         self.engine = engine
         self._plan = plan = plan_of(program, [program.position(node) for node in outputs], engine)

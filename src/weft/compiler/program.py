@@ -7,7 +7,7 @@ the same code run again with other numbers finds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from weft.compiler.parameters import ExactParameters
@@ -23,6 +23,7 @@ class Program:
     """``entries`` are the operations, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in
     it, ``streams`` those that its nodes name.
 
+    Nodes with values of which ``shown`` gives the same memory are one input; None: each is an input of its own.
     An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape,
     dtype, strides)``, for a constant ``(primitive, number, dtype)``.
     """
@@ -32,6 +33,7 @@ class Program:
         "_marks",
         "_nodes",
         "_positions",
+        "_shown",
         "constants",
         "entries",
         "inputs",
@@ -39,7 +41,7 @@ class Program:
         "streams",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Callable[[Node], Hashable] | None = None) -> None:
         self.entries: list[Entry] = []
         self.inputs: list[Node] = []
         self.constants: list[int] = []
@@ -47,6 +49,7 @@ class Program:
         self.streams: set[Stream | None] = set()
         self._positions: dict[Entry, int] = {}
         self._constant_positions: dict[tuple[int, Any], int] = {}
+        self._shown = shown
         self._nodes: dict[Node, int] = {}
         self._marks: dict[tuple[Any, ...], int] = {}
 
@@ -92,9 +95,26 @@ class Program:
             strides = strides_of(node)
             if strides is None:
                 return self._add_constant(node)
+            if self._shown is not None:
+                known = self._known_input(node, strides)
+                if known is not None:
+                    return known
             position = self._nodes[node] = len(self.entries)
             self.entries.append((None, len(self.inputs), node.shape, node.dtype, strides))
             self.inputs.append(node)
+        return position
+
+    def _known_input(self, node: Node, strides: Any) -> int | None:
+        """The position of an input that shows the same memory in the same way; None if there is none yet."""
+        assert self._shown is not None
+        memory = self._shown(node)
+        if memory is None:
+            return None
+        key = (None, memory, node.shape, node.dtype, strides)
+        position = self._positions.setdefault(key, len(self.entries))
+        if position == len(self.entries):
+            return None
+        self._nodes[node] = position
         return position
 
     def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
