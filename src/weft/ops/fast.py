@@ -221,12 +221,12 @@ def rope(
     node = x.node
     dims = _turned_features(x, dims)
     angles = _positions(x, offset) * real_number("rope", "scale", scale) * _frequencies(dims, base, freqs)
-    wide = to_dtype(x, _widened(node.dtype))
     front = (0,) * (node.ndim - 1)
     steps = (1,) * node.ndim
+    part = x
     if not identical(dims, node.shape[-1]):
-        wide = p.slice_(wide, starts=(*front, 0), sizes=(*node.shape[:-1], dims), steps=steps)
-    turned = to_dtype(_turned(wide, angles, traditional), node.dtype)
+        part = p.slice_(x, starts=(*front, 0), sizes=(*node.shape[:-1], dims), steps=steps)
+    turned = to_dtype(_turned(part, angles, traditional), node.dtype)
     rest = node.shape[-1] - dims
     if identical(rest, 0):
         return turned
@@ -310,7 +310,8 @@ def _turned(x: Array, angles: Array, neighbours: bool) -> Array:
     starts = tuple([int(axis == pair) for axis in range(ndim)])
     partner = p.slice_(x, starts=starts, sizes=shape, steps=tuple([1 - 2 * start for start in starts]))
     axis = angles.node.ndim if neighbours else angles.node.ndim - 1
-    dtype = x.node.dtype
+    dtype = _widened(x.node.dtype)
+    x, partner = to_dtype(x, dtype), to_dtype(partner, dtype)  # behind the views, so that both are read where x lies
     cosine, sine = [p.expand(to_dtype(f(angles), dtype), axes=(axis,)) for f in (p.cos, p.sin)]
     second = p.iota(shape=shape[pair:] if neighbours else (2, 1), axis=0, dtype=dtype)
     result = x * cosine + partner * (sine * (second * 2 - 1))
