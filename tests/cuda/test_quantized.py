@@ -22,33 +22,42 @@ from weft.primitives.quantized_formats import MODES, Format
 
 FORMATS = [Format(mode, size, bits) for mode, found in MODES.items() for size, bits in product(*found)]
 
+DTYPES = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
+
 
 def matrix(
     rng: np.random.Generator, kind: Format, shape: tuple[int, ...], dtype: mx.Dtype = mx.float32
 ) -> list[mx.array]:
-    """Words and scales, and biases, of a quantised matrix of this shape."""
+    """Words and scales, and biases, of a quantised matrix of this shape. Some biases are much larger than their scales,
+    and the other way round."""
     *outer, wide = shape
     words = mx.array(rng.integers(0, 1 << 32, (*outer, wide * kind.bits // 32), dtype=np.uint32))
     groups = (*outer, wide // kind.group_size)
     if not kind.affine:
         return [words, mx.array(rng.integers(0, 1 << 8, groups).astype(np.uint8))]
-    return [words, *[mx.array(rng.normal(size=groups), dtype=dtype) for _ in range(2)]]
+    sizes = [10.0 ** rng.integers(-3, 4, size=groups) for _ in range(2)]
+    return [words, *[mx.array(rng.normal(size=groups) * size, dtype=dtype) for size in sizes]]
 
 
 def test_numbers_in_memory(cases: Cases, rng: np.random.Generator) -> None:
-    for kind, dtype in cases.some(4, list(product(FORMATS, (mx.float32, mx.float16, mx.bfloat16, mx.float64)))):
+    for kind, dtype in cases.some(4, list(product(FORMATS, DTYPES))):
         numbers: Callable[..., mx.array] = partial(mx.dequantize, **kind._asdict(), dtype=dtype)
         assert same_bits(numbers, *matrix(rng, kind, (3, 3 * 128), dtype)), (kind, dtype)
 
 
 def multiplies(
-    rng: np.random.Generator, kind: Format, shape: tuple[int, int, int], transpose: bool = True, start: int = 0
+    rng: np.random.Generator,
+    kind: Format,
+    shape: tuple[int, int, int],
+    transpose: bool = True,
+    start: int = 0,
+    dtype: mx.Dtype = mx.float32,
 ) -> bool:
     """Whether products of so many rows, columns and terms, with a matrix that begins so many words into an array, have
     the same bits."""
     rows, columns, inner = shape
-    words, *scales = matrix(rng, kind, (columns, inner) if transpose else (inner, columns))
-    x = mx.array(rng.normal(size=(rows, inner)).astype(np.float32))
+    words, *scales = matrix(rng, kind, (columns, inner) if transpose else (inner, columns), dtype)
+    x = mx.array(rng.normal(size=(rows, inner)), dtype=dtype)
     manner: dict[str, Any] = {**kind._asdict(), "transpose": transpose}
     array = mx.concatenate([mx.zeros((start,), dtype=mx.uint32), words.flatten()])
     mx.eval(array)
@@ -60,9 +69,9 @@ def multiplies(
 
 
 def test_few_rows(cases: Cases, rng: np.random.Generator) -> None:
-    shapes = [(1, 40, 2), (2, 9, 7), (3, 33, 5)]
-    for kind, (rows, columns, groups) in cases.some(2, list(product(FORMATS, shapes))):
-        assert multiplies(rng, kind, (rows, columns, groups * max(kind.group_size, 64))), (kind, rows)
+    shapes = [(1, 40, 128), (2, 9, 7 * 128), (3, 33, 5 * 128)]
+    for kind, shape, dtype in cases.some(3, list(product(FORMATS, shapes, DTYPES))):
+        assert multiplies(rng, kind, shape, dtype=dtype), (kind, shape, dtype)
 
 
 def test_warps_take_turns(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,5 +112,6 @@ def test_ptx_is_made() -> None:
     """Also of the largest tiles, which take too long thread by thread."""
     coding = coding_of(Format("affine", 64, 4), mx.bfloat16, mx.float32)
     tile = blocks.Tile(coding, 64, True, *blocks.cut_of((512, 512, 512), 1, mx.float32))
-    for code in (blocks.code(tile), few_rows.code(few_rows.strip_of(coding, 64, 8, 4096))):
+    whole = few_rows.Strip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1)
+    for code in (blocks.code(tile), few_rows.code(few_rows.strip_of(whole, 4096))):
         assert ".entry kernel(" in nvptx.ptx(code.text(), "sm_75")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import weft.primitives as p
 from weft import dtypes
-from weft.dtypes import promote
+from weft.dtypes import Dtype, promote
 from weft.graph.extents import product
 from weft.ops.arguments import Array, array_argument, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.entrance import on_stream
@@ -232,24 +234,37 @@ def _product(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indi
     if dtype.is_complex or dtype.is_bool:
         raise ValueError(f"[{name}] x must have real numbers; it has the dtype {dtype.name}.")
     dtype = promote(dtype, matrix.dtype or (dtype if dtype.is_floating else dtypes.float32))
-    wide = wide_dtype(dtype)
     *stack, high, columns = matrix.shape
     if transpose:
         high, columns = columns, high
     check_shapes(name, x.node.shape, (*stack, high, columns))
     multiply = _multiplied if not stack and indices is None else _stack_multiplied
-    return to_dtype(multiply(name, to_dtype(x, wide), matrix.with_whole_scales(wide), transpose, indices), dtype)
+    return multiply(name, x, matrix.with_whole_scales(wide_dtype(dtype)), _Manner(transpose, dtype), indices)
 
 
-def _multiplied(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indices: None) -> Array:
+class _Manner(NamedTuple):
+    """Whether the rows of a quantised matrix are multiplied, and the dtype of the result."""
+
+    transpose: bool
+    dtype: Dtype
+
+    def product(self, x: Array, matrix: QuantizedMatrix, *parts: Array) -> Array:
+        """The product with these parts of a matrix. Nothing is between it and conversions: so a target may do both
+        together."""
+        x = to_dtype(x, wide_dtype(self.dtype))
+        result = p.quantized_matmul(x, *parts, **matrix.kind._asdict(), transpose=self.transpose)
+        return to_dtype(result, self.dtype)
+
+
+def _multiplied(name: str, x: Array, matrix: QuantizedMatrix, manner: _Manner, indices: None) -> Array:
     """All rows of ``x`` times one matrix."""
     *outer, inner = x.node.shape
     rows = p.reshape(x, shape=(product(outer), inner))
-    result = p.quantized_matmul(rows, *matrix.parts, **matrix.kind._asdict(), transpose=transpose)
+    result = manner.product(rows, matrix, *matrix.parts)
     return p.reshape(result, shape=(*outer, result.node.shape[-1]))
 
 
-def _stack_multiplied(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indices: Array | None) -> Array:
+def _stack_multiplied(name: str, x: Array, matrix: QuantizedMatrix, manner: _Manner, indices: Array | None) -> Array:
     """The matrices of ``x`` times those that indices choose, or all of them; the shapes of both are broadcast."""
     is_row = x.node.ndim == 1
     if is_row:
@@ -260,8 +275,7 @@ def _stack_multiplied(name: str, x: Array, matrix: QuantizedMatrix, transpose: b
     count = product(batch)
     x = p.reshape(broadcast(x, (*batch, rows, inner)), shape=(count, rows, inner))
     index = p.reshape(broadcast(index, batch), shape=(count,))
-    parts = [_one_stack(part) for part in matrix.parts]
-    result = p.quantized_matmul(x, *parts, index, **matrix.kind._asdict(), transpose=transpose)
+    result = manner.product(x, matrix, *map(_one_stack, matrix.parts), index)
     result = p.reshape(result, shape=(*batch, rows, result.node.shape[-1]))
     return p.squeeze(result, axes=(len(batch),)) if is_row else result
 

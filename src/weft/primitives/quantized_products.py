@@ -9,14 +9,15 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import AnyExtent, agree
-from weft.graph.node import Node, Shape, describe
+from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.batching import batch_size, with_batch
 from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import require
+from weft.runtime.precision import REPRODUCIBLE
 
-__all__ = ["quantized_matmul"]
+__all__ = ["quantized_matmul", "rounded_product"]
 
 
 _DTYPES = (dtypes.float32, dtypes.float64)
@@ -165,6 +166,19 @@ class QuantizedMatmul(Primitive):
 
 
 quantized_matmul = QuantizedMatmul()
+
+
+def rounded_product(node: Node) -> Node | None:
+    """An ordinary product in place of one with a quantised matrix, whose numbers are rounded to the half precision that
+    ``x`` was converted from. None if it was not, or if an index chooses matrices."""
+    kind, transpose = _split(node.keywords)
+    named = _named(node.inputs, kind.affine)
+    x = p.before_conversion(named.x)
+    if x is named.x or named.index is not None or node.dtype is not dtypes.float32:
+        return None
+    numbers = p.dequantize(*map(wrap, named.matrix), **kind._asdict(), dtype=x.dtype)
+    matrix = p.matrix_transpose(numbers) if transpose else numbers
+    return Node(p.matmul, (x, matrix.node), (REPRODUCIBLE,), node.shape, node.dtype, None)
 
 
 def _split(params: dict[str, Any]) -> tuple[Format, bool]:

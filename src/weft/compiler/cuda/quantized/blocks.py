@@ -158,7 +158,7 @@ class _Blocks(ProductWriter):
     """Writes the kernel."""
 
     def __init__(self, tile: Tile) -> None:
-        super().__init__(tile.coding, tile.threads)
+        super().__init__(tile.coding, tile.threads, tile.coding.dtype, tile.coding.dtype)
         self.tile = tile
         self.quad = Lanes(self.e, tile.together)
         self.left = self.shared_of_launch()

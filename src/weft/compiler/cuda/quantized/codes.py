@@ -61,6 +61,46 @@ def _small_float(code: Value, bits: int) -> Value:
     return value
 
 
+_LOWEST_PLACE = 8
+"""The lowest bit of a mantissa at which codes are put: at lower ones few biases could take in the power of two."""
+
+
+def places_of(bits: int) -> list[tuple[int, int]]:
+    """For each code of a word, by how many bits (to the left) the word is shifted, and at which bit of a mantissa the
+    code is then. Neighbours have the same shift where they can."""
+    found: list[tuple[int, int]] = []
+    shift, places = 0, range(_LOWEST_PLACE, _MANTISSA - bits + 1)
+    for start in range(0, WORD, bits):
+        if start + shift not in places:
+            shift = 0 if start in places else _LOWEST_PLACE - start
+        found.append((shift, start + shift))
+    return found
+
+
+def power_at(place: int) -> float:
+    """The power of two in whose mantissa a code at a bit is a whole number."""
+    return float(2.0 ** (_MANTISSA - place))
+
+
+def joined_at(word: Value, shift: int, place: int, bits: int) -> Value:
+    """The sum of a code and `power_at` its place, as float32, from a word that has to be shifted."""
+    if shift:
+        word = word << shift if shift > 0 else word >> -shift
+    together = (word & (((1 << bits) - 1) << place)) | ((_MANTISSA - place + 127) << _MANTISSA)
+    return word.lanes.bitcast(together, dtypes.float32)
+
+
+def takes_in(factor: Value, offset: Value, power: float) -> Value:
+    """Whether ``offset - power * factor`` is a float32: what is left of the sum after rounding is zero. (T. J. Dekker,
+    A floating-point technique for extending the available precision, 1971.)"""
+    other = factor * -power
+    total = offset + other
+    part = total - offset
+    rest = (offset - (total - part)) + (other - part)
+    found: Value = rest.lanes.equal(rest, 0.0)
+    return found
+
+
 def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> list[Value]:
     """Words of so many bits from one on, a multiple of eight: the first of these is the lowest one. No word behind the
     ``last`` one is read."""

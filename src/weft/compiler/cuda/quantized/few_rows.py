@@ -8,8 +8,8 @@ of their chains together, so that they read whole lines of memory, and hand them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from weft import dtypes
@@ -19,7 +19,7 @@ from weft.compiler.codegen.quantized import Coding, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.elements import WIDEST_ACCESS
 from weft.compiler.cuda.kernels import Written
-from weft.compiler.cuda.quantized.codes import coding_of, number_at
+from weft.compiler.cuda.quantized.codes import coding_of, joined_at, number_at, places_of, power_at, takes_in
 from weft.compiler.cuda.quantized.operands import (
     ACROSS,
     COLUMNS,
@@ -31,14 +31,17 @@ from weft.compiler.cuda.quantized.operands import (
     numbers_of,
 )
 from weft.compiler.cuda.threads import WARP
+from weft.dtypes import Dtype
+from weft.primitives.dequantization import wide_dtype
 from weft.primitives.products import DEPTH
-from weft.primitives.quantized_formats import WORD, Format
+from weft.primitives.quantized_formats import WORD, Format, rounds_once
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 MOST_ROWS = 8
 SHARED_BYTES = 96 << 10
 """Of a block, at most: as much as most cards give one."""
 MOST_WARPS = 16
+STRIP_COLUMNS = 8
 _QUAD = 4
 """Words, or terms, that are read together."""
 
@@ -46,9 +49,12 @@ _QUAD = 4
 @dataclass(frozen=True)
 class Strip:
     """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
-    neighbouring blocks as there are threads for."""
+    neighbouring blocks as there are threads for. The left operand and the result have the dtypes ``x`` and ``result``.
+    """
 
     coding: Coding
+    x: Dtype
+    result: Dtype
     group_size: int
     rows: int
     columns: int
@@ -92,30 +98,36 @@ class Strip:
         return WARP * self.chain_words * WORD // 8, scales, self.rows * self.blocks * self.block_terms * size
 
     @property
+    def results(self) -> int:
+        return self.rows * self.columns
+
+    @property
     def sums_bytes(self) -> int:
-        """Of shared memory, for the sums of all blocks that are done at a time."""
-        return self.warps * WARP * self.rows * self.coding.dtype.size
+        """Of shared memory, for the results so far, and for the sums of all blocks that are done at a time."""
+        return (1 + self.warps * self.blocks) * self.results * self.coding.dtype.size
 
     @property
     def shared(self) -> int:
         return self.warps * sum(self.areas) + self.sums_bytes
 
 
-def strip_of(coding: Coding, group_size: int, rows: int, inner: int, columns: int = 32) -> Strip:
+def strip_of(whole: Strip, inner: int) -> Strip:
     """The strip for sums of so many terms: with as many warps as there are blocks, or an equal part of them."""
-    single = Strip(coding, group_size, rows, columns, 1)
+    single = replace(whole, warps=1)
     needed = -(-inner // (DEPTH * single.blocks))
     most = min(MOST_WARPS, SHARED_BYTES // single.shared)
     turns = -(-needed // most)
-    return Strip(coding, group_size, rows, columns, -(-needed // turns))
+    return replace(whole, warps=-(-needed // turns))
 
 
 def step(call: RoutineCall, kind: Format) -> RoutineStep:
     """The step for a product."""
     *batch, rows, columns = call.results[0].shape
     inner = call.operands[0].shape[-1]
-    coding = coding_of(kind, call.operands[2].dtype, call.results[0].dtype)
-    strip = strip_of(coding, kind.group_size, rows, inner)
+    x, _, scales = [operand.dtype for operand in call.operands[:3]]
+    result = call.results[0].dtype
+    whole = Strip(coding_of(kind, scales, wide_dtype(x)), x, result, kind.group_size, rows, STRIP_COLUMNS, 1)
+    strip = strip_of(whole, inner)
     across = -(-columns // strip.columns)
     units = prod(batch) * across
     return RoutineStep(
@@ -130,13 +142,20 @@ def code(strip: Strip) -> Written:
     )
 
 
+def _joins(coding: Coding) -> bool:
+    """Whether a code and a power of two may be multiplied together: numbers are rounded once, and words hold whole
+    codes."""
+    return coding.affine and rounds_once(coding.scales) and coding.dtype is dtypes.float32 and WORD % coding.bits == 0
+
+
 class _FewRows(ProductWriter):
     """Writes the kernel."""
 
     def __init__(self, strip: Strip) -> None:
-        super().__init__(strip.coding, strip.warps * WARP)
+        super().__init__(strip.coding, strip.warps * WARP, strip.x, strip.result)
         self.strip = strip
         self.quad = Lanes(self.e, WIDEST_ACCESS // self.coding.dtype.size)
+        self.quad_bytes = self.quad.width * strip.x.size
         self.warp_position = self.e.assign(f"and i64 {self.position}, {WARP - 1}")
         self.warp_number = self.e.assign(f"lshr i64 {self.position}, {WARP.bit_length() - 1}")
         self.sums = self.shared_of_launch()
@@ -145,15 +164,18 @@ class _FewRows(ProductWriter):
         self.words = self.moved(self.sums, self.add(start, strip.sums_bytes))
         self.scales = self.moved(self.words, words)
         self.terms = self.moved(self.scales, scales)
+        self.joins = _joins(strip.coding)
+        self.places = {place for _, place in places_of(strip.coding.bits)} if self.joins else set()
+        self.is_exact = self.e.slot("i1")
+        """Whether biases of this thread can take in powers of two."""
         self.totals = [self.e.slot(self.element) for _ in range(strip.rows)]
         self.blocks = self.divide(self.add(self.number(INNER), DEPTH - 1), DEPTH)
 
     def text(self, name: str) -> str:
         strip = self.strip
         with self.each_unit() as unit:
-            across = self.number(ACROSS)
-            product = self.product(self.divide(unit, across))
-            left = self.multiply(self.remainder(unit, across), strip.columns)
+            number, strip_number = self.divided(unit, self.number(ACROSS))
+            product, left = self.product(number), self.multiply(strip_number, strip.columns)
             with self.e.loop("0", self.blocks, strip.warps * strip.blocks) as first:
                 begin = self.add(first, self.multiply(self.warp_number, strip.blocks))
                 self._hand_on(product, left, begin)
@@ -171,7 +193,7 @@ class _FewRows(ProductWriter):
         wide = self.compare("eq", self.remainder_of_address(product.words, WIDEST_ACCESS), 0)
         whole = self.compare("eq", self.e.assign(f"and i64 {self.number(PER_ROW)}, {_QUAD - 1}"), 0)
         wide = self.e.assign(f"and i1 {wide}, {whole}")
-        starts = self.compare("eq", self.remainder_of_address(product.x, WIDEST_ACCESS), 0)
+        starts = self.compare("eq", self.remainder_of_address(product.x, self.quad_bytes), 0)
         wide = self.e.assign(f"and i1 {wide}, {starts}")
         with self.e.when(wide):
             self._hand_on_quads(product, left, begin)
@@ -181,25 +203,48 @@ class _FewRows(ProductWriter):
 
     def _hand_on_quads(self, product: Product, left: str, begin: str) -> None:
         """Words, and terms of the left operand: all are asked for before the first one is waited for."""
-        quads = self.strip.words // _QUAD
-        words = [
-            self._word_place(self.add(self.warp_position, WARP * turn), quads, left, begin, _QUAD)
-            for turn in range(quads)
-        ]
-        found = [
-            self.e.assign(f"load <4 x i32>, ptr {self.moved(product.words, source, 'i32')}, align 16")
-            for source, _ in words
-        ]
-        count = self.quad.width
-        turns = range(0, self.strip.rows * self.strip.blocks * DEPTH, WARP * count)
-        terms = [
-            self._term_place(self.add(self.multiply(self.warp_position, count), turn), begin, count) for turn in turns
-        ]
-        numbers = [load(self.quad, self.coding.dtype, Location(product.x, x, False, 16), None) for x, _ in terms]
+        lines = self.moved(product.words, self.multiply(left, self.number(PER_ROW)), "i32")
+        words = self._quads_of_words(left, begin)
+        found = [self.e.assign(f"load <4 x i32>, ptr {self.at(lines, source)}, align 16") for source, _ in words]
+        terms, count = self._quads_of_terms(begin), self.quad.width
+        numbers = [self.terms_of_x(product.x, self.wide(source), count, self.quad_bytes) for source, _ in terms]
         for raw, (_, target) in zip(found, words, strict=True):
-            self._put_words(raw, target)
+            self._put_words(raw, self.wide(target))
         for number, (_, target) in zip(numbers, terms, strict=True):
-            store(self.quad, number, self.coding.dtype, Location(self.terms, target, False, 16), None)
+            store(self.quad, number, self.coding.dtype, Location(self.terms, self.wide(target), False, 16), None)
+
+    def _quads_of_words(self, left: str, begin: str) -> list[tuple[str, str]]:
+        """Where this thread reads words, from the first row of the strip on, and where in shared memory it puts them.
+        Together, threads of a warp read all words of their chains."""
+        strip, quads = self.strip, self.strip.words // _QUAD
+        per_row, found = self.narrow(self.number(PER_ROW)), []
+        last_row = self.word("sub", self.word("sub", self.narrow(self.number(COLUMNS)), self.narrow(left)), 1)
+        last_quad = self.word("sub", per_row, _QUAD)
+        for turn in range(quads):
+            place = self.word("add", self.lane, WARP * turn)
+            chain = self.word("udiv", place, quads)
+            inside = self.word("mul", self.word("urem", place, quads), _QUAD)
+            row = self._least(self.word("and", chain, strip.columns - 1), last_row)
+            block = self.word("add", self.narrow(begin), self.word("lshr", chain, strip.columns.bit_length() - 1))
+            along = self._least(self.word("add", self.word("mul", block, strip.words), inside), last_quad)
+            source = self.word("add", self.word("mul", row, per_row), along)
+            found.append((source, self.word("add", self.word("mul", chain, strip.chain_words), inside)))
+        return found
+
+    def _quads_of_terms(self, begin: str) -> list[tuple[str, str]]:
+        """The same for terms of the left operand."""
+        strip, count, found = self.strip, self.quad.width, []
+        inner, first = self.narrow(self.number(INNER)), self.word("shl", self.narrow(begin), DEPTH.bit_length() - 1)
+        last, near = self.word("sub", inner, count), self.word("mul", self.lane, count)
+        for start in range(0, strip.rows * strip.blocks * DEPTH, WARP * count):
+            line, inside = start // DEPTH, self.word("add", near, start % DEPTH)
+            along = self.word("add", self.word("add", first, line % strip.blocks * DEPTH), inside)
+            source = self.word("add", self.word("mul", inner, line // strip.blocks), self._least(along, last))
+            found.append((source, self.word("add", inside, line * strip.block_terms)))
+        return found
+
+    def _least(self, left: str, right: str) -> str:
+        return self.chosen(self.word("icmp slt", left, right), left, right)
 
     def _put_words(self, raw: str, target: str) -> None:
         """Four words, in accesses that are aligned in shared memory."""
@@ -225,7 +270,7 @@ class _FewRows(ProductWriter):
             self.e.store("i32", word, self.moved(self.words, target, "i32"))
         with self.e.loop(self.warp_position, str(strip.rows * strip.blocks * DEPTH), WARP) as place:
             source, target = self._term_place(place, begin, 1)
-            number = load(self.L, self.coding.dtype, Location(product.x, source, False), None)
+            number = self.terms_of_x(product.x, source)
             store(self.L, number, self.coding.dtype, Location(self.terms, target, False), None)
 
     def _word_place(self, place: str, per_chain: int, left: str, begin: str, size: int) -> tuple[str, str]:
@@ -268,14 +313,25 @@ class _FewRows(ProductWriter):
         for source in sources:
             starts = self.compare("eq", self.remainder_of_address(source, size), 0)
             wide = self.e.assign(f"and i1 {wide}, {starts}")
+        self.e.store("i1", "true", self.is_exact)
         for condition, count, alignment in ((wide, together, size), (self.negated(wide), 1, 0)):
             with self.e.when(condition):
-                for number, source in enumerate(sources):
-                    for place in range(0, strip.groups, count):
-                        group = self.smaller(self.add(first, place), self.subtract(groups, count))
-                        values = self.scale_values(source, self.add(line, group), count, alignment)
-                        for step, value in enumerate(values):
-                            self._put_scale(value, number * strip.groups + place + step)
+                for place in range(0, strip.groups, count):
+                    group = self.smaller(self.add(first, place), self.subtract(groups, count))
+                    values = [self.scale_values(x, self.add(line, group), count, alignment) for x in sources]
+                    for step, pair in enumerate(zip(*values, strict=True)):
+                        self._put_scales(pair, place + step)
+
+    def _put_scales(self, values: Sequence[Value], group: int) -> None:
+        """Put the scale, and the bias, of a group of this thread into shared memory."""
+        for number, value in enumerate(values):
+            self._put_scale(value, number * self.strip.groups + group)
+        if self.joins:
+            factor, offset = values
+            exact = self.e.load("i1", self.is_exact)
+            for one in (min(self.places), max(self.places)):
+                exact = self.e.assign(f"and i1 {exact}, {takes_in(factor, offset, power_at(one)).name}")
+            self.e.store("i1", exact, self.is_exact)
 
     def _put_scale(self, value: Value, place: int) -> None:
         store(self.L, value, self.coding.dtype, self._scale_location(str(place)), None)
@@ -302,13 +358,17 @@ class _FewRows(ProductWriter):
         count = self.divide(self.larger(self.smaller(rest, DEPTH), "0"), coding.terms)
         line = self.moved(self.words, self.multiply(self.warp_position, strip.chain_words), "i32")
         terms = self.moved(self.terms, self.multiply(sub, strip.block_terms), self.element)
-        with self.e.loop("0", count) as part:
-            here = self.moved(line, self.multiply(part, coding.words), "i32")
-            numbers = self._numbers(here, part)
-            x = self.moved(terms, self.multiply(part, coding.terms), self.element)
-            self._add(x, numbers)
+        joins = self.e.load("i1", self.is_exact) if self.joins else "false"
+        ways = (
+            ((joins, self._joined), (self.negated(joins), self._numbers)) if self.joins else (("true", self._numbers),)
+        )
+        for condition, numbers in ways:
+            with self.e.when(condition), self.e.loop("0", count) as part:
+                here = self.moved(line, self.multiply(part, coding.words), "i32")
+                x = self.moved(terms, self.multiply(part, coding.terms), self.element)
+                self._add(x, numbers(here, part))
         column = self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}")
-        place = self.add(self.multiply(self.warp_number, strip.blocks), sub)
+        place = self.add(self.add(self.multiply(self.warp_number, strip.blocks), sub), 1)
         for row, total in enumerate(self.totals):
             index = self.add(self.multiply(self.add(self.multiply(place, strip.rows), row), strip.columns), column)
             found = Value(self.L, self.e.load(self.element, total), coding.dtype)
@@ -316,19 +376,36 @@ class _FewRows(ProductWriter):
 
     def _numbers(self, words: str, part: str) -> Iterator[Value]:
         """The numbers of the terms that some words hold."""
-        coding, strip = self.coding, self.strip
-        found: list[Value] = []
-        some = Lanes(self.e, strip.words_together)
-        for first in range(0, coding.words, some.width):
-            raw = load(some, dtypes.uint32, Location(words, str(first), False, some.width * WORD // 8), None)
-            found += [Value(self.L, self.part(some, raw, word), dtypes.uint32) for word in range(some.width)]
-        group = self.divide(part, strip.group_size // coding.terms)
-        factor = load(self.L, coding.dtype, self._scale_location(group), None)
-        offset = None
-        if coding.affine:
-            offset = load(self.L, coding.dtype, self._scale_location(self.add(group, strip.groups)), None)
+        coding, found = self.coding, self._words(words)
+        factor, offset = self._scales(part)
         for term in range(coding.terms):
             yield scaled(coding, number_at(coding, found, term * coding.bits), factor, offset)
+
+    def _joined(self, words: str, part: str) -> Iterator[Value]:
+        """The same, where biases can take in what codes are joined with: that saves an operation for each."""
+        bits = self.coding.bits
+        factor, offset = self._scales(part)
+        assert offset is not None
+        offsets = {place: self.L.fma(factor, -power_at(place), offset) for place in sorted(self.places)}
+        for word in self._words(words):
+            for shift, place in places_of(bits):
+                yield self.L.fma(joined_at(word, shift, place, bits), factor, offsets[place])
+
+    def _words(self, words: str) -> list[Value]:
+        some = Lanes(self.e, self.strip.words_together)
+        found: list[Value] = []
+        for first in range(0, self.coding.words, some.width):
+            raw = load(some, dtypes.uint32, Location(words, str(first), False, some.width * WORD // 8), None)
+            found += [Value(self.L, self.part(some, raw, word), dtypes.uint32) for word in range(some.width)]
+        return found
+
+    def _scales(self, part: str) -> tuple[Value, Value | None]:
+        """The scale and the bias of some terms of the chain of this thread."""
+        group = self.divide(part, self.strip.group_size // self.coding.terms)
+        factor = load(self.L, self.coding.dtype, self._scale_location(group), None)
+        if not self.coding.affine:
+            return factor, None
+        return factor, load(self.L, self.coding.dtype, self._scale_location(self.add(group, self.strip.groups)), None)
 
     def _add(self, x: str, numbers: Iterator[Value]) -> None:
         """Add the products of some terms to the sums of all rows."""
@@ -344,24 +421,23 @@ class _FewRows(ProductWriter):
                 self.e.store(self.element, self.L.fma(left, number, before).name, total)
 
     def _fold(self, product: Product, left: str, first: str) -> None:
-        """Add the sums of blocks to the result, in order."""
-        strip, dtype = self.strip, self.coding.dtype
-        size = strip.rows * strip.columns
+        """Add the sums of blocks to the results so far, in order, and store them."""
+        strip, dtype, size = self.strip, self.coding.dtype, self.strip.results
         with self.e.loop(self.position, str(size), self.threads) as place:
             column = self.add(left, self.e.assign(f"and i64 {place}, {strip.columns - 1}"))
             with self.e.when(self.compare("slt", column, self.number(COLUMNS))):
-                row = self.e.assign(f"lshr i64 {place}, {strip.columns.bit_length() - 1}")
-                index = self.add(self.multiply(row, self.number(COLUMNS)), column)
-                result = Location(product.result, index, False)
                 before = self.e.slot(self.element)
                 self.e.store(self.element, self.L.constant(-0.0, dtype).name, before)
+                kept = Location(self.sums, place, False)
                 with self.e.when(self.compare("ne", first, 0)):
-                    self.e.store(self.element, load(self.L, dtype, result, None).name, before)
-                parts = [
-                    load(self.L, dtype, Location(self.sums, self.add(place, block * size), False), None)
-                    for block in range(strip.warps * strip.blocks)
-                ]
+                    self.e.store(self.element, load(self.L, dtype, kept, None).name, before)
+                places = [self.add(place, block * size) for block in range(1, 1 + strip.warps * strip.blocks)]
+                parts = [load(self.L, dtype, Location(self.sums, one, False), None) for one in places]
                 total = Value(self.L, self.e.load(self.element, before), dtype)
                 for part in parts:
                     total = total + part
-                store(self.L, total, dtype, result, None)
+                store(self.L, total, dtype, kept, None)
+                row = self.e.assign(f"lshr i64 {place}, {strip.columns.bit_length() - 1}")
+                index = self.add(self.multiply(row, self.number(COLUMNS)), column)
+                rounded = Value(self.L, total.name, strip.result)
+                store(self.L, rounded, strip.result, Location(product.result, index, False), None)

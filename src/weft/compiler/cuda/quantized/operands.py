@@ -9,6 +9,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.quantized import Coding, scale, scale_image
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.quantized.code import NumberedCode
+from weft.dtypes import Dtype
 from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import RoutineCall
 
@@ -43,13 +44,18 @@ class Product(NamedTuple):
 
 
 class ProductWriter(NumberedCode):
-    """Writes a kernel of products."""
+    """Writes a kernel of products, with ``x`` and a result of these dtypes."""
 
-    def __init__(self, coding: Coding, threads: int) -> None:
+    def __init__(self, coding: Coding, threads: int, x: Dtype, result: Dtype) -> None:
         super().__init__(threads, NUMBERS)
-        self.coding = coding
+        self.coding, self.x, self.result = coding, x, result
         self.L = Lanes(self.e, 1)
         self.element = MEMORY_TYPES[coding.dtype]
+
+    def divided(self, number: str, by: str) -> tuple[str, str]:
+        """The quotient of numbers below ``2**31``, and what is left: in 32 bits that takes a fraction of the time."""
+        left, right = self.narrow(number), self.narrow(by)
+        return self.wide(self.word("udiv", left, right)), self.wide(self.word("urem", left, right))
 
     def product(self, number: str) -> Product:
         """The product with a number."""
@@ -59,11 +65,11 @@ class ProductWriter(NumberedCode):
         above = self.multiply(self._chosen(number), self.number(HIGH))
         groups, element = self.multiply(above, self.number(GROUPS)), MEMORY_TYPES[self.coding.scales]
         return Product(
-            self.moved(x, left, self.element),
+            self.moved(x, left, MEMORY_TYPES[self.x]),
             self.moved(words, self.multiply(above, self.number(PER_ROW)), "i32"),
             self.moved(scales, groups, element),
             self.moved(biases, groups, element),
-            self.moved(result, made, self.element),
+            self.moved(result, made, MEMORY_TYPES[self.result]),
         )
 
     def _chosen(self, number: str) -> str:
@@ -75,6 +81,11 @@ class ProductWriter(NumberedCode):
             inside = self.larger(self.smaller(index, self.subtract(count, 1)), "0")
             self.e.store("i64", inside, chosen)
         return self.e.load("i64", chosen)
+
+    def terms_of_x(self, x: str, place: str, count: int = 1, alignment: int = 0) -> Value:
+        """Neighbouring elements of the left operand, as numbers that are multiplied."""
+        found = load(Lanes(self.e, count), self.x, Location(x, place, False, alignment), None)
+        return Value(found.lanes, found.name, self.coding.dtype)
 
     def scale_values(self, scales: str, group: str, count: int = 1, alignment: int = 0) -> list[Value]:
         """Neighbouring scales, or biases, as numbers."""

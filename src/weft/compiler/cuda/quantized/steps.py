@@ -6,30 +6,58 @@ from math import prod
 from typing import Any
 
 import weft.primitives as p
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cuda.quantized import blocks, dequantize, few_rows
-from weft.graph.node import Node
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape
 from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.runtime.cuda import cublas
+
+_MANY_ROWS = 32
+"""So many rows of half precision are multiplied faster by the library, even if the matrix has to become numbers before.
+"""
 
 p.dequantize.routine.on("cuda")(dequantize.step)
 
 
 def _scratch(node: Node) -> int:
     *batch, rows, columns = node.shape
-    if _has_few_rows(rows, node.keywords):
+    if _has_few_rows(node.shape, node.keywords):
         return 0
     return blocks.scratch_bytes((rows, columns, node.inputs[0].shape[-1]), prod(batch), node.dtype)
 
 
-def _has_few_rows(rows: int, params: dict[str, Any]) -> bool:
-    return rows <= few_rows.MOST_ROWS and bool(params["transpose"])
+def _has_few_rows(shape: Shape, params: dict[str, Any]) -> bool:
+    return shape[-2] <= few_rows.MOST_ROWS and bool(params["transpose"])
 
 
-@p.quantized_matmul.routine.on("cuda", scratch=_scratch)
+def _adapts(node: Node) -> Node | None:
+    """If the left operand was converted from half precision: a few rows are read as they were before, many are
+    multiplied by the library, with the numbers of the matrix in the same precision."""
+    if node.dtype is not dtypes.float32:
+        return None
+    if not _has_few_rows(node.shape, node.keywords):
+        many = node.shape[-2] >= _MANY_ROWS and not cublas.missing()
+        found: Node | None = p.rounded_product(node) if many else None
+        return found
+    source = p.before_conversion(node.inputs[0])
+    if source is node.inputs[0]:
+        return None
+    return Node(node.primitive, (source, *node.inputs[1:]), node.params, node.shape, node.dtype, None)
+
+
+def _rounds(node: Node, dtype: Dtype) -> bool:
+    """Whether sums are rounded when they are stored."""
+    return dtype in HALVES and node.dtype is dtypes.float32 and _has_few_rows(node.shape, node.keywords)
+
+
+@p.quantized_matmul.routine.on("cuda", scratch=_scratch, adapts=_adapts, rounds=_rounds)
 def steps(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     """The steps for a product."""
     params = dict(call.params)
-    few = _has_few_rows(call.results[0].shape[-2], params)
+    few = _has_few_rows(call.results[0].shape, params)
     transpose = params.pop("transpose")
     kind = Format(**params)
     return few_rows.step(call, kind) if few else blocks.steps(call, kind, transpose)
