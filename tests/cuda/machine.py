@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from tests.cuda.races import Accesses, Kind
 from tests.reference.memory import REGION, ReferenceMemory
 
 WARP = 32
+
+TURNS = 8
 
 Order = Callable[[np.ndarray], int]
 """Chooses one of the places in the code at which threads are."""
@@ -81,11 +84,17 @@ class Machine:
     def run(self, order: Order = together) -> None:
         """Until all threads have returned."""
         with np.errstate(all="ignore"):
-            while (places := np.unique(self.place[self.place >= 0])).size:
-                while not self._goes_on(place := order(places)):
+            for turn in count():
+                places = np.unique(self.place[self.place >= 0])
+                if not places.size:
+                    return
+                # Now and then others have a turn: they may write what some threads read again and again.
+                place = order(places) if turn % TURNS else int(places[turn // TURNS % places.size])
+                while not self._goes_on(place):
                     places = places[places != place]
                     if not places.size:
                         raise Fault("threads wait for others that do not come")
+                    place = order(places)
 
     def _goes_on(self, place: int) -> bool:
         """Whether threads at a place execute what is there; not if they need others that are elsewhere."""
@@ -273,7 +282,7 @@ class Machine:
         return found
 
     def _load(self, text: str, here: np.ndarray) -> np.ndarray:
-        kind, pointer, *rest = listed(text)
+        kind, pointer, *rest = listed(_plain(text))
         type_, addresses = type_of(kind), self._typed(pointer, here)
         self._check_alignment(rest, addresses)
         if type_.lanes > 1:
@@ -282,7 +291,7 @@ class Machine:
         return self._read(addresses, type_)
 
     def _store(self, text: str, here: np.ndarray) -> None:
-        value, pointer, *rest = listed(text)
+        value, pointer, *rest = listed(_plain(text))
         elements, addresses = self._typed(value, here), self._typed(pointer, here)
         self._check_alignment(rest, addresses)
         if elements.ndim > 1:
@@ -322,6 +331,11 @@ class Machine:
         """The block of memory that addresses are in, and which of them."""
         numbers = addresses >> np.uint64(REGION)
         return [(int(number) << REGION, numbers == number) for number in np.unique(numbers)]
+
+
+def _plain(text: str) -> str:
+    """A load or a store without that it is atomic: no other thread comes between."""
+    return re.sub(r"^atomic | syncscope.* (monotonic|acquire|release)", "", text)
 
 
 def _neighbours(addresses: np.ndarray, count: int, size: int) -> np.ndarray:

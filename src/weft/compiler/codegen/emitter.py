@@ -99,6 +99,19 @@ class Emitter:
         yield
         self.begin_block(done)
 
+    @contextmanager
+    def repeat_while(self, flag: str) -> Iterator[None]:
+        """``while flag:`` for an ``i1`` in a stack slot."""
+        head, body, done = self.fresh("head"), self.fresh("body"), self.fresh("done")
+        self.begin_block(head)
+        self._lines.append(f"  br i1 {self.load('i1', flag)}, label %{body}, label %{done}")
+        self._lines.append(f"{body}:")
+        self._block = body
+        yield
+        self._lines.append(f"  br label %{head}")
+        self._lines.append(f"{done}:")
+        self._block = done
+
     def leave(self) -> None:
         """``return``."""
         self.emit("ret void")

@@ -16,11 +16,12 @@ ALL = "-1"
 
 
 class BlockCode(Integers):
-    """Writes a kernel whose blocks have ``threads`` threads. Numbers within a block are ``i32``, others ``i64``."""
+    """Writes a kernel whose blocks have ``threads`` threads. Numbers in a block are ``i32``, others ``i64``. Threads
+    get so few registers that a multiprocessor has room for at least so many ``blocks``."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, blocks: int = 1) -> None:
         super().__init__(Emitter(rounds_bfloat16=True))
-        self.threads, self.warps = threads, threads // WARP
+        self.threads, self.warps, self._blocks = threads, threads // WARP, blocks
         self.scalar = Lanes(self.e, 1)
         self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])
         self.lane, self.warp = self.word("and", self.thread, WARP - 1), self.word("lshr", self.thread, 5)
@@ -92,10 +93,6 @@ class BlockCode(Integers):
         """The number of the lowest bit that is set; there is one."""
         return self.e.call("llvm.cttz.i32", "i32", [("i32", bits), ("i1", "true")])
 
-    def lanes_before(self) -> str:
-        """The threads of the warp before this one, as bits."""
-        return self.word("sub", self.word("shl", 1, self.lane), 1)
-
     def sum_of_lanes_before(self, word: str) -> tuple[str, str]:
         """The sum of the numbers of the threads of the warp before this one, and of all of them."""
         total, distance = word, 1
@@ -128,6 +125,26 @@ class BlockCode(Integers):
         return self.taken(before, self.warp)
 
     @contextmanager
+    def tickets(self, counter: str, count: str) -> Iterator[str]:
+        """Blocks take units in the order in which they come, by adding to a counter in memory that begins at zero;
+        yields the number of one. A unit may wait for those before it: they are done, or blocks are at them."""
+        e, memory, ticket, waiting = self.e, self.shared(8), self.e.slot("i64"), self.e.slot("i1")
+        self._take(counter, count, memory, ticket, waiting)
+        with e.repeat_while(waiting):
+            yield e.load("i64", ticket)
+            self._take(counter, count, memory, ticket, waiting)
+
+    def _take(self, counter: str, count: str, memory: str, ticket: str, waiting: str) -> None:
+        e = self.e
+        with e.when(self.word("icmp eq", self.thread, 0)):
+            e.store("i64", e.assign(f'atomicrmw add ptr {counter}, i64 1 syncscope("device") monotonic'), memory)
+        self.synchronize()
+        taken = e.load("i64", memory)
+        self.synchronize()
+        e.store("i64", taken, ticket)
+        e.store("i1", self.compare("slt", taken, count), waiting)
+
+    @contextmanager
     def units(self, count: str) -> Iterator[str]:
         """Blocks take units in turn; yields the number of one."""
         with self.e.loop(special(self.e, "ctaid.x"), count, special(self.e, "nctaid.x")) as unit:
@@ -135,5 +152,5 @@ class BlockCode(Integers):
 
     def finished(self, name: str) -> str:
         """The text of the module."""
-        attributes = f'nounwind "nvvm.maxntid"="{self.threads}"'
+        attributes = f'nounwind "nvvm.maxntid"="{self.threads}" "nvvm.minctasm"="{self._blocks}"'
         return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])

@@ -1,7 +1,10 @@
-"""Long rows, whose elements are put in the order of one digit: they are cut into chunks, which blocks do.
+"""Long rows, whose elements are put in the order of one digit: they are cut into tiles, which blocks do.
 
-One kernel counts the digits of each chunk, one adds up the counts of each digit over the chunks before, and one moves
-the elements. Each reads what the one before it has written to scratch memory.
+One kernel counts the digits of rows, for all digits that elements are put in order by. Then one kernel for each digit
+moves the elements. A block that has a tile counts its digits and tells the others; where its elements go it knows as
+soon as it has added up what the tiles before it told, back to one of which the sum is known (decoupled look-back:
+Merrill and Garland 2016, Adinets and Merrill 2022). All that is added up are integers, so results do not depend on
+which block comes first.
 """
 
 from __future__ import annotations
@@ -9,15 +12,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.sorting.elements import DIGIT_BITS, Elements
-from weft.compiler.cuda.sorting.ranking import Exchange, Ranking, only
-from weft.compiler.cuda.threads import WARP
+from weft.compiler.cuda.sorting.ranking import Counted, Ranking, only
 
 # The numbers of a step: slots and offsets of memory, and then what follows.
-SOURCE, SOURCE_INDICES, TARGET, TARGET_INDICES, COUNTS, TOTALS, SELECTED = range(0, 14, 2)
-UNITS, EXTENT, CHUNK, CHUNKS, SHIFT, START, COUNT = range(14, 21)
+SOURCE, SOURCE_INDICES, TARGET, TARGET_INDICES, TOTALS, TOLD, TOLD_NEXT, COUNTER, SELECTED = range(0, 18, 2)
+UNITS, EXTENT, PARTS, ORDERS, ORDER, IS_LAST, START, COUNT = range(18, 26)
+"""A row has ``EXTENT`` elements and ``PARTS`` units; elements are put in order by ``ORDERS`` digits, of which this is
+number ``ORDER``. ``COUNT`` elements of sorted rows are wanted, from number ``START`` on."""
+
+LARGEST_TOLD = 1 << 30
+"""Rows with fewer elements have counts that are told in 32 bits."""
+
+
+TOGETHER = 4
+"""How many tiles before its own a block looks at together."""
 
 
 class Digits(ABC):
@@ -34,6 +46,14 @@ class Digits(ABC):
     def of(self, code: BlockCode, elements: Elements, word: str) -> str:
         """The digit of an element, an ``i32``."""
 
+    def orders(self, elements: Elements) -> int:
+        """By how many digits elements are put in order, one after the other."""
+        return 1
+
+    def all_of(self, code: BlockCode, elements: Elements, word: str) -> list[str]:
+        """All these digits."""
+        return [self.of(code, elements, word)]
+
 
 class OfKeys(Digits):
     """Some bits of keys."""
@@ -41,10 +61,16 @@ class OfKeys(Digits):
     bits, name = DIGIT_BITS, "digits of keys"
 
     def prepared(self, code: BlockCode, elements: Elements, row: str) -> None:
-        self.shift = code.narrow(code.number(SHIFT))
+        self.shift = code.narrow(code.multiply(code.number(ORDER), DIGIT_BITS))
 
     def of(self, code: BlockCode, elements: Elements, word: str) -> str:
         return elements.digit(code, word, self.shift)
+
+    def orders(self, elements: Elements) -> int:
+        return elements.digits
+
+    def all_of(self, code: BlockCode, elements: Elements, word: str) -> list[str]:
+        return [elements.digit(code, word, str(DIGIT_BITS * number)) for number in range(elements.digits)]
 
 
 class OfMarks(Digits):
@@ -89,169 +115,232 @@ class Move:
         return " ".join(name for name, one in vars(self).items() if one)
 
 
-class _Chunks:
-    """The chunk of a row that is a unit of work."""
-
-    def __init__(self, code: BlockCode, unit: str) -> None:
-        self.extent, self.chunks = code.number(EXTENT), code.number(CHUNKS)
-        self.row, self.number = code.divide(unit, self.chunks), code.remainder(unit, self.chunks)
-        self.begin = code.multiply(self.number, code.number(CHUNK))
-        self.end = code.smaller(code.add(self.begin, code.number(CHUNK)), self.extent)
-        self.row_begin = code.multiply(self.row, self.extent)
-
-    def counts(self, code: BlockCode, digits: int, digit: str) -> str:
-        """Where the count of a digit of this chunk is."""
-        number = code.add(code.multiply(self.row, digits), code.wide(digit))
-        return code.moved(code.global_memory(COUNTS), code.add(code.multiply(number, self.chunks), self.number), "i32")
-
-
-def generate_counts(elements: Elements, digits: Digits, threads: int, items: int, name: str) -> str:
-    """The kernel that counts: a unit is a chunk. Each warp counts by itself first."""
+def generate_totals(elements: Elements, digits: Digits, threads: int, items: int, copies: int, name: str) -> str:
+    """The kernel that counts the digits of rows: a unit is a part of a row. There are ``copies`` of the counts in the
+    shared memory of a block, each for some of its warps."""
     code = BlockCode(threads)
-    e, count = code.e, 1 << digits.bits
-    memory = code.shared(4 * code.warps * count)
-    mine = code.at(memory, code.word("mul", code.warp, count))
-    source = code.global_memory(SOURCE)
+    e, count = code.e, digits.orders(elements) << digits.bits
+    memory = code.shared(4 * copies * count)
+    mine = code.at(memory, code.word("mul", code.word("urem", code.warp, copies), count))
+    source, totals = code.global_memory(SOURCE), code.global_memory(TOTALS)
+    extent, parts = code.number(EXTENT), code.number(PARTS)
+    length = code.divide(code.add(extent, code.subtract(parts, 1)), parts)
     with code.units(code.number(UNITS)) as unit:
-        chunk = _Chunks(code, unit)
-        digits.prepared(code, elements, chunk.row)
-        with e.loop(code.wide(code.lane), str(count), WARP) as number:
-            e.store("i32", "0", code.moved(mine, number, "i32"))
-        code.synchronize_warp()
-        row = code.moved(source, chunk.row_begin, elements.word)
-        last = code.subtract(chunk.end, 1)
-        with e.loop(chunk.begin, chunk.end, threads * items) as first:
-            start = code.add(first, code.wide(code.thread))
-            indices = [code.add(start, threads * item) for item in range(items)]
-            words = [elements.read(code, code.moved(row, code.smaller(i, last), elements.word)) for i in indices]
-            for index, word in zip(indices, words, strict=True):
-                digit = digits.of(code, elements, word)
-                with e.when(code.compare("slt", index, chunk.end)):
-                    code.add_to(code.at(mine, digit), "1")
+        row, part = code.divide(unit, parts), code.remainder(unit, parts)
+        digits.prepared(code, elements, row)
+        with e.loop(code.wide(code.thread), str(copies * count), threads) as number:
+            e.store("i32", "0", code.moved(memory, number, "i32"))
         code.synchronize()
+        begin = code.multiply(part, length)
+        end = code.smaller(code.add(begin, length), extent)
+        of_row = code.moved(source, code.multiply(row, extent), elements.word)
+        with e.loop(begin, end, threads * items) as first:
+            start, last = code.add(first, code.wide(code.thread)), code.subtract(end, 1)
+            indices = [code.add(start, threads * item) for item in range(items)]
+            near = [code.smaller(index, last) for index in indices]
+            words = [elements.read(code, code.moved(of_row, index, elements.word)) for index in near]
+            for index, word in zip(indices, words, strict=True):
+                with e.when(code.compare("slt", index, end)):
+                    for order, digit in enumerate(digits.all_of(code, elements, word)):
+                        code.add_to(code.at(mine, code.word("add", digit, order << digits.bits)), "1")
+        code.synchronize()
+        of_row = code.moved(totals, code.multiply(row, count), "i32")
         with e.loop(code.wide(code.thread), str(count), threads) as number:
             digit, total = code.narrow(number), "0"
-            for warp in range(code.warps):
-                found = e.load("i32", code.at(memory, code.word("add", digit, warp * count)))
+            for copy in range(copies):
+                found = e.load("i32", code.at(memory, code.word("add", digit, copy * count)))
                 total = code.word("add", total, found)
-            e.store("i32", total, chunk.counts(code, count, digit))
+            with e.when(code.word("icmp ne", total, 0)):
+                code.add_to(code.at(of_row, digit), total)
         code.synchronize()
     return code.finished(name)
 
 
-def generate_sums(name: str) -> str:
-    """The kernel that replaces the counts of chunks by the sums of those before, and writes the sums of all: a unit is
-    a digit of a row, which a warp does."""
-    code = BlockCode(WARP)
-    e = code.e
-    counts, totals, chunks = code.global_memory(COUNTS), code.global_memory(TOTALS), code.number(CHUNKS)
-    running = e.slot("i32")
-    with code.units(code.number(UNITS)) as unit:
-        e.store("i32", "0", running)
-        mine = code.moved(counts, code.multiply(unit, chunks), "i32")
-        with e.loop("0", chunks, WARP) as first:
-            number = code.add(first, code.wide(code.lane))
-            is_there = code.compare("slt", number, chunks)
-            pointer = code.moved(mine, code.either(is_there, number, 0), "i32")
-            count = code.chosen(is_there, e.load("i32", pointer), 0)
-            code.synchronize_warp()
-            before, total = code.sum_of_lanes_before(count)
-            so_far = e.load("i32", running)
-            with e.when(is_there):
-                e.store("i32", code.word("add", so_far, before), pointer)
-            e.store("i32", code.word("add", so_far, total), running)
-        with e.when(code.word("icmp eq", code.lane, 0)):
-            e.store("i32", e.load("i32", running), code.moved(totals, unit, "i32"))
-    return code.finished(name)
+class Block(NamedTuple):
+    """Threads of a block that has a tile, elements of each, and of how many blocks a multiprocessor is to have room."""
+
+    threads: int
+    items: int
+    blocks: int
+
+
+class _Tile:
+    """The tile of a row that is a unit of work, of so many elements."""
+
+    def __init__(self, code: BlockCode, unit: str, tile: int) -> None:
+        self.extent, self.tiles = code.number(EXTENT), code.number(PARTS)
+        self.unit = unit
+        self.row, self.number = code.divide(unit, self.tiles), code.remainder(unit, self.tiles)
+        self.first = code.multiply(self.number, tile)
+        """The number of its first element in the row."""
+        self.there = code.narrow(code.smaller(code.subtract(self.extent, self.first), tile))
+        """How many elements there are."""
+        self.begin = code.add(code.multiply(self.row, self.extent), self.first)
+        """The number of its first element in memory."""
+
+
+class _LookBack:
+    """Tells other blocks how many elements of a tile have each digit, and adds up what the tiles before it told.
+
+    For each tile and digit there is a word in memory: 0 as long as nothing is known, then the number for this tile, and
+    then that for all tiles of the row up to it. The upper two bits say which.
+    """
+
+    def __init__(self, code: BlockCode, digits: int, wide: bool) -> None:
+        self.code, self.digits = code, digits
+        self.type_, self.bits = ("i64", 64) if wide else ("i32", 32)
+        self.alone, self.whole = 1 << (self.bits - 2), 1 << (self.bits - 1)
+        self.told, self.next = code.global_memory(TOLD), code.global_memory(TOLD_NEXT)
+
+    def _place(self, memory: str, unit: str, digit: str) -> str:
+        number = self.code.add(self.code.multiply(unit, self.digits), self.code.wide(digit))
+        return self.code.moved(memory, number, self.type_)
+
+    def _tell(self, unit: str, digit: str, count: str, kind: int) -> None:
+        code, value = self.code, self.code.wide(count) if self.bits == 64 else count
+        word = code.e.assign(f"or {self.type_} {value}, {kind}")
+        pointer = self._place(self.told, unit, digit)
+        scope = f'syncscope("device") monotonic, align {self.bits // 8}'
+        code.e.emit(f"store atomic {self.type_} {word}, ptr {pointer} {scope}")
+
+    def clear_next(self, tile: _Tile, digit: str) -> None:
+        """Make the word of a tile for the next digit 0."""
+        with self.code.e.when(self.code.compare("eq", self.code.number(IS_LAST), 0)):
+            self.code.e.store(self.type_, "0", self._place(self.next, tile.unit, digit))
+
+    def tell(self, tile: _Tile, digit: str, count: str) -> None:
+        """Tell how many elements of a tile have a digit."""
+        with self.code.e.when(self.code.compare("ne", tile.number, 0)):
+            self._tell(tile.unit, digit, count, self.alone)
+
+    def sum_before(self, tile: _Tile, digit: str, count: str, smaller: str) -> str:
+        """How many elements with this digit are in the tiles before, besides those of the row that have a ``smaller``
+        one; tell the sum with the ``count`` of this tile."""
+        code, e = self.code, self.code.e
+        total, unit, waiting = e.slot("i32"), e.slot("i64"), e.slot("i1")
+        first = code.subtract(tile.unit, tile.number)
+        e.store("i32", smaller, total)
+        e.store("i64", tile.unit, unit)
+        e.store("i1", code.compare("ne", tile.number, 0), waiting)
+        with e.repeat_while(waiting):
+            here = e.load("i64", unit)
+            words = [self._heard(code.larger(code.subtract(here, n), first), digit) for n in range(1, TOGETHER + 1)]
+            goes_on = "true"
+            for number, word in enumerate(words):
+                value = e.assign(f"and {self.type_} {word}, {self.alone - 1}")
+                value = code.narrow(value) if self.bits == 64 else value
+                is_used = e.assign(f"and i1 {goes_on}, {e.assign(f'icmp ne {self.type_} {word}, 0')}")
+                is_whole = e.assign(f"icmp slt {self.type_} {word}, 0")
+                e.store("i32", code.word("add", e.load("i32", total), code.chosen(is_used, value, 0)), total)
+                with e.when(is_used):
+                    e.store("i64", code.subtract(here, number + 1), unit)
+                    e.store("i1", code.negated(is_whole), waiting)
+                goes_on = e.assign(f"and i1 {is_used}, {code.negated(is_whole)}")
+        found = e.load("i32", total)
+        self._tell(tile.unit, digit, code.word("add", found, count), self.whole)
+        return found
+
+    def _heard(self, unit: str, digit: str) -> str:
+        """What a tile has told."""
+        pointer = self._place(self.told, unit, digit)
+        scope = f'syncscope("device") monotonic, align {self.bits // 8}'
+        return self.code.e.assign(f"load atomic {self.type_}, ptr {pointer} {scope}")
 
 
 class _Mover:
-    """Writes the kernel that moves elements: a unit is a chunk, whose tiles follow each other."""
+    """Writes the kernel that moves elements: a unit is a tile."""
 
-    def __init__(self, elements: Elements, digits: Digits, move: Move, threads: int, items: int) -> None:
+    def __init__(self, elements: Elements, digits: Digits, move: Move, block: Block, wide: bool) -> None:
         self.elements, self.digits, self.move = elements, digits, move
-        self.code = BlockCode(threads)
-        self.ranking = Ranking(self.code, items, digits.bits)
-        self.is_owner = self.ranking.owns()
+        self.code = BlockCode(block.threads, block.blocks)
         size = max(elements.dtype.size, 4 * move.writes_indices)
-        self.exchange = Exchange(self.code, self.ranking.tile, size)
+        self.ranking = Ranking(self.code, block.items, digits.bits, size)
+        self.is_owner = self.ranking.owns()
+        self.look_back = _LookBack(self.code, self.ranking.digits, wide)
         self.distances = self.code.shared(4 * self.ranking.digits)
         """From the place in a tile where the elements with a digit begin to where they go in the row."""
 
     def text(self, name: str) -> str:
-        code, e = self.code, self.code.e
-        with code.units(code.number(UNITS)) as unit:
-            chunk = _Chunks(code, unit)
-            self.digits.prepared(code, self.elements, chunk.row)
-            goals = [e.slot("i32") for _ in range(self.ranking.own_digits)]
-            for slot, goal in zip(goals, self._first_goals(chunk), strict=True):
-                e.store("i32", goal, slot)
-            with e.loop(chunk.begin, chunk.end, self.ranking.tile) as first:
-                self._tile(chunk, first, goals)
+        code = self.code
+        with code.tickets(code.global_memory(COUNTER), code.number(UNITS)) as unit:
+            tile = _Tile(code, unit, self.ranking.tile)
+            self.digits.prepared(code, self.elements, tile.row)
+            self._move(tile)
         return code.finished(name)
 
-    def _own_digits(self) -> list[str]:
-        """The digits of this thread; the first ones, if it has none."""
-        code, first = self.code, self.ranking.first_digit()
-        if self.is_owner is not None:
-            first = code.chosen(self.is_owner, first, 0)
-        return [code.word("add", first, own) for own in range(self.ranking.own_digits)]
-
-    def _first_goals(self, chunk: _Chunks) -> list[str]:
-        """Where in the row the first elements of the chunk go that have the digits of this thread."""
-        code, e, count = self.code, self.code.e, self.ranking.digits
-        digits = self._own_digits()
-        totals = code.moved(code.global_memory(TOTALS), code.multiply(chunk.row, count), "i32")
-        own = [e.load("i32", code.at(totals, digit)) for digit in digits]
-        if self.is_owner is not None:
-            own = [code.chosen(self.is_owner, total, 0) for total in own]
-        return [
-            code.word("add", before, e.load("i32", chunk.counts(code, count, digit)))
-            for before, digit in zip(code.sums_before(own), digits, strict=True)
-        ]
-
-    def _tile(self, chunk: _Chunks, first: str, goals: Sequence[str]) -> None:
+    def _move(self, tile: _Tile) -> None:
         code, e, elements, ranking = self.code, self.code.e, self.elements, self.ranking
-        mine = ranking.of_warp()
-        there = code.narrow(code.smaller(code.subtract(chunk.end, first), ranking.tile))
-        last = code.word("sub", there, 1)
-        inside = [code.word("icmp ult", place, there) for place in mine]
+        mine, last = ranking.of_warp(), code.word("sub", tile.there, 1)
+        inside = [code.word("icmp ult", place, tile.there) for place in mine]
         near = [code.chosen(exists, place, last) for place, exists in zip(mine, inside, strict=True)]
-        source = code.moved(code.global_memory(SOURCE), code.add(chunk.row_begin, first), elements.word)
+        source = code.moved(code.global_memory(SOURCE), tile.begin, elements.word)
         words = [elements.read(code, code.at(source, place, elements.word)) for place in near]
         digits = [
             code.chosen(exists, self.digits.of(code, elements, word), ranking.digits - 1)
             for word, exists in zip(words, inside, strict=True)
         ]
-        found = ranking.ranked(digits)
-        with only(code, self.is_owner):
-            for slot, digit, start, count in zip(goals, self._own_digits(), found.starts, found.counts, strict=True):
-                before = e.load("i32", slot)
-                e.store("i32", code.word("sub", before, start), code.at(self.distances, digit))
-                e.store("i32", code.word("add", before, count), slot)
+        found = ranking.counted(digits)
+        self._tell(tile, found)
+        goals = ranking.placed(words, digits, elements.word)
+        self._look_back(tile, found)
+        code.synchronize()
         turns = ranking.in_turns()
-        moved = self.exchange.moved(words, found.places, turns, elements.word)
+        moved = ranking.taken(turns, elements.word)
         places = []
         for word, place in zip(moved, turns, strict=True):
             distance = e.load("i32", code.at(self.distances, self.digits.of(code, elements, word)))
             places.append(code.word("add", place, distance))
-        exists = [code.word("icmp ult", place, there) for place in turns]
+        exists = [code.word("icmp ult", place, tile.there) for place in turns]
         if self.move.writes_words:
-            self._write(TARGET, chunk, moved, places, exists, elements.word)
-        if self.move.writes_indices:
-            if self.move.reads_indices:
-                source = code.moved(code.global_memory(SOURCE_INDICES), code.add(chunk.row_begin, first), "i32")
-                indices = [e.load("i32", code.at(source, place)) for place in near]
-            else:
-                indices = [code.word("add", code.narrow(first), place) for place in near]
-            indices = self.exchange.moved(indices, found.places, turns, "i32")
-            self._write(TARGET_INDICES, chunk, indices, places, exists, "i32")
+            self._write(TARGET, tile, moved, places, exists, elements.word)
         code.synchronize()
+        if self.move.writes_indices:
+            ranking.put(self._indices(tile, near), goals, "i32")
+            code.synchronize()
+            self._write(TARGET_INDICES, tile, ranking.taken(turns, "i32"), places, exists, "i32")
+            code.synchronize()
+
+    def _indices(self, tile: _Tile, places: Sequence[str]) -> list[str]:
+        code = self.code
+        if not self.move.reads_indices:
+            return [code.word("add", code.narrow(tile.first), place) for place in places]
+        source = code.moved(code.global_memory(SOURCE_INDICES), tile.begin, "i32")
+        return [code.e.load("i32", code.at(source, place)) for place in places]
+
+    def _tell(self, tile: _Tile, found: Counted) -> None:
+        with only(self.code, self.is_owner):
+            for digit, count in zip(self.ranking.own(), found.counts, strict=True):
+                self.look_back.clear_next(tile, digit)
+                self.look_back.tell(tile, digit, count)
+
+    def _look_back(self, tile: _Tile, found: Counted) -> None:
+        """Find out how far the elements with each digit go."""
+        code, e = self.code, self.code.e
+        slots = [e.slot("i32") for _ in found.counts]
+        for slot in slots:
+            e.store("i32", "0", slot)
+        with e.when(code.compare("eq", tile.number, 0)):
+            for slot, smaller in zip(slots, self._smaller_in_row(tile), strict=True):
+                e.store("i32", smaller, slot)
+        with only(code, self.is_owner):
+            for digit, slot, count, start in zip(self.ranking.own(), slots, found.counts, found.starts, strict=True):
+                before = self.look_back.sum_before(tile, digit, count, e.load("i32", slot))
+                e.store("i32", code.word("sub", before, start), code.at(self.distances, digit))
+
+    def _smaller_in_row(self, tile: _Tile) -> list[str]:
+        """How many elements of the row have smaller digits than those of this thread."""
+        code, digits = self.code, self.ranking.digits
+        number = code.add(code.multiply(tile.row, code.number(ORDERS)), code.number(ORDER))
+        totals = code.moved(code.global_memory(TOTALS), code.multiply(number, digits), "i32")
+        own = [code.e.load("i32", code.at(totals, digit)) for digit in self.ranking.own()]
+        if self.is_owner is not None:
+            own = [code.chosen(self.is_owner, total, 0) for total in own]
+        return code.sums_before(own)
 
     def _write(
         self,
         memory: int,
-        chunk: _Chunks,
+        tile: _Tile,
         words: Sequence[str],
         goals: Sequence[str],
         exists: Sequence[str],
@@ -260,7 +349,7 @@ class _Mover:
         """Write words to where they go in the window of the row that is asked for."""
         code = self.code
         lowest, count = code.narrow(code.number(START)), code.number(COUNT)
-        begin = code.moved(code.global_memory(memory), code.multiply(chunk.row, count), type_)
+        begin = code.moved(code.global_memory(memory), code.multiply(tile.row, count), type_)
         for word, goal, is_there in zip(words, goals, exists, strict=True):
             place = code.word("sub", goal, lowest)
             wanted = code.word("icmp ult", place, code.narrow(count))
@@ -268,6 +357,6 @@ class _Mover:
                 code.e.store(type_, word, code.moved(begin, code.wide(place), type_))
 
 
-def generate_move(elements: Elements, digits: Digits, move: Move, threads: int, items: int, name: str) -> str:
-    """The kernel that moves elements to where they go in the order of their digits."""
-    return _Mover(elements, digits, move, threads, items).text(name)
+def generate_move(elements: Elements, digits: Digits, move: Move, block: Block, wide: bool, name: str) -> str:
+    """The kernel that moves elements to where they go in the order of one digit."""
+    return _Mover(elements, digits, move, block, wide).text(name)

@@ -14,25 +14,31 @@ from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.threads import WARP
 
 
-class Ranked(NamedTuple):
-    """``places`` in the tile for the elements of this thread; ``counts`` and ``starts`` are how many elements have each
-    digit of which this thread takes care, and how many have smaller ones."""
+class Counted(NamedTuple):
+    """For each digit of which a thread takes care: how many elements of the tile have it, and how many have smaller
+    ones."""
 
-    places: list[str]
     counts: list[str]
     starts: list[str]
 
 
 class Ranking:
-    """Writes the ranking of ``items`` elements of each thread by digits of so many ``bits``."""
+    """Writes the ranking of ``items`` elements of each thread by digits of so many ``bits``.
 
-    def __init__(self, code: BlockCode, items: int, bits: int) -> None:
+    Shared memory then takes the elements, of up to ``size`` bytes, in their new order.
+    """
+
+    def __init__(self, code: BlockCode, items: int, bits: int, size: int) -> None:
         self.code, self.items, self.bits = code, items, bits
         self.digits = 1 << bits
         self.own_digits = max(1, self.digits // code.threads)
         """Of how many digits a thread takes care, if there are threads enough for all."""
-        self.memory = code.shared(4 * code.warps * self.digits)
-        self.before = code.lanes_before()
+        self.memory = code.shared(8 * code.warps * self.digits)
+        """For each warp the counts of digits, and then for each warp the threads that have each digit, as bits."""
+        self.elements = code.shared(self.tile * size)
+        self.bit = code.word("shl", 1, code.lane)
+        self.before = code.word("sub", self.bit, 1)
+        self.behind = code.word("sub", code.word("sub", -1, self.before), self.bit)
 
     @property
     def tile(self) -> int:
@@ -46,7 +52,7 @@ class Ranking:
         return [code.word("add", first, WARP * item) for item in range(self.items)]
 
     def in_turns(self) -> list[str]:
-        """Places at which neighbouring threads read neighbours."""
+        """Places at which neighbouring threads have neighbours."""
         return [self.code.word("add", self.code.thread, self.code.threads * item) for item in range(self.items)]
 
     def owns(self) -> str | None:
@@ -55,67 +61,44 @@ class Ranking:
             return None
         return self.code.word("icmp ult", self.code.thread, self.digits)
 
-    def first_digit(self) -> str:
-        """The first digit of which this thread takes care."""
-        return self.code.word("mul", self.code.thread, self.own_digits)
-
-    def ranked(self, digits: Sequence[str]) -> Ranked:
-        """The digits are those of the elements of this thread."""
-        code, e = self.code, self.code.e
-        mine = code.at(self.memory, code.word("mul", code.warp, self.digits))
-        for number in range(0, self.digits, WARP):
-            self._clear(mine, number)
-        code.synchronize_warp()
-        ranks = [self._rank(mine, digit) for digit in digits]
-        code.synchronize()
-        counts, starts = self._counted()
-        code.synchronize()
-        places = [
-            code.word("add", e.load("i32", code.at(mine, digit)), rank)
-            for digit, rank in zip(digits, ranks, strict=True)
-        ]
-        return Ranked(places, counts, starts)
-
-    def _clear(self, mine: str, number: int) -> None:
-        code = self.code
-        pointer = code.at(mine, code.word("add", code.lane, number))
-        if self.digits < WARP:
-            with code.e.when(code.word("icmp ult", code.lane, self.digits)):
-                code.e.store("i32", "0", pointer)
-        else:
-            code.e.store("i32", "0", pointer)
-
-    def _rank(self, mine: str, digit: str) -> str:
-        """How many elements of the warp have the same digit and come before that of this thread."""
-        code, e = self.code, self.code.e
-        peers = self._with_digit(digit)
-        below = code.counted(code.word("and", peers, self.before))
-        slot = e.slot("i32")
-        e.store("i32", "0", slot)
-        with e.when(code.word("icmp eq", below, 0)):
-            e.store("i32", code.add_to(code.at(mine, digit), code.counted(peers)), slot)
-        code.synchronize_warp()
-        return code.word("add", code.taken(e.load("i32", slot), code.lowest(peers)), below)
-
-    def _with_digit(self, digit: str) -> str:
-        """The threads of the warp that have the same digit, as bits."""
-        code, peers = self.code, ""
-        for bit in range(self.bits):
-            is_set = code.word("icmp ne", code.word("and", digit, 1 << bit), 0)
-            others = code.word("xor", code.voted(is_set), code.chosen(is_set, 0, -1))
-            peers = code.word("and", peers, others) if peers else others
-        return peers
-
-    def _counted(self) -> tuple[list[str], list[str]]:
-        """Count digits, and replace the counts of each warp by where its first element of a digit goes."""
-        code, e, warps = self.code, self.code.e, self.code.warps
-        is_owner = self.owns()
-        first = self.first_digit()
+    def own(self) -> list[str]:
+        """The digits of which this thread takes care; the first ones, if there are none."""
+        code, is_owner = self.code, self.owns()
+        first = code.word("mul", code.thread, self.own_digits)
         if is_owner is not None:
             first = code.chosen(is_owner, first, 0)
+        return [code.word("add", first, number) for number in range(self.own_digits)]
+
+    def counted(self, digits: Sequence[str]) -> Counted:
+        """Count the digits of the elements of all threads, before they are `placed`."""
+        code, mine = self.code, self._of_this_warp()
+        for memory in mine:
+            for number in range(0, self.digits, WARP):
+                self._clear(memory, number)
+        code.synchronize_warp()
+        for digit in digits:
+            code.add_to(code.at(mine[0], digit), "1")
+        code.synchronize()
+        found = self._summed()
+        code.synchronize()
+        return found
+
+    def _of_this_warp(self) -> tuple[str, str]:
+        """Where this warp has the counts of digits, and the threads that have each digit."""
+        counts = self.code.at(self.memory, self.code.word("mul", self.code.warp, self.digits))
+        return counts, self.code.at(counts, self.code.warps * self.digits)
+
+    def _clear(self, memory: str, number: int) -> None:
+        code = self.code
+        exists = code.word("icmp ult", code.lane, self.digits) if self.digits < WARP else None
+        with only(code, exists):
+            code.e.store("i32", "0", code.at(memory, code.word("add", code.lane, number)))
+
+    def _summed(self) -> Counted:
+        """Add up the counts, and replace those of each warp by where its first element of a digit goes."""
+        code, e, warps, is_owner = self.code, self.code.e, self.code.warps, self.owns()
         of_warps, counts = [], []
-        for own in range(self.own_digits):
-            digit = code.word("add", first, own)
+        for digit in self.own():
             pointers = [code.at(self.memory, code.word("add", digit, warp * self.digits)) for warp in range(warps)]
             found = [e.load("i32", pointer) for pointer in pointers]
             total = found[0]
@@ -129,27 +112,41 @@ class Ranking:
                 for pointer, count in zip(pointers, found, strict=True):
                     e.store("i32", start, pointer)
                     start = code.word("add", start, count)
-        return counts, starts
+        return Counted(counts, starts)
+
+    def placed(self, words: Sequence[str], digits: Sequence[str], type_: str) -> list[str]:
+        """Put words of an LLVM type where they go, when their digits are `counted`; the result is where that is."""
+        mine, places = self._of_this_warp(), []
+        for word, digit in zip(words, digits, strict=True):
+            places.append(self._placed(*mine, digit))
+            self.put([word], places[-1:], type_)
+        return places
+
+    def _placed(self, counts: str, threads: str, digit: str) -> str:
+        """The place of one element: behind those that the warp has placed, in the order of its threads."""
+        code, e = self.code, self.code.e
+        counts, threads = code.at(counts, digit), code.at(threads, digit)
+        e.assign(f'atomicrmw or ptr {threads}, i32 {self.bit} syncscope("device") monotonic')
+        code.synchronize_warp()
+        peers, first = e.load("i32", threads), e.load("i32", counts)
+        code.synchronize_warp()
+        place = code.word("add", first, code.counted(code.word("and", peers, self.before)))
+        with e.when(code.word("icmp eq", code.word("and", peers, self.behind), 0)):
+            e.store("i32", code.word("add", place, 1), counts)
+            e.store("i32", "0", threads)
+        code.synchronize_warp()
+        return place
+
+    def put(self, words: Sequence[str], places: Sequence[str], type_: str) -> None:
+        """Write words of an LLVM type to their places in shared memory."""
+        for word, place in zip(words, places, strict=True):
+            self.code.e.store(type_, word, self.code.at(self.elements, place, type_))
+
+    def taken(self, places: Sequence[str], type_: str) -> list[str]:
+        """The words that came to these places."""
+        return [self.code.e.load(type_, self.code.at(self.elements, place, type_)) for place in places]
 
 
 def only(code: BlockCode, condition: str | None) -> AbstractContextManager[None]:
     """The threads for which a condition holds; all of them if it is None."""
     return nullcontext() if condition is None else code.e.when(condition)
-
-
-class Exchange:
-    """Shared memory through which the elements of a tile move to other threads."""
-
-    def __init__(self, code: BlockCode, tile: int, size: int) -> None:
-        self.code = code
-        self.memory = code.shared(tile * size)
-
-    def moved(self, words: Sequence[str], places: Sequence[str], taken: Sequence[str], type_: str) -> list[str]:
-        """What came to the places ``taken``, if ``words`` of an LLVM type go to ``places``."""
-        code, e = self.code, self.code.e
-        for word, place in zip(words, places, strict=True):
-            e.store(type_, word, code.at(self.memory, place, type_))
-        code.synchronize()
-        found = [e.load(type_, code.at(self.memory, place, type_)) for place in taken]
-        code.synchronize()
-        return found

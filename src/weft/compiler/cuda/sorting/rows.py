@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.sorting.elements import DIGIT_BITS, Elements
-from weft.compiler.cuda.sorting.ranking import Exchange, Ranking
+from weft.compiler.cuda.sorting.ranking import Ranking
 
 # The numbers of a step: slot and offset of rows and result, and these.
 ROWS, TARGET = 0, 2
@@ -15,8 +17,7 @@ def generate(elements: Elements, threads: int, items: int, name: str) -> str:
     """The LLVM IR of the kernel; a unit is a row of at most as many elements as all threads have."""
     code = BlockCode(threads)
     e = code.e
-    ranking = Ranking(code, items, DIGIT_BITS)
-    exchange = Exchange(code, ranking.tile, max(elements.dtype.size, 4 * elements.indices))
+    ranking = Ranking(code, items, DIGIT_BITS, max(elements.dtype.size, 4 * elements.indices))
     source, target = code.global_memory(ROWS), code.global_memory(TARGET)
     extent, start, count = (code.number(place) for place in (EXTENT, START, COUNT))
     places, width = ranking.of_warp(), code.narrow(extent)
@@ -38,12 +39,16 @@ def generate(elements: Elements, threads: int, items: int, name: str) -> str:
                 code.chosen(is_there, elements.digit(code, word, shift), ranking.digits - 1)
                 for word, is_there in zip(found, exists, strict=True)
             ]
-            goals = ranking.ranked(digits).places
-            for slots, type_ in ((words, elements.word), (indices, "i32")):
-                if slots:
-                    before = [e.load(type_, slot) for slot in slots]
-                    for slot, word in zip(slots, exchange.moved(before, goals, places, type_), strict=True):
-                        e.store(type_, word, slot)
+            ranking.counted(digits)
+            goals = ranking.placed(found, digits, elements.word)
+            code.synchronize()
+            _keep(code, words, ranking.taken(places, elements.word), elements.word)
+            code.synchronize()
+            if indices:
+                ranking.put([e.load("i32", slot) for slot in indices], goals, "i32")
+                code.synchronize()
+                _keep(code, indices, ranking.taken(places, "i32"), "i32")
+                code.synchronize()
         begin = code.moved(target, code.multiply(row, count), elements.result)
         lowest, wanted = code.narrow(start), code.narrow(count)
         for place, slot in zip(places, indices or words, strict=True):
@@ -51,3 +56,8 @@ def generate(elements: Elements, threads: int, items: int, name: str) -> str:
             with e.when(code.word("icmp ult", goal, wanted)):
                 e.store(elements.result, e.load(elements.result, slot), code.at(begin, goal, elements.result))
     return code.finished(name)
+
+
+def _keep(code: BlockCode, slots: Sequence[str], words: Sequence[str], type_: str) -> None:
+    for slot, word in zip(slots, words, strict=True):
+        code.e.store(type_, word, slot)

@@ -8,11 +8,12 @@ from math import prod
 from typing import NamedTuple
 
 import weft.primitives as p
+from weft.compiler.cuda.clearing import cleared
 from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.sorting import distribution, rows
-from weft.compiler.cuda.sorting.distribution import BesideSelected, Digits, Move, OfKeys, OfMarks
-from weft.compiler.cuda.sorting.elements import DIGIT_BITS, Elements
-from weft.dtypes import Dtype
+from weft.compiler.cuda.sorting.distribution import BesideSelected, Block, Digits, Move, OfKeys, OfMarks
+from weft.compiler.cuda.sorting.elements import Elements
+from weft.compiler.cuda.threads import WARP
 from weft.graph.node import Node
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import MIDDLE, aligned
@@ -20,48 +21,82 @@ from weft.primitives.sort_cuts import MIDDLE, aligned
 LONGEST_ROW = 4096
 """A block sorts rows of at most so many elements by itself."""
 
-ITEMS = 16
-"""Elements that a thread has at a time."""
+ROW_ITEMS = 16
+"""Elements that a thread has at most where a block sorts a row."""
 
-COUNTED_ITEMS = 8
+VALUES, WIDE_VALUES, INDICES = Block(256, 24, 4), Block(256, 12, 3), Block(320, 16, 2)
+"""Blocks that have tiles of long rows, which move values, of four bytes at most or of eight, or indices too."""
 
-THREADS = 256
-"""Of a block that has a part of a long row."""
+COUNTING_THREADS, COUNTED_ITEMS, COPIED_BYTES = 256, 8, 1 << 15
+"""Of a block that counts digits; it has as many copies of the counts as it has warps, or as fit so much memory."""
 
-CHUNKS = 2048
-"""Long rows are cut into at most so many chunks in all."""
+PARTS = 2048
+"""Long rows are counted in at most so many parts in all, ..."""
+SHORTEST_PART = 1 << 14
+"""... which have so many elements or more."""
+
+
+def _block_of(elements: Elements) -> Block:
+    """The block that has a tile."""
+    if elements.indices:
+        return INDICES if elements.dtype.size <= 4 else WIDE_VALUES
+    return VALUES if elements.dtype.size <= 4 else WIDE_VALUES
 
 
 class Cut(NamedTuple):
-    """How long rows are cut, and what they need of scratch memory: ``digits`` are told apart, and elements with sizes
-    ``moved`` are moved to memory that is no result."""
+    """How long rows are cut, whose elements are put in order by so many ``orders``, digits that each have ``digits``
+    values, in tiles of so many elements; and where in the scratch memory of a call what lies."""
 
     rows: int
     extent: int
     digits: int
+    orders: int
+    tile: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, int], elements: Elements, digits: Digits) -> Cut:
+        block = _block_of(elements)
+        return cls(*shape, 1 << digits.bits, digits.orders(elements), block.threads * block.items)
 
     @property
-    def chunk(self) -> int:
-        """Elements of a chunk."""
-        tile = ITEMS * THREADS
-        tiles = -(-self.extent // tile)
-        chunks = min(tiles, max(1, CHUNKS // max(self.rows, 1)))
-        return -(-tiles // chunks) * tile
+    def parts(self) -> int:
+        """Into how many parts a row is cut to be counted."""
+        return max(1, min(PARTS // max(self.rows, 1), self.extent // SHORTEST_PART))
 
     @property
-    def chunks(self) -> int:
-        """Chunks of a row."""
-        return -(-self.extent // self.chunk)
+    def tiles(self) -> int:
+        """Into how many tiles a row is cut."""
+        return -(-self.extent // self.tile)
 
     @property
-    def counts(self) -> int:
-        """Bytes of the counts of chunks."""
-        return aligned(4 * self.rows * self.chunks * self.digits)
+    def is_wide(self) -> bool:
+        """Whether counts need more than 30 bits."""
+        return self.extent >= distribution.LARGEST_TOLD
+
+    @property
+    def counters(self) -> int:
+        """Bytes of a counter for each order."""
+        return aligned(8 * self.orders)
+
+    @property
+    def totals(self) -> int:
+        """Bytes of the totals of rows."""
+        return aligned(4 * self.rows * self.orders * self.digits)
+
+    @property
+    def told(self) -> int:
+        """Bytes of what tiles tell of one digit."""
+        return aligned((8 if self.is_wide else 4) * self.rows * self.tiles * self.digits)
+
+    @property
+    def cleared(self) -> int:
+        """Bytes that have to be zero in the beginning: all of these."""
+        return self.counters + self.totals + self.told
 
     @property
     def scratch(self) -> int:
-        """Bytes of all counts."""
-        return self.counts + aligned(4 * self.rows * self.digits)
+        """Bytes in all: what is told of one digit lies beside what is told of the next."""
+        return self.cleared + (self.told if self.orders > 1 else 0)
 
 
 Place = tuple[int, int]
@@ -93,19 +128,23 @@ def _sort_scratch(rows_: int, extent: int, elements: Elements) -> int:
     return layout.end
 
 
-def _parted_scratch(rows_: int, extent: int, dtype: Dtype) -> int:
+def _parted_scratch(rows_: int, extent: int, elements: Elements) -> int:
     layout = _Layout(0, 0)
-    layout.taken(rows_ * dtype.size)
-    layout.taken(Cut(rows_, extent, 1 << BesideSelected.bits).scratch)
-    return layout.end + _sort_scratch(rows_, extent, Elements(dtype, indices=False))
+    layout.taken(rows_ * elements.dtype.size)
+    layout.taken(Cut.of((rows_, extent), elements, BesideSelected()).scratch)
+    return layout.end + _sort_scratch(rows_, extent, Elements(elements.dtype, indices=False))
 
 
 def _scratch_of_sort(indices: bool) -> Callable[[Node], int]:
     return lambda node: _sort_scratch(*_shape(node.inputs[0]), Elements(node.inputs[0].dtype, indices))
 
 
-def _scratch_of_partition(node: Node) -> int:
-    return _parted_scratch(*_shape(node.inputs[0]), node.inputs[0].dtype)
+def _scratch_of_partition(indices: bool) -> Callable[[Node], int]:
+    return lambda node: _parted_scratch(*_shape(node.inputs[0]), Elements(node.inputs[0].dtype, indices))
+
+
+def _scratch_of_marks(node: Node) -> int:
+    return Cut.of(_shape(node.inputs[0]), Elements(node.inputs[0].dtype, indices=True), OfMarks()).scratch
 
 
 @p.sort.routine.on("cuda", scratch=_scratch_of_sort(False))
@@ -118,17 +157,17 @@ def _argsort(call: RoutineCall) -> list[RoutineStep]:
     return _sorted(call, indices=True)
 
 
-@p.partition.routine.on("cuda", scratch=_scratch_of_partition)
+@p.partition.routine.on("cuda", scratch=_scratch_of_partition(False))
 def _partition(call: RoutineCall) -> list[RoutineStep]:
     return _parted(call, indices=False)
 
 
-@p.argpartition.routine.on("cuda", scratch=_scratch_of_partition)
+@p.argpartition.routine.on("cuda", scratch=_scratch_of_partition(True))
 def _argpartition(call: RoutineCall) -> list[RoutineStep]:
     return _parted(call, indices=True)
 
 
-@p.marked_first.routine.on("cuda", scratch=lambda node: Cut(*_shape(node.inputs[0]), 1 << OfMarks.bits).scratch)
+@p.marked_first.routine.on("cuda", scratch=_scratch_of_marks)
 def _marked_first(call: RoutineCall) -> list[RoutineStep]:
     (x,), (out,) = call.operands, call.results
     elements = Elements(x.dtype, indices=True)
@@ -169,22 +208,22 @@ def _grouped(
     x: Operand, out: Operand, elements: Elements, digits: Digits, layout: _Layout, selected: Place
 ) -> list[RoutineStep]:
     """Steps that write elements in the order of digits of their own."""
-    cut = Cut(*_shape(x), 1 << digits.bits)
+    cut = Cut.of(_shape(x), elements, digits)
     distribution_ = _Distribution(cut, elements, digits, layout, selected)
     move = Move(reads_indices=False, writes_indices=elements.indices, writes_words=not elements.indices)
     places = Places(_location(x), target=_location(out), target_indices=_location(out))
-    return distribution_.steps(move, places, (0, cut.extent))
+    return [*distribution_.prepared(places), distribution_.moved(move, places, (0, cut.extent))]
 
 
 def _block_for(extent: int) -> tuple[int, int]:
     """Threads of a block, and elements of each, for rows."""
     items, threads = 1, 32
     while threads * items < extent:
-        if items < ITEMS // 2 or threads * items >= 128 * ITEMS // 2:
-            items = min(2 * items, ITEMS)
+        if items < ROW_ITEMS // 2 or threads * items >= 128 * ROW_ITEMS // 2:
+            items = min(2 * items, ROW_ITEMS)
         else:
             threads *= 2
-        if items == ITEMS and threads * items < extent:
+        if items == ROW_ITEMS and threads * items < extent:
             threads *= 2
     return threads, items
 
@@ -199,26 +238,39 @@ class Places(NamedTuple):
 
 
 class _Distribution:
-    """The steps that put the elements of rows in the order of one digit."""
+    """The steps that put the elements of rows in the order of digits."""
 
     def __init__(self, cut: Cut, elements: Elements, digits: Digits, layout: _Layout, selected: Place) -> None:
         self.cut, self.elements, self.digits, self.selected = cut, elements, digits, selected
-        self.counts = layout.taken(cut.counts)
-        self.totals = layout.taken(cut.scratch - cut.counts)
+        self.slot, self.counters = layout.taken(cut.scratch)
+        self.totals = self.counters + cut.counters
+        self.told = self.totals + cut.totals
 
-    def steps(self, move: Move, places: Places, window: tuple[int, int], shift: int = 0) -> list[RoutineStep]:
-        """``window`` are the first place of the result in sorted rows, and how many there are."""
-        cut, elements, digits = self.cut, self.elements, self.digits
-        memory = [number for place in (*places, self.counts, self.totals, self.selected) for number in place]
-        units, work = cut.rows * cut.chunks, cut.rows * cut.extent
-        numbers = [*memory, units, cut.extent, cut.chunk, cut.chunks, shift, *window]
-        of_sums = list(numbers)
-        of_sums[distribution.UNITS] = cut.rows * cut.digits
+    def _numbers(self, places: Places, units: int, parts: int, order: int, window: tuple[int, int]) -> list[int]:
+        cut, last = self.cut, self.cut.orders - 1
+        told = [(self.slot, self.told + number % 2 * cut.told) for number in (order, order + 1)]
+        memory = (*places, (self.slot, self.totals), *told, (self.slot, self.counters + 8 * order), self.selected)
+        numbers = [number for place in memory for number in place]
+        return [*numbers, units, cut.extent, parts, cut.orders, order, int(order == last), *window]
+
+    def prepared(self, places: Places) -> list[RoutineStep]:
+        """The steps that count all digits."""
+        cut = self.cut
+        units = cut.rows * cut.parts
+        count = self._numbers(places, units, cut.parts, 0, (0, 0))
         return [
-            RoutineStep(_counts_code(elements, digits), numbers, units, 1, work),
-            RoutineStep(_sums_code(), of_sums, cut.rows * cut.digits, 1, cut.counts // 4),
-            RoutineStep(_move_code(elements, digits, move), numbers, units, 1, work),
+            cleared((self.slot, self.counters), cut.cleared // 4),
+            RoutineStep(_totals_code(self.elements, self.digits), count, units, 1, cut.rows * cut.extent),
         ]
+
+    def moved(self, move: Move, places: Places, window: tuple[int, int], order: int = 0) -> RoutineStep:
+        """The step that moves elements in the order of one digit; of sorted rows, ``window`` are the first place that
+        is wanted, and how many are."""
+        cut = self.cut
+        units = cut.rows * cut.tiles
+        code = _move_code(self.elements, self.digits, move, cut.is_wide)
+        numbers = self._numbers(places, units, cut.tiles, order, window)
+        return RoutineStep(code, numbers, units, 1, cut.rows * cut.extent)
 
 
 class _Sort:
@@ -226,15 +278,16 @@ class _Sort:
 
     def __init__(self, rows_: int, extent: int, elements: Elements, layout: _Layout) -> None:
         self.elements, self.extent = elements, extent
-        self.distribution = _Distribution(Cut(rows_, extent, 1 << DIGIT_BITS), elements, OfKeys(), layout, (0, 0))
+        cut = Cut.of((rows_, extent), elements, OfKeys())
+        self.distribution = _Distribution(cut, elements, OfKeys(), layout, (0, 0))
         between = min(elements.digits - 1, 2)
         size = rows_ * extent
         self.words = [layout.taken(size * elements.dtype.size) for _ in range(between)]
         self.indices = [layout.taken(size * 4) for _ in range(between * elements.indices)]
 
     def steps(self, source: Place, out: Place, window: tuple[int, int]) -> list[RoutineStep]:
-        steps: list[RoutineStep] = []
         indices, last = self.elements.indices, self.elements.digits - 1
+        steps = self.distribution.prepared(Places(source))
         for digit in range(last + 1):
             ends = digit == last
             move = Move(indices and digit > 0, indices, not (ends and indices))
@@ -244,8 +297,7 @@ class _Sort:
                 out if ends else self.words[digit % 2],
                 out if ends or not indices else self.indices[digit % 2],
             )
-            shown = window if ends else (0, self.extent)
-            steps += self.distribution.steps(move, places, shown, digit * DIGIT_BITS)
+            steps.append(self.distribution.moved(move, places, window if ends else (0, self.extent), digit))
         return steps
 
 
@@ -255,28 +307,27 @@ def _rows_code(elements: Elements, threads: int, items: int) -> Written:
     return Written(source, lambda name: rows.generate(elements, threads, items, name), threads, "sort")
 
 
-def _counts_code(elements: Elements, digits: Digits) -> Written:
-    threads, items = THREADS, COUNTED_ITEMS
-    source = f"{digits.name} of {elements.dtype.name} counted by {threads} threads with {items} elements"
+def _totals_code(elements: Elements, digits: Digits) -> Written:
+    threads, items = COUNTING_THREADS, COUNTED_ITEMS
+    size = 4 * digits.orders(elements) << digits.bits
+    copies = max(1, min(threads // WARP, COPIED_BYTES // size))
+    source = (
+        f"{digits.name} of {elements.dtype.name} counted by {threads} threads with {items} elements, {copies} times"
+    )
     return Written(
         source,
-        lambda name: distribution.generate_counts(elements, digits, threads, items, name),
+        lambda name: distribution.generate_totals(elements, digits, threads, items, copies, name),
         threads,
         "sort (counts)",
     )
 
 
-@cache
-def _sums_code() -> Written:
-    return Written("sums of counts of digits", distribution.generate_sums, 32, "sort (sums)")
-
-
-def _move_code(elements: Elements, digits: Digits, move: Move) -> Written:
-    threads, items = THREADS, ITEMS
-    source = f"{elements.name} moved by {digits.name}, by {threads} threads with {items} elements: {move.name}"
+def _move_code(elements: Elements, digits: Digits, move: Move, wide: bool) -> Written:
+    block = _block_of(elements)
+    source = f"{elements.name} moved by {digits.name}: {move.name}, wide {wide}, {block}"
     return Written(
         source,
-        lambda name: distribution.generate_move(elements, digits, move, threads, items, name),
-        threads,
+        lambda name: distribution.generate_move(elements, digits, move, block, wide, name),
+        block.threads,
         "sort (move)",
     )
