@@ -72,6 +72,21 @@ def test_the_order_of_scans(cases: Cases, rng: np.random.Generator, monkeypatch:
     evaluate.forget_plans()
 
 
+def test_the_order_of_scans_of_long_rows(
+    engine: BlocksEngine, cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "SCAN_THREADS", 64)
+    evaluate.forget_plans()
+    ways = list(product(SCANS, (False, True), (False, True)))
+    for name, reverse, inclusive in cases.some(2, ways):
+        x = mx.array(rng.normal(size=(4, 1100)).astype(np.float32))
+        manner = {"axis": 1, "reverse": reverse, "inclusive": inclusive}
+        with engine.in_order(in_stretches(rng)):
+            assert same_bits(lambda x, name=name, manner=manner: SCANS[name](x, **manner), x), (name, manner)
+    assert same_bits(MEETING["both directions"], mx.array(rng.normal(size=(2, 600)).astype(np.float32)))
+    evaluate.forget_plans()
+
+
 def in_stretches(rng: np.random.Generator) -> Order:
     """Threads at one place go on for a while, whatever the others wait for."""
     favoured = 0.0

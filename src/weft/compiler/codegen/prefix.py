@@ -29,14 +29,30 @@ class Prefix(Running):
 
     def step(self) -> Any:
         """The result at the current element (of each lane)."""
-        params = self.instruction.params
+        elements, _ = self._inputs()
+        return self._result(*self.join(self.reducer.lift(self.L, *elements, None)))
+
+    def alone(self) -> tuple[Value, ...]:
+        """The vector of the current lanes, scanned by itself."""
+        elements, _ = self._inputs()
+        return self._within_vector(self.reducer.lift(self.L, *elements, None))
+
+    def behind(self, before: tuple[Value, ...], alone: tuple[Value, ...]) -> Any:
+        """The result at the current lanes, of a vector that was scanned by itself and of what there was before."""
+        return self._result(before, self._from_first(before, alone, self.L))
+
+    def _inputs(self) -> tuple[list[Any], list[Any]]:
+        """The current element, and what comes before the chunk, if there are chunks."""
         inputs = [self.g.fitted(self.g.values[value], self.L) for value in self.instruction.inputs]
-        count = len(inputs) - params.get("parts", 0)
-        before, joined = self.join(self.reducer.lift(self.L, *inputs[:count], None))
-        if not params["inclusive"]:
+        count = len(inputs) - self.instruction.params.get("parts", 0)
+        return inputs[:count], inputs[count:]
+
+    def _result(self, before: tuple[Value, ...], joined: tuple[Value, ...]) -> Any:
+        _, before_chunk = self._inputs()
+        if not self.instruction.params["inclusive"]:
             joined = self._without_itself(before, joined)
-        if count < len(inputs):
-            joined = self.reducer.merge(self.L, tuple(inputs[count:]), joined)
+        if before_chunk:
+            joined = self.reducer.merge(self.L, tuple(before_chunk), joined)
         return self.finished(self.L, joined, self.instruction)
 
     def join(self, here: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
@@ -53,7 +69,11 @@ class Prefix(Running):
         """What came before joined with what is here; in the first step of a row nothing came before."""
         merged = self.reducer.merge(L, before, here)
         first = f"i1 {self.g.is_first()}"
-        return tuple([self._selected(first, *pair) for pair in zip(here, merged, strict=True)])
+        return self.chosen(first, here, merged)
+
+    def chosen(self, condition: str, yes: tuple[Value, ...], no: tuple[Value, ...]) -> tuple[Value, ...]:
+        """One of two, by a condition with its type."""
+        return tuple([self._selected(condition, *pair) for pair in zip(yes, no, strict=True)])
 
     def _lane_after_lane(self, before: tuple[Value, ...], here: tuple[Value, ...]) -> tuple[Value, ...]:
         """The lanes joined with what came before, one after the other."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 from weft.compiler.cuda.elements import ElementsWriter
 from weft.compiler.cuda.long_rows import LongRowsWriter
 from weft.compiler.cuda.rows import RowsWriter
+from weft.compiler.cuda.scans import ScansWriter
 from weft.compiler.cuda.schedule import CudaSchedule, Walk
 from weft.compiler.kernel import Kernel
 
-_WRITERS = {Walk.ELEMENTS: ElementsWriter, Walk.ROWS: RowsWriter, Walk.LONG_ROWS: LongRowsWriter}
+_WRITERS = {
+    Walk.ELEMENTS: ElementsWriter,
+    Walk.ROWS: RowsWriter,
+    Walk.LONG_ROWS: LongRowsWriter,
+    Walk.SCANS: ScansWriter,
+}
 
 
 def generate(kernel: Kernel, schedule: CudaSchedule, name: str) -> str:

@@ -42,6 +42,9 @@ LONG_ROW = 512
 LONG_ROW_THREADS = 128
 """Threads of a block that compute the elements of a row. The threads of one warp more fold them."""
 
+SCAN_THREADS = 256
+"""Threads of a block that scans a row."""
+
 TILE_TURNS = 4
 """Elements of a tile of a long row that each thread of its block computes."""
 
@@ -65,11 +68,13 @@ class Walk(enum.Enum):
 
     ``ELEMENTS``: a few lanes of a row, and all sweeps. ``ROWS``: every 16th lane of a row, which 16 threads do
     together; or a whole row, if it has one lane. ``LONG_ROWS``: lanes of a row that a block does.
+    ``SCANS``: the same, if rows are scanned.
     """
 
     ELEMENTS = "elements"
     ROWS = "rows"
     LONG_ROWS = "long rows"
+    SCANS = "long scans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,9 @@ def _rows(launch: Launch) -> CudaSchedule:
     units = -(-launch.row_count // (ROW_THREADS >> bits)) if launch.has_results else 0
     saved = _saved_lanes(launch, ROW_THREADS >> bits)
     short = CudaSchedule(Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved)
+    if _is_long_scan(launch):
+        units = launch.row_count if launch.has_results else 0
+        return CudaSchedule(Walk.SCANS, SCAN_THREADS, 1, _bits(SCAN_THREADS), units, 1, launch.row_count)
     if launch.lane_extent < LONG_ROW or not _may_be_long(launch.kernel):
         return short
     saved_of_long = _saved_lanes(launch, 1)
@@ -214,6 +222,18 @@ def _rows(launch: Launch) -> CudaSchedule:
     threads = LONG_ROW_THREADS + (1 << WARP_BITS)
     bits = threads.bit_length() - 1
     return CudaSchedule(Walk.LONG_ROWS, threads, 1, bits, units, 1, launch.row_count, saved_of_long)
+
+
+def _is_long_scan(launch: Launch) -> bool:
+    """Whether blocks do rows that are scanned: few long ones, of which nothing is folded. A sequential scan is one
+    chain of operations in any case."""
+    kernel = launch.kernel
+    operations = [i for i in kernel.instructions if i.operation in ("scan", "reduce")]
+    if kernel.lane != "reduced" or kernel.sweeps or launch.lane_extent < LONG_ROW:
+        return False
+    if launch.row_count * VIRTUAL_LANES >= ENOUGH_ROW_THREADS or not operations:
+        return False
+    return all(i.operation == "scan" and not i.primitive.reducer.sequential for i in operations)
 
 
 def _may_be_long(kernel: Kernel) -> bool:
