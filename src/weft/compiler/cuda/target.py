@@ -9,6 +9,7 @@ from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
+from weft.primitives.replacing import replaced_in
 from weft.primitives.routine import implemented_in
 from weft.runtime.cuda.code import CudaCode
 
@@ -55,4 +56,6 @@ implemented_in(
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
+    "weft.compiler.cuda.whole_scans",
 )
+replaced_in(CudaTarget.kind, "weft.compiler.cuda.whole_scans")
