@@ -138,18 +138,34 @@ def test_reductions_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> N
     np.testing.assert_array_equal(np.array(whole.sum(axis=axes)), np.array(whole).sum(axis=axes, dtype=np.int32))
 
 
-def test_a_prime_number_of_elements_stays_whole() -> None:
+@pytest.mark.parametrize("extent", [1024, 1025, 2048, 40_000])
+def test_long_rows_are_folded_in_chunks(extent: int) -> None:
+    """As NumPy does it in the order that is defined."""
+
+    def folded(elements: np.ndarray) -> float:
+        lanes = np.pad(elements, (0, -elements.size % 16)).reshape(-1, 16).cumsum(axis=0)[-1]
+        while lanes.size > 1:
+            lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
+        return lanes.item()
+
+    values = normal(extent).astype(np.float64) ** 3
+    chunks = [folded(values[first : first + 1024]) for first in range(0, extent, 1024)]
+    x = mx.array(values, dtype=mx.float64)
+    assert mx.sum(x).item() == folded(np.array(chunks))
+    assert np.array(mx.sum(mx.stack([x, x]), axis=1)).tolist() == [folded(np.array(chunks))] * 2
+
+
+def test_a_prime_number_of_elements_is_cut() -> None:
     x = mx.ones((1_000_003,))
-    assert reductions.part_count(1_000_003) is None
-    assert plan_text(mx.sum, x).count("reduce sum") == 1
+    assert plan_text(mx.sum, x).count("reduce sum") == 2
     assert mx.sum(x).item() == 1_000_003
 
 
-def test_parts_are_good_divisors() -> None:
-    for extent in range(1, 3000):
-        count = reductions.part_count(extent)
-        assert count is None or (extent % count == 0 and 8 <= count <= 64)
-        assert count is not None or all(extent % n for n in range(8, 65))
+def test_parts_of_several_axes_are_equal() -> None:
+    for shape in [(7, 40_000), (1_000_003, 8), (30, 7, 5, 900), (3, 1_000_003), (64, 112, 112)]:
+        axis, count = reductions.cut_of(shape, range(len(shape)), 1 << 14)
+        assert shape[axis] % count == 0
+        assert count < shape[axis] or axis > 0
 
 
 @pytest.mark.parametrize("extent", [*range(8, 65), 77, 128])

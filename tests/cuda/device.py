@@ -46,8 +46,8 @@ GENERATED = (
 class Blocks:
     """A kernel that can be run with numbers and the slots of a table."""
 
-    def __init__(self, text: str, threads: int, target: BlocksTarget, shared: int = 0) -> None:
-        self.target, self.threads = target, threads
+    def __init__(self, text: str, threads: int, target: BlocksTarget, shared: int = 0, cluster: int = 1) -> None:
+        self.target, self.threads, self.cluster = target, threads, cluster
         self.module = Module(text, shared)
 
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
@@ -60,7 +60,7 @@ class Blocks:
             for integers in (np.array(numbers, np.int64), np.array(slots, np.uint64)):
                 addresses.append(allocate(integers.nbytes))
                 memory.write(addresses[-1], np.arange(integers.size) * 8, integers)
-            grid = Grid(BLOCKS, self.threads)
+            grid = Grid(BLOCKS * self.cluster, self.threads, self.cluster)
             Machine(self.module, memory, allocate, addresses, grid).run(self.target.order)
 
 
@@ -82,7 +82,8 @@ class BlocksTarget(Target):
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Blocks:
         assert isinstance(schedule, CudaSchedule)
-        return Blocks(loops.generate(kernel, schedule, "kernel"), schedule.threads, self)
+        shared, text = schedule.shared_bytes(kernel), loops.generate(kernel, schedule, "kernel")
+        return Blocks(text, schedule.threads, self, shared, schedule.cluster)
 
     def routine_code(self, code: Any) -> Blocks:
         assert isinstance(code, Written)

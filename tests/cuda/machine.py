@@ -33,10 +33,11 @@ def together(places: np.ndarray) -> int:
 
 
 class Grid(NamedTuple):
-    """How many blocks there are, and threads of a block."""
+    """How many blocks there are, threads of a block, and blocks of a cluster."""
 
     blocks: int
     threads: int
+    cluster: int = 1
 
 
 class Fault(Exception):
@@ -61,6 +62,9 @@ class Machine:
             "tid.x": threads % grid.threads,
             "ctaid.x": threads // grid.threads,
             "nctaid.x": np.full(self.count, grid.blocks),
+            "cluster.ctarank": threads // grid.threads % grid.cluster,
+            "clusterid.x": threads // (grid.threads * grid.cluster),
+            "nclusterid.x": np.full(self.count, grid.blocks // grid.cluster),
         }
         self.registers: dict[str, np.ndarray] = {}
         for name, value in zip(("%numbers", "%table"), arguments, strict=True):
@@ -69,14 +73,17 @@ class Machine:
             address = allocate(contents.nbytes)
             memory.write(address, np.arange(contents.size) * contents.itemsize, contents)
             self.registers[name] = np.full(self.count, address, np.uint64)
-        for name, size in module.shared.items():
-            addresses = np.array([allocate(size) for _ in range(grid.blocks)], np.uint64)
+        self.shared = [
+            np.array([allocate(size) for _ in range(grid.blocks)], np.uint64) for size in module.shared.values()
+        ]
+        for name, addresses in zip(module.shared, self.shared, strict=True):
             self.registers[name] = addresses[self.special["ctaid.x"]]
         for name, type_ in module.slots.items():
             start = allocate(type_.size * self.count)
             self.registers[name] = np.uint64(start) + (threads * type_.size).astype(np.uint64)
         self.accesses: dict[int, Accesses] = {}
-        self.barriers = self.special["ctaid.x"] << 32  # how many each thread has passed, told apart by blocks
+        # How many barriers each thread has passed, told apart by clusters. A kernel has those of blocks or of clusters.
+        self.barriers = self.special["clusterid.x"] << 32
         self.place = np.zeros(self.count, np.int64)
         self.block = np.zeros(self.count, np.int64)
         self.came_from = np.zeros(self.count, np.int64)
@@ -112,8 +119,9 @@ class Machine:
         at = np.zeros(self.count, bool)
         at[here] = True
         if "barrier" in instruction.text:
-            whole = np.asarray(at.reshape(self.grid.blocks, -1).all(axis=1))
-            return here[whole[here // self.grid.threads]]
+            together = self.grid.threads * (self.grid.cluster if "cluster" in instruction.text else 1)
+            whole = np.asarray(at.reshape(-1, together).all(axis=1))
+            return here[whole[here // together]]
         members = self._arguments(instruction.text, here)[0]
         wanted = (members[:, None] >> np.arange(WARP, dtype=np.uint32)) & 1 == 1
         if not wanted[np.arange(here.size), here % WARP].all():
@@ -227,8 +235,10 @@ class Machine:
         if name.startswith("llvm.nvvm.vote.ballot"):
             return self._votes(here, arguments[1])
         if name.startswith("llvm.nvvm.bar"):
-            self.barriers[here] += "barrier" in name
+            self.barriers[here] += "barrier" in name and "arrive" not in name
             return None
+        if name == "llvm.nvvm.mapa":
+            return self._in_block(here, *arguments)
         if name.startswith("llvm.masked."):
             return self._masked(name.split(".")[2], arguments)
         type_ = type_of(found[1])
@@ -280,6 +290,15 @@ class Machine:
             self._write(addresses[now], evaluated(operation, [found[now], values[now]], type_, type_))
             waiting = np.delete(waiting, first)
         return found
+
+    def _in_block(self, here: np.ndarray, pointers: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+        """The same places in the shared memory of other blocks of the cluster."""
+        own = self.special["ctaid.x"][here]
+        other, result = own // self.grid.cluster * self.grid.cluster + ranks, np.zeros_like(pointers)
+        for addresses in self.shared:
+            inside = pointers >> np.uint64(REGION) == addresses[own] >> np.uint64(REGION)
+            result[inside] = (pointers - addresses[own] + addresses[other.astype(np.int64)])[inside]
+        return result
 
     def _load(self, text: str, here: np.ndarray) -> np.ndarray:
         kind, pointer, *rest = listed(_plain(text))

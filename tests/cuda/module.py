@@ -22,7 +22,13 @@ _DTYPES = {
     "double": np.float64,
 }
 _TYPE = re.compile(r"<\d+ x \w+>|\[\d+ x \w+\]|ptr addrspace\(\d\)|\w+")
-_SYNCHRONIZING = ("@llvm.nvvm.shfl", "@llvm.nvvm.bar", "@llvm.nvvm.vote")
+_SYNCHRONIZING = (
+    "@llvm.nvvm.shfl",
+    "@llvm.nvvm.bar.warp.sync",
+    "@llvm.nvvm.barrier.cta",
+    "@llvm.nvvm.barrier.cluster.wait",
+    "@llvm.nvvm.vote",
+)
 
 
 class Type(NamedTuple):

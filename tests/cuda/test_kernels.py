@@ -128,13 +128,13 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
 }
 
 
-LONG = (4, 1100)
-"""Rows that blocks do, of which one does two."""
+LONG, LONGER = (4, 1100), (2, 8200)
+"""Rows that blocks do, of which one does two; rows that two blocks do together."""
 
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [*[(name, (9, 77)) for name in MEETING], ("in place", LONG), ("two axes", LONG)],
+    [*[(name, (9, 77)) for name in MEETING], ("in place", LONG), ("two axes", LONG), ("softmax", LONGER)],
     ids=str,
 )
 def test_no_order_of_threads_changes_results(
@@ -149,6 +149,12 @@ def test_views_that_are_not_aligned(rng: np.random.Generator, few_threads: None)
     x = mx.array(rng.normal(size=(6, 75)).astype(np.float32))
     assert same_bits(lambda x: x[:, 1:] + x[:, :-1], x)
     assert same_bits(lambda x: mx.sum(x[1:, 3:], axis=0), x)
+
+
+def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generator, few_threads: None) -> None:
+    x = mx.array(rng.normal(size=2 * schedule.WASTED * 4 * schedule.THREADS + 1030).astype(np.float32))
+    assert same_bits(lambda x: mx.sqrt(x * x + 1), x)
+    assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
 
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.reference.lanes import L, array_of, value_of
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction
 from weft.dtypes import Dtype
 
 State = Sequence[np.ndarray]
@@ -44,8 +44,17 @@ class Fold:
         return tuple([value_of(x, dtype) for x, (dtype, _) in zip(state, self.identity, strict=True)])
 
     def reduced(self, elements: State, rows: int, by_lanes: bool) -> State:
-        """Elements folded one after the other along the axes behind the first ``rows``, up to the lanes; ``by_lanes``
-        every 16th lane, and in the end these 16 in halves."""
+        """Elements folded along the axes behind the first ``rows``, up to the lanes. Of more lanes than a chunk has,
+        chunks are folded first."""
+        lanes = elements[0].shape[-1]
+        if by_lanes and lanes > CHUNK:
+            chunks = [[x[..., first : first + CHUNK] for x in elements] for first in range(0, lanes, CHUNK)]
+            totals = [self._folded(chunk, elements[0].ndim - 1, True) for chunk in chunks]
+            elements = [np.concatenate(parts, -1) for parts in zip(*totals, strict=True)]
+        return self._folded(elements, rows, by_lanes)
+
+    def _folded(self, elements: State, rows: int, by_lanes: bool) -> State:
+        """Elements folded one after the other; ``by_lanes`` every 16th lane, and in the end these 16 in halves."""
         *outer, lanes = elements[0].shape
         width = VIRTUAL_LANES if by_lanes else lanes
         state = self.start(*outer[:rows], width)

@@ -19,6 +19,10 @@ VIRTUAL_LANES = 16
 """Reductions over the lane axis fold every 16th element, and in the end 16 results: the order is fixed by this number,
 whatever the processor's vectors are."""
 
+CHUNK = 1024
+"""Reductions over more lanes than this fold chunks of so many by themselves, and then the results of the chunks in the
+same way: chunks can be folded side by side."""
+
 
 class LaneStride(enum.Enum):
     """How an access moves from lane to lane."""
@@ -182,6 +186,14 @@ class Kernel:
                     raise AssertionError(f"%{position} uses %{value} too early in\n{self}")
 
 
+def folds_in_chunks(kernel: Kernel, instruction: Instruction) -> bool:
+    """Whether an instruction gives other bits if the chunks of its row are folded by themselves."""
+    if instruction.operation != "reduce" or kernel.lane != "reduced":
+        return False
+    reducer, elements = instruction.primitive.reducer, kernel.instructions[instruction.inputs[0]].dtype
+    return not reducer.ordered and not reducer.regroups(instruction.params.get("of", elements))
+
+
 @dataclass(slots=True)
 class Launch:
     """One use of a kernel: loop extents and, through the accesses of its instructions, locations in memory.
@@ -207,6 +219,12 @@ class Launch:
         for extent in self.row_extents:
             count *= extent
         return count
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether rows are so long that their chunks are folded by themselves."""
+        folds = any(folds_in_chunks(self.kernel, i) for i in self.kernel.instructions)
+        return folds and self.lane_extent > CHUNK
 
     @property
     def operands(self) -> list[Any]:

@@ -82,7 +82,7 @@ def gelu(x: mx.array) -> mx.array:
     array([-0.158655, 1.9545], dtype=float32)
     """
     x = real_array_of("gelu", "x", x)
-    return x * (1 + mx.erf(mx.divide(x, math.sqrt(2)))) / 2
+    return x * (1 + mx.erf(x * math.sqrt(0.5))) / 2
 
 
 def gelu_approx(x: mx.array) -> mx.array:

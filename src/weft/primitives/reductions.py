@@ -2,9 +2,10 @@
 
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
 threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
-end; over other axes: one element after the other; many elements with few results: in equal parts. Sums and products are
-accumulated in float64 and rounded once. That is as fast as in float32: float64 lanes take twice as many vectors, but
-each addition waits for the one before in its vector, and those of different vectors overlap.
+end; of long rows chunks are added first. Over other axes: one element after the other. Many elements with few results:
+in parts. Sums and products are accumulated in float64 and rounded once. That is as fast as in float32: float64 lanes
+take twice as many vectors, but each addition waits for the one before in its vector, and those of different vectors
+overlap.
 """
 
 from __future__ import annotations
@@ -24,21 +25,26 @@ from weft.primitives.batching import move_axis
 from weft.primitives.binary import complex_extreme
 from weft.primitives.untrusted import check_inputs, require
 
-__all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
+__all__ = ["ChunkTotals", "Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
 
 Accumulator = tuple[Any, ...]
 
-# A reduction of at least PARTED_SIZE elements to too few rows for many threads is done in parts.
+# A reduction of at least PARTED_SIZE elements to too few results for many threads is done in parts: to fewer than
+# FEW_ROWS along rows, than FEW_LANES across them, and than FEW_FOLDS if each folds LONG_FOLD elements of several axes,
+# for which a GPU has threads. So are all that fold more than LONGEST_FOLD. The results of parts are folded in parts if
+# they are at least PARTED_AGAIN.
 PARTED_SIZE = 1 << 18
-ENOUGH_ROWS = 16
-LANES_TOGETHER = 1024
-PARTS = 32
+PARTED_AGAIN = 1 << 13
+FEW_ROWS = 16
+FEW_LANES = 1 << 14
+FEW_FOLDS, LONG_FOLD, LONGEST_FOLD = 1 << 12, 1 << 16, 1 << 20
 
-
-def part_count(extent: int) -> int | None:
-    """The divisor of an extent that is nearest to `PARTS`, from a quarter to twice of it; None if there is none."""
-    counts = [count for count in range(PARTS // 4, 2 * PARTS + 1) if extent % count == 0]
-    return min(counts, key=lambda count: abs(count - PARTS), default=None)
+# Elements of a part: of rows of memory, of elements in other rows than their neighbours, and of the latter's results.
+ROW_PART = 1 << 14
+LANES_PART = 1 << 8
+LANES_AGAIN = 1 << 5
+SHORTER = 8
+"""A part of several axes may have so many times fewer, if that divides an axis."""
 
 
 class Reducer:
@@ -113,6 +119,32 @@ class OfElements(Elementwise):
         return reducer.finish(L, joined[0], self.value_dtype(dtype))
 
 
+class ChunkTotals(Primitive):
+    """The elements along ``axis`` joined in chunks of ``size``, of which the last may have fewer.
+
+    A node is the accumulator ``part`` of them, which is not rounded. ``reverse`` is the direction of an ordered
+    scan.
+    """
+
+    parameters = ("axis", "size", "part", "reverse")
+
+    def __init__(self, name: str, reducer: Reducer) -> None:
+        self.name = f"{name}_totals"
+        self.reducer = reducer
+
+    def axis(self, node: Node) -> int:
+        """The axis that is folded."""
+        return int(node.params[0])
+
+    def chunk_size(self, node: Node) -> int:
+        """How many elements a chunk has."""
+        return int(node.params[1])
+
+    def manner(self, node: Node) -> dict[str, Any]:
+        """What is computed, and in which direction."""
+        return {"part": node.params[2], "reverse": node.params[3]}
+
+
 class Reduction(Primitive):
     """The elements along ``axes`` folded into one by a `Reducer`. ``axes`` is sorted; the result lacks these axes."""
 
@@ -135,6 +167,7 @@ class Reduction(Primitive):
         self.result = result
         self.needs_elements = needs_elements
         self.partial = partial
+        self.totals = ChunkTotals(name, reducer)
         self.of_elements = OfElements(name, reducer, result)
         self.no_elements = Elementwise(f"{name}_of_nothing", self._of_nothing, (None,), result=result)
 
@@ -149,8 +182,15 @@ class Reduction(Primitive):
             return Node(self.no_elements, (p.planned_zeros(shape, x.dtype),), (), shape, dtype, None)
         if all(x.shape[axis] == 1 for axis in axes):
             return self.unrolled(node)
-        parts = self._parts(x, axes)
-        return None if parts is None else self._of_parts(x, axes, shape, dtype, *parts)
+        ones = tuple([axis for axis in axes if x.shape[axis] == 1])
+        if ones:
+            kept = tuple([extent for axis, extent in enumerate(x.shape) if axis not in ones])
+            x = Node(p.squeeze, (x,), (ones,), kept, x.dtype, None)
+            axes = tuple([axis - sum(one < axis for one in ones) for axis in axes if axis not in ones])
+        total = self._in_parts(x, axes)
+        if total is None or total.dtype is dtype:
+            return total
+        return Node(p.cast, (total,), (dtype,), shape, dtype, None)
 
     def unrolled(self, node: Node) -> Node:
         """An elementwise operation of slices of the input, one for each element that is joined."""
@@ -164,35 +204,38 @@ class Reduction(Primitive):
         result = Node(self.of_elements, tuple(slices), (lanes,), sizes, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
-    def _parts(self, x: Node, axes: Sequence[int]) -> tuple[int, int] | None:
-        """The axis to cut and the number of parts, if the result has too few elements for many threads."""
-        if self.partial(x.dtype) is None or x.size < PARTED_SIZE:
-            return None
-        together = LANES_TOGETHER if x.ndim - 1 not in axes else 1
-        reduced = product([x.shape[axis] for axis in axes])
-        if x.size // reduced >= ENOUGH_ROWS * together:
-            return None
-        counts = [(axis, part_count(x.shape[axis])) for axis in axes]
-        found = [(axis, count) for axis, count in counts if count is not None and count < reduced]
-        return min(found, key=lambda part: abs(part[1] - PARTS), default=None)
-
-    def _of_parts(self, x: Node, axes: Sequence[int], shape: Shape, dtype: Dtype, axis: int, count: int) -> Node:
-        """The reduction of each part, then that of their results, which are not rounded in between."""
+    def _in_parts(self, x: Node, axes: Sequence[int], again: bool = False) -> Node | None:
+        """The reduction of each part, and then that of their results, which are not rounded in between; None if it is
+        not done in parts. ``again``: ``x`` are such results."""
         wide = self.partial(x.dtype)
-        assert wide is not None
+        if wide is None or not _has_few_results(x.shape, axes, PARTED_AGAIN if again else PARTED_SIZE):
+            return None
+        size = ROW_PART if x.ndim - 1 in axes else LANES_AGAIN if again else LANES_PART
+        axis, inner = cut_of(x.shape, axes, size)
+        if axis == axes[0] and inner == x.shape[axis]:
+            return None
+        parts = self._chunks(x, axis, inner, wide) if [axis] == [*axes] else self._boxes(x, axes, axis, inner, wide)
+        outer = [a for a in axes if a <= axis]
+        shape = tuple([extent for a, extent in enumerate(parts.shape) if a not in outer])
+        return self._in_parts(parts, outer, again=True) or Node(self, (parts,), (tuple(outer),), shape, wide, None)
+
+    def _chunks(self, x: Node, axis: int, size: int, wide: Dtype) -> Node:
+        """The results of chunks along an axis, of which the last may be shorter."""
+        shape = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
+        return Node(self.totals, (x,), (axis, size, 0, False), shape, wide, None)
+
+    def _boxes(self, x: Node, axes: Sequence[int], axis: int, inner: int, wide: Dtype) -> Node:
+        """The results of ``inner`` elements of an axis, with the axes behind it that are reduced."""
         if wide is not x.dtype:
             x = Node(p.cast, (x,), (wide,), x.shape, wide, None)
-        outer = axis
-        inner = [a for a in axes if a != axis]
-        if count != x.shape[axis]:
+        folded = [a for a in axes if a > axis]
+        if inner > 1:
+            count = x.shape[axis] // inner
             split, _ = p.split_axis.infer(x, axis=axis, count=count)
             x = Node(p.split_axis, (x,), (axis, count), split, wide, None)
-            inner = sorted([axis + 1, *(a + (a > axis) for a in inner)])
-        outer -= sum(a < axis for a in inner)
-        parted = tuple([extent for a, extent in enumerate(x.shape) if a not in inner])
-        parts = Node(self, (x,), (tuple(inner),), parted, wide, None)
-        total = Node(self, (parts,), ((outer,),), shape, wide, None)
-        return total if wide is dtype else Node(p.cast, (total,), (dtype,), shape, dtype, None)
+            folded = [axis + 1, *[a + 1 for a in folded]]
+        shape = tuple([extent for a, extent in enumerate(x.shape) if a not in folded])
+        return Node(self, (x,), (tuple(folded),), shape, wide, None)
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 1)
@@ -223,6 +266,35 @@ class Reduction(Primitive):
             raise ValueError(f"{self.name}: no input is mapped")
         moved = move_axis(inputs[0], batch_axis, 0)
         return self(moved, axes=tuple([axis + 1 for axis in params["axes"]])), 0
+
+
+def _has_few_results(shape: Shape, axes: Sequence[int], least: int) -> bool:
+    """Whether a reduction of at least ``least`` elements has too few results for many threads."""
+    size, folded = product(shape), product([shape[axis] for axis in axes])
+    results = size // folded
+    if size < least:
+        return False
+    if len(shape) - 1 not in axes:
+        return results < FEW_LANES
+    return (
+        results < FEW_ROWS or folded > LONGEST_FOLD or (len(axes) > 1 and folded >= LONG_FOLD and results < FEW_FOLDS)
+    )
+
+
+def cut_of(shape: Shape, axes: Sequence[int], size: int) -> tuple[int, int]:
+    """The axis to cut so that parts have about ``size`` elements, and how many of its elements a part has: any number
+    if there is one axis, else one that divides its extent."""
+    for position, axis in reversed(list(enumerate(axes))):
+        extent = shape[axis]
+        if extent > size:
+            if len(axes) == 1:
+                return axis, size
+            divisors = [count for count in range(size, size // SHORTER, -1) if extent % count == 0]
+            if divisors:
+                return axis, divisors[0]
+            return (axis, 1) if position < len(axes) - 1 else (axes[position - 1], 1)
+        size //= extent
+    return axes[0], shape[axes[0]]
 
 
 def spread(reduced: Array, like: Array, axes: Sequence[int]) -> Array:

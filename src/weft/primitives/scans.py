@@ -20,12 +20,11 @@ from weft.graph.extents import agree, largest, product
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import batch_first
-from weft.primitives.reductions import Accumulator, Reducer, accumulator_dtype, max_, min_, prod, sum_
+from weft.primitives.reductions import Accumulator, ChunkTotals, Reducer, accumulator_dtype, max_, min_, prod, sum_
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_axis, check_inputs, require
 
 __all__ = [
-    "ChunkTotals",
     "Scan",
     "cummax",
     "cummin",
@@ -192,31 +191,6 @@ class WholeScan(Primitive):
         if size is None:
             return None
         return Node(self, node.inputs, (reverse, inclusive, size), node.shape, node.dtype, None)
-
-
-class ChunkTotals(Primitive):
-    """The elements along ``axis`` joined in chunks of ``size``, of which the last may have fewer.
-
-    A node is the accumulator ``part`` of them, which is not rounded. ``reverse`` is the direction of an ordered scan.
-    """
-
-    parameters = ("axis", "size", "part", "reverse")
-
-    def __init__(self, name: str, reducer: Reducer) -> None:
-        self.name = f"{name}_totals"
-        self.reducer = reducer
-
-    def axis(self, node: Node) -> int:
-        """The axis that is folded."""
-        return int(node.params[0])
-
-    def chunk_size(self, node: Node) -> int:
-        """How many elements a chunk has."""
-        return int(node.params[1])
-
-    def manner(self, node: Node) -> dict[str, Any]:
-        """What is computed, and in which direction."""
-        return {"part": node.params[2], "reverse": node.params[3]}
 
 
 class ChunkStarts(Scan):

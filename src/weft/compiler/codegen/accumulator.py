@@ -8,7 +8,7 @@ from typing import Any
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import Instruction
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction
 
 
 class Running:
@@ -72,12 +72,16 @@ class Running:
 
 
 class Accumulator(Running):
-    """The running state of one reduction."""
+    """The running state of one reduction. If rows are folded ``in_chunks``, it is that of the current chunk, and
+    ``totals`` are what those before it came to."""
 
     def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
         lanes_reduced = generator.kernel.lane == "reduced"
         L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
         super().__init__(generator, instruction, L, vectors)
+        self.in_chunks = generator.folds_chunks(instruction)
+        if self.in_chunks:
+            self.totals = Running(generator, instruction, L)
 
     def lifted(self) -> tuple[Any, ...]:
         """The current element (of each lane) by itself."""
@@ -95,9 +99,16 @@ class Accumulator(Running):
             after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])
         self.write(after)
 
+    def end_chunk(self, first: str) -> None:
+        """Join what the chunk from lane ``first`` on came to with the totals, which have lanes as elements have."""
+        total = self.g.crossing.folded(self.read(), self.reducer.merge)
+        number = self.g.e.assign(f"and i64 {self.g.e.assign(f'udiv i64 {first}, {CHUNK}')}, {VIRTUAL_LANES - 1}")
+        self.totals.write(self.g.crossing.joined(self.totals.read(), total, number, self.reducer.merge))
+        self.begin()
+
     def result(self, instruction: Instruction) -> Any:
         """The finished value: lanes are folded in halves if they are reduced."""
-        values: tuple[Any, ...] = self.read()
+        values: tuple[Any, ...] = self.totals.read() if self.in_chunks else self.read()
         L: Lanes = self.L
         if self.g.kernel.lane == "reduced":
             L, values = self.g.scalar, self.g.crossing.folded(values, self.reducer.merge)

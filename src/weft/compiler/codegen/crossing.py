@@ -30,6 +30,11 @@ class Crossing(Protocol):
     def with_lane(self, value: Value, element: Value, number: int) -> Value:
         """A value with another number in one lane."""
 
+    def joined(
+        self, values: tuple[Value, ...], elements: tuple[Value, ...], number: str, merge: Merge
+    ) -> tuple[Value, ...]:
+        """Values whose lane of a ``number``, an ``i64``, was joined with ``elements``, which have one lane."""
+
     def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
         """Each lane from the lane that ``source`` says: those of ``second`` are numbered from ``count`` on."""
 
@@ -60,6 +65,20 @@ class VectorCrossing:
         vector, scalar = self.vector.type_of(value.dtype), self.scalar.type_of(value.dtype)
         text = f"insertelement {vector} {value.name}, {scalar} {element.name}, i64 {number}"
         return Value(self.vector, self.vector.emitter.assign(text), value.dtype)
+
+    def joined(
+        self, values: tuple[Value, ...], elements: tuple[Value, ...], number: str, merge: Merge
+    ) -> tuple[Value, ...]:
+        e, L = self.vector.emitter, self.vector
+        places = [e.assign(f"extractelement {L.type_of(v.dtype)} {v.name}, i64 {number}") for v in values]
+        before = tuple([Value(self.scalar, place, v.dtype) for place, v in zip(places, values, strict=True)])
+        after = merge(self.scalar, before, elements)
+        joined = []
+        for value, one in zip(values, after, strict=True):
+            type_, element = L.type_of(value.dtype), self.scalar.type_of(value.dtype)
+            text = f"insertelement {type_} {value.name}, {element} {one.name}, i64 {number}"
+            joined.append(Value(L, e.assign(text), value.dtype))
+        return tuple(joined)
 
     def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
         type_ = self.vector.type_of(first.dtype)

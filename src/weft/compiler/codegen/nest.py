@@ -6,13 +6,13 @@ How lanes are walked over is what targets do in their own way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.instructions import InstructionWriter
 from weft.compiler.codegen.prefix import OrderedFold, Prefix
-from weft.compiler.kernel import Instruction, Kernel, Level
+from weft.compiler.kernel import CHUNK, Instruction, Kernel, Level, folds_in_chunks
 from weft.compiler.passes import Pass
 
 Reductions = dict[int, Accumulator | OrderedFold]
@@ -20,11 +20,15 @@ Reductions = dict[int, Accumulator | OrderedFold]
 
 
 class NestWriter(InstructionWriter, ABC):
-    """Writes the rows, stages and sweeps of a kernel. ``passes`` are those over a row."""
+    """Writes the rows, stages and sweeps of a kernel. ``passes`` are those over a row; ``in_chunks`` says whether the
+    lanes of rows are."""
 
-    def __init__(self, kernel: Kernel, scheduled: Iterable[str], width: int, passes: list[Pass]) -> None:
+    def __init__(
+        self, kernel: Kernel, scheduled: Iterable[str], width: int, passes: list[Pass], in_chunks: bool = False
+    ) -> None:
         super().__init__(kernel, scheduled, width)
         self.passes = passes
+        self.in_chunks = in_chunks
         self.sweep_count = "0"
         self.chunk_extent: str | None = None
         self.backwards = self.passes[0].backwards
@@ -191,6 +195,22 @@ class NestWriter(InstructionWriter, ABC):
     @abstractmethod
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
         """What is done with the lanes inside of the sweeps."""
+
+    def folds_chunks(self, instruction: Instruction) -> bool:
+        """Whether a reduction folds chunks of a row by themselves."""
+        return self.in_chunks and folds_in_chunks(self.kernel, instruction)
+
+    def _by_chunks(self, reductions: Reductions, do: Callable[[str, str], None]) -> None:
+        """``do`` the lanes of a row from one to another: all, or if its chunks are folded by themselves, chunk by
+        chunk."""
+        states = [s for s in dict.fromkeys(reductions.values()) if isinstance(s, Accumulator) and s.in_chunks]
+        if not states:
+            do("0", self._lane_extent)
+            return
+        with self.e.loop("0", self._lane_extent, CHUNK) as first, self._scope():
+            do(first, self._smaller(self.e.assign(f"add i64 {first}, {CHUNK}"), self._lane_extent))
+            for state in states:
+                state.end_chunk(first)
 
     def _enter_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
         """Set the index of a sweep axis, and compute what is known with it."""

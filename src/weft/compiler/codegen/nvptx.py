@@ -38,14 +38,12 @@ def _whole(text: str) -> str:
 
 def _ptx(text: str, architecture: str) -> str:
     machine = _machine(architecture)
-    whole = _whole(text)
+    whole = f'target datalayout = "{machine.target_data}"\ntarget triple = "{TRIPLE}"\n{_whole(text)}'
     try:
         module = llvm.parse_assembly(whole)
         module.verify()
     except RuntimeError as error:
         raise CodeGenerationError(f"{error}\nin the module\n{whole}") from error
-    module.triple = TRIPLE
-    module.data_layout = str(machine.target_data)
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3)))

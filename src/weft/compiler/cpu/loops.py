@@ -46,7 +46,7 @@ class _Generator(NestWriter):
 
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
         width = 1 if kernel.lane == "none" else VIRTUAL_LANES
-        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel))
+        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks)
         self.schedule = schedule
         self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
         self.saved: dict[int, str] = {}
@@ -332,7 +332,9 @@ class _Generator(NestWriter):
         if self.sweep_outer:
             self._lanes(self.first_lane, self.last_lane, lambda: self._accumulate_saved(current, reductions))
         else:
-            self._lanes("0", self._lane_extent, lambda: self._accumulate(current, reductions))
+            self._by_chunks(
+                reductions, lambda start, stop: self._lanes(start, stop, lambda: self._accumulate(current, reductions))
+            )
 
     def _sweep_by_vector(self, extent: str, current: Pass, reductions: Reductions) -> None:
         """The last sweep axis, some rows at a time: for each vector of lanes all of these, so that what was joined is

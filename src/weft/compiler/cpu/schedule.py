@@ -69,7 +69,7 @@ class CpuSchedule(Schedule):
     caches, by number of the instruction. ``awaited`` are the loads of rows at computed places, which are asked for
     ``ahead`` rows before; in a kernel with sweeps the stores, asked for so many turns of the last sweep before. A unit
     is a row (``rows`` of them, if several are done together), or a block of ``block`` lanes of one; ``block`` is 0 if
-    lanes are not cut."""
+    lanes are not cut. The chunks of rows are folded by themselves if they are done ``in_chunks``."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -82,10 +82,11 @@ class CpuSchedule(Schedule):
     ahead: int = 0
     rows: int = 1
     cut: Cut | None = None
+    in_chunks: bool = False
 
     @property
     def text(self) -> str:
-        parts = [self.walk.value]
+        parts = [self.walk.value, "in chunks" if self.in_chunks else ""]
         if self.cut is not None and max(self.cut.at_once) > 1:
             parts.append("several vectors at once")
         for name, numbers in (
@@ -173,7 +174,18 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         awaited = [number for number, _ in instructions if _writes_far(number, kernel)]
         ahead = TURNS_AHEAD if awaited else 0
     return CpuSchedule(
-        walk, tuple(transposed), tuple(streamed), units, grain, block, blocks, tuple(awaited), ahead, rows, cut
+        walk,
+        tuple(transposed),
+        tuple(streamed),
+        units,
+        grain,
+        block,
+        blocks,
+        tuple(awaited),
+        ahead,
+        rows,
+        cut,
+        launch.in_chunks,
     )
 
 

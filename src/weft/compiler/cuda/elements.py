@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import Location
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.cuda.schedule import CudaSchedule, is_ahead
 from weft.compiler.kernel import Instruction, Kernel, LaneStride
 
 WIDEST_ACCESS = 16
@@ -32,8 +34,8 @@ class ElementsWriter(ThreadWriter):
         row = self._row_of_thread(row_block)
         mask = e.assign(f"sub i64 {e.assign(f'shl i64 1, {bits}')}, 1")
         place = e.assign(f"and i64 {self.thread}, {mask}")
-        number = e.assign(f"add i64 {e.assign(f'shl i64 {lane_block}, {bits}')}, {place}")
-        lane = e.assign(f"mul i64 {number}, {self.schedule.lanes}")
+        first = e.assign(f"shl i64 {e.assign(f'mul i64 {lane_block}, {self.schedule.pieces}')}, {bits}")
+        lane = e.assign(f"mul i64 {e.assign(f'add i64 {first}, {place}')}, {self.schedule.lanes}")
         row_exists = e.assign(f"icmp slt i64 {row}, {self.number('rows')}")
         lane_exists = e.assign(f"icmp slt i64 {lane}, {self.number('lane')}")
         with e.when(e.assign(f"and i1 {row_exists}, {lane_exists}")), self._scope():
@@ -48,17 +50,35 @@ class ElementsWriter(ThreadWriter):
     def _several_lanes(self, lane: str) -> None:
         """The lanes of this thread together, if all are there and aligned in memory; else one after the other."""
         e, count = self.e, self.schedule.lanes
-        end = e.assign(f"add i64 {lane}, {count}")
-        together = e.assign(f"icmp sle i64 {end}, {self.number('lane')}")
+        distance = e.assign(f"shl i64 {count}, {self.number('bits')}")
+        starts = [lane]
+        for _ in range(1, self.schedule.pieces):
+            starts.append(e.assign(f"add i64 {starts[-1]}, {distance}"))
+        ends = [e.assign(f"add i64 {start}, {count}") for start in starts]
+        together = e.assign(f"icmp sle i64 {ends[-1]}, {self.number('lane')}")
         for position, instruction in enumerate(self.kernel.instructions):
             if _is_wide(instruction):
                 together = e.assign(f"and i1 {together}, {self._is_aligned(position, instruction, lane)}")
         with e.when(together), self._scope():
-            self.vector, self.lane_index, self.aligned = self.several_lanes, lane, True
-            self._body()
+            self.vector, self.aligned = self.several_lanes, True
+            self._pieces(starts)
         self.vector, self.aligned = self.one_lane, False
-        apart, stop = e.assign(f"xor i1 {together}, true"), self._smaller(end, self.number("lane"))
-        with e.when(apart), e.loop(lane, stop) as self.lane_index, self._scope():
+        apart = e.assign(f"xor i1 {together}, true")
+        with e.when(apart), self._scope():
+            for start, end in zip(starts, ends, strict=True):
+                with e.loop(start, self._smaller(end, self.number("lane"))) as self.lane_index, self._scope():
+                    self._body()
+
+    def _pieces(self, starts: Sequence[str]) -> None:
+        """The lanes from each of ``starts`` on: first what is loaded of all of them, then all else."""
+        begun, states = self._state(), []
+        for start in starts:
+            self._go_to(begun.copied()._replace(lane_index=start))
+            if len(starts) > 1:
+                self._emit_where(is_ahead)
+            states.append(self._state())
+        for state in states:
+            self._go_to(state)
             self._body()
 
     def _is_aligned(self, position: int, instruction: Instruction, lane: str) -> str:

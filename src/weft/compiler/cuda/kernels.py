@@ -56,4 +56,4 @@ def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -
     lasting = OWN.issuperset(kernel.primitives)
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None]) or "copy"
     ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title)
-    return CudaCode(ptx, _NAME, schedule.threads, title=title)
+    return CudaCode(ptx, _NAME, schedule.threads, schedule.shared_bytes(kernel), title, schedule.cluster)

@@ -49,7 +49,7 @@ class ThreadWriter(NestWriter):
     """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule, width: int) -> None:
-        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel))
+        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks)
         self.schedule = schedule
         self.first_of_vector = "0"
 
@@ -63,10 +63,13 @@ class ThreadWriter(NestWriter):
         self.thread = special(self.e, "tid.x")
         self._begin_threads()
         self._begin()
-        first, step = special(self.e, "ctaid.x"), special(self.e, "nctaid.x")
+        group = "ctaid.x" if self.schedule.cluster == 1 else "clusterid.x"
+        first, step = special(self.e, group), special(self.e, f"n{group}")
         with self.e.loop(first, self.number("units"), step) as unit, self._scope():
             self._unit(unit)
         attributes = f'nounwind "nvvm.maxntid"="{self.schedule.threads}"'
+        if self.schedule.cluster > 1:
+            attributes += f' "nvvm.cluster_dim"="{self.schedule.cluster}"'
         return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
 
     def _begin_threads(self) -> None:

@@ -47,14 +47,20 @@ class RowsWriter(SavingWriter):
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
         assert self.team is not None
-        extent, count = self._lane_extent, self.team.count
+        extent, team = self._lane_extent, self.team
         scans = [number for number in current.computed if self.kernel.instructions[number].operation == "scan"]
         if self.backwards:
-            self.last_vector = self.e.assign(f"sub i64 {extent}, {count}")
-        if scans or self.backwards or any(isinstance(state, OrderedFold) for state in reductions.values()):
-            self._by_turns("0", extent, count, self._at_vector, current, reductions)
-        else:
-            self._by_turns(self.team.number, extent, count, self._at_lane, current, reductions)
+            self.last_vector = self.e.assign(f"sub i64 {extent}, {team.count}")
+        by_vectors = scans or self.backwards or any(isinstance(state, OrderedFold) for state in reductions.values())
+
+        def do(first: str, stop: str) -> None:
+            if by_vectors:
+                self._by_turns(first, stop, team.count, self._at_vector, current, reductions)
+            else:
+                start = self.e.assign(f"add i64 {first}, {team.number}")
+                self._by_turns(start, stop, team.count, self._at_lane, current, reductions)
+
+        self._by_chunks(reductions, do)
         self.mask = None
 
     def _at_lane(self, index: str, whole: bool) -> None:

@@ -12,7 +12,7 @@ from weft.compiler.cuda.schedule import arranged_in_shared
 from weft.compiler.kernel import Instruction
 from weft.compiler.passes import Pass
 
-SHARED = "@weft.saved"
+SHARED = "@weft_saved"
 
 
 class SavingWriter(ThreadWriter):
@@ -26,9 +26,7 @@ class SavingWriter(ThreadWriter):
             return
         slots, sizes = arranged_in_shared(self.kernel, self.passes)
         lanes = schedule.lanes_in_shared
-        self.e.declarations[SHARED] = (
-            f"{SHARED} = internal addrspace(3) global [{sum(sizes) * lanes} x i8] undef, align 16"
-        )
+        self.e.declarations[SHARED] = f"{SHARED} = external addrspace(3) global [0 x i8], align 16"
         pointer = self.e.assign(f"addrspacecast ptr addrspace(3) {SHARED} to ptr")
         for number in current.saved:
             before = sum(sizes[: slots[number]]) * lanes

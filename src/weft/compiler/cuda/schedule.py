@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import weft.primitives as p
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
 from weft.compiler.passes import Pass, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
 from weft.dtypes import Dtype
@@ -22,9 +22,15 @@ ROW_THREADS = 64
 MOST_LANES = 4
 """Lanes that a thread takes at a time, so that it reads and writes 16 bytes of float32 at once."""
 
-LONGEST_BODY = 80
+LONGEST_BODY = 128
 """A thread takes fewer lanes if these together are longer, in cheap operations: the values would not fit its
 registers."""
+
+BYTES_AHEAD = 32
+"""Of each operand, a thread loads so many bytes before it computes: memory answers late."""
+
+MOST_AHEAD = 3
+"""Of more operands, registers would not hold that."""
 
 SLOW_WEIGHT = 12
 """How many cheap operations are about as long as one that is not cheap."""
@@ -36,23 +42,46 @@ SAVED_BYTES = 34 << 10
 """Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
 such blocks."""
 
-LONG_ROW = 512
-"""Rows of so many elements may be done by a block each."""
+LONG_ROW_THREADS = 64, 512
+"""The fewest and most threads of a block that does a long row."""
 
-LONG_ROW_THREADS = 128
-"""Threads of a block that compute the elements of a row. The threads of one warp more fold them."""
+TOTALS_BYTES = 16 << 10
+"""Shared memory for what the chunks of a long row come to."""
 
 SCAN_THREADS = 256
 """Threads of a block that scans a row."""
 
-TILE_TURNS = 4
-"""Elements of a tile of a long row that each thread of its block computes."""
+SCANNED_ROW = 512
+"""Rows of so many elements may be scanned by a block each."""
 
-STAGED_BYTES = 12 << 10
-"""Shared memory for two tiles of long rows."""
+ENOUGH_SCANS = 1 << 12
+"""Rows of which each is scanned by sixteen threads: with fewer, a card has too little to do, and a row has a block."""
 
-ENOUGH_ROW_THREADS = 1 << 16
-"""With fewer threads than this, sixteen for each row, a card has too little to do: then a row has a block."""
+SAVED_OF_LONG = 72 << 10
+"""Shared memory that a block has for what is saved of a long row, so that a multiprocessor has room for three. Several
+blocks do parts of a row that needs more."""
+
+
+class Blocks(NamedTuple):
+    """What an architecture lets blocks do: how many can be a ``cluster``, whose blocks read each other's shared memory,
+    and how many bytes of it a block can have for values that are ``saved``."""
+
+    cluster: int
+    saved: int
+
+    @classmethod
+    def of(cls, capability: int) -> Blocks:
+        """Those of a compute capability, such as 90."""
+        return cls(8 if capability >= 90 else 1, 208 << 10 if 90 <= capability < 120 else 56 << 10)
+
+
+HOPPER = Blocks.of(90)
+
+ENOUGH_BLOCKS = 256
+"""Fewer long rows are done by several blocks each."""
+
+FEWEST_CHUNKS = 4
+"""A block has at least so many chunks of a row that several do."""
 
 WASTED = 8
 """At most every so many-th thread of a block may have no lane of its row, if more than a warp are neighbours there."""
@@ -67,8 +96,9 @@ class Walk(enum.Enum):
     """What a thread does.
 
     ``ELEMENTS``: a few lanes of a row, and all sweeps. ``ROWS``: every 16th lane of a row, which 16 threads do
-    together; or a whole row, if it has one lane. ``LONG_ROWS``: lanes of a row that a block does.
-    ``SCANS``: the same, if rows are scanned.
+    together; or a whole row, if it has one lane. ``LONG_ROWS``: the same of some chunks of a row, which a block or a
+    cluster of blocks does.
+    ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
@@ -80,8 +110,10 @@ class Walk(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class CudaSchedule(Schedule):
     """A unit is what a block of ``threads`` threads does at a time: some of the ``rows`` rows, and one of ``blocks``
-    parts of their lanes. Each thread takes ``lanes`` lanes, and 2 to the power of ``bits`` threads are neighbours in a
-    row. Values of rows with up to ``saved_lanes`` lanes are saved in shared memory; 0 if none are."""
+    parts of their lanes. Each thread takes ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
+    threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
+    memory; 0 if none are. Long rows are done by ``cluster`` blocks each and have at most ``chunks`` chunks. Chunks of
+    rows are folded by themselves if they are done ``in_chunks``."""
 
     walk: Walk
     threads: int
@@ -91,6 +123,10 @@ class CudaSchedule(Schedule):
     blocks: int
     rows: int
     saved_lanes: int = 0
+    pieces: int = 1
+    cluster: int = 1
+    chunks: int = 0
+    in_chunks: bool = False
     grain: int = 1
 
     @property
@@ -98,6 +134,12 @@ class CudaSchedule(Schedule):
         parts = [self.walk.value]
         if self.lanes > 1:
             parts.append(f"{self.lanes} lanes a thread")
+        if self.pieces > 1:
+            parts.append(f"{self.pieces} times")
+        if self.walk is Walk.LONG_ROWS:
+            parts.append(f"{self.chunks} chunks, {self.cluster} blocks of {self.threads} threads")
+        elif self.in_chunks:
+            parts.append("in chunks")
         if self.saved_lanes:
             parts.append(f"{self.saved_lanes} lanes saved")
         return ", ".join(parts)
@@ -105,8 +147,15 @@ class CudaSchedule(Schedule):
     @property
     def lanes_in_shared(self) -> int:
         """Elements of an array in shared memory."""
-        rows = self.threads >> self.bits
-        return rows * saved_row(self.saved_lanes)
+        if self.walk is Walk.LONG_ROWS:
+            return self.saved_lanes // CHUNK * saved_row(CHUNK)
+        return (self.threads >> self.bits) * saved_row(self.saved_lanes)
+
+    def shared_bytes(self, kernel: Kernel) -> int:
+        """Shared memory of a block for what is saved."""
+        if not self.saved_lanes:
+            return 0
+        return self.lanes_in_shared * sum(arranged_in_shared(kernel, self.passes(kernel))[1])
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -136,27 +185,51 @@ class CudaSchedule(Schedule):
         good = elements == (kernel.lane == "parallel") and self.threads % 32 == 0
         together = self.threads >> self.bits
         good = (good and self.units == -(-launch.row_count // together) * self.blocks) or not launch.has_results
-        good = good and (not elements or self.lanes * (self.blocks << self.bits) >= launch.lane_extent)
-        good = good and (not self.saved_lanes or launch.lane_extent <= self.saved_lanes)
+        lanes = self.lanes * self.pieces * (self.blocks << self.bits)
+        good = good and (not elements or lanes >= launch.lane_extent)
+        good = good and (not self.saved_lanes or launch.lane_extent <= self.saved_lanes * self.cluster)
+        good = good and (self.walk is not Walk.LONG_ROWS or launch.lane_extent <= self.chunks * CHUNK)
         if not good:
             raise AssertionError(f"{self} does not fit\n{kernel}\nwith extents {launch.extents_text}")
 
 
-def schedule_of(launch: Launch) -> CudaSchedule:
+def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
         return _elements(launch)
-    return _rows(launch)
+    return _long_rows(launch, blocks) or _rows(launch)
 
 
 def _elements(launch: Launch) -> CudaSchedule:
     lanes = _lanes_of_thread(launch)
     threads = -(-launch.lane_extent // lanes)
     bits = min([_bits(threads), *_bits_of_transposed(launch.kernel)])
-    blocks = -(-threads // (1 << bits))
+    pieces = _pieces(launch, lanes) if THREADS >> bits == 1 else 1
+    blocks = -(-threads // (pieces << bits))
     together = THREADS >> bits
     units = -(-launch.row_count // together) * blocks if launch.has_results else 0
-    return CudaSchedule(Walk.ELEMENTS, THREADS, lanes, bits, units, blocks, launch.row_count)
+    return CudaSchedule(Walk.ELEMENTS, THREADS, lanes, bits, units, blocks, launch.row_count, pieces=pieces)
+
+
+def _pieces(launch: Launch, lanes: int) -> int:
+    """How many times a thread takes ``lanes`` lanes, whose loads come first."""
+    kernel = launch.kernel
+    loaded = [i.dtype.size for i in kernel.instructions if is_ahead(i)]
+    if lanes == 1 or kernel.sweeps or not loaded or len(loaded) > MOST_AHEAD:
+        return 1
+    pieces = max(1, BYTES_AHEAD // (lanes * max(loaded)))
+    while pieces > 1 and launch.lane_extent < THREADS * lanes * pieces * WASTED:
+        pieces //= 2
+    return pieces
+
+
+def is_ahead(instruction: Instruction) -> bool:
+    """Whether a load may come before all else that a thread does: it is of neighbours, wherever and whatever they
+    are."""
+    access = instruction.access
+    if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
+        return False
+    return instruction.varying and access.lane_stride is LaneStride.ONE
 
 
 def _bits(threads: int) -> int:
@@ -208,20 +281,10 @@ def _rows(launch: Launch) -> CudaSchedule:
     bits = 4 if launch.kernel.lane == "reduced" else 0
     units = -(-launch.row_count // (ROW_THREADS >> bits)) if launch.has_results else 0
     saved = _saved_lanes(launch, ROW_THREADS >> bits)
-    short = CudaSchedule(Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved)
     if _is_long_scan(launch):
         units = launch.row_count if launch.has_results else 0
         return CudaSchedule(Walk.SCANS, SCAN_THREADS, 1, _bits(SCAN_THREADS), units, 1, launch.row_count)
-    if launch.lane_extent < LONG_ROW or not _may_be_long(launch.kernel):
-        return short
-    saved_of_long = _saved_lanes(launch, 1)
-    few = launch.row_count * VIRTUAL_LANES < ENOUGH_ROW_THREADS
-    if not few and not (saved_of_long and not saved):
-        return short
-    units = launch.row_count if launch.has_results else 0
-    threads = LONG_ROW_THREADS + (1 << WARP_BITS)
-    bits = threads.bit_length() - 1
-    return CudaSchedule(Walk.LONG_ROWS, threads, 1, bits, units, 1, launch.row_count, saved_of_long)
+    return CudaSchedule(Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved, in_chunks=launch.in_chunks)
 
 
 def _is_long_scan(launch: Launch) -> bool:
@@ -229,26 +292,60 @@ def _is_long_scan(launch: Launch) -> bool:
     chain of operations in any case."""
     kernel = launch.kernel
     operations = [i for i in kernel.instructions if i.operation in ("scan", "reduce")]
-    if kernel.lane != "reduced" or kernel.sweeps or launch.lane_extent < LONG_ROW:
+    if kernel.lane != "reduced" or kernel.sweeps or launch.lane_extent < SCANNED_ROW:
         return False
-    if launch.row_count * VIRTUAL_LANES >= ENOUGH_ROW_THREADS or not operations:
+    if launch.row_count >= ENOUGH_SCANS or not operations:
         return False
     return all(i.operation == "scan" and not i.primitive.reducer.sequential for i in operations)
 
 
-def _may_be_long(kernel: Kernel) -> bool:
-    """Whether a block can do a row: it is folded, and not scanned or folded in order; and there is shared memory."""
+def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:
+    """A schedule whose rows are done by a block or some blocks each; None if they are short, or scanned or folded in
+    order, or there is too little shared memory."""
+    kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)
+    ordered = [i.operation == "reduce" and i.primitive.reducer.ordered for i in kernel.instructions]
+    if (
+        kernel.lane != "reduced"
+        or chunks == 1
+        or any(ordered)
+        or any(i.operation == "scan" for i in kernel.instructions)
+    ):
+        return None
     passes = passes_of(kernel, worth_saving=is_worth_saving)
-    for instruction in kernel.instructions:
-        ordered = instruction.operation == "reduce" and instruction.primitive.reducer.ordered
-        if instruction.operation == "scan" or ordered:
-            return False
-    tile = 2 * LONG_ROW_THREADS * TILE_TURNS
-    return kernel.lane == "reduced" and tile * max(map(partial(_staged_bytes, kernel), passes)) <= STAGED_BYTES
+    if _next_power(chunks) * max([_bytes_of_total(kernel, current) for current in passes]) > TOTALS_BYTES:
+        return None
+    saved = 0 if kernel.sweeps else sum(arranged_in_shared(kernel, passes)[1])
+    cluster = 1
+    while cluster < blocks.cluster and (
+        saved * saved_row(CHUNK) * _next_power(-(-chunks // cluster)) > SAVED_OF_LONG
+        or (launch.row_count * cluster < ENOUGH_BLOCKS and chunks >= 2 * FEWEST_CHUNKS * cluster)
+    ):
+        cluster *= 2
+    own = _next_power(-(-chunks // cluster))
+    fewest, most = LONG_ROW_THREADS
+    threads = min(most, max(fewest, own * VIRTUAL_LANES))
+    return CudaSchedule(
+        Walk.LONG_ROWS,
+        threads,
+        1,
+        threads.bit_length() - 1,
+        launch.row_count if launch.has_results else 0,
+        1,
+        launch.row_count,
+        own * CHUNK if 0 < saved * saved_row(CHUNK) * own <= blocks.saved else 0,
+        cluster=cluster,
+        chunks=_next_power(chunks),
+        in_chunks=launch.in_chunks,
+    )
 
 
-def _staged_bytes(kernel: Kernel, current: Pass) -> int:
-    """How many bytes an element has that a pass folds: those of all accumulators, at most."""
+def _next_power(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (count - 1).bit_length()
+
+
+def _bytes_of_total(kernel: Kernel, current: Pass) -> int:
+    """Bytes of what the reductions of a pass come to, in registers."""
     size = 0
     for instruction in [kernel.instructions[root] for root in current.roots]:
         if instruction.operation == "reduce":

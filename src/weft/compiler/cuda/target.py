@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.compiler.cuda import kernels
 from weft.compiler.cuda.kernels import Written
-from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
+from weft.compiler.cuda.schedule import Blocks, CudaSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.primitives.replacing import replaced_in
@@ -33,9 +33,10 @@ class CudaTarget(Target):
         super().__init__()
         self.architecture = architecture
         self.key = f"cuda {architecture}"
+        self.blocks = Blocks.of(int(architecture.removeprefix("sm_")))
 
     def schedule(self, launch: Launch) -> CudaSchedule:
-        return schedule_of(launch)
+        return schedule_of(launch, self.blocks)
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
         assert isinstance(schedule, CudaSchedule)

@@ -27,6 +27,12 @@ def synchronize_block(e: Emitter) -> None:
     e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
 
+def synchronize_cluster(e: Emitter) -> None:
+    """Wait for all threads of the cluster of blocks; what they wrote to memory is seen."""
+    e.call("llvm.nvvm.barrier.cluster.arrive.aligned", "void", [])
+    e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
+
+
 class Team:
     """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`).
 
@@ -64,6 +70,16 @@ class Team:
         return Value(
             self.vector, self.e.assign(f"select i1 {here}, {type_} {element.name}, {type_} {value.name}"), value.dtype
         )
+
+    def joined(
+        self, values: tuple[Value, ...], elements: tuple[Value, ...], number: str, merge: Merge
+    ) -> tuple[Value, ...]:
+        here, found = self.e.assign(f"icmp eq i64 {self.number}, {number}"), []
+        for value, one in zip(values, merge(self.vector, values, elements), strict=True):
+            type_ = self.vector.type_of(value.dtype)
+            text = f"select i1 {here}, {type_} {one.name}, {type_} {value.name}"
+            found.append(Value(self.vector, self.e.assign(text), value.dtype))
+        return tuple(found)
 
     def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
         sources = [source(lane) for lane in range(self.count)]
