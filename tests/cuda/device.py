@@ -37,6 +37,7 @@ GENERATED = (
     p.argpartition,
     p.marked_first,
     p.searchsorted,
+    p.row_updates,
     p.dequantize,
     p.quantized_matmul,
 )

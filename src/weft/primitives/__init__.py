@@ -28,6 +28,7 @@ from weft.primitives.randomness import *
 from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
 from weft.primitives.reinterpreting import *
+from weft.primitives.row_updates import *
 from weft.primitives.scans import *
 from weft.primitives.searching import *
 from weft.primitives.shaping import *

@@ -54,9 +54,10 @@ class CudaTarget(Target):
 implemented_in(
     CudaTarget.kind,
     "weft.compiler.cuda.matmul",
+    "weft.compiler.cuda.scattering",
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
     "weft.compiler.cuda.whole_scans",
 )
-replaced_in(CudaTarget.kind, "weft.compiler.cuda.whole_scans")
+replaced_in(CudaTarget.kind, "weft.compiler.cuda.whole_scans", "weft.compiler.cuda.scattering")
