@@ -1,4 +1,4 @@
-"""A card after many steps: memory, events, graphs and streams are as they were, whatever the steps do."""
+"""A card after many steps: there are as many blocks of memory, events, streams and graphs as before."""
 
 from __future__ import annotations
 
@@ -21,19 +21,50 @@ require_card()
 pytestmark = pytest.mark.gpu
 
 STEPS = 1000
-LOST = 8 << 20
-"""So many bytes of a card may be gone: the driver takes memory in pieces of some megabytes."""
+KEPT = 24
+MADE = {
+    "blocks of memory": ("cuMemAlloc_v2", "cuMemFree_v2"),
+    "pinned memory": ("cuMemHostAlloc", "cuMemFreeHost"),
+    "events": ("cuEventCreate", "cuEventDestroy_v2"),
+    "streams": ("cuStreamCreate", "cuStreamDestroy_v2"),
+    "modules": ("cuModuleLoadDataEx", "cuModuleUnload"),
+    "graphs": ("cuGraphInstantiateWithFlags", "cuGraphExecDestroy"),
+}
+"""What the driver makes, and what ends it, if anything does."""
 
 
-def free_bytes() -> int:
-    """Of the card, when nothing is cached."""
-    gc.collect()
-    mx.synchronize(mx.gpu)
-    mx.clear_cache(device=mx.gpu)
+class Counted:
+    """A function of the driver, and how often it was called."""
+
+    def __init__(self, function: Callable[..., int]) -> None:
+        self._function = function
+        self.calls = 0
+
+    def __call__(self, *arguments: Any) -> int:
+        self.calls += 1
+        return self._function(*arguments)
+
+
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, int]]:
+    """How many things of each kind were made since the test began and are there still, when nothing is cached."""
     engine = cast(CudaEngine, engine_of(mx.Device(mx.gpu)))
-    engine.own_memory.clear()
     engine.first_queue()
-    return engine._driver.free_memory()
+    functions = engine._driver._functions
+    counted = {name: Counted(functions[name]) for names in MADE.values() for name in names if name in functions}
+    for name, function in counted.items():
+        monkeypatch.setitem(functions, name, function)
+    nothing = Counted(lambda: 0)
+
+    def count() -> dict[str, int]:
+        gc.collect()
+        mx.synchronize(mx.gpu)
+        engine.seal([])  # graphs that ended are destroyed
+        for memory in (engine.memory, engine.own_memory):
+            memory.clear()
+        return {kind: counted[made].calls - counted.get(ended, nothing).calls for kind, (made, ended) in MADE.items()}
+
+    return count
 
 
 class Steps:
@@ -52,7 +83,7 @@ class Steps:
         return self.compiled(self.x)
 
     def another_shape(self, number: int) -> Any:
-        return self.compiled(self.x[: 1000 + number % 50])
+        return self.compiled(self.x[: 1000 + number % 4])
 
     def a_function_that_ends(self, number: int) -> Any:
         return mx.compile(lambda x: mx.exp(-x) * 2)(self.x) if number % 10 == 0 else None
@@ -74,7 +105,7 @@ class Steps:
             return self.compiled(self.x)
 
     def large(self, number: int) -> Any:
-        return mx.array(np.zeros(1 << 22, np.float32)) + 1 if number % 50 == 0 else None
+        return mx.array(np.zeros(1 << 22, np.float32)) + 1 if number % 25 == 0 else None
 
 
 class Shared:
@@ -91,20 +122,28 @@ class Shared:
 
 
 @pytest.mark.parametrize("name", [name for name in vars(Steps) if not name.startswith("_")])
-def test_nothing_is_lost_in_a_thousand_steps(name: str) -> None:
+def test_nothing_is_lost_in_a_thousand_steps(alive: Callable[[], dict[str, int]], name: str) -> None:
     with mx.stream(mx.gpu):
         step: Callable[[int], Any] = getattr(Steps(), name)
-        for number in range(100):
+        for number in range(200):
             mx.async_eval(step(number))
-        before = free_bytes()
+        before = alive()
         for number in range(STEPS):
             mx.async_eval(step(number))
             if number % 100 == 0:
                 mx.eval(step(number))
-        assert before - free_bytes() <= LOST
+        assert_few_more(before, alive())
 
 
-def test_threads_have_streams_of_their_own() -> None:
+def assert_few_more(before: dict[str, int], after: dict[str, int], queues: int = 1) -> None:
+    """Nothing was lost. Of each plan the slots of some runs are kept, on each of the ``queues``: each has a block of
+    memory and a graph."""
+    more = {kind: after[kind] - before[kind] for kind in MADE}
+    assert max(more.pop("blocks of memory"), more.pop("graphs")) <= KEPT * queues, (before, after)
+    assert set(more.values()) == {0}, (before, after)
+
+
+def test_threads_have_streams_of_their_own(alive: Callable[[], dict[str, int]]) -> None:
     """Eight threads of Python, each with a stream: they get the numbers of the CPU, and leave nothing behind."""
 
     def work(seed: int) -> None:
@@ -123,8 +162,9 @@ def test_threads_have_streams_of_their_own() -> None:
                     y = chain(y)
                 assert_same_bits(y, wanted)
 
-    for _ in range(2):
-        before = free_bytes()
+    found = []
+    for _ in range(3):
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(8)))
-    assert before - free_bytes() <= LOST
+        found.append(alive())
+    assert_few_more(found[1], found[2], queues=8)
