@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,6 +71,9 @@ _SINCE_CUDA_12_5: dict[str, tuple[Any, ...]] = {"cuCtxRecordEvent": (_Pointer, _
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600
+_CAPTURING = range(900, 910)
+_CAPTURE_PATIENCE = 1000
+"""So many milliseconds are waited for a graph of another thread."""
 _NON_BLOCKING = 1
 _RELAXED = 2
 """Other work of the process goes on as usual while a stream captures."""
@@ -302,8 +306,15 @@ class Driver:
     def record_all(self, context: int, event: int) -> None:
         """An event behind all that was queued on any stream of a context, which older drivers wait for."""
         record = self._functions.get("cuCtxRecordEvent")
-        if record is None or record(context, event):
+        if record is None:
             self._call("cuCtxSynchronize")
+            return
+        for _ in range(_CAPTURE_PATIENCE):
+            code = record(context, event)
+            if code not in _CAPTURING:
+                break
+            time.sleep(1e-3)  # another thread captures a graph, of which no event can be part
+        self.check(code, "cuCtxRecordEvent")
 
     def event(self) -> int:
         return self._given("cuEventCreate", _Pointer, 0)
