@@ -84,7 +84,7 @@ def test_a_sequential_scan_joins_one_element_after_the_other(shape: tuple[int, .
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows of more than 64 elements are cut."""
-    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("SHORTEST_CHUNK", 20)):
+    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("ROW_CHUNK", 32), ("SHORTEST_CHUNK", 20)):
         monkeypatch.setattr(scans, name, value)
     evaluate.forget_plans()
     yield

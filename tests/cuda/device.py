@@ -23,7 +23,6 @@ from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node
-from weft.primitives.scans import WholeScan
 from weft.runtime.steps import OnHost, Step
 
 BLOCKS = 3
@@ -76,7 +75,7 @@ class BlocksTarget(Target):
         self.order: Order = together
 
     def does(self, node: Node) -> bool:
-        return node.primitive in GENERATED or isinstance(node.primitive, WholeScan)
+        return any(node.primitive is primitive for primitive in GENERATED)
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch)

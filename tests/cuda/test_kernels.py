@@ -18,7 +18,7 @@ from tests.reference.test_operations import FOLDS, SCANS, check
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
-from weft.compiler.cuda import loops, schedule, whole_scans
+from weft.compiler.cuda import loops, schedule
 from weft.primitives import scans
 
 
@@ -61,7 +61,7 @@ def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
 
 
 def test_the_order_of_scans(cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("SHORTEST_CHUNK", 20)):
+    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("ROW_CHUNK", 32), ("SHORTEST_CHUNK", 20)):
         monkeypatch.setattr(scans, name, value)
     evaluate.forget_plans()
     ways = list(product(SCANS, [((3, 131), 1), ((70, 5), 0)], (False, True), (False, True)))
@@ -84,25 +84,6 @@ def test_the_order_of_scans_of_long_rows(
         with engine.in_order(in_stretches(rng)):
             assert same_bits(lambda x, name=name, manner=manner: SCANS[name](x, **manner), x), (name, manner)
     assert same_bits(MEETING["both directions"], mx.array(rng.normal(size=(2, 600)).astype(np.float32)))
-    evaluate.forget_plans()
-
-
-def test_scans_as_a_whole(
-    engine: BlocksEngine, cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("CHUNKED_SIZE", 600), ("ROW_CHUNK", 128), ("SHORTEST_CHUNK", 20)):
-        monkeypatch.setattr(scans, name, value)
-    monkeypatch.setattr(whole_scans, "THREADS", 128)
-    whole_scans._code.cache_clear()
-    evaluate.forget_plans()
-    ways = list(product(("cumsum", "cumprod", "cummax"), ("float32", "int16", "float16"), (False, True), (False, True)))
-    for name, dtype, reverse, inclusive in cases.some(1, ways):
-        x = mx.array(rng.normal(size=(1, 4700)).astype(np.float32)).astype(getattr(mx, dtype))
-        mx.eval(x)
-        manner = {"axis": 1, "reverse": reverse, "inclusive": inclusive}
-        with engine.in_order(in_stretches(rng)):
-            assert same_bits(lambda x, name=name, manner=manner: getattr(mx, name)(x, **manner), x), (name, manner)
-    whole_scans._code.cache_clear()
     evaluate.forget_plans()
 
 

@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
 def short_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows are long that have more than 40 elements."""
     block = Block(64, 2, 1)
-    short = {"VALUES": block, "WIDE_VALUES": block, "INDICES": block, "LONGEST_ROW": 40}
+    short = {"VALUES": block, "INTEGERS": block, "WIDE_VALUES": block, "INDICES": block, "LONGEST_ROW": 40}
     short |= {"COUNTING_THREADS": 64, "SHORTEST_PART": 200}
     for name, value in short.items():
         monkeypatch.setattr(steps, name, value)

@@ -102,7 +102,7 @@ SCANS: dict[str, Callable[..., mx.array]] = {
 
 @pytest.mark.parametrize("scan", SCANS)
 def test_the_order_of_scans_in_chunks(scan: str, cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("SHORTEST_CHUNK", 20)):
+    for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("ROW_CHUNK", 32), ("SHORTEST_CHUNK", 20)):
         monkeypatch.setattr(scans, name, value)
     evaluate.forget_plans()
     rng = np.random.default_rng(0)

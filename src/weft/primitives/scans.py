@@ -21,7 +21,6 @@ from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import batch_first
 from weft.primitives.reductions import Accumulator, ChunkTotals, Reducer, accumulator_dtype, max_, min_, prod, sum_
-from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_axis, check_inputs, require
 
 __all__ = [
@@ -41,7 +40,7 @@ Rule = Callable[..., Tangent]
 # A scan of at least CHUNKED_SIZE elements in too few rows for many threads is done in chunks.
 CHUNKED_SIZE = 1 << 18
 CHUNK = 1 << 15
-ROW_CHUNK = 1 << 12  # along a last axis
+ROW_CHUNK = 1 << 13  # along a last axis: more chunks, for the many threads of a GPU
 SHORTEST_CHUNK = 256
 ENOUGH_ROWS = 16
 ENOUGH_LANES = 512
@@ -84,7 +83,6 @@ class Scan(Primitive):
         self.accepts = accepts
         self.cheap = cheap
         self.neutral = Elementwise(f"{name}_of_nothing", self._of_nothing, (None,) * operands)
-        self.whole = WholeScan(name, reducer)
         self.totals = ChunkTotals(name, reducer)
         self.starts = ChunkStarts(name, reducer)
 
@@ -172,25 +170,6 @@ class Scan(Primitive):
         return Node(self, (*node.inputs, *starts), (axis, reverse, inclusive, size), node.shape, node.dtype, None)
 
 
-class WholeScan(Primitive):
-    """A scan along the last axis, in chunks of ``chunk`` elements, that a target computes as a whole: with the results
-    of the kernels that it is cut into elsewhere."""
-
-    parameters = ("reverse", "inclusive", "chunk")
-    routine: Routine
-
-    def __init__(self, name: str, reducer: Reducer) -> None:
-        self.name = f"{name}_as_a_whole"
-        self.reducer = reducer
-        self.routine = Routine(loops=lambda node: (node.shape[:-1], node.shape[-1:]), names=("scan", "scans"))
-
-    def of(self, node: Node) -> Node | None:
-        """The scan of a node, if it is one of few long rows; else None."""
-        axis, reverse, inclusive, _ = node.params
-        size = chunk_for(node.shape, axis) if axis == len(node.shape) - 1 else None
-        if size is None:
-            return None
-        return Node(self, node.inputs, (reverse, inclusive, size), node.shape, node.dtype, None)
 
 
 class ChunkStarts(Scan):

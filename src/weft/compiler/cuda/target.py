@@ -58,6 +58,5 @@ implemented_in(
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
-    "weft.compiler.cuda.whole_scans",
 )
-replaced_in(CudaTarget.kind, "weft.compiler.cuda.whole_scans", "weft.compiler.cuda.scattering")
+replaced_in(CudaTarget.kind, "weft.compiler.cuda.scattering")

@@ -24,8 +24,9 @@ LONGEST_ROW = 4096
 ROW_ITEMS = 16
 """Elements that a thread has at most where a block sorts a row."""
 
-VALUES, WIDE_VALUES, INDICES = Block(256, 24, 4), Block(256, 12, 3), Block(320, 16, 2)
-"""Blocks that have tiles of long rows, which move values, of four bytes at most or of eight, or indices too."""
+VALUES, INTEGERS, WIDE_VALUES, INDICES = Block(256, 24, 3), Block(256, 20, 4), Block(256, 12, 3), Block(320, 16, 2)
+"""Blocks that have tiles of long rows. They move values of four bytes at most (the keys of integers take fewer
+registers) or of eight, or indices too."""
 
 COUNTING_THREADS, COUNTED_ITEMS, COPIED_BYTES = 256, 8, 1 << 15
 """Of a block that counts digits; it has as many copies of the counts as it has warps, or as fit so much memory."""
@@ -38,9 +39,11 @@ SHORTEST_PART = 1 << 14
 
 def _block_of(elements: Elements) -> Block:
     """The block that has a tile."""
+    if elements.dtype.size > 4:
+        return WIDE_VALUES
     if elements.indices:
-        return INDICES if elements.dtype.size <= 4 else WIDE_VALUES
-    return VALUES if elements.dtype.size <= 4 else WIDE_VALUES
+        return INDICES
+    return VALUES if elements.dtype.is_floating else INTEGERS
 
 
 class Cut(NamedTuple):
