@@ -69,8 +69,8 @@ def multiplies(
 
 
 def test_few_rows(cases: Cases, rng: np.random.Generator) -> None:
-    shapes = [(1, 40, 128), (2, 9, 7 * 128), (3, 33, 5 * 128)]
-    for kind, shape, dtype in cases.some(3, list(product(FORMATS, shapes, DTYPES))):
+    shapes = [(1, 40, 128), (2, 9, 5 * 128), (3, 33, 3 * 128)]
+    for kind, shape, dtype in cases.some(2, list(product(FORMATS, shapes, DTYPES))):
         assert multiplies(rng, kind, shape, dtype=dtype), (kind, shape, dtype)
 
 
@@ -91,7 +91,7 @@ def test_tiles(cases: Cases, rng: np.random.Generator) -> None:
 
 def test_blocks_at_once(rng: np.random.Generator) -> None:
     """Sums of blocks are added up in a step of its own."""
-    assert multiplies(rng, Format("affine", 64, 4), (1, 64, 270), transpose=False)
+    assert multiplies(rng, Format("affine", 32, 4), (1, 32, 257), transpose=False)
 
 
 def test_matrices_that_an_index_chooses(rng: np.random.Generator) -> None:
@@ -112,6 +112,6 @@ def test_ptx_is_made() -> None:
     """Also of the largest tiles, which take too long thread by thread."""
     coding = coding_of(Format("affine", 64, 4), mx.bfloat16, mx.float32)
     tile = blocks.Tile(coding, 64, True, *blocks.cut_of((512, 512, 512), 1, mx.float32))
-    whole = few_rows.Strip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1)
+    whole = few_rows.Strip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1, True)
     for code in (blocks.code(tile), few_rows.code(few_rows.strip_of(whole, 4096))):
         assert ".entry kernel(" in nvptx.ptx(code.text(), "sm_75")

@@ -35,9 +35,9 @@ def test_the_bits_of_the_cpu(rng: np.random.Generator, shape: tuple[int, int, in
 
 
 def test_many_rows_of_half_precision(rng: np.random.Generator) -> None:
-    """They differ by less than the rounding of the matrix does."""
+    """The matrix is rounded, too: results differ in their last bits."""
     x, matrix = operands(rng, (200, 300, 1024), mx.bfloat16)
     wanted = np.array(mx.quantized_matmul(x, *matrix, stream=mx.cpu).astype(mx.float32, stream=mx.cpu))
     found = np.array(mx.quantized_matmul(x, *matrix, stream=mx.gpu).astype(mx.float32, stream=mx.cpu))
-    assert abs(found - wanted).max() < 2.0**-7 * np.sqrt(1024)
+    assert abs(found - wanted).max() < 2.0**-7 * abs(wanted).max()
     assert_same_bits(*[mx.quantized_matmul(x, *matrix, stream=mx.gpu) for _ in range(2)])

@@ -41,7 +41,9 @@ MOST_ROWS = 8
 SHARED_BYTES = 96 << 10
 """Of a block, at most: as much as most cards give one."""
 MOST_WARPS = 16
-STRIP_COLUMNS = 8
+NARROW, WIDE = 8, 32
+"""Columns of a strip: of one row narrow ones are enough to do for each multiprocessor; of more rows wide ones, so that
+the rows are read less often."""
 _QUAD = 4
 """Words, or terms, that are read together."""
 
@@ -50,7 +52,7 @@ _QUAD = 4
 class Strip:
     """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
     neighbouring blocks as there are threads for. The left operand and the result have the dtypes ``x`` and ``result``.
-    """
+    Codes may be ``joined`` with powers of two that biases take in, where that is exact."""
 
     coding: Coding
     x: Dtype
@@ -59,6 +61,7 @@ class Strip:
     rows: int
     columns: int
     warps: int
+    joined: bool
 
     @property
     def blocks(self) -> int:
@@ -126,8 +129,8 @@ def step(call: RoutineCall, kind: Format) -> RoutineStep:
     inner = call.operands[0].shape[-1]
     x, _, scales = [operand.dtype for operand in call.operands[:3]]
     result = call.results[0].dtype
-    whole = Strip(coding_of(kind, scales, wide_dtype(x)), x, result, kind.group_size, rows, STRIP_COLUMNS, 1)
-    strip = strip_of(whole, inner)
+    coding, wide = coding_of(kind, scales, wide_dtype(x)), NARROW if rows == 1 else WIDE
+    strip = strip_of(Strip(coding, x, result, kind.group_size, rows, wide, 1, _joins(coding)), inner)
     across = -(-columns // strip.columns)
     units = prod(batch) * across
     return RoutineStep(
@@ -164,8 +167,7 @@ class _FewRows(ProductWriter):
         self.words = self.moved(self.sums, self.add(start, strip.sums_bytes))
         self.scales = self.moved(self.words, words)
         self.terms = self.moved(self.scales, scales)
-        self.joins = _joins(strip.coding)
-        self.places = {place for _, place in places_of(strip.coding.bits)} if self.joins else set()
+        self.places = {place for _, place in places_of(strip.coding.bits)} if strip.joined else set()
         self.is_exact = self.e.slot("i1")
         """Whether biases of this thread can take in powers of two."""
         self.totals = [self.e.slot(self.element) for _ in range(strip.rows)]
@@ -326,7 +328,7 @@ class _FewRows(ProductWriter):
         """Put the scale, and the bias, of a group of this thread into shared memory."""
         for number, value in enumerate(values):
             self._put_scale(value, number * self.strip.groups + group)
-        if self.joins:
+        if self.strip.joined:
             factor, offset = values
             exact = self.e.load("i1", self.is_exact)
             for one in (min(self.places), max(self.places)):
@@ -358,9 +360,11 @@ class _FewRows(ProductWriter):
         count = self.divide(self.larger(self.smaller(rest, DEPTH), "0"), coding.terms)
         line = self.moved(self.words, self.multiply(self.warp_position, strip.chain_words), "i32")
         terms = self.moved(self.terms, self.multiply(sub, strip.block_terms), self.element)
-        joins = self.e.load("i1", self.is_exact) if self.joins else "false"
+        joins = self.e.load("i1", self.is_exact) if self.strip.joined else "false"
         ways = (
-            ((joins, self._joined), (self.negated(joins), self._numbers)) if self.joins else (("true", self._numbers),)
+            ((joins, self._joined), (self.negated(joins), self._numbers))
+            if self.strip.joined
+            else (("true", self._numbers),)
         )
         for condition, numbers in ways:
             with self.e.when(condition), self.e.loop("0", count) as part:
