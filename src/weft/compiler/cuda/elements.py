@@ -8,11 +8,8 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import Location
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import CudaSchedule, is_ahead
+from weft.compiler.cuda.schedule import WIDEST_ACCESS, CudaSchedule, is_ahead
 from weft.compiler.kernel import Instruction, Kernel, LaneStride
-
-WIDEST_ACCESS = 16
-"""Bytes that a thread reads or writes at once."""
 
 
 class ElementsWriter(ThreadWriter):

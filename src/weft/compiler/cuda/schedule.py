@@ -19,10 +19,14 @@ THREADS = 256
 ROW_THREADS = 64
 """Threads of a block that does rows, 16 threads each."""
 
-MOST_LANES = 4
-"""Lanes that a thread takes at a time, so that it reads and writes 16 bytes of float32 at once."""
+WIDEST_ACCESS = 16
+"""Bytes that a thread reads or writes at once."""
 
-LONGEST_BODY = 128
+LANES, MOST_LANES = 4, 8
+"""Lanes that a thread takes at a time: as many of the narrowest numbers as it reads or writes at once, within these
+bounds."""
+
+LONGEST_BODY = 320
 """A thread takes fewer lanes if these together are longer, in cheap operations: the values would not fit its
 registers."""
 
@@ -258,11 +262,13 @@ def _bits_of_transposed(kernel: Kernel) -> list[int]:
 def _lanes_of_thread(launch: Launch) -> int:
     """How many lanes a thread takes at a time."""
     kernel = launch.kernel
-    touched = [i for i in kernel.instructions if i.access is not None and i.access.operand is not None and i.varying]
-    if not any(i.access is not None and i.access.lane_stride is LaneStride.ONE for i in touched):
+    varying = [instruction for instruction in kernel.instructions if instruction.varying]
+    accesses = [i.access for i in varying if i.access is not None and i.access.operand is not None]
+    beside = [access.dtype.size for access in accesses if access.lane_stride is LaneStride.ONE]
+    if not beside:
         return 1
-    weight = max(1, sum(map(weight_of, kernel.instructions)))
-    lanes = MOST_LANES
+    weight = max(1, sum(map(weight_of, varying)))
+    lanes = min(max(LANES, WIDEST_ACCESS // min(beside)), MOST_LANES)
     while lanes > 1 and (
         weight * lanes > LONGEST_BODY or launch.row_count * launch.lane_extent < ENOUGH_THREADS * lanes
     ):

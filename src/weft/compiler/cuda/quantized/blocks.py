@@ -19,7 +19,6 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import Coding, scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.elements import WIDEST_ACCESS
 from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.quantized import folding
 from weft.compiler.cuda.quantized.codes import coding_of, number_at, words_from
@@ -36,6 +35,7 @@ from weft.compiler.cuda.quantized.operands import (
     ProductWriter,
     numbers_of,
 )
+from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import Format

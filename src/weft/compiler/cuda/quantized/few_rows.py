@@ -17,7 +17,6 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import Coding, scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.elements import WIDEST_ACCESS
 from weft.compiler.cuda.kernels import Written
 from weft.compiler.cuda.quantized.codes import coding_of, joined_at, number_at, places_of, power_at, takes_in
 from weft.compiler.cuda.quantized.operands import (
@@ -30,6 +29,7 @@ from weft.compiler.cuda.quantized.operands import (
     ProductWriter,
     numbers_of,
 )
+from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.compiler.cuda.threads import WARP
 from weft.dtypes import Dtype
 from weft.primitives.dequantization import wide_dtype
