@@ -170,8 +170,6 @@ class Scan(Primitive):
         return Node(self, (*node.inputs, *starts), (axis, reverse, inclusive, size), node.shape, node.dtype, None)
 
 
-
-
 class ChunkStarts(Scan):
     """The totals of chunks joined with those before them. The inputs are all accumulators of a scan of dtype ``of``, a
     node is the accumulator ``part``."""
