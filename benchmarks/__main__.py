@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -53,6 +54,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=available_cores(), help="threads of each peer")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each peer in each task")
     parser.add_argument("--budget", type=float, default=0.2, help="seconds of one turn")
+    parser.add_argument("--most", type=float, default=math.inf, help="seconds after which no task begins")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--json", type=Path, help="write all medians to this file")
     return parser.parse_args()
@@ -72,8 +74,10 @@ def main() -> int:
     def tell(line: str) -> None:
         print(f"{time.monotonic() - start:4.0f} s: {line}", file=sys.stderr, flush=True)
 
-    session = Session(names, options.threads, options.rounds, options.budget, tell)
+    session = Session(names, options.threads, options.rounds, options.budget, tell, options.most)
     results = session.run(tasks)
+    left_out = [task.name for task in tasks if task.name not in results]
+    tasks = [task for task in tasks if task.name in results]
 
     machine = report.describe_machine(peers, options.threads, options.device)
     verdicts = [report.verdict(task, limit, results[task.name]) for task in tasks for limit in task.budget]
@@ -85,6 +89,8 @@ def main() -> int:
     print()
     if busy:
         print("- other work ran on this machine when the run began: do not publish these figures")
+    if left_out:
+        print(f"- not measured, because the time was over: {', '.join(left_out)}")
     for remark in report.remarks(tasks, results, peers):
         print(f"- {remark}")
     if options.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -204,26 +205,41 @@ class Session:
         rounds: How often each peer has its turn in each task.
         budget: Seconds of one turn.
         tell: Called with a line about what is being measured.
+        most: No task begins after so many seconds.
     """
 
-    def __init__(self, peers: list[str], threads: int, rounds: int, budget: float, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        peers: list[str],
+        threads: int,
+        rounds: int,
+        budget: float,
+        tell: Callable[[str], None],
+        most: float = math.inf,
+    ) -> None:
         self.peers, self.threads, self.rounds, self.budget, self.tell = peers, threads, rounds, budget, tell
+        self.end = time.monotonic() + most
 
     def run(self, tasks: list[Task]) -> dict[str, dict[str, Measured]]:
-        """Samples by task and peer; tasks in warm processes first, because these share their processes."""
+        """Samples by task and peer; tasks in warm processes first, because these share their processes. Those are left
+        out for which there is no time."""
         results: dict[str, dict[str, Measured]] = {}
         steady = [task for task in tasks if not task.fresh]
         if steady:
             workers = {name: Connection(name, self.threads) for name in self.peers}
             try:
-                results |= {task.name: self._steady(task, workers) for task in steady}
+                results |= {task.name: self._steady(task, workers) for task in steady if self._has_time}
             finally:
                 for worker in workers.values():
                     worker.close()
         with tempfile.TemporaryDirectory() as folder:
             caches = Caches(Path(folder))
-            results |= {task.name: self._fresh(task, caches) for task in tasks if task.fresh}
+            results |= {task.name: self._fresh(task, caches) for task in tasks if task.fresh and self._has_time}
         return results
+
+    @property
+    def _has_time(self) -> bool:
+        return time.monotonic() < self.end
 
     def _steady(self, task: Task, workers: dict[str, Connection]) -> dict[str, Measured]:
         self.tell(task.title)
