@@ -385,3 +385,8 @@ def test_remarks_name_missing_peers_failures_and_results_that_differ():
         "work: numpy failed: ValueError: no",
         "work: torch computes something else than weft (nan instead of 10)",
     ]
+
+
+def test_no_task_begins_when_the_time_is_over():
+    task = Task("small", "small", "add", {"shape": (16,)})
+    assert Session(["numpy"], threads=1, rounds=1, budget=0.01, tell=print, most=0.0).run([task]) == {}
