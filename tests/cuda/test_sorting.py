@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,8 +14,9 @@ from tests.cuda.device import BlocksEngine
 from tests.cuda.test_kernels import in_stretches, same_bits
 from tests.sampling import Cases
 from weft.compiler import evaluate
-from weft.compiler.cuda.sorting import steps
-from weft.compiler.cuda.sorting.distribution import Block
+from weft.compiler.cuda.sorting import distribution, steps
+from weft.compiler.cuda.sorting.distribution import Block, Move, OfKeys
+from weft.compiler.cuda.sorting.elements import Elements
 
 NAMES = ("bool_", "uint8", "int16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64")
 
@@ -34,7 +36,14 @@ FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
 def short_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows are long that have more than 40 elements."""
     block = Block(64, 2, 1)
-    short = {"VALUES": block, "INTEGERS": block, "WIDE_VALUES": block, "INDICES": block, "LONGEST_ROW": 40}
+    short = {
+        "VALUES": block,
+        "INTEGERS": block,
+        "WIDE_VALUES": block,
+        "INDICES": block,
+        "LONGEST_ROW": 40,
+        "LONGEST_WIDE_ROW": 40,
+    }
     short |= {"COUNTING_THREADS": 64, "SHORTEST_PART": 200}
     for name, value in short.items():
         monkeypatch.setattr(steps, name, value)
@@ -58,6 +67,22 @@ def sample(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> mx.ar
 CASES = [(name, kind) for name in NAMES for kind in FUNCTIONS]
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("indices", [False, True], ids=["values", "indices"])
+def test_blocks_fit_shared_memory(name: str, indices: bool) -> None:
+    """A kernel may declare 48 KiB."""
+    elements = Elements(getattr(mx, name), indices)
+    longest = steps._block_for(steps._longest_row(elements))
+    move, block = Move(indices, indices, True), steps._block_of(elements)
+    for code in (
+        steps._rows_code(elements, *longest),
+        steps._totals_code(elements, OfKeys()),
+        steps._move_code(elements, OfKeys(), move, wide=False),
+    ):
+        sizes = re.findall(r"addrspace\(3\) global \[(\d+) x i8\]", code.text())
+        assert sum(map(int, sizes)) <= 48 << 10, (code.title, block)
+
+
 def test_rows_of_a_block(cases: Cases, rng: np.random.Generator) -> None:
     for name, kind in cases.some(4, CASES):
         x = sample(rng, (2, int(rng.integers(10, 80))), name)
@@ -68,6 +93,13 @@ def test_rows_of_several_blocks(cases: Cases, rng: np.random.Generator, short_ti
     for name, kind in cases.some(1, CASES):
         x = sample(rng, (2, int(rng.integers(257, 400))), name)
         assert same_bits(FUNCTIONS[kind], x), (name, kind, x.shape)
+
+
+def test_counts_of_long_rows_are_told_in_64_bits(
+    rng: np.random.Generator, short_tiles: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distribution, "LARGEST_TOLD", 100)
+    assert same_bits(FUNCTIONS["sort"], sample(rng, (2, 300), "uint8"))
 
 
 def test_no_order_of_threads_changes_results(engine: BlocksEngine, rng: np.random.Generator, short_tiles: None) -> None:

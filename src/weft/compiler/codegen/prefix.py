@@ -29,8 +29,8 @@ class Prefix(Running):
 
     def step(self) -> Any:
         """The result at the current element (of each lane)."""
-        elements, _ = self._inputs()
-        return self._result(*self.join(self.reducer.lift(self.L, *elements, None)))
+        elements, before_chunk = self._inputs()
+        return self._result(before_chunk, *self.join(self.reducer.lift(self.L, *elements, None)))
 
     def alone(self) -> tuple[Value, ...]:
         """The vector of the current lanes, scanned by itself."""
@@ -39,7 +39,8 @@ class Prefix(Running):
 
     def behind(self, before: tuple[Value, ...], alone: tuple[Value, ...]) -> Any:
         """The result at the current lanes, of a vector that was scanned by itself and of what there was before."""
-        return self._result(before, self._from_first(before, alone, self.L))
+        _, before_chunk = self._inputs()
+        return self._result(before_chunk, before, self._from_first(before, alone, self.L))
 
     def _inputs(self) -> tuple[list[Any], list[Any]]:
         """The current element, and what comes before the chunk, if there are chunks."""
@@ -47,8 +48,7 @@ class Prefix(Running):
         count = len(inputs) - self.instruction.params.get("parts", 0)
         return inputs[:count], inputs[count:]
 
-    def _result(self, before: tuple[Value, ...], joined: tuple[Value, ...]) -> Any:
-        _, before_chunk = self._inputs()
+    def _result(self, before_chunk: list[Any], before: tuple[Value, ...], joined: tuple[Value, ...]) -> Any:
         if not self.instruction.params["inclusive"]:
             joined = self._without_itself(before, joined)
         if before_chunk:

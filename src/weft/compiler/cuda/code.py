@@ -25,7 +25,6 @@ class BlockCode(Integers):
         self.scalar = Lanes(self.e, 1)
         self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])
         self.lane, self.warp = self.word("and", self.thread, WARP - 1), self.word("lshr", self.thread, 5)
-        self._shared_bytes = 0
 
     def word(self, operation: str, left: str | int, right: str | int) -> str:
         """Arithmetic on ``i32``, or a comparison (``icmp ult``)."""
@@ -55,7 +54,6 @@ class BlockCode(Integers):
         """A pointer to so many bytes of shared memory."""
         name = f"@weft.{self.e.fresh('shared')}"
         self.e.declarations[name] = f"{name} = internal addrspace(3) global [{size} x i8] undef, align 16"
-        self._shared_bytes += size
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
 
     def shared_of_launch(self) -> str:

@@ -27,7 +27,6 @@ number ``ORDER``. ``COUNT`` elements of sorted rows are wanted, from number ``ST
 LARGEST_TOLD = 1 << 30
 """Rows with fewer elements have counts that are told in 32 bits."""
 
-
 TOGETHER = 4
 """How many tiles before its own a block looks at together."""
 

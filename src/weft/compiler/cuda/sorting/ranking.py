@@ -31,6 +31,7 @@ class Ranking:
     def __init__(self, code: BlockCode, items: int, bits: int, size: int) -> None:
         self.code, self.items, self.bits = code, items, bits
         self.digits = 1 << bits
+        assert code.threads >= self.digits or self.digits % code.threads == 0
         self.own_digits = max(1, self.digits // code.threads)
         """Of how many digits a thread takes care, if there are threads enough for all."""
         self.memory = code.shared(8 * code.warps * self.digits)

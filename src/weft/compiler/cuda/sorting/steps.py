@@ -18,8 +18,9 @@ from weft.graph.node import Node
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import MIDDLE, aligned
 
-LONGEST_ROW = 4096
-"""A block sorts rows of at most so many elements by itself."""
+LONGEST_ROW, LONGEST_WIDE_ROW = 4096, 2048
+"""A block sorts rows of at most so many elements by itself, of four bytes at most or of eight: more do not fit the
+shared memory that a kernel may declare."""
 
 ROW_ITEMS = 16
 """Elements that a thread has at most where a block sorts a row."""
@@ -35,6 +36,11 @@ PARTS = 2048
 """Long rows are counted in at most so many parts in all, ..."""
 SHORTEST_PART = 1 << 14
 """... which have so many elements or more."""
+
+
+def _longest_row(elements: Elements) -> int:
+    """How many elements a row has at most that a block sorts by itself."""
+    return LONGEST_ROW if elements.dtype.size <= 4 else LONGEST_WIDE_ROW
 
 
 def _block_of(elements: Elements) -> Block:
@@ -126,7 +132,7 @@ def _shape(node_or_operand: Node | Operand) -> tuple[int, int]:
 
 def _sort_scratch(rows_: int, extent: int, elements: Elements) -> int:
     layout = _Layout(0, 0)
-    if extent > LONGEST_ROW:
+    if extent > _longest_row(elements):
         _Sort(rows_, extent, elements, layout)
     return layout.end
 
@@ -185,7 +191,7 @@ def _sorted(call: RoutineCall, indices: bool) -> list[RoutineStep]:
     (x,), (out,) = call.operands, call.results
     elements, window = Elements(x.dtype, indices), (call.params["start"], call.params["count"])
     rows_, extent = _shape(x)
-    if extent <= LONGEST_ROW:
+    if extent <= _longest_row(elements):
         numbers = [*_location(x), *_location(out), rows_, extent, *window]
         work = rows_ * extent * elements.digits
         return [RoutineStep(_rows_code(elements, *_block_for(extent)), numbers, rows_, 1, work)]
