@@ -46,7 +46,7 @@ SAVED_BYTES = 34 << 10
 """Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
 such blocks."""
 
-LONG_ROW_THREADS = 64, 512
+LONG_ROW_THREADS = 32, 512
 """The fewest and most threads of a block that does a long row."""
 
 TOTALS_BYTES = 16 << 10
@@ -64,6 +64,13 @@ ENOUGH_SCANS = 1 << 12
 SAVED_OF_LONG = 72 << 10
 """Shared memory that a block has for what is saved of a long row, so that a multiprocessor has room for three. Several
 blocks do parts of a row that needs more."""
+
+
+SHARED_OF_ALL, REGISTERS_OF_ALL, MOST_RESIDENT = 208 << 10, 1 << 16, 24
+"""What a multiprocessor has for its blocks, and how many of them at most."""
+
+FEWEST_REGISTERS = 48
+"""With fewer for a thread, values would be written to memory."""
 
 
 class Blocks(NamedTuple):
@@ -164,6 +171,12 @@ class CudaSchedule(Schedule):
     @property
     def numbers(self) -> dict[str, int]:
         return {"units": self.units, "blocks": self.blocks, "bits": self.bits, "rows": self.rows}
+
+    def resident_blocks(self, kernel: Kernel) -> int:
+        """For how many blocks on a multiprocessor registers have to suffice: as many as shared memory has room for."""
+        shared = self.shared_bytes(kernel)
+        by_registers = REGISTERS_OF_ALL // (self.threads * FEWEST_REGISTERS)
+        return min(MOST_RESIDENT, by_registers, SHARED_OF_ALL // shared) if shared else 1
 
     def passes(self, kernel: Kernel) -> list[Pass]:
         """What is done in each pass over a row."""
