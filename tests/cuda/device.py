@@ -17,7 +17,7 @@ from tests.cuda.module import Module
 from tests.reference.device import ReferenceEngine, ReferenceTarget, there
 from tests.reference.memory import ReferenceMemory
 from weft.compiler.cuda import loops
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.kernel import Kernel, Launch
@@ -86,7 +86,7 @@ class BlocksTarget(Target):
         return Blocks(text, schedule.threads, self, shared, schedule.cluster)
 
     def routine_code(self, code: Any) -> Blocks:
-        assert isinstance(code, Written)
+        assert isinstance(code, RoutineCode)
         key = code.source, ()
         if key not in self._codes:
             self._codes[key] = Blocks(code.text(), code.threads, self, code.shared)

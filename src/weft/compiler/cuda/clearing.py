@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from weft.compiler.cuda.code import BlockCode
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.primitives.routine import RoutineStep
 
 THREADS, ITEMS = 256, 8
@@ -21,8 +21,8 @@ def cleared(place: tuple[int, int], words: int) -> RoutineStep:
 
 
 @cache
-def _code() -> Written:
-    return Written(f"zeros, {ITEMS} words of each of {THREADS} threads", generate, THREADS, "zeros")
+def _code() -> RoutineCode:
+    return RoutineCode(f"zeros, {ITEMS} words of each of {THREADS} threads", generate, THREADS, "zeros")
 
 
 def generate(name: str) -> str:

@@ -17,7 +17,7 @@ _NAME = "kernel"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RoutineCode:
     """The code of a routine's step on every target of CUDA: ``source`` says in full what it is made of, ``write`` gives
     its LLVM IR with an entry of that name, which takes what `CudaCode` says. A block has so many bytes of ``shared``
     memory besides what the IR declares."""
@@ -34,7 +34,7 @@ class Written:
         return without_interrupts(lambda: self.write(_NAME))
 
 
-def load_written(code: Written, architecture: str) -> CudaCode:
+def load_routine(code: RoutineCode, architecture: str) -> CudaCode:
     """The code of a routine's step, found on disk or generated."""
     ptx = loading.ptx(code.source, code.text, architecture, title=code.title)
     return CudaCode(ptx, _NAME, code.threads, code.shared, title=code.title)

@@ -17,7 +17,7 @@ from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.code import BlockCode
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.dtypes import Dtype
 from weft.graph.node import Node, wrap
 from weft.primitives.replacing import replaces
@@ -87,9 +87,9 @@ def _step(call: RoutineCall) -> RoutineStep:
 
 
 @cache
-def _code(dtype: Dtype, mode: str) -> Written:
+def _code(dtype: Dtype, mode: str) -> RoutineCode:
     source = f"rows of {dtype.name} updated ({mode})"
-    return Written(source, lambda name: generate(dtype, mode, name), THREADS, f"scatter ({mode})")
+    return RoutineCode(source, lambda name: generate(dtype, mode, name), THREADS, f"scatter ({mode})")
 
 
 def generate(dtype: Dtype, mode: str, name: str) -> str:

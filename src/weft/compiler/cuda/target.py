@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.cuda import kernels
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import Blocks, CudaSchedule, schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
@@ -43,11 +43,11 @@ class CudaTarget(Target):
         return kernels.load(kernel, schedule, text, self.architecture)
 
     def routine_code(self, code: Any) -> Any:
-        if not isinstance(code, Written):
+        if not isinstance(code, RoutineCode):
             return code
         key = code.source, ()
         if key not in self._codes:
-            self._codes[key] = kernels.load_written(code, self.architecture)
+            self._codes[key] = kernels.load_routine(code, self.architecture)
         return self._codes[key]
 
 

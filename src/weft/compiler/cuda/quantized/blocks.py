@@ -19,7 +19,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import Coding, scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.quantized import folding
 from weft.compiler.cuda.quantized.codes import coding_of, number_at, words_from
 from weft.compiler.cuda.quantized.operands import (
@@ -141,9 +141,9 @@ def steps(call: RoutineCall, kind: Format, transpose: bool) -> list[RoutineStep]
     return made
 
 
-def code(tile: Tile) -> Written:
+def code(tile: Tile) -> RoutineCode:
     title = f"products with quantised matrices, {tile.coding.mode}"
-    return Written(f"{title}: {tile}", lambda name: _Blocks(tile).text(name), tile.threads, title, tile.shared)
+    return RoutineCode(f"{title}: {tile}", lambda name: _Blocks(tile).text(name), tile.threads, title, tile.shared)
 
 
 class _Ahead(NamedTuple):

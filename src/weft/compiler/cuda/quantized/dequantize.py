@@ -8,7 +8,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.quantized import Coding, scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.quantized.code import NumberedCode
 from weft.compiler.cuda.quantized.codes import coding_of, number_at, words_from
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
@@ -41,9 +41,9 @@ def step(call: RoutineCall) -> RoutineStep:
     return RoutineStep(_code(coding, dtype), numbers, units, 1, size)
 
 
-def _code(coding: Coding, dtype: Dtype) -> Written:
+def _code(coding: Coding, dtype: Dtype) -> RoutineCode:
     title = f"dequantize, {coding.mode}"
-    return Written(
+    return RoutineCode(
         f"{title}: {coding} {dtype.name}", lambda name: _Dequantize(coding, dtype).text(name), THREADS, title
     )
 

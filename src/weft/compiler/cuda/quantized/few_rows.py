@@ -17,7 +17,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import Coding, scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.quantized.codes import coding_of, joined_at, number_at, places_of, power_at, takes_in
 from weft.compiler.cuda.quantized.operands import (
     ACROSS,
@@ -138,9 +138,9 @@ def step(call: RoutineCall, kind: Format) -> RoutineStep:
     )
 
 
-def code(strip: Strip) -> Written:
+def code(strip: Strip) -> RoutineCode:
     title = f"product of few rows with a quantised matrix, {strip.coding.mode}"
-    return Written(
+    return RoutineCode(
         f"{title}: {strip}", lambda name: _FewRows(strip).text(name), strip.warps * WARP, title, strip.shared
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.quantized.code import NumberedCode
 from weft.dtypes import Dtype
 from weft.primitives.routine import Operand, RoutineStep
@@ -24,9 +24,9 @@ def step(sums: tuple[int, int], result: Operand, size: int, blocks: int) -> Rout
     return RoutineStep(_code(result.dtype), numbers, units, 1, size * blocks)
 
 
-def _code(dtype: Dtype) -> Written:
+def _code(dtype: Dtype) -> RoutineCode:
     title = f"sums of blocks of {dtype.name}"
-    return Written(title, lambda name: _text(dtype, name), THREADS, title)
+    return RoutineCode(title, lambda name: _text(dtype, name), THREADS, title)
 
 
 def _text(dtype: Dtype, name: str) -> str:

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.code import BlockCode
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.sorting.elements import Elements
 from weft.primitives.routine import RoutineCall, RoutineStep
 
@@ -32,9 +32,9 @@ def _step(call: RoutineCall) -> RoutineStep:
 
 
 @cache
-def _code(elements: Elements, right: bool) -> Written:
+def _code(elements: Elements, right: bool) -> RoutineCode:
     source = f"search in rows of {elements.dtype.name}, {'right' if right else 'left'}"
-    return Written(source, lambda name: generate(elements, right, name), THREADS, "searchsorted")
+    return RoutineCode(source, lambda name: generate(elements, right, name), THREADS, "searchsorted")
 
 
 def generate(elements: Elements, right: bool, name: str) -> str:

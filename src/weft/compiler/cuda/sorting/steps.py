@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft.compiler.cuda.clearing import cleared
-from weft.compiler.cuda.kernels import Written
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.sorting import distribution, rows
 from weft.compiler.cuda.sorting.distribution import BesideSelected, Block, Digits, Move, OfKeys, OfMarks
 from weft.compiler.cuda.sorting.elements import Elements
@@ -311,19 +311,19 @@ class _Sort:
 
 
 @cache
-def _rows_code(elements: Elements, threads: int, items: int) -> Written:
+def _rows_code(elements: Elements, threads: int, items: int) -> RoutineCode:
     source = f"rows of {elements.name} sorted by blocks of {threads} threads with {items} elements"
-    return Written(source, lambda name: rows.generate(elements, threads, items, name), threads, "sort")
+    return RoutineCode(source, lambda name: rows.generate(elements, threads, items, name), threads, "sort")
 
 
-def _totals_code(elements: Elements, digits: Digits) -> Written:
+def _totals_code(elements: Elements, digits: Digits) -> RoutineCode:
     threads, items = COUNTING_THREADS, COUNTED_ITEMS
     size = 4 * digits.orders(elements) << digits.bits
     copies = max(1, min(threads // WARP, COPIED_BYTES // size))
     source = (
         f"{digits.name} of {elements.dtype.name} counted by {threads} threads with {items} elements, {copies} times"
     )
-    return Written(
+    return RoutineCode(
         source,
         lambda name: distribution.generate_totals(elements, digits, threads, items, copies, name),
         threads,
@@ -331,10 +331,10 @@ def _totals_code(elements: Elements, digits: Digits) -> Written:
     )
 
 
-def _move_code(elements: Elements, digits: Digits, move: Move, wide: bool) -> Written:
+def _move_code(elements: Elements, digits: Digits, move: Move, wide: bool) -> RoutineCode:
     block = _block_of(elements)
     source = f"{elements.name} moved by {digits.name}: {move.name}, wide {wide}, {block}"
-    return Written(
+    return RoutineCode(
         source,
         lambda name: distribution.generate_move(elements, digits, move, block, wide, name),
         block.threads,
