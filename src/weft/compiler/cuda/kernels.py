@@ -37,7 +37,8 @@ class RoutineCode:
 def load_routine(code: RoutineCode, architecture: str) -> CudaCode:
     """The code of a routine's step, found on disk or generated."""
     ptx = loading.ptx(code.source, code.text, architecture, title=code.title)
-    return CudaCode(ptx, _NAME, code.threads, code.shared, title=code.title)
+    # Other programs use the code, too, so it holds plain numbers.
+    return CudaCode(ptx, _NAME, int(code.threads), int(code.shared), title=code.title)
 
 
 def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -> CudaCode:
@@ -56,4 +57,6 @@ def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -
     lasting = OWN.issuperset(kernel.primitives)
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None]) or "copy"
     ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title)
-    return CudaCode(ptx, _NAME, schedule.threads, schedule.shared_bytes(kernel), title, schedule.cluster)
+    # Other programs use the code, too, so it holds plain numbers.
+    threads, shared, cluster = int(schedule.threads), int(schedule.shared_bytes(kernel)), int(schedule.cluster)
+    return CudaCode(ptx, _NAME, threads, shared, title, cluster)
