@@ -57,7 +57,7 @@ class BlockCode(Integers):
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
 
     def shared_of_launch(self) -> str:
-        """A pointer to the shared memory that `RoutineCode.shared` tells of, which may be more than a kernel may declare."""
+        """A pointer to the shared memory that `RoutineCode.shared` tells of, perhaps more than a kernel may declare."""
         name = "@weft_launch"  # without a dot: LLVM leaves external names as they are, and PTX allows none
         self.e.declarations[name] = f"{name} = external addrspace(3) global [0 x i8], align 16"
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
