@@ -31,3 +31,16 @@ def test_three_axes(rng: np.random.Generator) -> None:
     y = rng.standard_normal((20, 5, 18)).astype(np.float32)
     result = mx.array(x) * mx.exp(mx.array(y).transpose(1, 2, 0))
     np.testing.assert_allclose(np.array(result), x * np.exp(y.transpose(1, 2, 0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_routine_reads_a_broadcast_of_what_no_strides_describe(compiled: bool, rng: np.random.Generator) -> None:
+    """The copy that is made holds what is broadcast; a sort reads rows that all lie in memory."""
+    x = rng.normal(size=(8, 3, 2))
+    flat = np.moveaxis(x, 0, 1).reshape(3, 16)
+
+    def function(x: mx.array) -> mx.array:
+        return mx.sort(mx.broadcast_to(mx.moveaxis(x, 0, 1).reshape(3, 16)[None], (4, 3, 16)))
+
+    got = (mx.compile(function) if compiled else function)(mx.array(x, mx.float64))
+    assert np.array_equal(np.array(got), np.broadcast_to(np.sort(flat), (4, 3, 16)))

@@ -311,7 +311,8 @@ class Fusion(Grouping):
             self._over_axes.add((group, position))
             self._use(found[0], group, None)
             return
-        if self.layout(source) is None:  # as a whole in memory, it will be a copy
+        strides = self._layouts.strides_in_copy(source) if self.layout(source) is None else None
+        if strides is not None and routine.accepts(node, position, strides, kind):
             self._use(source, group, None)
             return
         copy = copy_of(source)

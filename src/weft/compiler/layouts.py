@@ -66,6 +66,11 @@ class Layouts:
         self._found.pop(view, None)
         return copy
 
+    def strides_in_copy(self, view: Node) -> Shape | None:
+        """The strides that a view has when its input is ``copied``."""
+        found = seen_through(view, Layout(view, contiguous_strides(view.inputs[0].shape), 0))
+        return None if found is None else found.strides
+
     def is_viewable(self, node: Node) -> bool:
         """Whether strides over something in memory can show a view."""
         return self.of(node) is not None and not self.computes_nothing(node)
