@@ -93,6 +93,8 @@ INTERNAL = {
     "random_exp": "Reached through mx.random.categorical, which is compared with MLX.",
     "random_log": "Reached through mx.random.gumbel, which is compared with MLX.",
     "random_log1p": "Reached through mx.random.laplace, which is compared with MLX.",
+    "row_numbers": "Made of a scatter when it is planned for a GPU; see tests/cuda/test_scattering.py.",
+    "row_updates": "Made of a scatter when it is planned for a GPU; see tests/cuda/test_scattering.py.",
     "settled": "Stands for a node with several results once these have values.",
     "single_update": "Made of a scatter when it is planned.",
     "split_axis": "Cuts long reductions into parts when they are planned.",
