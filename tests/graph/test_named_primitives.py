@@ -14,6 +14,7 @@ import weft.primitives as p
 PACKAGE = Path(weft.__file__).parent
 
 NAMED = {
+    ("compiler/cuda/scattering.py", "scatter"): "says what is planned in its place",
     ("compiler/rewrites.py", "transpose"): "the pass is an identity of transposes",
     ("transforms/autodiff.py", "identity"): "exists to name what is differentiated with respect to",
     ("transforms/custom.py", "barrier"): "exists to keep what checkpoint computes again apart",

@@ -74,3 +74,34 @@ class RowUpdates(Primitive):
 
 
 row_updates = RowUpdates()
+
+
+def scattered_by_rows(node: Node) -> Node | None:
+    """What gives the result of a `scatter` whose updates are whole rows: they are sorted by their rows, which keeps the
+    order of those of one row. None if they are no rows, or if an index counts, so that no two of them meet."""
+    x, *indices, updates = node.inputs
+    axes, mode, outside = node.params
+    sizes, count, slices = x.shape[: len(axes)], indices[0].size, updates.shape[indices[0].ndim :]
+    rows, width = product(sizes), product(x.shape[len(axes) :])
+    if axes != tuple(range(len(axes))) or slices != (*[1] * len(axes), *x.shape[len(axes) :]):
+        return None
+    if x.dtype.is_complex or not x.size or any(_counts(index) for index in indices):
+        return None
+    if max(count, rows) >= p.LARGEST_INDEX:
+        return None
+    numbers = p.row_numbers(*[p.wrap(index) for index in indices], sizes=sizes, outside=outside)
+    number = p.reshape(numbers, shape=(count,))
+    order = p.argsort(number, start=0, count=count)
+    found = p.gather(number, order, axes=(0,), slice_sizes=(1,), outside="nearest")
+    every = p.iota(shape=(rows + 1,), axis=0, dtype=dtypes.uint32)
+    starts = p.searchsorted(p.reshape(found, shape=(count,)), every, right=False)
+    given = [p.reshape(p.wrap(part), shape=shape) for part, shape in ((x, (rows, width)), (updates, (count, width)))]
+    result: Node = p.reshape(p.row_updates(*given, order, starts, mode=mode), shape=x.shape).node
+    return result
+
+
+def _counts(index: Node) -> bool:
+    """Whether an index counts along an axis."""
+    while p.is_view(index):
+        index = index.inputs[0]
+    return index.primitive is p.iota

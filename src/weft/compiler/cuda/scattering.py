@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import weft.primitives as p
-from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import Location, load, store
@@ -19,9 +18,10 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.dtypes import Dtype
-from weft.graph.node import Node, wrap
+from weft.graph.node import Node
 from weft.primitives.replacing import replaces
 from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.primitives.row_updates import scattered_by_rows
 
 THREADS = 256
 
@@ -41,38 +41,11 @@ UNITS, WIDTH, ELEMENTS, ROW_STRIDE, STRIDE = 10, 11, 12, 13, 14
 
 @replaces("cuda", p.scatter)
 def _by_rows(node: Node, machine: Any) -> Sequence[Node] | None:
-    x, *indices, updates = node.inputs
-    axes, mode, outside = node.params
-    if not _pays(x, indices, updates, axes):
+    x, count = node.inputs[0], node.inputs[1].size
+    if count < FEWEST_UPDATES + x.size * x.dtype.size // BYTES_PER_UPDATE:
         return None
-    sizes, count = x.shape[: len(axes)], indices[0].size
-    rows, width = prod(sizes), prod(x.shape[len(axes) :])
-    numbers = p.row_numbers(*[wrap(index) for index in indices], sizes=sizes, outside=outside)
-    number = p.reshape(numbers, shape=(count,))
-    order = p.argsort(number, start=0, count=count)
-    found = p.gather(number, order, axes=(0,), slice_sizes=(1,), outside="nearest")
-    every = p.iota(shape=(rows + 1,), axis=0, dtype=dtypes.uint32)
-    starts = p.searchsorted(p.reshape(found, shape=(count,)), every, right=False)
-    given = [p.reshape(wrap(part), shape=shape) for part, shape in ((x, (rows, width)), (updates, (count, width)))]
-    return [p.reshape(p.row_updates(*given, order, starts, mode=mode), shape=x.shape).node]
-
-
-def _pays(x: Node, indices: Sequence[Node], updates: Node, axes: Sequence[int]) -> bool:
-    """Whether the updates are whole rows, and so many that it pays to sort them."""
-    count, slices = indices[0].size, updates.shape[indices[0].ndim :]
-    whole = (*[1] * len(axes), *x.shape[len(axes) :])
-    if tuple(axes) != tuple(range(len(axes))) or slices != whole or x.dtype.is_complex or not x.size:
-        return False
-    if any(_counts(index) for index in indices) or max(count, prod(x.shape[: len(axes)])) >= p.LARGEST_INDEX:
-        return False
-    return count >= FEWEST_UPDATES + x.size * x.dtype.size // BYTES_PER_UPDATE
-
-
-def _counts(index: Node) -> bool:
-    """Whether an index counts along an axis: then a kernel does its updates side by side."""
-    while index.primitive is not None and p.is_view(index):
-        index = index.inputs[0]
-    return index.primitive is p.iota
+    found = scattered_by_rows(node)
+    return None if found is None else [found]
 
 
 @p.row_updates.routine.on("cuda")
