@@ -52,4 +52,4 @@ def test_what_a_gradient_needs_is_made_of_what_is_stored(name: str) -> None:
 
 def test_what_costs_more_than_memory_is_stored() -> None:
     assert len(stored_by(lambda x: mx.square(mx.power(mx.abs(x) + 1, 1.5)))) > 5
-    assert len(stored_by(nn.gelu, rows=16)) > 5
+    assert len(stored_by(nn.gelu_approx, rows=16)) > 5
