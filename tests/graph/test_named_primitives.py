@@ -14,7 +14,7 @@ import weft.primitives as p
 PACKAGE = Path(weft.__file__).parent
 
 NAMED = {
-    ("compiler/cuda/scattering.py", "scatter"): "says what is planned in its place",
+    ("compiler/rewrites.py", "cast"): "the step of a call may convert what it stores",
     ("compiler/rewrites.py", "transpose"): "the pass is an identity of transposes",
     ("transforms/autodiff.py", "identity"): "exists to name what is differentiated with respect to",
     ("transforms/custom.py", "barrier"): "exists to keep what checkpoint computes again apart",
@@ -28,11 +28,14 @@ NAMED = {
 def names(folder: str) -> Iterator[tuple[str, str]]:
     """The primitives that the modules of a folder name: as ``p.name``, or in an import.
 
-    ``p.name.routine`` is left out: it is how a module says which routine it implements.
+    ``p.name.routine`` is left out: it is how a module says which routine it implements. So are modules that say what
+    others a kind of device makes of a primitive.
     """
     for path in sorted((PACKAGE / folder).rglob("*.py")):
         module = str(path.relative_to(PACKAGE))
         nodes = list(ast.walk(ast.parse(path.read_text())))
+        if any(map(_registers, nodes)):
+            continue
         routines = {node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "routine"}
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "p":
@@ -42,6 +45,14 @@ def names(folder: str) -> Iterator[tuple[str, str]]:
             else:
                 continue
             yield from ((module, name) for name in found if isinstance(getattr(p, name, None), p.Primitive))
+
+
+def _registers(node: ast.AST) -> bool:
+    """Whether a function is decorated with ``replaces(...)``, or ``p.name.routine.on(...)``."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    found = [ast.unparse(decorator.func) for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
+    return any(one == "replaces" or one.endswith(".routine.on") for one in found)
 
 
 @pytest.mark.parametrize("folder", ["compiler", "transforms"])
