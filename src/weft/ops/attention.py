@@ -76,20 +76,19 @@ def scaled_dot_product_attention(
     if decide_equal(length, 0):
         return p.zeros((batch, heads, count, width), dtype)
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-    scaled = to_dtype(queries, wide) * _factor(scale, wide)
-    apart = p.reshape(scaled, shape=(batch, groups, heads // groups, count, features))
+    apart = p.reshape(queries, shape=(batch, groups, heads // groups, count, features))
     masks, kind = _masks(mask, (batch, heads, count, length), groups, dtype, wide)
     more = [] if sinks is None else [_sinks(sinks, heads, groups, dtype, wide)]
-    inputs = (apart, to_dtype(keys, wide), to_dtype(values, wide), *masks, *more)
+    inputs = (apart, keys, values, _factor(scale, wide), *masks, *more)
     result = p.attention(*inputs, mask=kind, sinks=sinks is not None)
     return to_dtype(p.reshape(result, shape=(batch, heads, count, width)), dtype)
 
 
-def _factor(scale: Any, dtype: Dtype) -> Any:
-    """A number, or an array of one."""
+def _factor(scale: Any, dtype: Dtype) -> Array:
+    """An array of one number."""
     if isinstance(scale, Handle) and scale.node.shape == () and not scale.node.dtype.is_complex:
         return to_dtype(scale, dtype)
-    return real_number(_NAME, "scale", scale)
+    return extent_constant(real_number(_NAME, "scale", scale), dtype)
 
 
 def _check_heads(q: Array, k: Array, v: Array) -> None:

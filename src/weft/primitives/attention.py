@@ -37,16 +37,19 @@ _QUERIES, _KEYS = 3, 4
 
 
 class _Inputs(NamedTuple):
-    """The inputs of attention: queries ``(B, M, G, T, D)``, keys ``(B, M, S, D)`` and values ``(B, M, S, E)``, and
-    perhaps a mask, the score of hidden keys, and scores of sinks. Masks and sinks have five axes, too, with the extents
-    of the scores or 1; sinks stand in place of a key."""
+    """What attention is made of, in float32 or float64: queries ``(B, M, G, T, D)`` times the ``scale``, keys ``(B, M,
+    S, D)`` and values ``(B, M, S, E)``, and perhaps a mask, the score of hidden keys, and scores of sinks. Masks and
+    sinks have five axes, too, with the extents of the scores or 1; sinks stand in place of a key. Queries, keys and
+    values were of ``dtype``."""
 
     q: Array
     k: Array
     v: Array
+    scale: Array
     mask: Array | None
     lowest: Array | None
     sinks: Array | None
+    dtype: Dtype
 
     @property
     def shape(self) -> Shape:
@@ -125,6 +128,10 @@ class _Inputs(NamedTuple):
             None if more is None else -(more * mean),
         )
 
+    def as_given(self, q: Array, k: Array, v: Array) -> list[Array]:
+        """The cotangents of queries, keys and values as they were given, from those of what was made of them."""
+        return [_in(self.dtype, x) for x in (_times(q, self.scale), k, v)]
+
     def block(self, start: int, stop: int, keys: int) -> _Inputs:
         """The part of the queries ``start`` to ``stop`` and of the first ``keys``."""
         limits = {_QUERIES: (start, stop), _KEYS: (0, keys)}
@@ -157,7 +164,7 @@ class _Gradients(NamedTuple):
 
     def results(self, of_mask: bool) -> list[Array]:
         """Those of the inputs: of queries, keys, values, the mask if wanted, and sinks if there are any."""
-        return [self.q, self.k, self.v, *self.summed(of_mask)]
+        return [*self.inputs.as_given(self.q, self.k, self.v), *self.summed(of_mask)]
 
     def summed(self, of_mask: bool) -> list[Array]:
         """Those of the inputs that are broadcast to scores."""
@@ -184,11 +191,34 @@ def _sum_to(x: Array, shape: Shape) -> Array:
     return x if identical(x.node.shape, shape) else p.sum_to(x, shape=shape)
 
 
-def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
-    q, k, v, *more = inputs
+def _wide(dtype: Dtype) -> Dtype:
+    """In which dtype attention is computed."""
+    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+
+
+def _in(dtype: Dtype, x: Array) -> Array:
+    return x if x.node.dtype is dtype else p.cast(x, dtype=dtype)
+
+
+def _times(x: Array, scale: Array) -> Array:
+    """An array times one number."""
+    if not is_constant(scale.node):
+        shape = x.node.shape
+        scale = p.broadcast(p.expand(scale, axes=tuple(range(len(shape)))), shape=shape)
+    return p.multiply(x, scale)
+
+
+def _masking(more: Sequence[Any], mask: str, sinks: bool) -> tuple[Any, Any, Any]:
+    """The mask, the score of hidden keys, and the sinks, of the inputs behind the scale."""
     count = MASKS[mask]
-    seen, lowest = more[0] if count else None, more[1] if count == 2 else None
-    return _Inputs(q, k, v, seen, lowest, more[count] if sinks else None)
+    return more[0] if count else None, more[1] if count == 2 else None, more[count] if sinks else None
+
+
+def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
+    q, k, v, scale, *more = inputs
+    dtype = q.node.dtype
+    q, k, v = (_in(_wide(dtype), x) for x in (q, k, v))
+    return _Inputs(_times(q, scale), k, v, scale, *_masking(more, mask, sinks), dtype)
 
 
 def _fit(q: Node, k: Node, v: Node) -> bool:
@@ -222,7 +252,10 @@ def _example(x: Array, axis: int | None) -> Shape:
 
 
 class Attention(Primitive):
-    """``softmax(q @ k.T + mask) @ v`` for each head, where sinks count in the sums of the softmax: see `_Inputs`.
+    """``softmax(scale * q @ k.T + mask) @ v`` for each head, where sinks count in the sums of the softmax.
+
+    It is computed in float32, or float64 for that, and so are the result and the scale, one number; for the inputs that
+    follow see `_Inputs`.
 
     How it is computed is decided when it is planned: in blocks of queries, and without keys that no query of a block
     sees. Derivatives compute the scores again.
@@ -235,16 +268,18 @@ class Attention(Primitive):
         if not _fit(*inputs[:3]):
             raise TypeError(f"attention: got {', '.join(describe(node.shape, node.dtype) for node in inputs)}")
         q, _, v, *_ = inputs
-        return (*q.shape[:4], v.shape[-1]), q.dtype
+        return (*q.shape[:4], v.shape[-1]), _wide(q.dtype)
 
     def check(self, *inputs: Node, **params: Any) -> None:
         mask, sinks = params["mask"], params["sinks"]
         check_word(mask, MASKS)
         require(type(sinks) is bool, "sinks are there or not")
-        check_inputs(inputs, 3 + MASKS[mask] + sinks)
+        check_inputs(inputs, 4 + MASKS[mask] + sinks)
         require(_fit(*inputs[:3]), "queries, keys and values do not fit")
-        q, k, _, *more = inputs
-        kinds = {"none": [], "added": [q.dtype]}.get(mask, [dtypes.bool_, q.dtype]) + [q.dtype] * sinks
+        q, k, _, scale, *more = inputs
+        wide = _wide(q.dtype)
+        require(scale.dtype is wide and scale.ndim == 0, "its scale is no number in which it is computed")
+        kinds = {"none": [], "added": [wide]}.get(mask, [dtypes.bool_, wide]) + [wide] * sinks
         shape = values_of((*q.shape[:4], k.shape[2]))
         for number, (node, dtype) in enumerate(zip(more, kinds, strict=True)):
             rank = 0 if number == 1 and MASKS[mask] == 2 else 5
@@ -259,10 +294,12 @@ class Attention(Primitive):
         return found
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        x, t = _inputs_of(inputs, **params), _inputs_of(tangents, **params)
-        of_scores = t.mask if x.lowest is None and t.mask is not None else None
+        x = _inputs_of(inputs, **params)
+        t_q, t_k, t_v = self._tangents(inputs, tangents, x)
+        t_mask, _, t_sinks = _masking(tangents[4:], **params)
+        of_scores = t_mask if x.lowest is None and t_mask is not None else None
         of_scores = None if of_scores is None else p.broadcast(of_scores, shape=x.shape)
-        for q, k in ((t.q, x.k), (x.q, t.k)):
+        for q, k in ((t_q, x.k), (x.q, t_k)):
             if q is not None and k is not None:
                 of_scores = plus(of_scores, x.apart(p.matmul(x.rows(q), matrix_transpose(k))))
         weights, of_sinks = x.weights()
@@ -271,33 +308,61 @@ class Attention(Primitive):
             seen = of_scores if x.lowest is None else x.masked(of_scores, p.zeros_like(of_scores))
             change = weights * seen
         total = None if change is None else _kept(p.sum(change, axes=(_KEYS,)))
-        if t.sinks is not None and of_sinks is not None:
-            total = plus(total, of_sinks * p.broadcast(t.sinks, shape=of_sinks.node.shape))
+        if t_sinks is not None and of_sinks is not None:
+            total = plus(total, of_sinks * p.broadcast(t_sinks, shape=of_sinks.node.shape))
         if total is not None:
             change = plus(change, -(weights * p.broadcast(total, shape=x.shape)))
         found = None if change is None else x.apart(p.matmul(x.rows(change), x.v))
-        return found if t.v is None else plus(found, x.apart(p.matmul(x.rows(weights), t.v)))
+        return found if t_v is None else plus(found, x.apart(p.matmul(x.rows(weights), t_v)))
+
+    def _tangents(self, inputs: Sequence[Array], tangents: Sequence[Tangent], x: _Inputs) -> list[Tangent]:
+        """Those of what is made of queries, keys and values."""
+        wide = x.q.node.dtype
+        of_q, of_k, of_v, of_scale = (None if t is None else _in(wide, t) for t in tangents[:4])
+        found = None if of_q is None else _times(of_q, x.scale)
+        if of_scale is not None:
+            found = plus(found, _times(_in(wide, inputs[0]), of_scale))
+        return [found, of_k, of_v]
 
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
         """Cotangents are computed in blocks of queries; their derivatives are those of what is computed at once."""
         x = _inputs_of(inputs, **params)
-        of_mask = x.mask is not None and x.lowest is None and wanted[3]
+        of_mask = x.mask is not None and x.lowest is None and wanted[4]
         apart = [one if is_constant(one.node) else p.stop_gradient(one) for one in (*inputs, output, cotangent)]
         found = attention_gradients(*apart, **params, of_mask=of_mask)
         whole = x.gradients(output, cotangent, _TRACED)
         chosen = [p.with_derivative_of(*pair) for pair in zip(found, whole.results(of_mask), strict=True)]
         results: list[Tangent] = [*chosen[:3], *[None] * (len(inputs) - 3)]
+        if wanted[3]:
+            results[3] = p.sum(whole.q * _in(whole.q.node.dtype, inputs[0]), axes=tuple(range(5)))
         if of_mask:
-            results[3] = chosen[3]
+            results[4] = chosen[3]
         if params["sinks"]:
             results[-1] = chosen[-1]
         return results
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        inputs, axes, _ = _with_common_scale(inputs, axes)
         merged, apart = _merged(inputs, axes, whole=False)
         return apart(self(*merged, **params)), 0
+
+
+def _with_common_scale(
+    inputs: Sequence[Array], axes: Sequence[int | None]
+) -> tuple[list[Array], list[int | None], Array | None]:
+    """Inputs of which the scale is not mapped. If it was, queries are multiplied first; and it is returned, with axes
+    that fit them."""
+    if axes[3] is None:
+        return list(inputs), list(axes), None
+    size, wide = p.batch_size(inputs, axes), _wide(inputs[0].node.dtype)
+    q = _in(wide, p.with_batch(inputs[0], axes[0], 0, size))
+    scale = p.expand(p.with_batch(inputs[3], axes[3], 0, size), axes=tuple(range(1, q.node.ndim)))
+    one = wrap(p.constant.make(1.0, wide))
+    scaled = p.multiply(q, p.broadcast(scale, shape=q.node.shape))
+    changed = [scaled, _in(wide, inputs[1]), _in(wide, inputs[2]), one, *inputs[4:]]
+    return changed, [0, *axes[1:3], None, *axes[4:]], scale
 
 
 class AttentionGradients(Several):
@@ -313,7 +378,7 @@ class AttentionGradients(Several):
     def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
         x = list(inputs[:3])
         if params["of_mask"]:
-            x.append(inputs[3])
+            x.append(inputs[4])
         if params["sinks"]:
             x.append(inputs[-3])
         return [(node.shape, node.dtype) for node in x]
@@ -338,18 +403,23 @@ class AttentionGradients(Several):
             rows = {_QUERIES: (start, stop)}
             found.append(x.gradients(_part(output, rows), _part(cotangent, rows), _PLANNED))
         shapes = [shape for shape, _ in self.infer_results(*node.inputs, **node.keywords)[3:]]
-        results = [_joined([one.q for one in found])]
-        results += [_added_by_keys([one.k for one in found]), _added_by_keys([one.v for one in found])]
+        of_keys = [_added_by_keys([one.k for one in found]), _added_by_keys([one.v for one in found])]
+        results = inputs.as_given(_joined([one.q for one in found]), *of_keys)
         parts = zip(*[one.summed(of_mask) for one in found], strict=True)
         for part, shape in zip(parts, shapes, strict=True):
             results.append(_added(part) if shape[_QUERIES] == 1 else _joined(part))
         return [result.node for result in results]
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> Any:
+        dtype = inputs[0].node.dtype
+        inputs, axes, scale = _with_common_scale(inputs, axes)
         merged, apart = _merged(inputs, axes, whole=True)
         found = [apart(x) for x in self(*merged, **params)]
+        if scale is not None:
+            found[0] = found[0] * p.broadcast(scale, shape=found[0].node.shape)
+            found[:3] = [_in(dtype, x) for x in found[:3]]
         size = p.batch_size(inputs, axes)
-        like = [3] * params["of_mask"] + [len(inputs) - 3] * params["sinks"]
+        like = [4] * params["of_mask"] + [len(inputs) - 3] * params["sinks"]
         shapes = [(size, *_example(inputs[position], axes[position])) for position in like]
         return [(x, 0) for x in (*found[:3], *map(_sum_to, found[3:], shapes))]
 
