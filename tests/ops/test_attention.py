@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import assert_same_bits
 from weft.runtime import executor
 
 attention = mx.fast.scaled_dot_product_attention
@@ -130,3 +131,26 @@ ERRORS = [
 def test_errors_say_what_fits(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_mapped_queries_and_scales_of_one_example(rng: np.random.Generator) -> None:
+    """Keys that are not mapped serve all examples; a scale may be mapped, and has derivatives."""
+    k, v = (mx.array(rng.normal(size=(1, 2, 5, 4)).astype(np.float32)) for _ in range(2))
+    queries, scales = mx.array(rng.normal(size=(3, 1, 2, 5, 4)).astype(np.float32)), mx.array([0.1, 0.5, 0.9])
+
+    def attend(q: mx.array, scale: Any) -> mx.array:
+        return attention(q, k, v, scale=scale)
+
+    def in_plain_operations(q: mx.array, scale: mx.array) -> mx.array:
+        return mx.softmax(scale * q @ mx.swapaxes(k, -1, -2), axis=-1) @ v
+
+    mapped = mx.vmap(attend)(queries, scales)
+    assert_same_bits(mapped, mx.stack([attend(q, scale) for q, scale in zip(queries, scales, strict=True)]))
+    for axes in ((0, None), (None, 0)):
+        given = [x if axis == 0 else x[0] for x, axis in zip((queries, scales), axes, strict=True)]
+        found, wanted = (
+            mx.vmap(mx.grad(lambda q, scale, f=f: mx.sum(f(q, scale) ** 2), argnums=(0, 1)), axes)(*given)
+            for f in (attend, in_plain_operations)
+        )
+        for one, right in zip(found, wanted, strict=True):
+            assert np.allclose(np.array(one), np.array(right), atol=1e-4)

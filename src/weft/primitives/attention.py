@@ -232,12 +232,13 @@ def _merged(
     inputs: Sequence[Array], axes: Sequence[int | None], whole: bool
 ) -> tuple[list[Array], Callable[[Array], Array]]:
     """Inputs of which some are mapped, and whose mapped axis becomes a part of the batch; and what takes it apart. If
-    not ``whole``, what is the same for the whole batch stays as it is."""
+    not ``whole``, masks and sinks that are the same for the whole batch stay as they are."""
     size, batch = p.batch_size(inputs, axes), _example(inputs[0], axes[0])[0]
     merged = []
-    for x, axis in zip(inputs, axes, strict=True):
+    for position, (x, axis) in enumerate(zip(inputs, axes, strict=True)):
         shape = _example(x, axis)
-        if not shape or (not whole and axis is None and identical(shape[0], 1)):
+        stays = not whole and position >= 3 and axis is None
+        if not shape or (stays and identical(shape[0], 1)):
             merged.append(x)
             continue
         spread = p.broadcast(p.with_batch(x, axis, 0, size), shape=(size, batch, *shape[1:]))
