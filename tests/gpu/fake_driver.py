@@ -199,6 +199,24 @@ class FakeDriver:
         if not self._is_pinned(target):
             self._run_until(stream, self._queued[stream])
 
+    def copying(self, target: int, source: int, size: int, stream: int) -> tuple[Any, ...]:
+        return self._copy, target, source, size, stream
+
+    def _copy(self, target: int, source: int, size: int, stream: int) -> int:
+        self.calls["copy"] += 1
+        places, byte = np.arange(size), np.dtype(np.uint8)
+        self._queue(stream, lambda: self.memory.write(target, places, self.memory.read(source, places, byte)))
+        return 0
+
+    def waiting(self, stream: int) -> tuple[Any, ...]:
+        return self._wait, stream
+
+    def _wait(self, stream: int) -> int:
+        if stream in self._captured:
+            return 1
+        self.synchronize(stream)
+        return 0
+
     def pinned(self, size: int) -> int:
         self._pinned.append(ctypes.create_string_buffer(size))
         return ctypes.addressof(self._pinned[-1])

@@ -77,6 +77,7 @@ NO_ROW = {
 INTERNAL = {
     "adjugate_of": "The derivative of det; its values are compared with cofactors in test_linalg.py.",
     "attention_gradients": "The derivative of attention, which is compared with that of plain operations.",
+    "bounded_score": "Made of attention when it is planned for a GPU; see test_cudnn.py.",
     "clamp_index": "Scalar code inside gather, never a node that a user's program makes.",
     "copy": "Put in by the planner where two results would share memory.",
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",

@@ -23,6 +23,7 @@ def _engines() -> list[Any]:
         for engine in found:
             engine.target = CudaTarget(engine.architecture)
             engine.target.stand_in = host.target
+            engine.target.machine = engine
     return found
 
 

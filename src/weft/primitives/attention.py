@@ -11,12 +11,12 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree, identical, values_of
 from weft.graph.node import Node, Shape, describe, wrap
-from weft.primitives.base import Array, Primitive, Tangent, is_constant, plus
+from weft.primitives.base import Array, Elementwise, Primitive, Tangent, is_constant, plus
 from weft.primitives.products import matrix_transpose
 from weft.primitives.structure import Several
 from weft.primitives.untrusted import check_inputs, check_word, require
 
-__all__ = ["attention", "attention_gradients"]
+__all__ = ["attention", "attention_gradients", "bounded_score"]
 
 MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 2}
 """How scores are masked, and how many inputs that takes: what is added; or which keys are seen, and the score of the
@@ -70,7 +70,10 @@ class _Inputs(NamedTuple):
         return p.select(p.broadcast(self.mask, shape=self.shape), scores, hidden)
 
     def scores(self) -> Array:
-        found = self.apart(p.matmul(self.rows(self.q), matrix_transpose(self.k)))
+        return self.with_mask(self.apart(p.matmul(self.rows(self.q), matrix_transpose(self.k))))
+
+    def with_mask(self, found: Array) -> Array:
+        """Scores, from products of queries and keys."""
         if self.lowest is not None:
             return self.masked(found, self.lowest)
         return found if self.mask is None else p.add(found, p.broadcast(self.mask, shape=self.shape))
@@ -219,6 +222,17 @@ def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
     dtype = q.node.dtype
     q, k, v = (_in(_wide(dtype), x) for x in (q, k, v))
     return _Inputs(_times(q, scale), k, v, scale, *_masking(more, mask, sinks), dtype)
+
+
+def few_queries(inputs: Sequence[Array], mask: str, sinks: bool, multiply: Callable[[Array, Array], Array]) -> Array:
+    """The value of attention whose scores need little memory, from products of what was given: ``multiply`` gives them
+    in the dtype in which attention is computed. The powers of e are rounded to the dtype that was given."""
+    x = _inputs_of(inputs, mask, sinks)
+    q, k, v = inputs[:3]
+    scores = x.with_mask(_times(x.apart(multiply(x.rows(q), matrix_transpose(k))), x.scale))
+    powers, total, _ = x.powers(scores, x.largest(scores))
+    found = x.apart(multiply(x.rows(_in(x.dtype, powers)), v))
+    return p.divide(found, p.broadcast(total, shape=found.node.shape))
 
 
 def _fit(q: Node, k: Node, v: Node) -> bool:
@@ -470,3 +484,7 @@ def _blocks_of(shape: Shape, size: int, causal: bool) -> list[tuple[int, int, in
 
 attention = Attention()
 attention_gradients = AttentionGradients()
+bounded_score = Elementwise(
+    "bounded_score", lambda L, x: L.maximum(x, -(2.0**64)), (None,), accepts=lambda dtype: dtype.is_floating
+)
+"""What is added to a score, as it is or so low that it hides a key; a finite number can be multiplied further on."""

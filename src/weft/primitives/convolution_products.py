@@ -290,8 +290,8 @@ def _dilated(x: Array, axis: int, spacing: int) -> Array:
         return x
     apart = p.expand(x, axes=(axis + 1,))
     zeros = tuple([spacing - 1 if number == axis + 1 else 0 for number in range(len(shape) + 1)])
-    spread = _with_zeros(apart, (0,) * len(zeros), zeros)
-    whole = p.reshape(spread, shape=(*shape[:axis], shape[axis] * spacing, *shape[axis + 1 :]))
+    separate = _with_zeros(apart, (0,) * len(zeros), zeros)
+    whole = p.reshape(separate, shape=(*shape[:axis], shape[axis] * spacing, *shape[axis + 1 :]))
     sizes = (*shape[:axis], spread(shape[axis], spacing), *shape[axis + 1 :])
     return p.slice_(whole, starts=(0,) * len(shape), sizes=sizes, steps=(1,) * len(shape))
 

@@ -59,4 +59,9 @@ implemented_in(
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
 )
-replaced_in(CudaTarget.kind, "weft.compiler.cuda.scattering")
+replaced_in(
+    CudaTarget.kind,
+    "weft.compiler.cuda.cudnn.attention",
+    "weft.compiler.cuda.cudnn.convolution",
+    "weft.compiler.cuda.scattering",
+)

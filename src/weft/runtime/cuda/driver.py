@@ -37,12 +37,14 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostAlloc": (_Pointer, _Size, _Unsigned),
     "cuMemcpyHtoDAsync_v2": (_Address, _Pointer, _Size, _Pointer),
     "cuMemcpyDtoHAsync_v2": (_Pointer, _Address, _Size, _Pointer),
+    "cuMemcpyDtoDAsync_v2": (_Address, _Address, _Size, _Pointer),
     "cuMemcpyPeerAsync": (_Address, _Pointer, _Address, _Pointer, _Size, _Pointer),
     "cuStreamCreate": (_Pointer, _Unsigned),
     "cuEventCreate": (_Pointer, _Unsigned),
     "cuEventRecord": (_Pointer, _Pointer),
     "cuStreamWaitEvent": (_Pointer, _Pointer, _Unsigned),
     "cuStreamQuery": (_Pointer,),
+    "cuStreamSynchronize": (_Pointer,),
     "cuEventQuery": (_Pointer,),
     "cuCtxSynchronize": (),
     "cuEventElapsedTime": (_Pointer, _Pointer, _Pointer),
@@ -270,6 +272,14 @@ class Driver:
     def copying_in(self, target: int, source: int, size: int, stream: int) -> Action:
         """A copy to the card, as `copy_in`."""
         return self._functions["cuMemcpyHtoDAsync_v2"], target, source, size, stream
+
+    def copying(self, target: int, source: int, size: int, stream: int) -> Action:
+        """A copy within the memory of a card."""
+        return self._functions["cuMemcpyDtoDAsync_v2"], target, source, size, stream
+
+    def waiting(self, stream: int) -> Action:
+        """Wait for what was queued on a stream, which cannot be captured."""
+        return self._functions["cuStreamSynchronize"], stream
 
     def launching(self, launch: Launch, stream: int) -> Action:
         """One launch."""

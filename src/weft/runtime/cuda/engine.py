@@ -358,6 +358,11 @@ class CudaEngine(Engine):
             found = self._loaded[code] = Loaded.of(self._driver, code, self.architecture, self._multiprocessors)
         return found
 
+    def for_libraries(self) -> dict[Any, Any]:
+        """What libraries keep for all queues of this card, whose context is that of this thread from then on."""
+        self._enter()
+        return self._shared_by_queues
+
     def captured(self, actions_on: Callable[[Queue], Sequence[Action]]) -> int:
         """A graph of what actions queue on a queue; 0 if they cannot be captured."""
         self._destroy_graphs()

@@ -31,6 +31,14 @@ class Queue:
         """How many there are."""
         self._reached = 0
 
+    def copying(self, target: int, source: int, size: int) -> Action:
+        """A copy within the memory of the card."""
+        return self._driver.copying(target, source, size, self.handle)
+
+    def waiting(self) -> Action:
+        """Wait for what was queued; this cannot be captured."""
+        return self._driver.waiting(self.handle)
+
     def next_mark(self) -> Mark:
         """The next mark; `marking` sets it."""
         if not self._events:

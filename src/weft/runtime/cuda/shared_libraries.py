@@ -101,4 +101,5 @@ def _shown(version: int) -> str:
 CUBLAS = SharedLibrary(
     "cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), "nvidia-cublas", "cublasLtGetCudartVersion"
 )
-ALL = (CUBLAS,)
+CUDNN = SharedLibrary("cudnn", ("libcudnn.so.9",), "nvidia-cudnn-cu13", "cudnnGetCudartVersion")
+ALL = (CUBLAS, CUDNN)

@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
         return cls(function, max(resident, 1) * multiprocessors)
 
 
-class _OwnMemory:
+class OwnMemory:
     """Stands for the engine in buffers of memory that users do not count."""
 
     def __init__(self, engine: CudaEngine) -> None:
@@ -85,7 +85,7 @@ class CudaSteps(StepList):
         inputs, end = (0, None) if layout is None else (layout.inputs, FIRST + layout.constant(0))
         self._read, self._written = slice(FIRST, FIRST + inputs), slice(FIRST + inputs, end)
         """Where a table has the addresses that are read, and those that are written."""
-        self._own: Any = _OwnMemory(engine)
+        self._own: Any = OwnMemory(engine)
         self._numbers = self._on_card([number for step in steps for number in step.numbers])
         self._loaded = [engine.load(step.code) if type(step.code) is CudaCode else None for step in steps]
         self.stand_ins = {found[0][0]: HostSteps([step for _, step in found]) for found in _for_the_host(steps)}

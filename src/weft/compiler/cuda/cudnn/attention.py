@@ -1,0 +1,231 @@
+"""Attention in half precision by cuDNN, and its cotangents.
+
+cuDNN rounds the weights of keys and the cotangents of scores to half precision before it multiplies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft import dtypes
+from weft.compiler.cuda.cudnn.attention_graphs import Heads, Known, Mask, gradients_work, value_work
+from weft.compiler.cuda.cudnn.attention_parts import parts_of
+from weft.compiler.cuda.cudnn.graphs import row_major
+from weft.compiler.cuda.cudnn.operations import CudnnOperation
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, wrap
+from weft.primitives.attention import MASKS, few_queries
+from weft.primitives.base import Array
+from weft.primitives.replacing import replaces
+
+_NAMES = ("attention", "attentions")
+_value = CudnnOperation("attention", _NAMES)
+_gradients = CudnnOperation("attention_gradients", _NAMES)
+
+OPERATIONS = (_value, _gradients)
+
+FEW_QUERIES = 8
+"""So many are not worth a plan of cuDNN for each number of keys, which grows with each token that is generated."""
+_HALVES = (dtypes.float16, dtypes.bfloat16)
+_MOST_FEATURES = 256
+"""Of a query, key or value."""
+_MULTIPLE = 8
+"""Features are so many, or a multiple of that."""
+_MOST_SCORES = 1 << 28
+"""Gradients are computed for as many examples and heads at once as have so many scores, which are kept."""
+
+
+class _Operand(NamedTuple):
+    """What several heads have in memory: ``(B, heads, positions, features)``, or ``(B, positions, heads, features)``
+    if ``turned``."""
+
+    node: Node
+    turned: bool
+
+    @property
+    def heads(self) -> Heads:
+        batch, first, second, features = self.node.shape
+        return self.like(batch, *((second, first) if self.turned else (first, second)), features)
+
+    def like(self, batch: int, heads: int, positions: int, features: int) -> Heads:
+        """Other heads that lie in memory in this order."""
+        outer, first, second, last = row_major(self.shape_of(batch, heads, positions, features))
+        return Heads(
+            batch, heads, positions, features, (outer, *((second, first) if self.turned else (first, second)), last)
+        )
+
+    def shape_of(self, batch: int, heads: int, positions: int, features: int) -> Shape:
+        """The shape in memory."""
+        return (batch, *((positions, heads) if self.turned else (heads, positions)), features)
+
+    def back(self, result: Node, shape: Shape) -> Array:
+        """A result that lies in memory as this does, with the axes of an input."""
+        x = wrap(result)
+        return p.reshape(p.transpose(x, axes=(0, 2, 1, 3)) if self.turned else x, shape=shape)
+
+
+class _Problem(NamedTuple):
+    """Attention as cuDNN knows it: queries, keys and values of half precision, the factor of scores, what is added to
+    them, and whether it is causal."""
+
+    q: _Operand
+    k: _Operand
+    v: _Operand
+    scale: Node
+    added: Node | None
+    causal: bool
+
+    @property
+    def dtype(self) -> Dtype:
+        return self.q.node.dtype
+
+    @property
+    def heads(self) -> tuple[Heads, Heads, Heads]:
+        return self.q.heads, self.k.heads, self.v.heads
+
+    @property
+    def result(self) -> Heads:
+        q = self.q.heads
+        return self.q.like(q.batch, q.heads, q.positions, self.v.heads.features)
+
+    @property
+    def sums(self) -> Heads:
+        """The logarithms of sums."""
+        batch, heads, positions, _ = self.q.heads.shape
+        return Heads(batch, heads, positions, 1, row_major((batch, heads, positions, 1)))
+
+    @property
+    def mask(self) -> Mask:
+        added = self.added
+        return Mask(None if added is None else (added.dtype, added.shape, row_major(added.shape)), self.causal)
+
+    @property
+    def multiplications(self) -> int:
+        q, k, v = self.heads
+        scores = q.batch * q.heads * q.positions * k.positions
+        return scores * (k.features + v.features) // (2 if self.causal else 1)
+
+    def value(self, machine: Any) -> list[Node] | None:
+        """The weighted means, and the logarithm of the sum of powers of e for each query."""
+        result, sums = self.result, self.sums
+        work = value_work(self.dtype, *self.heads, result, sums, self.mask)
+        results = [(self.q.shape_of(*result.shape), self.dtype), (sums.shape, dtypes.float32)]
+        inputs = [self.q.node, self.k.node, self.v.node, self.scale, *([] if self.added is None else [self.added])]
+        return _value.results(machine, work, inputs, results, 2 * self.multiplications)
+
+    def gradients(self, machine: Any, known: Sequence[Node], cotangent: _Operand) -> list[Node] | None:
+        """The cotangents of queries, keys and values; ``known`` is what `value` gives."""
+        parts = parts_of(self.q.heads, self.k.heads, _MOST_SCORES)
+        if parts is None:
+            return None
+        q, k, v = self.heads
+        result, sums = self.result, self.sums
+        given = [parts.part(x) for x in (result, cotangent.heads, sums)]
+        work = gradients_work(
+            self.dtype, parts.part(q), parts.part(k), parts.part(v), Known(*given), Mask(None, self.causal)
+        )
+        inputs = [self.q.node, self.k.node, self.v.node, known[0], cotangent.node, known[1], self.scale]
+        results = [(x.node.shape, self.dtype) for x in (self.q, self.k, self.v)] + [(sums.shape, dtypes.float32)]
+        size = self.dtype.size
+        placed = [(x, size) for x in (q, k, v, result, cotangent.heads)] + [(sums, 4), None]
+        placed += [(x, size) for x in (q, k, v)] + [(sums, 4)]
+        return _gradients.results(machine, work, inputs, results, 5 * self.multiplications, parts.offsets(placed))
+
+
+@replaces("cuda", p.attention)
+def _attention(node: Node, machine: Any) -> Sequence[Node] | None:
+    q = node.inputs[0]
+    if q.dtype in _HALVES and q.shape[3] <= FEW_QUERIES:
+        return [few_queries([wrap(x) for x in node.inputs], **node.keywords, multiply=_multiplied).node]
+    problem = _problem(node.inputs, **node.keywords)
+    found = None if problem is None else problem.value(machine)
+    if problem is None or found is None:
+        return None
+    return [p.cast(problem.q.back(found[0], node.shape), dtype=node.dtype).node]
+
+
+def _multiplied(a: Array, b: Array) -> Array:
+    """Products of half precision in float32."""
+    half = p.matmul(a, b).node
+    return wrap(Node(half.primitive, half.inputs, half.params, half.shape, dtypes.float32, None))
+
+
+@replaces("cuda", p.attention_gradients)
+def _attention_gradients(node: Node, machine: Any) -> Sequence[Node] | None:
+    mask, sinks, _ = node.params
+    *given, output, cotangent = node.inputs
+    problem = _problem(given, mask, sinks)
+    if problem is None or problem.added is not None:
+        return None  # the weights of a query that sees no key cannot be made of the logarithm of their sum
+    known = _computed(output) or problem.value(machine)
+    if known is None:
+        return None
+    found = problem.gradients(machine, known, _operand(_narrow(cotangent, problem.dtype)))
+    if found is None:
+        return None
+    parts = zip((problem.q, problem.k, problem.v), found, given, strict=False)
+    return [operand.back(result, source.shape).node for operand, result, source in parts]
+
+
+def _computed(output: Node) -> list[Node] | None:
+    """What cuDNN gives where it computes the output of an attention; None if it does not."""
+    found = p.before_conversion(output)
+    while p.is_view(found):
+        found = found.inputs[0]
+    if found.primitive is not p.project or found.inputs[0].primitive is not _value:
+        return None
+    return _value.results_of(found.inputs[0])
+
+
+def _problem(inputs: Sequence[Node], mask: str, sinks: bool) -> _Problem | None:
+    """What cuDNN is asked for; None if it does not know such attention."""
+    q, k, v, scale, *more = inputs
+    if sinks or q.dtype not in _HALVES:
+        return None
+    queries, keys, values = (_operand(x) for x in (q, k, v))
+    sizes = [one.heads for one in (queries, keys, values)]
+    if not all(map(_is_known, sizes)) or (mask == "causal" and sizes[0].positions > sizes[1].positions):
+        return None  # a query that sees no key sees all alike, for cuDNN none
+    added = None if mask in ("none", "causal") else _added(more[: MASKS[mask]], sizes[0], sizes[1], q.dtype)
+    return _Problem(queries, keys, values, scale, added, mask == "causal")
+
+
+def _is_known(x: Heads) -> bool:
+    return min(x.shape) > 0 and x.features <= _MOST_FEATURES and x.features % _MULTIPLE == 0
+
+
+def _operand(x: Node) -> _Operand:
+    """``(B, M, positions, D)`` or ``(B, M, G, positions, D)`` as it is in memory."""
+    if x.ndim == 5:
+        batch, *shared, positions, features = x.shape
+        shape = (batch, shared[0] * shared[1], positions, features)
+        reshaped = x.primitive is p.reshape and x.inputs[0].shape == shape
+        x = x.inputs[0] if reshaped else p.reshape(wrap(x), shape=shape).node
+    if x.primitive is p.transpose and x.params[0] == (0, 2, 1, 3):
+        return _Operand(x.inputs[0], True)
+    return _Operand(x, False)
+
+
+def _added(more: Sequence[Node], q: Heads, k: Heads, dtype: Dtype) -> Node:
+    """What is added to scores: ``(B or 1, heads or 1, T, S)``. It is so low where a key is hidden that nothing of the
+    score is left, and finite, for a query that sees no key sees all alike."""
+    mask = wrap(more[0])
+    batch, *shared, _, _ = mask.node.shape
+    heads = 1 if max(shared) == 1 else q.heads
+    full = (batch, *(shared if heads == 1 else (k.heads, q.heads // k.heads)), q.positions, k.positions)
+    shape = (batch, heads, q.positions, k.positions)
+    found = p.reshape(p.broadcast(mask, shape=full), shape=shape)
+    if len(more) == 2:
+        zeros = wrap(p.planned_zeros(shape, dtypes.float32))
+        lowest = p.broadcast(p.reshape(wrap(more[1]), shape=(1,) * 4), shape=shape)
+        found = p.select(found, zeros, lowest)
+    bounded = p.bounded_score(found)
+    return (p.cast(bounded, dtype=dtype) if dtype is dtypes.bfloat16 else bounded).node
+
+
+def _narrow(x: Node, dtype: Dtype) -> Node:
+    """What was converted from half precision, or would have been if the conversion were known."""
+    found = p.before_conversion(x)
+    return found if found.dtype is dtype else p.cast(wrap(x), dtype=dtype).node

@@ -1,0 +1,155 @@
+"""Graphs of attention as cuDNN recognises them: each operation and its place are a part of the pattern."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft import dtypes
+from weft.compiler.cuda.cudnn.graphs import GraphDraft, Pointwise, Reducer
+from weft.dtypes import Dtype
+from weft.graph.node import Shape
+from weft.runtime.cuda.cudnn.descriptors import Description
+from weft.runtime.cuda.cudnn.plans import Work
+
+
+class Heads(NamedTuple):
+    """What several heads have for each position, and how far apart that is in memory, in elements."""
+
+    batch: int
+    heads: int
+    positions: int
+    features: int
+    strides: Shape
+
+    @property
+    def shape(self) -> Shape:
+        return self[:4]
+
+
+class Mask(NamedTuple):
+    """What masks scores: something that is added, of a dtype, a shape and strides, or causality."""
+
+    added: tuple[Dtype, Shape, Shape] | None
+    causal: bool
+
+
+class _AttentionDraft(GraphDraft):
+    """What both graphs have in common."""
+
+    def heads(self, dtype: Dtype, x: Heads) -> Description:
+        return self.in_memory(dtype, x.shape, x.strides)
+
+    def columns(self, dtype: Dtype, x: Heads) -> Description:
+        """Heads whose last two axes have changed places."""
+        (*outer, rows, columns), (*steps, down, across) = x.shape, x.strides
+        return self.in_memory(dtype, (*outer, columns, rows), (*steps, across, down))
+
+    def number_of_each(self, shape: Shape) -> Description:
+        """Numbers in float32 that are never in memory."""
+        return self.inside(dtypes.float32, shape)
+
+    def factor(self) -> Description:
+        return self.in_memory(dtypes.float32, (1,) * 4, (1,) * 4)
+
+    def added(self, mask: Mask) -> Description | None:
+        return None if mask.added is None else self.in_memory(*mask.added)
+
+    def scores(
+        self, q: Description, k: Description, full: Shape, scale: Description, added: Description | None, causal: bool
+    ) -> Description:
+        """Scores, of which those of keys that are not seen become -inf."""
+        found = self.product(self.inside(dtypes.float32, full), q, k)
+        found = self.pointwise(Pointwise.MULTIPLY, self.inside(dtypes.float32, full), found, scale)
+        if added is not None:
+            found = self.pointwise(Pointwise.ADD, self.inside(dtypes.float32, full), found, added)
+        return self._seen(found, full) if causal else found
+
+    def _seen(self, scores: Description, full: Shape) -> Description:
+        queries, keys = full[2:]
+        last = self._index(scores, full, 2)
+        if keys != queries:
+            ahead = self.number(dtypes.int32, 4, keys - queries)
+            last = self.pointwise(Pointwise.ADD, self.inside(dtypes.int32, full), last, ahead, compute=dtypes.int32)
+        key = self._index(scores, full, 3)
+        seen = self.pointwise(Pointwise.GREATER_EQUAL, self.inside(dtypes.bool_, full), last, key, compute=dtypes.bool_)
+        hidden = self.number(dtypes.float32, 4, float("-inf"))
+        return self.pointwise(Pointwise.SELECT, self.inside(dtypes.float32, full), scores, hidden, seen)
+
+    def _index(self, scores: Description, full: Shape, axis: int) -> Description:
+        return self.pointwise(Pointwise.INDEX, self.inside(dtypes.int32, full), scores, compute=dtypes.int32, axis=axis)
+
+
+def value_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, result: Heads, sums: Heads, mask: Mask) -> Work:
+    """Queries, keys, values, the factor and perhaps what is added give means and the logarithms of sums."""
+    draft = _AttentionDraft()
+    full, row = (*q.shape[:3], k.positions), (*q.shape[:3], 1)
+    queries, keys, values = draft.heads(dtype, q), draft.columns(dtype, k), draft.heads(dtype, v)
+    scale, added = draft.factor(), draft.added(mask)
+    means, logarithms = draft.heads(dtype, result), draft.heads(dtypes.float32, sums)
+    scores = draft.scores(queries, keys, full, scale, added, mask.causal)
+    largest = draft.reduce(Reducer.MAX, draft.number_of_each(row), scores)
+    below = draft.pointwise(Pointwise.SUBTRACT, draft.number_of_each(full), scores, largest)
+    powers = draft.pointwise(Pointwise.EXP, draft.number_of_each(full), below)
+    total = draft.reduce(Reducer.SUM, draft.number_of_each(row), powers)
+    logarithm = draft.pointwise(Pointwise.LOG, draft.number_of_each(row), total)
+    draft.pointwise(Pointwise.ADD, logarithms, largest, logarithm)
+    weights = draft.pointwise(Pointwise.DIVIDE, draft.inside(dtype, full), powers, total)
+    draft.product(means, weights, values)
+    return draft.work(f"attention {q.shape} of {k.shape} {dtype}")
+
+
+class Known(NamedTuple):
+    """What the cotangents of attention are made of besides its inputs: its result, the cotangent of that, the
+    logarithms of sums."""
+
+    result: Heads
+    cotangent: Heads
+    sums: Heads
+
+
+def gradients_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, known: Known, mask: Mask) -> Work:
+    """Queries, keys, values, what is ``known``, the factor and perhaps what is added give the cotangents of the first
+    three, and the means of those of weights.
+
+    The cotangents of scores are stored in scratch memory: otherwise cuDNN adds up those of queries in an order that
+    differs from run to run.
+    """
+    draft = _AttentionDraft()
+    full, row = (*q.shape[:3], k.positions), (*q.shape[:3], 1)
+    queries, keys, values = draft.heads(dtype, q), draft.columns(dtype, k), draft.columns(dtype, v)
+    means, cotangents = draft.heads(dtype, known.result), draft.heads(dtype, known.cotangent)
+    sums, scale, added = draft.heads(dtypes.float32, known.sums), draft.factor(), draft.added(mask)
+    of_q, of_k, of_v = [draft.heads(dtype, x) for x in (q, k, v)]
+    mean = draft.heads(dtypes.float32, known.sums)
+
+    def multiply(left: Description, right: Description, shape: Shape = full) -> Description:
+        return draft.pointwise(Pointwise.MULTIPLY, draft.number_of_each(shape), left, right)
+
+    def by_keys(x: Description) -> Description:
+        """Transposed matrices, in half precision."""
+        rows, columns = full[3], full[2]
+        strides = (q.heads * rows * columns, rows * columns, 1, rows)
+        return draft.reshape(draft.inside(dtype, (*full[:2], rows, columns), strides), x)
+
+    def add_up(result: Description, left: Description, right: Description, like: Heads) -> None:
+        """The product, summed over heads that share keys."""
+        if like.heads == q.heads:
+            draft.product(result, left, right)
+        else:
+            each = draft.product(draft.inside(dtype, (q.batch, q.heads, *like.shape[2:])), left, right)
+            draft.reduce(Reducer.SUM, result, each)
+
+    of_weights = draft.product(draft.number_of_each(full), cotangents, values)
+    straight = draft.reshape(draft.inside(dtypes.float32, k.shape, k.strides), keys)  # read with these strides
+    scores = draft.scores(queries, keys, full, scale, added, mask.causal)
+    below = draft.pointwise(Pointwise.SUBTRACT, draft.number_of_each(full), scores, sums)
+    weights = draft.pointwise(Pointwise.EXP, draft.number_of_each(full), below)
+    add_up(of_v, by_keys(weights), cotangents, v)
+    products = multiply(cotangents, means, known.result.shape)
+    one = draft.number(dtypes.float32, 4, 1.0)
+    draft.pointwise(Pointwise.MULTIPLY, mean, draft.reduce(Reducer.SUM, draft.number_of_each(row), products), one)
+    change = draft.pointwise(Pointwise.SUBTRACT, draft.number_of_each(full), of_weights, mean)
+    of_scores = multiply(multiply(change, weights), scale)
+    add_up(of_k, by_keys(of_scores), queries, k)
+    draft.product(of_q, of_scores, straight)
+    return draft.work(f"gradients of attention {q.shape} of {k.shape} {dtype}")

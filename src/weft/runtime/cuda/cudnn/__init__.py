@@ -1,0 +1,1 @@
+"""NVIDIA's library for neural networks: convolutions and attention on a card."""
