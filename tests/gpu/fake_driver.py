@@ -259,10 +259,11 @@ class FakeDriver:
         return not self.streams[stream]
 
     def has_happened(self, event: int) -> bool:
-        stream, count = self._records.get(event, (0, 0))
-        if self._done[stream] < count and self._waits_for(event):
-            self._run_until(stream, count)
-        return self._done[stream] >= count
+        with self._lock:  # another thread may be in the middle of what the event is behind
+            stream, count = self._records.get(event, (0, 0))
+            if self._done[stream] < count and self._waits_for(event):
+                self._run_until(stream, count)
+            return self._done[stream] >= count
 
     def _waits_for(self, handle: int) -> bool:
         """Who asks twice for the same, and queues nothing meanwhile, is waiting."""
