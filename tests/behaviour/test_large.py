@@ -68,7 +68,8 @@ def test_reductions_over_more_elements_than_32_bits_count(cases: Cases) -> None:
         before = mx.get_active_memory()
         mx.reset_peak_memory()
         assert compute(mx.arange(N, dtype=mx.int64)).item() == expected
-        assert mx.get_peak_memory() < before + (1 << 20)
+        # Of parts of 16,384 elements the results are in memory.
+        assert mx.get_peak_memory() < before + N * 8 // 4096
 
 
 def test_there_is_no_memory_for_it() -> None:
