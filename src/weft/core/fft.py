@@ -1,6 +1,6 @@
 """Discrete Fourier transforms: ``mx.fft``.
 
-Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+Each module of ``weft.ops`` names in its ``__all__`` what is public; nothing is listed again here.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Linear algebra: ``mx.linalg``.
 
-Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+Each module of ``weft.ops`` names in its ``__all__`` what is public; nothing is listed again here.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

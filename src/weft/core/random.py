@@ -1,6 +1,6 @@
 """Random numbers: ``mx.random``.
 
-Each module of `weft.ops` names in its ``__all__`` what is public; nothing is listed again here.
+Each module of ``weft.ops`` names in its ``__all__`` what is public; nothing is listed again here.
 """
 
 import time as _time

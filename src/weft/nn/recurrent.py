@@ -90,9 +90,11 @@ class _Recurrent(Module):
 
 
 class RNN(_Recurrent):
-    r"""A recurrent layer whose state is also its output, of Elman, "Finding structure in time" (1990).
+    """A recurrent layer whose state is also its output, of Elman, "Finding structure in time" (1990).
 
-    .. math:: h_t = \tanh(W_{xh} x_t + W_{hh} h_{t-1} + b)
+    ::
+
+        h[t] = tanh(Wx @ x[t] + Wh @ h[t-1] + b)
 
     Args:
         input_size: number of features in.
@@ -144,14 +146,14 @@ class RNN(_Recurrent):
 
 
 class GRU(_Recurrent):
-    r"""Gated recurrent units, of Cho et al., arXiv:1406.1078.
+    """Gated recurrent units, of Cho et al., arXiv:1406.1078.
 
-    .. math::
+    ::
 
-        r_t &= \sigma(W_{xr} x_t + W_{hr} h_{t-1} + b_r) \\
-        z_t &= \sigma(W_{xz} x_t + W_{hz} h_{t-1} + b_z) \\
-        n_t &= \tanh(W_{xn} x_t + b_n + r_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
-        h_t &= (1 - z_t) \odot n_t + z_t \odot h_{t-1}
+        r[t] = sigmoid(Wxr @ x[t] + Whr @ h[t-1] + br)
+        z[t] = sigmoid(Wxz @ x[t] + Whz @ h[t-1] + bz)
+        n[t] = tanh(Wxn @ x[t] + bn + r[t] * (Whn @ h[t-1] + bhn))
+        h[t] = (1 - z[t]) * n[t] + z[t] * h[t-1]
 
     Args:
         input_size: number of features in.
@@ -200,16 +202,16 @@ class GRU(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    r"""Long short-term memory, of Hochreiter and Schmidhuber (1997), with forget gates, of Gers et al. (2000).
+    """Long short-term memory, of Hochreiter and Schmidhuber (1997), with forget gates, of Gers et al. (2000).
 
-    .. math::
+    ::
 
-        i_t &= \sigma(W_{xi} x_t + W_{hi} h_{t-1} + b_i) \\
-        f_t &= \sigma(W_{xf} x_t + W_{hf} h_{t-1} + b_f) \\
-        g_t &= \tanh(W_{xg} x_t + W_{hg} h_{t-1} + b_g) \\
-        o_t &= \sigma(W_{xo} x_t + W_{ho} h_{t-1} + b_o) \\
-        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
-        h_t &= o_t \odot \tanh(c_t)
+        i[t] = sigmoid(Wxi @ x[t] + Whi @ h[t-1] + bi)
+        f[t] = sigmoid(Wxf @ x[t] + Whf @ h[t-1] + bf)
+        g[t] = tanh(Wxg @ x[t] + Whg @ h[t-1] + bg)
+        o[t] = sigmoid(Wxo @ x[t] + Who @ h[t-1] + bo)
+        c[t] = f[t] * c[t-1] + i[t] * g[t]
+        h[t] = o[t] * tanh(c[t])
 
     Args:
         input_size: number of features in.

@@ -30,7 +30,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Summary(Paged):
-    """What `summary` returns. ``print`` shows a table, and ``html(file)`` writes a page for a browser.
+    """What ``nn.summary`` returns. ``print`` shows a table, and ``html(file)`` writes a page for a browser.
 
     ``layers`` lists all modules, the model itself first. An array that is in several places counts once in each module,
     and once in the model.

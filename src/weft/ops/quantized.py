@@ -33,15 +33,15 @@ def quantize(
 ) -> tuple[Array, Array, Array]:
     """The matrices in the last two axes, quantised: codes of few bits, and scales that neighbours in a row share.
 
-    ========  ==============  ====================  =================================  ======
-    mode      group sizes     bits                  a code stands for                  scales
-    ========  ==============  ====================  =================================  ======
-    affine    32, **64**, 128 1, 2, 3, **4**, 5,    ``scale * code + bias``            as w
-                              6, 8
-    mxfp4     32              4                     ``scale`` times a number in e2m1   e8m0
-    mxfp8     32              8                     ``scale`` times a number in e4m3   e8m0
-    nvfp4     16              4                     ``scale`` times a number in e2m1   e4m3
-    ========  ==============  ====================  =================================  ======
+    ========  ===============  ====================  =================================  ======
+    mode      group sizes      bits                  a code stands for                  scales
+    ========  ===============  ====================  =================================  ======
+    affine    32, **64**, 128  1, 2, 3, **4**, 5,    ``scale * code + bias``            as w
+                               6, 8
+    mxfp4     32               4                     ``scale`` times a number in e2m1   e8m0
+    mxfp8     32               8                     ``scale`` times a number in e4m3   e8m0
+    nvfp4     16               4                     ``scale`` times a number in e2m1   e4m3
+    ========  ===============  ====================  =================================  ======
 
     In affine modes of two bits and more the end of the range that is farther from zero is a code exactly, and so is
     zero if it is in the range. The ``mx`` formats are those of the OCP Microscaling Formats specification 1.0 (2023),
