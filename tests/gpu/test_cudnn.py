@@ -15,6 +15,7 @@ import weft
 import weft.compiler.cuda.target
 import weft.core as mx
 from tests.checks import assert_same_bits
+from tests.gpu.attention_heads import Heads
 from tests.gpu.fake_cudnn import BAD, FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
 from tests.sampling import Cases
@@ -114,16 +115,6 @@ def test_what_is_no_convolution_of_cudnn(library: FakeCudnn) -> None:
     found, wanted = (mx.conv2d(x, w, groups=2, stream=stream) for stream in (mx.gpu, mx.cpu))
     assert np.allclose(wide(found), wide(wanted), atol=1e-5)
     assert library.executed == 0
-
-
-class Heads(NamedTuple):
-    batch: int
-    queries: int
-    keys: int
-    rows: int
-    length: int
-    features: int
-    width: int
 
 
 HEADS = {

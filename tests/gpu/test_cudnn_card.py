@@ -9,6 +9,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import assert_same_bits
+from tests.gpu.attention_heads import Heads
 from tests.gpu.card import require_card
 
 require_card()
@@ -102,18 +103,6 @@ def test_convolutions(name: str, dtype: mx.Dtype, rng: np.random.Generator) -> N
     for _ in range(3):
         assert_same_bits(function(x, w, ct), found)
     assert all(place == "" for _, place in done_by(all_of(on_card), x, w, ct))
-
-
-class Heads(NamedTuple):
-    """Of attention: extents as `mx.fast.scaled_dot_product_attention` has them."""
-
-    batch: int
-    queries: int
-    keys: int
-    rows: int
-    length: int
-    features: int
-    width: int
 
 
 HEADS = {

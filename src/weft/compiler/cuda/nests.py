@@ -97,10 +97,14 @@ class ThreadWriter(NestWriter):
             place()
             states.append(self._state())
         for position in current.needed:
-            for state in states:
-                self._go_to(state)
-                self._accumulate_one(position, current, reductions)
+            self._accumulate_at(states, position, current, reductions)
         self._go_to(start)
+
+    def _accumulate_at(self, states: Sequence[_State], position: int, current: Pass, reductions: Reductions) -> None:
+        """What a pass does with one instruction at several places."""
+        for state in states:
+            self._go_to(state)
+            self._accumulate_one(position, current, reductions)
 
     def _state(self) -> _State:
         return _State(

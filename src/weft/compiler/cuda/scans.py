@@ -75,20 +75,11 @@ class ScansWriter(RowsWriter):
     def _at_vector_of_team(self, index: str, whole: bool) -> None:
         self._at_vector(self.e.assign(f"add i64 {index}, {self.before_team}"), whole)
 
-    def _together(self, places: Sequence[Callable[[], None]], current: Pass, reductions: Reductions) -> None:
-        start, states = self._state(), []
-        for place in places:
-            self._go_to(start.copied())
-            place()
-            states.append(self._state())
-        for position in current.needed:
-            if position in self.scans:
-                self._scan(position, states)
-                continue
-            for state in states:
-                self._go_to(state)
-                self._accumulate_one(position, current, reductions)
-        self._go_to(start)
+    def _accumulate_at(self, states: Sequence[Any], position: int, current: Pass, reductions: Reductions) -> None:
+        if position in self.scans:
+            self._scan(position, states)
+        else:
+            super()._accumulate_at(states, position, current, reductions)
 
     def _scan(self, position: int, turns: Sequence[Any]) -> None:
         """The result of a scan at the vectors of all turns."""
