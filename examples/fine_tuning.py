@@ -23,11 +23,10 @@ from language_model import (  # type: ignore[import-not-found]  # for mypy it is
     FULL,
     SHORT,
     Training,
-    Writer,
     draw,
     surprise,
-    write,
 )
+from writer import Writer, write  # type: ignore[import-not-found]  # likewise
 
 import weft.core as mx
 import weft.nn as nn
