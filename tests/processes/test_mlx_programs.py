@@ -142,6 +142,13 @@ def test_every_module_of_mlx_has_an_answer():
     assert modules <= SAME.keys() | GATHERED.keys()
 
 
+def test_functions_on_trees_are_found_where_modules_of_mlx_import_them():
+    lines = ["import weft.as_mlx", "from weft.utils import tree_flatten as expected"]
+    for module in ("mlx.nn.utils", "mlx.nn.layers.base", "mlx.optimizers.optimizers"):
+        lines += [f"from {module} import tree_flatten", "assert tree_flatten is expected"]
+    checks.run_python("\n".join(lines))
+
+
 def test_a_kernel_of_metal_can_be_made_by_a_library_that_then_does_not_call_it():
     kernel = mx.fast.metal_kernel(name="twice", input_names=["x"], output_names=["y"], source="y[0] = 2 * x[0];")
     with pytest.raises(NotImplementedError, match=r"\[metal_kernel\] Weft cannot run kernels .*\(twice\)"):

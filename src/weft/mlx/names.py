@@ -41,13 +41,16 @@ _LAYERS = (
 
 GATHERED: dict[str, tuple[str, ...]] = {
     "mlx.nn.layers": ("weft.nn",),
-    **{f"mlx.nn.layers.{name}": ("weft.nn",) for name in _LAYERS},
-    "mlx.nn.layers.distributed": ("weft.nn.sharded", "weft.nn"),
-    "mlx.nn.utils": ("weft.nn",),
-    "mlx.optimizers.optimizers": ("weft.optimizers",),
+    **{f"mlx.nn.layers.{name}": ("weft.nn", "weft.utils") for name in _LAYERS},
+    "mlx.nn.layers.distributed": ("weft.nn.sharded", "weft.nn", "weft.utils"),
+    "mlx.nn.utils": ("weft.nn", "weft.optimizers.clipping", "weft.utils"),
+    "mlx.optimizers.optimizers": ("weft.optimizers", "weft.utils"),
     "mlx.optimizers.schedulers": ("weft.optimizers",),
 }
-"""Modules of MLX whose names are elsewhere in Weft, in the first of these modules that has them."""
+"""Modules of MLX whose names are elsewhere in Weft, in the first of these modules that has them.
+
+Modules of MLX that use functions on trees have their names too, and programs import them from there.
+"""
 
 OF_MLX_ALONE = frozenset({"__array_api_info", "__main__", "_distributed_utils", "_reprlib_fix", "extension"})
 """What else MLX installs in its package, and Weft has nothing for. Other packages install there too: `mlx.data`."""
