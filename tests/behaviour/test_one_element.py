@@ -23,3 +23,17 @@ def test_one_element(reduction: object) -> None:
     name = reduction.__name__  # type: ignore[attr-defined]  # they are functions
     result = reduction(x, axis=1)  # type: ignore[operator]  # they are functions
     assert result.tolist() == getattr(np, name)(np.array([[2.0], [3.0]]), axis=1).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("widths", [(0, 99), (3, 50)])
+@pytest.mark.parametrize("fold", [mx.sum, mx.softmax, mx.cumsum, mx.argmax])
+def test_one_element_that_is_padded_and_kept(rows: int, widths: tuple[int, int], fold: object) -> None:
+    """The kernel that folds the padded row also stores what was padded: once, not in each turn of its loop."""
+    values = np.arange(1, 1 + rows, dtype=np.float32)[:, None]
+    held = mx.sqrt(mx.array(values))
+    folded = fold(mx.pad(held, [(0, 0), widths]), axis=-1)  # type: ignore[operator]  # they are functions
+    mx.eval(folded)
+    assert held.tolist() == np.sqrt(values).tolist()
+    padded = mx.array(np.pad(np.sqrt(values), [(0, 0), widths]))
+    assert folded.tolist() == fold(padded, axis=-1).tolist()  # type: ignore[operator]  # as above

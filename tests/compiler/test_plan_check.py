@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
-from weft.compiler import arena, donation, evaluate, plan, planner
+from weft.compiler import arena, donation, evaluate, fusion, plan, planner
 from weft.compiler.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -28,6 +28,14 @@ def test_a_right_plan_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned(monkeypatch)
     assert found.arena
     assert found.donations == [(1, 0)]  # the last step, which writes the result, still reads x
+
+
+def test_a_kernel_that_writes_beside_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "CHECKS", True)
+    monkeypatch.setattr(fusion, "whole_axes", lambda terms, shape, extents: ())
+    x = mx.sqrt(mx.array([4.0]))
+    with pytest.raises(AssertionError, match=r"elements 0 to 19 of .* are written, which has 1"):
+        mx.eval(mx.sum(mx.pad(x, (0, 19))))
 
 
 def test_temporaries_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,10 +208,30 @@ class Launch:
     whole: int = 0
 
     def check(self) -> None:
-        """Raise if the kernel contradicts itself, or there is nothing to do."""
+        """Raise if the kernel contradicts itself, there is nothing to do, or it writes beside an array."""
         self.kernel.check()
         if 0 in self.row_extents:
             raise AssertionError(f"nothing to do for\n{self.kernel}\nwith extents {self.extents_text}")
+        for instruction in self.kernel.instructions:
+            if instruction.operation == "store" and instruction.access is not None:
+                self._check_written(instruction.access)
+
+    def _check_written(self, access: Access) -> None:
+        """Raise if an element is written that an array does not have, or could have where its index is computed."""
+        rows = list(zip(access.rows, self.row_extents, strict=True))
+        inner = [*zip(access.sweeps, self.sweep_extents, strict=True), (access.lane, self.lane_extent)]
+        if self.kernel.ragged:
+            cut = len(inner) - 1 if self.kernel.lane == "reduced" else len(inner) - 2
+            if inner[cut][0]:
+                rows, inner[cut] = rows[:-1], (inner[cut][0], self.whole)  # the last chunk may be shorter
+        loops = [*rows, *inner]
+        ends = [stride * (extent - 1) for stride, extent in loops]
+        low, high = (access.offset + sum([bound(0, end) for end in ends]) for bound in (min, max))
+        if all(extent for _, extent in loops) and not 0 <= low <= high < access.operand.size:
+            raise AssertionError(
+                f"elements {low} to {high} of {access.operand} are written, which has {access.operand.size}, by\n"
+                f"{self.kernel}\nwith extents {self.extents_text}"
+            )
 
     @property
     def row_count(self) -> int:
