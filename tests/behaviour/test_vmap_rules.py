@@ -1,9 +1,26 @@
-"""Batching rules that find out that a result does not depend on the mapped axis."""
+"""Batching rules of single operations, and those that find out that a result does not depend on the mapped axis."""
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 import weft.core as mx
+from tests.checks import bits
 from tests.toy_operations import numbers, squares
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_stack_of_left_matrices_is_one_product(axis: int) -> None:
+    """All rows of the stack times the matrix that they have in common: one product without a stack, and the same bits
+    as one after the other."""
+    stack, right = numbers(3, 4, 5), numbers(*{0: (5, 2), 1: (5, 2), 2: (4, 2)}[axis])
+    mapped = mx.vmap(mx.matmul, in_axes=(axis, None))
+    rows = np.moveaxis(np.array(stack), axis, 0)
+    expected = [bits(mx.array(matrix, stack.dtype) @ right) for matrix in rows]
+    assert [bits(result) for result in mapped(stack, right)] == expected
+    (product,) = [step for step in mx.compile(mapped).explain(stack, right).steps if step.kind == "call"]
+    assert product.text.endswith(f" {(rows.shape[0] * rows.shape[1], right.shape[1])}")
 
 
 def test_what_is_made_of_a_result_without_an_axis() -> None:

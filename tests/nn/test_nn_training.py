@@ -58,6 +58,14 @@ def test_losses_against_mlx(mlx_package, name, arrays, settings, reduction):
     np.testing.assert_allclose(np.array(actual), np.array(expected), rtol=1e-5, atol=1e-6)
 
 
+def test_smooth_l1_loss_is_smooth_where_its_formulas_meet():
+    """Values and slopes on both sides of ``beta``, which is not the default of 1."""
+    differences = mx.array([0.0, 0.5, -1.0, 2.0, -2.5, 4.0])
+    loss = lambda x: nn.losses.smooth_l1_loss(x, mx.zeros(6), beta=2.0, reduction="none")  # noqa: E731 - a formula
+    assert loss(differences).tolist() == [0.0, 0.0625, 0.25, 1.0, 1.5, 3.0]
+    assert mx.grad(lambda x: mx.sum(loss(x)))(differences).tolist() == [0.0, 0.25, -0.5, 1.0, -1.0, 1.0]
+
+
 def test_cross_entropy_gradient_is_softmax_minus_target():
     logits = mx.array(LOGITS)
     gradient = mx.grad(lambda x: nn.losses.cross_entropy(x, mx.array(CLASSES), reduction="sum"))(logits)

@@ -67,6 +67,29 @@ def test_no_steps_are_no_states(kind: Any) -> None:
         assert (output.shape, output.dtype) == ((2, 0, 5), mx.float32)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_the_steps_of_a_gru(bias: bool, begun: bool) -> None:
+    """Its formulas, in NumPy: the last bias is added before the reset gate multiplies."""
+    layer = nn.GRU(3, 5, bias=bias)
+    weights = {name: np.array(array, np.float64) for name, array in layer.parameters().items()}
+    (w_r, w_z, w_n), (u_r, u_z, u_n) = (np.split(weights[name], 3) for name in ("Wx", "Wh"))
+    b_r, b_z, b_n = np.split(weights.get("b", np.zeros(15)), 3)
+    b_hn = weights.get("bhn", np.zeros(5))
+    x, hidden = numbers(4, 3), numbers(5) if begun else np.zeros(5)
+    states = []
+    for step in x.astype(np.float64):
+        reset, update = (
+            1 / (1 + np.exp(-(w @ step + u @ hidden + b))) for w, u, b in ((w_r, u_r, b_r), (w_z, u_z, b_z))
+        )
+        new = np.tanh(w_n @ step + b_n + reset * (u_n @ hidden + b_hn))
+        hidden = (1 - update) * new + update * hidden
+        states.append(hidden)
+    assert bool(weights.get("bhn", np.zeros(5)).any()) == bias
+    found = layer(mx.array(x), mx.array(numbers(5))) if begun else layer(mx.array(x))
+    np.testing.assert_allclose(found, states, rtol=1e-5, atol=1e-6)
+
+
 def test_a_state_may_have_the_batch() -> None:
     layer, states = nn.GRU(3, 5), mx.array(STATE)
     steps = mx.array(numbers(4, 3))

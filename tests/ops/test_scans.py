@@ -37,6 +37,13 @@ def recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return h
 
 
+def inclusive_recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    h = b.copy()
+    for n in range(1, a.shape[-1]):
+        h[..., n] += a[..., n] * h[..., n - 1]
+    return h
+
+
 def along_rows(scan: p.Scan, inclusive: bool) -> Callable[..., mx.array]:
     return lambda *x: scan(*x, axis=x[0].ndim - 1, reverse=False, inclusive=inclusive)
 
@@ -45,6 +52,7 @@ SCANS: dict[str, tuple[Any, Callable[..., np.ndarray], int]] = {
     "running_sum": (along_rows(p.cumsum, True), running_sum, 1),
     "products_before": (along_rows(p.cumprod, False), products_before, 1),
     "recurrence": (along_rows(p.recurrence, False), recurrence, 2),
+    "recurrence with the element itself": (along_rows(p.recurrence, True), inclusive_recurrence, 2),
 }
 
 

@@ -87,7 +87,45 @@ def test_stop_gradient_is_constant_in_every_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
-def test_gradient_of_a_tie_goes_to_one_side(name: str) -> None:
+def test_derivative_of_a_tie_is_that_of_the_second_operand(name: str) -> None:
+    """As in MLX, forwards and backwards; and where a number is NaN, neither operand has one."""
     function = getattr(mx, name)
-    left, right = mx.grad(lambda a, b: function(a, b), argnums=(0, 1))(mx.array(2.0), mx.array(2.0))
-    assert left.item() + right.item() == 1.0
+    x, y = mx.array([2.0, math.nan, 2.0]), mx.array([2.0, 2.0, math.nan])
+    _, (left, right) = mx.vjp(function, [x, y], [mx.ones(3)])
+    assert (left.tolist(), right.tolist()) == ([0.0, 0.0, 0.0], [1.0, 0.0, 0.0])
+    _, (moved,) = mx.jvp(function, [x, y], [mx.full(3, 1.0), mx.full(3, 10.0)])
+    assert moved.tolist() == [10.0, 0.0, 0.0]
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64, mx.float16, mx.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "pairs", "wanted"),
+    [
+        ("hypot", [(0.0, INF), (3.0, -INF), (NAN, INF), (INF, NAN), (-INF, NAN)], INF),
+        ("hypot", [(NAN, 0.0), (1.0, NAN)], NAN),
+        ("nextafter", [(1.0, NAN), (0.0, NAN), (INF, NAN), (NAN, 1.0), (NAN, NAN)], NAN),
+        ("arctan2", [(NAN, 1.0), (NAN, -1.0), (NAN, 0.0), (NAN, INF), (NAN, -INF)], NAN),
+        ("arctan2", [(1.0, NAN), (-1.0, NAN), (0.0, NAN), (-0.0, NAN), (INF, NAN), (-INF, NAN), (NAN, -NAN)], NAN),
+    ],
+)
+def test_infinities_and_nan_on_either_side(
+    name: str, pairs: list[tuple[float, float]], wanted: float, dtype: mx.Dtype
+) -> None:
+    left, right = ([pair[side] for pair in pairs] for side in (0, 1))
+    found = getattr(mx, name)(mx.array(left, dtype), mx.array(right, dtype)).tolist()
+    np.testing.assert_equal(found, [wanted] * len(pairs))
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64, mx.float16, mx.bfloat16], ids=str)
+def test_arccosh_below_one(dtype: mx.Dtype) -> None:
+    below = [0.99, 0.75, 0.5, 0.25, 0.0, -0.5, -1.0, -2.0, -3.0, -1e4, -INF, NAN]
+    assert mx.all(mx.isnan(mx.arccosh(mx.array(below, dtype)))).item()
+
+
+@pytest.mark.parametrize("divisor", [(INF, 0), (0, INF), (-INF, 1), (1, -INF), (INF, -INF), (INF, NAN), (NAN, -INF)])
+def test_finite_complex_numbers_by_infinity_are_zero(divisor: tuple[float, float]) -> None:
+    quotients = mx.array([1 + 2j, -3 + 0.5j, 3e38 - 3e38j], mx.complex64) / mx.array(complex(*divisor))
+    assert quotients.tolist() == [0j, 0j, 0j]

@@ -89,7 +89,7 @@ def divide(L: Lanes, z: Complex, w: Complex) -> Complex:
 
 def _divide(L: Lanes, z: Complex, w: Complex) -> Complex:
     infinite = _is_infinite(L, w.real) | _is_infinite(L, w.imag)
-    c, d = (L.select(infinite, L.copysign(_zero(L, part), part), part) for part in (w.real, w.imag))
+    c, d = (L.select(infinite, 0.0, part) for part in (w.real, w.imag))
     square = L.fma(c, c, d * d)
     zero = L.equal(square, 0.0)
     real = L.select(zero, z.real, L.fma(z.real, c, z.imag * d))

@@ -100,7 +100,6 @@ def arctan2(L: Lanes, y: Value, x: Value) -> Value:
     angle = _arctan_of_ratio(L, numerator, L.select(same, 1.0, larger))
     angle = L.select(steep, half_pi - (angle - rest), angle)
     angle = L.select(L.bitcast(x, format_of(x).signed) < 0, 2.0 * half_pi - (angle - 2.0 * rest), angle)
-    angle = L.select(L.is_nan(x), x, angle)
     return L.copysign(angle, y)
 
 
