@@ -59,7 +59,7 @@ def are_apart(left: Access, left_launch: Launch, right: Access, right_launch: La
 
 def _reach(access: Access, launch: Launch, shape: Shape) -> list[Reach] | None:
     """Where an access may go on each axis of a contiguous array; None if that is not known."""
-    if access.computed or not shape:
+    if access.computed:
         return None
     extents = (*launch.row_extents, *launch.sweep_extents, launch.lane_extent)
     loops = list(zip((*access.rows, *access.sweeps, access.lane), extents, strict=True))
