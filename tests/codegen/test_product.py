@@ -82,7 +82,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
-@pytest.mark.parametrize("block", [(8, 3, 64), (4, 3, 32), (4, 2, 16)], ids=str)
+@pytest.mark.parametrize("block", [(8, 3, 64), (6, 4, 64), (4, 3, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
     name = "_".join(map(str, ("tested", dtype.name, *block)))
     address = jit.load(product.generate(Block(dtype, *block), Sources(dtype, dtype), name), name)[name]
@@ -100,8 +100,9 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
         table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a.T if left else a, b.T if right else b, c)])
         x, y = mx.array(np.ascontiguousarray(a), dtype=dtype), mx.array(np.ascontiguousarray(b), dtype=dtype)
         wanted = np.array(x @ y)
-        for way in ways:
-            numbers = product.step_numbers([(0, 0), (1, 0), (2, 0)], (rows, columns, inner), strides, tile, way, [])
+        for way, terms in combinations(ways, (DEPTH, 2 * DEPTH)):
+            places, extents = [(0, 0), (1, 0), (2, 0)], (rows, columns, inner)
+            numbers = product.step_numbers(places, extents, strides, tile, way, [], terms=terms)
             c.fill(np.nan)
             step((ctypes.c_int64 * len(numbers))(*numbers), table, 0, units)
             np.testing.assert_array_equal(c, wanted)
@@ -161,12 +162,25 @@ def test_streams_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) ->
 @pytest.mark.parametrize("extents", [(1, 1, 1), (1, 4096, 4096), (4096, 1, 7), (24, 32, 1 << 20), (3000, 3000, 0)])
 def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
     for dtype, matrices, threads in combinations(product.DTYPES, (1, 7), (1, 2, 64)):
-        rows, columns = product.tile_of(dtype, extents, matrices, threads)
+        rows, columns = product.tile_of(product.block_of(dtype), extents, matrices, threads)
         block = product.block_of(dtype)
         assert rows % block.rows == columns % block.columns == 0
         assert rows > 0
         terms = -(-max(1, min(extents[2], DEPTH)) // SQUARE) * SQUARE
         assert 0 < columns * terms * dtype.size <= product.TILE_BYTES
+
+
+@pytest.mark.parametrize("extents", [(10_000, 64, 600), (10_000, 64, 1 << 20), (4000, 3000, 3000), (100, 64, 600)])
+def test_terms_that_are_packed_at_once_fit_their_room(extents: tuple[int, int, int]) -> None:
+    """Large results are finished group by group, small ones wait in a cache."""
+    rows, columns, _ = extents
+    block = product.block_of(dtypes.float32)
+    tile = product.tile_of(block, extents, 1, 1)
+    terms = product.terms_of(block, extents, tile)
+    panels = -(-min(tile[1], columns) // block.columns) * block.columns
+    assert terms % DEPTH == 0
+    assert terms == DEPTH or terms * panels * 4 <= product.TILE_BYTES
+    assert (terms > DEPTH) == (rows > 1000 and columns < 100)
 
 
 def test_infinities_stay_in_their_row_and_column() -> None:

@@ -139,6 +139,23 @@ def test_zeros_between_elements_are_not_multiplied() -> None:
         assert (len(calls), sum(record.arithmetic for record in calls)) == (products, 2 * work * 2 * 4 * 4 * 24 * 16)
 
 
+@pytest.mark.parametrize(("channels", "outputs"), [(40, 64), (64, 100), (3, 130), (130, 16)], ids=str)
+def test_results_of_many_blocks_of_terms_have_the_bits_of_a_product(
+    channels: int, outputs: int, rng: np.random.Generator
+) -> None:
+    """Windows in memory, times the weights, give the same; so does a kernel behind the convolution."""
+    x = rng.normal(size=(2, 43, 37, channels)).astype(np.float32)
+    w = rng.normal(size=(outputs, 3, 5, channels)).astype(np.float32)
+    found = mx.conv2d(mx.array(x), mx.array(w), padding=(1, 2))
+    padded = np.pad(x, ((0, 0), (1, 1), (2, 2), (0, 0)))
+    shown = np.moveaxis(np.lib.stride_tricks.sliding_window_view(padded, (3, 5), (1, 2)), 3, 5)
+    rows = mx.array(np.ascontiguousarray(shown).reshape(-1, 15 * channels))
+    want = to_numpy(rows @ mx.array(w.reshape(outputs, -1).T)).reshape(found.shape)
+    np.testing.assert_array_equal(to_numpy(found), want)
+    behind = mx.compile(lambda x, w: mx.maximum(mx.conv2d(x, w, padding=(1, 2)), 0))
+    np.testing.assert_array_equal(to_numpy(behind(mx.array(x), mx.array(w))), np.maximum(want, 0))
+
+
 def test_long_sums_for_few_weights_are_made_in_parts(rng: np.random.Generator) -> None:
     x, ct = (mx.array(rng.normal(size=(8, 40, 40, n)).astype(np.float32)) for n in (2, 3))
     w = mx.zeros((3, 1, 1, 2))

@@ -11,7 +11,7 @@ from weft import dtypes
 from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, row_streams
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu.attached import NONE, Lines, section
-from weft.compiler.cpu.product_step import Sources
+from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
@@ -134,7 +134,8 @@ def _feeds(call: RoutineCall, position: int) -> bool:
     product = _product_of(call, whole=False, in_memory=True)
     if _of_few(product) is not None:
         return False
-    tile = _tile_of(product, blocks.may_lie(blocks.block_of(a.dtype), b.dtype, product.extents, product.strides))
+    block = blocks.block_of(a.dtype)
+    tile = _tile_of(product, block, blocks.may_lie(block, b.dtype, product.extents, product.strides))
     return tile is not None and tile[0][1] >= product.extents[1]
 
 
@@ -295,24 +296,24 @@ def _of_complex(product: Product) -> Tiled | None:
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
     """A product of which an operand goes over several axes. The left one is read where it lies."""
     dtype, sources, places, extents, _, batch = product[:6]
-    block, strides = blocks.block_of(dtype), product.strides
+    block, strides = product_axes.block_over_axes(dtype, extents[1]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
-    tile = _tile_of(product, not several and blocks.may_lie(block, sources.right, extents, strides))
+    tile = _tile_of(product, block, not several and blocks.may_lie(block, sources.right, extents, strides))
     if tile is None:
         return None
     (high, wide, span), behind = tile
     right = blocks.Way.OVER_AXES if several else blocks.ways_of(block, sources, extents, strides, (high, wide))[1]
     ways = blocks.Way.IN_PLACE, right
-    numbers = blocks.step_numbers(
-        places, extents, strides, (high, wide), ways, batch, behind, span, product_axes.factor_numbers(*axes)
-    )
-    return product_axes.address(dtype), numbers, (high, wide * span)
+    terms = blocks.terms_of(block, extents, (high, wide))
+    factors = product_axes.factor_numbers(*axes)
+    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors)
+    return product_axes.address(block), numbers, (high, wide * span)
 
 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, sources, places, extents, _, batch = product[:6]
     block = blocks.block_of(dtype)
-    tile = _tile_of(product, blocks.may_lie(block, sources.right, extents, strides))
+    tile = _tile_of(product, block, blocks.may_lie(block, sources.right, extents, strides))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -322,18 +323,22 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
         fed = blocks.fed_strides(block, turned)
         strides, ways = [*fed, *strides[2:]], (blocks.Way.FED, ways[1])
         feeder = section(product.feeder, Lines(extents[2] if turned else extents[0], turned, max(fed)))
-    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, feeder=feeder)
+    terms = blocks.terms_of(block, extents, (high, wide))
+    numbers = blocks.step_numbers(
+        places, extents, strides, (high, wide), ways, batch, behind, span, terms, feeder=feeder
+    )
     return blocks.address(dtype, sources), numbers, (high, wide * span)
 
 
-def _tile_of(product: Product, may_lie: bool) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+def _tile_of(product: Product, block: Block, may_lie: bool) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
     """Rows and columns of a tile, and how many side by side are a unit; and the section for an attached kernel. None if
     the result would be made in scratch memory and does not fit there."""
-    dtype, extents = product.dtype, product.extents
+    extents = product.extents
     work = extents, product.matrices, thread_count(), may_lie
-    found = blocks.row_tile_of(dtype, *work) if product.whole else None
-    high, wide, span = found or (*blocks.tile_of(dtype, *work), 1)
-    scratch, reused = blocks.scratch_of(dtype, extents[2], (high, wide), span)
+    found = blocks.row_tile_of(block, *work) if product.whole else None
+    high, wide, span = found or (*blocks.tile_of(block, *work), 1)
+    terms = blocks.terms_of(block, extents, (high, wide))
+    scratch, reused = blocks.scratch_of(block, extents[2], terms, (high, wide), span)
     if not product.in_memory and scratch > blocks.SCRATCH_BYTES:
         return None
     return (high, wide, span), section(product.attached, Lines(extents[0], False, wide * span, reused))

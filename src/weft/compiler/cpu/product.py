@@ -58,6 +58,11 @@ UNEVEN = 0.5
 equally fast, and tiles that are left are taken by those which are."""
 MOST_CUTS = 24
 
+WAITING_BYTES = 256 << 10
+"""The most of a result that waits in the second cache for more terms."""
+MOST_TERMS = 1 << 12
+"""The most terms that are packed at once."""
+
 SCRATCH_BYTES = 1 << 19
 """The most of a result that is made in scratch memory."""
 ROWS_BYTES = 1 << 20
@@ -78,7 +83,7 @@ READING_IN_PLACE = 1 / 16
 DTYPES = (dtypes.float32, dtypes.float64)
 
 # The numbers of a step behind those of every product.
-TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, FEEDER, BATCH_AXES = range(13, 22)
+TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, TERMS, FEEDER, BATCH_AXES = range(13, 23)
 
 
 class Way(IntEnum):
@@ -157,6 +162,14 @@ class Panels(NamedTuple):
     term: str
 
 
+class Terms(NamedTuple):
+    """A block of terms: the first one, how many, and how many before it are packed at once with it."""
+
+    first: str
+    depth: str
+    before: str
+
+
 class _Unit(NamedTuple):
     """A unit of work, tiles side by side: the number of its matrix, pointers to the three matrices, and its first row,
     rows, first column and columns."""
@@ -209,37 +222,55 @@ class TileWriter(StepWriter):
 
     def tile(self, unit: _Unit, across: str) -> None:
         """The tile of a unit that begins ``across`` columns behind its first one."""
-        matrices, inner = unit.matrices, self.number(INNER)
+        inner, most = self.number(INNER), self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)
+        panels = self.divide(self.add(columns, self.block.columns - 1), self.block.columns)
+        wide = self.multiply(panels, self.block.columns)
         # Without terms there is one round all the same, which stores zeros.
-        with self.e.loop("0", self.larger(inner, "1"), DEPTH) as term:
-            counts = self.rest(inner, term, DEPTH), self.compare("ne", term, 0)
-            right = self.right_panels(matrices["b"], left, term, counts[0], columns)
-            last = self.compare("sge", self.add(term, DEPTH), inner)
-            finished = self.e.assign(f"and i1 {ends_row}, {last}")
-            with self.e.loop("0", unit.rows, self.group) as start:
-                first = self.add(unit.top, start)
-                present = self.rest(unit.rows, start, self.group)
-                panels = self.left_panels(matrices["a"], first, term, counts[0], present)
-                line = self.further(matrices["c"], self.multiply(start, self.c_step))
-                target = self.further(line, across)
-                with self.e.loop("0", present, self.block.rows) as row:
-                    self.blocks(panels, right, target, row, present, columns, counts)
-                with self.e.when(finished):
-                    self.call_attached((unit.matrix, first, present, unit.left, unit.columns), line)
+        with self.e.loop("0", self.larger(inner, "1"), most) as first:
+            end = self.larger(self.smaller(self.add(first, most), inner), self.add(first, 1))
+            with self.e.loop(first, end, DEPTH) as term:
+                part = Terms(term, self.rest(inner, term, DEPTH), self.subtract(term, first))
+                self.pack_right(unit.matrices["b"], left, part, columns, wide)
+            with self.e.loop("0", unit.rows, self.group) as start, self.e.loop(first, end, DEPTH) as term:
+                part = Terms(term, self.rest(inner, term, DEPTH), self.subtract(term, first))
+                right = self.right_panels(unit.matrices["b"], left, part, wide)
+                self.rows(unit, across, start, columns, part, right)
+                last = self.compare("sge", self.add(term, DEPTH), inner)
+                with self.e.when(self.e.assign(f"and i1 {ends_row}, {last}")):
+                    top, present = self.add(unit.top, start), self.rest(unit.rows, start, self.group)
+                    rectangle = unit.matrix, top, present, unit.left, unit.columns
+                    self.call_attached(rectangle, self.further(unit.matrices["c"], self.multiply(start, self.c_step)))
 
-    def left_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
-        """Panels of the left operand, from a row and a term on."""
+    def rows(self, unit: _Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
+        """Add some terms to a group of panels of rows, the one that begins with ``start``."""
+        present = self.rest(unit.rows, start, self.group)
+        panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
+        target = self.further(self.further(unit.matrices["c"], self.multiply(start, self.c_step)), across)
+        counts = part.depth, self.compare("ne", part.first, 0)
+        with self.e.loop("0", present, self.block.rows) as row:
+            self.blocks(panels, right, target, row, present, columns, counts)
+
+    def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
+        """Panels of the left operand, from a row on."""
         with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.FED)):
             feeder = self.moved("%numbers", self.number(FEEDER), "i64")
-            rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, term, depth)])
+            rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
             self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
-        return self.panels(self.a, self.place(operand, self.a, first, term), depth, present)
+        source = self.place(operand, self.a, first, part.first)
+        self.pack(self.a, source, self.a.packed, part.depth, present)
+        return self.panels(self.a, source, self.a.packed, part.depth)
 
-    def right_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
-        """Panels of the right operand, from a column and a term on."""
-        return self.panels(self.b, self.place(operand, self.b, first, term), depth, present)
+    def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
+        """Packs panels of the right operand, from a column on, if the step says so. There is room for ``wide`` ones."""
+        packed = self.further(self.b.packed, self.multiply(part.before, wide))
+        self.pack(self.b, self.place(operand, self.b, first, part.first), packed, part.depth, columns)
+
+    def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
+        """Panels of the right operand, from a column on."""
+        packed = self.further(self.b.packed, self.multiply(part.before, wide))
+        return self.panels(self.b, self.place(operand, self.b, first, part.first), packed, part.depth)
 
     def rows_of(self, left: Panels, row: str) -> str:
         """The arguments that give a kernel the rows from ``row`` on."""
@@ -251,17 +282,21 @@ class TileWriter(StepWriter):
         start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
 
-    def panels(self, side: _Side, source: str, depth: str, present: str) -> Panels:
+    def pack(self, side: _Side, source: str, packed: str, depth: str, present: str) -> None:
         """Packs panels, if the step says so."""
         element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         for wanted, name, stride in ((Way.ALONG, "along", term), (Way.ACROSS, "across", element)):
             with self.e.when(self.compare("eq", way, wanted)):
-                arguments = f"ptr {source}, i64 {stride}, ptr {side.packed}, i64 {depth}, i64 {present}"
+                arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
                 self.e.emit(f"call void @pack_{name}_{side.width}({arguments})")
+
+    def panels(self, side: _Side, source: str, packed: str, depth: str) -> Panels:
+        """Panels where they are packed, or in the operand."""
+        element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         in_place = self.compare("eq", way, Way.IN_PLACE)
         as_it_is = self.e.assign(f"or i1 {in_place}, {self.compare('eq', way, Way.FED)}")
         return Panels(
-            self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {side.packed}"),
+            self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {packed}"),
             self.either(as_it_is, element, self.rounded_up(depth, SQUARE)),
             self.either(as_it_is, element, 1),
             self.either(as_it_is, term, side.width),
@@ -303,17 +338,17 @@ class _Costs:
     """A model of what tiles cost, as multiplications for each term of the sums."""
 
     def __init__(
-        self, dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
+        self, block: Block, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
     ) -> None:
         rows, columns, inner = extents
-        self.block = block_of(dtype)
+        self.block = block
         self.matrices = matrices
         self.in_place = in_place
         self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
         self.down = max(1, -(-rows // self.block.rows))
         self.across = max(1, -(-columns // self.block.columns))
         terms = -(-max(1, min(inner, DEPTH)) // SQUARE) * SQUARE
-        widest = max(1, TILE_BYTES // (terms * self.block.columns * dtype.size))
+        widest = max(1, TILE_BYTES // (terms * block.columns * block.dtype.size))
         self.widest = FLAT_BLOCKS[1] if self.down <= FLAT_BLOCKS[0] else widest
 
     def time(self, tile: tuple[int, int], span: int = 1) -> float:
@@ -337,29 +372,29 @@ class _Costs:
 @as_a_whole
 @cache
 def tile_of(
-    dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool = False
+    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool = False
 ) -> tuple[int, int]:
     """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy. Those
     of few rows may read the right operand ``in_place``."""
-    costs = _Costs(dtype, extents, matrices, threads, in_place)
+    costs = _Costs(block, extents, matrices, threads, in_place)
     high, wide = costs.best()
-    return high * costs.block.rows, wide * costs.block.columns
+    return high * block.rows, wide * block.columns
 
 
 @as_a_whole
 @cache
 def row_tile_of(
-    dtype: Dtype, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
+    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
 ) -> tuple[int, int, int] | None:
     """Rows and columns of a tile, and how many side by side make whole rows, which are a unit. None if that takes
     longer than to store the result and read it again."""
     rows, columns, inner = extents
-    costs = _Costs(dtype, extents, matrices, threads, in_place)
+    costs = _Costs(block, extents, matrices, threads, in_place)
     passing = 2 * PASSING * matrices * rows * columns / costs.busy / max(inner, 1)
     found = []
     for wide in _parts(costs.across, costs.widest):
         span = -(-costs.across // wide)
-        limit = ROWS_BYTES // dtype.size if span > 1 else maxsize
+        limit = ROWS_BYTES // block.dtype.size if span > 1 else maxsize
         heights = [high for high in _parts(costs.down, costs.down) if span * costs.elements((high, wide)) <= limit]
         found += [(costs.time((high, wide), span), high, wide, span) for high in heights]
     if not found:
@@ -367,7 +402,7 @@ def row_tile_of(
     time, high, wide, span = min(found, key=lambda one: one[0])
     if time > costs.time(costs.best()) + passing:
         return None
-    return high * costs.block.rows, wide * costs.block.columns, span
+    return high * block.rows, wide * block.columns, span
 
 
 def _parts(whole: int, most: int) -> list[int]:
@@ -376,12 +411,23 @@ def _parts(whole: int, most: int) -> list[int]:
     return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + MOST_CUTS)}, reverse=True)
 
 
-def scratch_of(dtype: Dtype, inner: int, tile: tuple[int, int], span: int) -> tuple[int, bool]:
+def terms_of(block: Block, extents: tuple[int, int, int], tile: tuple[int, int]) -> int:
+    """How many terms are packed at once. Results that a cache holds wait there for the next block of terms; of larger
+    ones each group of panels is finished as far as the panels of the right operand fit the room for them."""
+    rows, columns, inner = extents
+    high, wide = min(tile[0], rows), min(tile[1], columns)
+    if inner <= DEPTH or high * wide * block.dtype.size <= WAITING_BYTES:
+        return DEPTH
+    room = TILE_BYTES // (-(-wide // block.columns) * block.columns * block.dtype.size)
+    return max(DEPTH, min(room, MOST_TERMS) // DEPTH * DEPTH)
+
+
+def scratch_of(block: Block, inner: int, terms: int, tile: tuple[int, int], span: int) -> tuple[int, bool]:
     """How many bytes of scratch memory a unit needs for its result, and whether each group of panels uses it again: it
     does, if it is finished at once."""
-    at_once = inner <= DEPTH and span == 1
-    rows = min(tile[0], GROUP * block_of(dtype).rows) if at_once else tile[0]
-    return rows * tile[1] * span * dtype.size, at_once
+    at_once = inner <= terms and span == 1
+    rows = min(tile[0], GROUP * block.rows) if at_once else tile[0]
+    return rows * tile[1] * span * block.dtype.size, at_once
 
 
 def ways_of(
@@ -424,16 +470,18 @@ def step_numbers(
     batch: Sequence[tuple[int, int, int, int]],
     section: Sequence[int] = attached.NONE,
     span: int = 1,
+    terms: int = DEPTH,
     factors: Sequence[int] = (),
     feeder: Sequence[int] = attached.NONE,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms;
-    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; where
-    the section for a kernel begins that feeds the step; which axes in memory operands go over, if several; per batch
-    axis its extent and three strides; and the sections for an attached kernel and for the feeder."""
+    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; how many
+    terms are packed at once; where the section for a kernel begins that feeds the step; which axes in memory operands
+    go over, if several; per batch axis its extent and three strides; and the sections for an attached kernel and for
+    the feeder."""
     rows, columns, _ = extents
     numbers = [number for place in places for number in place]
     units = -(-rows // tile[0]), -(-columns // (tile[1] * span))
-    numbers += [*extents, *strides, *tile, *units, *ways, span]
+    numbers += [*extents, *strides, *tile, *units, *ways, span, terms]
     behind = [*factors, len(batch), *[number for axis in batch for number in axis], *section]
     return [*numbers, len(numbers) + 1 + len(behind), *behind, *feeder]

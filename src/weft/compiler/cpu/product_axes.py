@@ -17,10 +17,21 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.product import FEEDER, GROUP, RIGHT_WAY, Panels, TileWriter, Way, block_of, step_function
+from weft.compiler.cpu.product import (
+    FEEDER,
+    GROUP,
+    MOST_TERMS,
+    RIGHT_WAY,
+    Panels,
+    Terms,
+    TileWriter,
+    Way,
+    block_of,
+    step_function,
+)
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along
-from weft.compiler.cpu.product_step import SQUARE, Block, Sources, below, read
+from weft.compiler.cpu.product_step import ROWS, SQUARE, Block, Sources, below, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
@@ -45,11 +56,19 @@ def factor_numbers(*axes: Factors) -> list[int]:
     return found
 
 
-@cache
-def address(dtype: Dtype) -> int:
-    """The address of the step for products of a dtype."""
-    name = f"product_over_axes_{dtype.name}"
+def block_over_axes(dtype: Dtype, columns: int) -> Block:
+    """The block for a product with so many columns. One that is a vector wider may leave no vector over, which takes
+    longer alone than with others."""
     block = block_of(dtype)
+    vectors = -(-columns // block.lanes)
+    is_better = block == Block(dtype, 8, 3, 64) and vectors % 3 == 1 and vectors % 4 != 1
+    return Block(dtype, 6, 4, 64) if is_better else block
+
+
+@cache
+def address(block: Block) -> int:
+    """The address of the step for products in such blocks."""
+    name = f"product_over_axes_{block.dtype.name}"
     return loading.load(f"{name} {block}", lambda: generate(block, name), (name,))[name]
 
 
@@ -140,24 +159,31 @@ class _OverAxes(TileWriter):
 
     def __init__(self, block: Block) -> None:
         super().__init__(block, Sources(block.dtype, block.dtype), BATCH_AXES)
-        self.rows = self.e.slot(f"[{GROUP * block.rows} x i64]")
-        self.terms = {axis: self.e.slot(f"[{DEPTH} x i64]") for axis in (A_TERMS, B_TERMS)}
+        self.row_places = self.e.slot(f"[{(GROUP + 1) * block.rows} x i64]")
+        self.left_terms = self.e.slot(f"[{MOST_TERMS} x i64]")
+        self.right_terms = self.e.slot(f"[{DEPTH} x i64]")
 
-    def left_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
-        self._write(A_ROWS, first, present, self.rows)
-        return Panels(operand, "", "", "")
+    def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
+        # The kernel asks for the rows behind those it multiplies.
+        behind = self.rest(self.number(ROWS), first, (GROUP + 1) * self.block.rows)
+        self._write(A_ROWS, first, behind, self.row_places)
+        return Panels(operand, "", self.row_places, self._left_terms(part))
 
     def rows_of(self, left: Panels, row: str) -> str:
-        rows = self.moved(self.rows, row, "i64")
-        return f"ptr {left.start}, ptr {rows}, ptr {self.terms[A_TERMS]}"
+        return f"ptr {left.start}, ptr {self.moved(left.element, row, 'i64')}, ptr {left.term}"
 
-    def right_panels(self, operand: str, first: str, term: str, depth: str, present: str) -> Panels:
-        for axis, table in self.terms.items():
-            self._write(axis, term, depth, table)
+    def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
+        self._write(A_TERMS, part.first, part.depth, self._left_terms(part))
         with self.e.when(self.compare("eq", self.number(RIGHT_WAY), Way.OVER_AXES)):
-            places = f"i64 {first}, ptr {self.terms[B_TERMS]}, ptr {self.b.packed}, i64 {depth}, i64 {present}"
+            self._write(B_TERMS, part.first, part.depth, self.right_terms)
+            packed = self.further(self.b.packed, self.multiply(part.before, wide))
+            places = f"i64 {first}, ptr {self.right_terms}, ptr {packed}, i64 {part.depth}, i64 {columns}"
             self.e.emit(f"call void @pack_over_axes(ptr {self._axes(B_COLUMNS)}, ptr {operand}, {places})")
-        return super().right_panels(operand, first, term, depth, present)
+        super().pack_right(operand, first, part, columns, wide)
+
+    def _left_terms(self, part: Terms) -> str:
+        """Where it stands how far away a block of terms is."""
+        return self.moved(self.left_terms, part.before, "i64")
 
     def _axes(self, place: int) -> str:
         return self.moved("%numbers", place, "i64")

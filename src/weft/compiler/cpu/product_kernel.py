@@ -132,10 +132,17 @@ class _OverAxes(_Kernel):
     parameters = PARAMETERS_OVER_AXES
 
     def _sum(self) -> None:
+        e = self.e
         last = self.subtract("%rows", 1)
         rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
-        with self.e.loop("0", "%inner") as term:
-            self._add_term(rows, term)
+        line = CACHE_LINE // self.block.dtype.size
+        with e.loop("0", "%inner", line) as first:
+            # The rows behind these are needed next.
+            start = self._further("%a", self._term(first))
+            for row in range(self.block.rows, 2 * self.block.rows):
+                prefetch(e, self._further(start, self._row(str(row))), READ_SOON)
+            with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
+                self._add_term(rows, term)
 
     def _row(self, number: str) -> str:
         return self.e.load("i64", self.moved("%a_rows", number, "i64"))

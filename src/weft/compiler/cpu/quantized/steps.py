@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler.cpu.product import tile_of
+from weft.compiler.cpu.product import block_of, tile_of
 from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.primitives.quantized_formats import Format
@@ -60,7 +60,7 @@ def _tiled(coding: VectorCoding, transpose: bool, extents: tuple[int, int, int],
         busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_OF_READER)
         wide = few_rows_along.width_of(streams, columns, matrices, busy)
         return _Tiled(few_rows_along.address(streams), rows, wide)
-    high, wide = tile_of(coding.dtype, extents, matrices, thread_count())
+    high, wide = tile_of(block_of(coding.dtype), extents, matrices, thread_count())
     return _Tiled(blocks.address(coding, transpose), high, max(wide // blocks.ALIGNED, 1) * blocks.ALIGNED)
 
 
