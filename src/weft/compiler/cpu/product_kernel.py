@@ -72,15 +72,10 @@ class _Kernel(Integers):
                 prefetch(self.e, self.moved(target, distance), WRITE_SOON)
 
     def _sum(self) -> None:
-        e, dtype = self.e, self.block.dtype
-        last = self.subtract("%rows", 1)
+        e, last = self.e, self.subtract("%rows", 1)
         # Instead of a row that does not exist it is the last one, whose sums nobody stores.
         rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
-        if not self.edge:
-            with e.loop("0", "%inner") as term:
-                self._add_term(rows, term)
-            return
-        line = CACHE_LINE // dtype.size
+        line = CACHE_LINE // self.block.dtype.size
         distance = self.multiply("%a_row", self.block.rows)
         with e.loop("0", "%inner", line) as first:
             # If the left operand lies in memory, the rows behind these are needed next.
