@@ -201,17 +201,32 @@ def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) 
     weights meet elements are convolutions of their own."""
     count, *extents, _ = x.node.shape
     outputs, *sizes, _ = w.node.shape
+    every = list(_undilated(geometry, tuple(extents), counts, tuple(sizes)))
+    used = [one for phases, one in every if all(phase.taps and phase.results for phase in phases)]
+    # The array gets zeros around it once, as many as any of these convolutions needs.
+    low, high = (_largest([one[side] for one in used], len(extents)) for side in (1, 2))
+    padded = _with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
     parts, starts = [], []
-    for phases, without_zeros in _undilated(geometry, tuple(extents), counts, tuple(sizes)):
+    for phases, without_zeros in every:
         results = tuple([phase.results for phase in phases])
         if all(phase.taps and phase.results for phase in phases):
-            part = convolved(x, _taps_of(w, phases), without_zeros, results)
+            inside = without_zeros._replace(low=_less(without_zeros.low, low), high=_less(without_zeros.high, high))
+            part = convolved(padded, _taps_of(w, phases), inside, results)
         else:
             part = _zeros((count, *results, outputs), x.node.dtype)
         parts.append(part)
         starts.append((0, *[phase.start for phase in phases], 0))
     steps = (1, *[phase.apart for phase in phases], 1)
     return interleaved(*parts, shape=(count, *counts, outputs), starts=tuple(starts), steps=steps)
+
+
+def _largest(numbers: Sequence[Shape], rank: int) -> Shape:
+    """The largest number of each axis, and at least 0."""
+    return tuple([max([0, *axis]) for axis in zip(*numbers, strict=True)]) or (0,) * rank
+
+
+def _less(numbers: Shape, others: Shape) -> Shape:
+    return tuple([n - m for n, m in zip(numbers, others, strict=True)])
 
 
 def _taps_of(w: Array, phases: Sequence[_Phase]) -> Array:
