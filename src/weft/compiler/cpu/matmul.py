@@ -135,7 +135,8 @@ def _feeds(call: RoutineCall, position: int) -> bool:
     if _of_few(product) is not None:
         return False
     block = blocks.block_of(a.dtype)
-    tile = _tile_of(product, block, blocks.may_lie(block, b.dtype, product.extents, product.strides))
+    reading = blocks.reading_right(block, b.dtype, product.extents, product.strides)
+    tile = _tile_of(product, block, blocks.Lying(False, reading))
     return tile is not None and tile[0][1] >= product.extents[1]
 
 
@@ -298,7 +299,8 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
     dtype, sources, places, extents, _, batch = product[:6]
     block, strides = product_axes.block_over_axes(dtype, extents[1]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
-    tile = _tile_of(product, block, not several and blocks.may_lie(block, sources.right, extents, strides))
+    reading = blocks.reading_right(block, sources.right, extents, strides)
+    tile = _tile_of(product, block, blocks.Lying(True, blocks.Reading.NOWHERE if several else reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -313,7 +315,8 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, sources, places, extents, _, batch = product[:6]
     block = blocks.block_of(dtype)
-    tile = _tile_of(product, block, blocks.may_lie(block, sources.right, extents, strides))
+    reading = blocks.reading_right(block, sources.right, extents, strides)
+    tile = _tile_of(product, block, blocks.Lying(False, reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -330,11 +333,13 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     return blocks.address(dtype, sources), numbers, (high, wide * span)
 
 
-def _tile_of(product: Product, block: Block, may_lie: bool) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+def _tile_of(
+    product: Product, block: Block, lying: blocks.Lying
+) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
     """Rows and columns of a tile, and how many side by side are a unit; and the section for an attached kernel. None if
     the result would be made in scratch memory and does not fit there."""
     extents = product.extents
-    work = extents, product.matrices, thread_count(), may_lie
+    work = extents, product.matrices, thread_count(), lying
     found = blocks.row_tile_of(block, *work) if product.whole else None
     high, wide, span = found or (*blocks.tile_of(block, *work), 1)
     terms = blocks.terms_of(block, extents, (high, wide))

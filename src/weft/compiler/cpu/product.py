@@ -51,6 +51,8 @@ SMALLEST_SHARE = 1 << 18
 """A thread more has to have so much to do."""
 PACKING = 24
 """Packing an element takes the time of so many multiplications."""
+READING = 12
+"""Reading an element from a cache that is further away takes the time of so many multiplications."""
 FLAT_BLOCKS = 4, 2
 """For at most so many blocks of rows, so many panels of columns are packed at once: they are soon used up."""
 UNEVEN = 0.5
@@ -334,16 +336,32 @@ class TileWriter(StepWriter):
                 call(f"edge_{number}", whole, edge)
 
 
+class Reading(IntEnum):
+    """Which tiles read the right operand where it lies: none, those of few rows, or all."""
+
+    NOWHERE = 0
+    IN_FEW_ROWS = 1
+    AS_PANELS = 2
+
+
+class Lying(NamedTuple):
+    """Whether the left operand is always read where it lies, and which tiles read the right one there."""
+
+    left: bool
+    right: Reading
+
+
+PACKED = Lying(False, Reading.NOWHERE)
+
+
 class _Costs:
     """A model of what tiles cost, as multiplications for each term of the sums."""
 
-    def __init__(
-        self, block: Block, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
-    ) -> None:
+    def __init__(self, block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying) -> None:
         rows, columns, inner = extents
         self.block = block
         self.matrices = matrices
-        self.in_place = in_place
+        self.lying = lying
         self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
         self.down = max(1, -(-rows // self.block.rows))
         self.across = max(1, -(-columns // self.block.columns))
@@ -356,8 +374,13 @@ class _Costs:
         units = self.matrices * -(-self.down // tile[0]) * -(-self.across // (tile[1] * span))
         high, wide = tile[0] * self.block.rows, tile[1] * self.block.columns
         uneven = UNEVEN if self.busy > 1 else 0.0
-        right = READING_IN_PLACE * high * wide if self.in_place and high <= FEW_ROWS else PACKING * wide
-        return (-(-units // self.busy) + uneven) * span * (high * wide + PACKING * high + right)
+        left = READING * high if self.lying.left else PACKING * high
+        right: float = PACKING * wide
+        if self.lying.right is Reading.AS_PANELS:
+            right = READING * wide
+        elif self.lying.right is Reading.IN_FEW_ROWS and high <= FEW_ROWS:
+            right = READING_IN_PLACE * high * wide
+        return (-(-units // self.busy) + uneven) * span * (high * wide + left + right)
 
     def elements(self, tile: tuple[int, int]) -> int:
         return tile[0] * self.block.rows * tile[1] * self.block.columns
@@ -372,11 +395,10 @@ class _Costs:
 @as_a_whole
 @cache
 def tile_of(
-    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool = False
+    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying = PACKED
 ) -> tuple[int, int]:
-    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy. Those
-    of few rows may read the right operand ``in_place``."""
-    costs = _Costs(block, extents, matrices, threads, in_place)
+    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy."""
+    costs = _Costs(block, extents, matrices, threads, lying)
     high, wide = costs.best()
     return high * block.rows, wide * block.columns
 
@@ -384,12 +406,12 @@ def tile_of(
 @as_a_whole
 @cache
 def row_tile_of(
-    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, in_place: bool
+    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying
 ) -> tuple[int, int, int] | None:
     """Rows and columns of a tile, and how many side by side make whole rows, which are a unit. None if that takes
     longer than to store the result and read it again."""
     rows, columns, inner = extents
-    costs = _Costs(block, extents, matrices, threads, in_place)
+    costs = _Costs(block, extents, matrices, threads, lying)
     passing = 2 * PASSING * matrices * rows * columns / costs.busy / max(inner, 1)
     found = []
     for wide in _parts(costs.across, costs.widest):
@@ -444,8 +466,9 @@ def ways_of(
         if rows * inner * size <= LITTLE or (left is Way.ACROSS and seldom):
             left = Way.IN_PLACE
     if sources.right is block.dtype and right is Way.ALONG:
+        reading = reading_right(block, sources.right, extents, strides)
         little = inner * columns * size <= LITTLE
-        if little or (tile[0] <= FEW_ROWS and may_lie(block, sources.right, extents, strides)):
+        if little or reading is Reading.AS_PANELS or (reading is Reading.IN_FEW_ROWS and tile[0] <= FEW_ROWS):
             right = Way.IN_PLACE
     return left, right
 
@@ -455,10 +478,14 @@ def fed_strides(block: Block, turned: bool) -> tuple[int, int]:
     return (1, GROUP * block.rows) if turned else (DEPTH, 1)
 
 
-def may_lie(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> bool:
-    """Whether tiles of few rows read the right operand where it lies."""
+def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> Reading:
+    """Which tiles read the right operand where it lies. One that lies there as in a panel need not be packed."""
     _, columns, inner = extents
-    return source is block.dtype and strides[3] == 1 and inner * columns * source.size <= NEAR
+    if source is not block.dtype or strides[3] != 1:
+        return Reading.NOWHERE
+    if columns <= strides[2] <= block.columns:
+        return Reading.AS_PANELS
+    return Reading.IN_FEW_ROWS if inner * columns * source.size <= NEAR else Reading.NOWHERE
 
 
 def step_numbers(
