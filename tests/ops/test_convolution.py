@@ -139,7 +139,7 @@ def test_zeros_between_elements_are_not_multiplied() -> None:
         assert (len(calls), sum(record.arithmetic for record in calls)) == (products, 2 * work * 2 * 4 * 4 * 24 * 16)
 
 
-@pytest.mark.parametrize(("channels", "outputs"), [(40, 64), (64, 100), (3, 130), (130, 16)], ids=str)
+@pytest.mark.parametrize(("channels", "outputs"), [(40, 64), (64, 100), (3, 130), (130, 16), (64, 3)], ids=str)
 def test_results_of_many_blocks_of_terms_have_the_bits_of_a_product(
     channels: int, outputs: int, rng: np.random.Generator
 ) -> None:
@@ -154,6 +154,21 @@ def test_results_of_many_blocks_of_terms_have_the_bits_of_a_product(
     np.testing.assert_array_equal(to_numpy(found), want)
     behind = mx.compile(lambda x, w: mx.maximum(mx.conv2d(x, w, padding=(1, 2)), 0))
     np.testing.assert_array_equal(to_numpy(behind(mx.array(x), mx.array(w))), np.maximum(want, 0))
+
+
+@pytest.mark.parametrize("outputs", [1, 3, 8])
+@pytest.mark.parametrize("stride", [1, (2, 1), 2], ids=str)
+def test_few_outputs_in_long_lines(outputs: int, stride: Any, rng: np.random.Generator) -> None:
+    """A convolution, and the gradient of one with as few channels."""
+    x, w = rng.normal(size=(2, 9, 37, 11)), rng.normal(size=(outputs, 3, 2, 11))
+    found = mx.conv2d(mx.array(x, mx.float64), mx.array(w, mx.float64), stride=stride, padding=(2, 1))
+    want = convolved(x, w, stride=stride, padding=((2, 1), (2, 1)))
+    np.testing.assert_allclose(to_numpy(found), want, rtol=1e-12, atol=1e-12)
+    few, turned = (mx.array(n, mx.float64) for n in (rng.normal(size=(2, 9, 40, outputs)), np.swapaxes(w, 0, 3)))
+    ct = mx.array(rng.normal(size=mx.conv2d(few, turned, stride=stride).shape), mx.float64)
+    (out,), (gradient,) = mx.vjp(lambda x: mx.conv2d(x, turned, stride=stride), [few], [ct])
+    # The convolution is linear in its array.
+    assert mx.sum(out * ct).item() == pytest.approx(mx.sum(gradient * few).item(), rel=1e-10)
 
 
 def test_long_sums_for_few_weights_are_made_in_parts(rng: np.random.Generator) -> None:

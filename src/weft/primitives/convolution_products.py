@@ -27,6 +27,9 @@ MOST_TAPS = 256
 TURNING = 15
 """To transpose an element of a result takes the time of so many terms for which an element of the windows is packed."""
 
+FEW_OUTPUTS, LONG_LINE = 8, 16
+"""So many outputs, at most, have lanes along windows, if so many windows, at least, lie in a line."""
+
 LONG_SUM, SMALL_RESULT, MOST_PARTS = 1 << 13, 1 << 14, 16
 """Sums of so many terms are made in parts if there are few of them, so that threads share them."""
 
@@ -188,6 +191,8 @@ def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
     padded = with_padding(x, geometry)
     if channels == 1 and geometry.groups > 1 and 0 < prod(sizes) <= MOST_TAPS and not x.node.dtype.is_complex:
         return _sum_of_taps(padded, w, geometry, counts)
+    if _has_few_outputs(w, geometry, counts):
+        return _products_for_few(_with_positions_beside(padded), w, geometry, counts)
     shown = _shown(padded, geometry, counts, tuple(sizes))
     return _products(shown, w, geometry.groups, rank)
 
@@ -206,12 +211,18 @@ def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) 
     # The array gets zeros around it once, as many as any of these convolutions needs.
     low, high = (_largest([one[side] for one in used], len(extents)) for side in (1, 2))
     padded = _with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
+    are_few = bool(used) and _has_few_outputs(w, used[0], counts)
+    padded = _with_positions_beside(padded) if are_few else padded
     parts, starts = [], []
     for phases, without_zeros in every:
         results = tuple([phase.results for phase in phases])
         if all(phase.taps and phase.results for phase in phases):
             inside = without_zeros._replace(low=_less(without_zeros.low, low), high=_less(without_zeros.high, high))
-            part = convolved(padded, _taps_of(w, phases), inside, results)
+            taps = _taps_of(w, phases)
+            if are_few:
+                part = _products_for_few(with_padding(padded, inside), taps, inside, results)
+            else:
+                part = convolved(padded, taps, inside, results)
         else:
             part = _zeros((count, *results, outputs), x.node.dtype)
         parts.append(part)
@@ -319,6 +330,30 @@ def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
     columns = p.matrix_transpose(p.reshape(w, shape=(*batch, outputs // groups, prod(rest))))
     result = p.reshape(p.matmul(rows, columns), shape=(*batch, *outer, outputs // groups))
     return p.reshape(move_axis(result, 0, rank + 1), shape=(*outer, outputs)) if batch else result
+
+
+def _has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
+    """Whether there are so few outputs that lanes had better go along the windows."""
+    outputs, *_, channels = w.node.shape
+    beside = bool(counts) and counts[-1] >= LONG_LINE and geometry.strides[-1] == 1
+    return beside and geometry.groups == 1 and outputs <= FEW_OUTPUTS <= channels and not w.node.dtype.is_complex
+
+
+def _with_positions_beside(x: Array) -> Array:
+    """The same array ``(N, ..., C)``, stored with the channels before the spatial axes."""
+    rank = x.node.ndim - 2
+    turned = move_axis(x, rank + 1, 1).node
+    return move_axis(wrap(Node(p.stored, (turned,), (), turned.shape, turned.dtype, None)), 1, rank + 1)
+
+
+def _products_for_few(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
+    """The transposed products: of weights ``(O, sizes, C)`` with windows, which lie beside each other."""
+    outputs, *rest = w.node.shape
+    shown = _shown(padded, geometry, counts, tuple(rest[:-1]))
+    outer = shown.node.shape[: len(rest)]
+    columns = p.matrix_transpose(p.reshape(shown, shape=(prod(outer), prod(rest))))
+    result = p.matmul(p.reshape(w, shape=(outputs, prod(rest))), columns)
+    return move_axis(p.reshape(result, shape=(outputs, *outer)), 0, len(rest))
 
 
 def _products_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Array:

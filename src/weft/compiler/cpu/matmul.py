@@ -297,7 +297,7 @@ def _of_complex(product: Product) -> Tiled | None:
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
     """A product of which an operand goes over several axes. The left one is read where it lies."""
     dtype, sources, places, extents, _, batch = product[:6]
-    block, strides = product_axes.block_over_axes(dtype, extents[1]), product.strides
+    block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
     reading = blocks.reading_right(block, sources.right, extents, strides)
     tile = _tile_of(product, block, blocks.Lying(True, blocks.Reading.NOWHERE if several else reading))

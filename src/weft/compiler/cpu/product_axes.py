@@ -38,6 +38,9 @@ from weft.primitives.products import DEPTH
 MOST_FACTORS = 8
 """So many axes in memory an axis may go over."""
 
+FEW_ROWS = 4
+"""So many rows have a block of their own."""
+
 # The numbers of a step behind those of every product in blocks: for rows, terms of the left and of the right operand,
 # and columns how many axes they go over, and their extents and strides, innermost first.
 _LENGTH = 1 + 2 * MOST_FACTORS
@@ -56,13 +59,16 @@ def factor_numbers(*axes: Factors) -> list[int]:
     return found
 
 
-def block_over_axes(dtype: Dtype, columns: int) -> Block:
-    """The block for a product with so many columns. One that is a vector wider may leave no vector over, which takes
-    longer alone than with others."""
+def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
+    """The block for a product with so many rows and columns. One that is a vector wider may leave no vector over, which
+    takes longer alone than with others; few rows have wide ones."""
     block = block_of(dtype)
+    if block != Block(dtype, 8, 3, 64):
+        return block
+    if rows <= FEW_ROWS:
+        return Block(dtype, FEW_ROWS, 6, 64)
     vectors = -(-columns // block.lanes)
-    is_better = block == Block(dtype, 8, 3, 64) and vectors % 3 == 1 and vectors % 4 != 1
-    return Block(dtype, 6, 4, 64) if is_better else block
+    return Block(dtype, 6, 4, 64) if vectors % 3 == 1 and vectors % 4 != 1 else block
 
 
 @cache
