@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -131,11 +132,28 @@ def test_reductions_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> N
     np.testing.assert_array_equal(np.array(x.max(axis=axes)), values.max(axis=axes))
     np.testing.assert_array_equal(np.array((x > 4).any(axis=axes)), (values > 4).any(axis=axes))
     small = x.astype(mx.float16)
+    np.testing.assert_array_equal(np.array(small.max(axis=axes)), np.array(small).max(axis=axes))
     np.testing.assert_array_equal(
         np.array(small.sum(axis=axes)), np.array(small.astype(mx.float64).sum(axis=axes).astype(mx.float16))
     )
     whole = (x * 1000).astype(mx.int32)
     np.testing.assert_array_equal(np.array(whole.sum(axis=axes)), np.array(whole).sum(axis=axes, dtype=np.int32))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((300_001,), 0), ((3, 300_000), 1), ((300_001, 3), 0)], ids=str)
+def test_indices_and_complex_numbers_in_parts(shape: tuple[int, ...], axis: int) -> None:
+    """All that a part comes to is kept: the extreme and where it is, and both parts of a complex number."""
+    values = np.round(normal(*shape) * 10)  # so that there are equal ones
+    functions = (mx.argmax, mx.argmin, mx.max, mx.min, mx.sum)
+    numbers = values.astype(np.complex64) + 1j * np.roll(values, 7, axis).astype(np.float32)
+    values[np.arange(values.size).reshape(shape) % 100_003 == 100_000] = np.nan
+    for array in (np.nan_to_num(values), values, numbers):
+        x = mx.array(array)
+        for function in functions:
+            name, folded = function.__name__, partial(function, axis=axis)
+            several = name.startswith("arg") or array is numbers
+            assert plan_text(folded, x).count(f"{name}_joined") == several
+            np.testing.assert_array_equal(np.array(folded(x)), getattr(np, name)(array, axis=axis), name)
 
 
 @pytest.mark.parametrize("extent", [1024, 1025, 2048, 40_000])

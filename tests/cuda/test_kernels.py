@@ -19,7 +19,7 @@ from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda import loops, schedule
-from weft.primitives import scans
+from weft.primitives import reductions, scans
 
 
 @pytest.fixture
@@ -58,6 +58,17 @@ def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
         x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float64)
         for axis in range(len(shape)):
             assert same_bits(lambda x, name=name, axis=axis: FOLDS[name](x, axis), x), (name, shape, axis)
+
+
+def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PARTED_SIZE", 256), ("ROW_PART", 40), ("LANES_PART", 20)):
+        monkeypatch.setattr(reductions, name, value)
+    evaluate.forget_plans()
+    x = mx.array(rng.integers(-9, 9, size=(2, 333)).astype(np.float32))
+    for axis in (0, 1):
+        for folded in (mx.argmax, mx.argmin, mx.max, lambda x, axis: mx.sum(x / 3 + 1j * x, axis=axis)):
+            assert same_bits(lambda x, axis=axis, folded=folded: folded(x.T if axis else x, axis=1 - axis), x)
+    evaluate.forget_plans()
 
 
 def test_the_order_of_scans(cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

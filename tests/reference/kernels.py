@@ -89,7 +89,7 @@ class Run:
         if fold.reducer.ordered:
             return self.scan(position, instruction)
         inputs = self.inputs(instruction, lambda x: np.broadcast_to(x, self.extents))
-        elements = fold.lifted(*inputs, *[None] * (2 - len(inputs)))
+        elements = fold.lifted(*inputs, *([] if fold.reducer.needs_index else [None]))
         rows = self.kernel.rows
         found = fold.finished(fold.reduced(elements, rows, self.kernel.lane == "reduced"))
         return found.reshape(*self.extents[:rows], *[1] * self.kernel.sweeps, -1)

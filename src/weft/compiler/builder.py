@@ -144,7 +144,7 @@ class Draft:
             return self._once(
                 ("scalar", node), lambda: self._emit(Instruction("scalar", node.dtype, (), scalar=node.params[0]))
             )
-        if isinstance(primitive, p.Reduction):
+        if isinstance(primitive, p.Folding):
             return self._reduce(node, terms)
         if isinstance(primitive, p.Scan):
             return self._scan(node, terms)
@@ -163,14 +163,15 @@ class Draft:
         reduced = iter(self._reduced)
         for axis in axes:
             inner.insert(axis, ZERO if source.shape[axis] == 1 else Term(0, ((next(reduced), 1),)))
-        inputs = [self.value(source, tuple(inner))]
+        inputs = [self.value(source, tuple(inner)) for source in node.inputs]
         if node.primitive.reducer.needs_index:
             inputs.append(
                 self.index_value(
                     weighted([inner[axis] for axis in axes], contiguous_strides([source.shape[a] for a in axes]))
                 )
             )
-        return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive), axes=self._reduced)
+        manner = node.primitive.manner(node)
+        return self._emit(Instruction("reduce", node.dtype, tuple(inputs), node.primitive, manner), axes=self._reduced)
 
     def _scan(self, node: Node, terms: Terms) -> int:
         primitive = node.primitive
@@ -187,8 +188,10 @@ class Draft:
         assert self.chunks is not None
         element = Term(0, ((self.chunks.axis, 1),))
         at = _with_term(terms, node.primitive.axis(node), element)
-        inputs = tuple([self.value(source, at) for source in node.inputs])
-        instruction = Instruction("reduce", node.dtype, inputs, node.primitive, node.primitive.manner(node))
+        inputs = [self.value(source, at) for source in node.inputs]
+        if node.primitive.reducer.needs_index:
+            inputs.append(self.index_value(element))
+        instruction = Instruction("reduce", node.dtype, tuple(inputs), node.primitive, node.primitive.manner(node))
         return self._emit(instruction, axes=(*self._reduced, self.chunks.number))
 
     def index_value(self, term: Term) -> int:

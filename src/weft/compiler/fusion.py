@@ -65,7 +65,7 @@ class Fusion(Grouping):
             self._assign_routine(node, uses)
         elif isinstance(node.primitive, p.Update):
             self._assign_update(node, uses)
-        elif isinstance(node.primitive, p.Reduction | p.Scan):
+        elif isinstance(node.primitive, p.Folding | p.Scan):
             self._assign_along_rows(node, uses, in_memory)
         elif isinstance(node.primitive, p.ChunkTotals):
             self._assign_totals(node, uses)
@@ -219,13 +219,14 @@ class Fusion(Grouping):
         (self._scan_in_new_group if scans else self._reduce_in_new_group)(node, uses)
 
     def _reduce_in_new_group(self, node: Node, uses: list[Use]) -> None:
-        source, axes = node.inputs[0], node.params[0]
-        group, terms = self._new_fused_group(source.shape, node.serial)
+        axes = node.params[0]
+        group, terms = self._new_fused_group(node.inputs[0].shape, node.serial)
         group.reduced = tuple([terms[axis].axes[0][0] for axis in axes if terms[axis].axes])
         group.folds = True
         group.members += 1
         self._store(node, group, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
-        self._use_formula(source, group, terms)
+        for source in node.inputs:
+            self._use_formula(source, group, terms)
 
     def _may_compute(self, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
         """Whether a group has room for one more node that it uses, at one index only, and needs none of the users."""
@@ -238,7 +239,8 @@ class Fusion(Grouping):
     def _join_reduction(self, node: Node, group: FusedGroup, terms: Terms) -> None:
         inner = folding.include(node, group, terms, self.limits)
         group.members += 1
-        self._use_formula(node.inputs[0], group, inner)
+        for source in node.inputs:
+            self._use_formula(source, group, inner)
 
     def _scan_in_new_group(self, node: Node, uses: list[Use]) -> None:
         group, terms = self._new_fused_group(node.shape, node.serial)
@@ -255,7 +257,7 @@ class Fusion(Grouping):
             self._use(source, group, None)
 
     def _assign_totals(self, node: Node, uses: list[Use]) -> None:
-        """All accumulators of a scan are stored by one group."""
+        """All accumulators of a scan or a reduction are stored by one group."""
         key = (node.primitive, node.inputs)
         found = self._totals.get(key)
         if found is not None and self.dependencies.may_precede(found[0], uses):

@@ -192,7 +192,7 @@ def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None
             continue
         if not primitive.is_view:
             most -= 1
-        if most < 0 or isinstance(primitive, p.Reduction):
+        if most < 0 or isinstance(primitive, p.Folding):
             return None
         made.append(source)
         pending += source.inputs

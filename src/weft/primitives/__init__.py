@@ -25,6 +25,7 @@ from weft.primitives.quantized_formats import *
 from weft.primitives.quantized_products import *
 from weft.primitives.random_functions import *
 from weft.primitives.randomness import *
+from weft.primitives.reducers import *
 from weft.primitives.reductions import *
 from weft.primitives.reductions import sum_
 from weft.primitives.reinterpreting import *

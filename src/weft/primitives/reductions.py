@@ -20,14 +20,13 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree, product
 from weft.graph.node import Node, Shape
-from weft.primitives.base import Array, Elementwise, Primitive, Tangent
+from weft.primitives.base import Array, Elementwise, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.binary import complex_extreme
+from weft.primitives.reducers import Accumulator, ChunkTotals, Folding, JoinedTotals, OfElements, Reducer
 from weft.primitives.untrusted import check_inputs, require
 
-__all__ = ["ChunkTotals", "Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
-
-Accumulator = tuple[Any, ...]
+__all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
 
 # A reduction of at least PARTED_SIZE elements to too few results for many threads is done in parts: to fewer than
 # FEW_ROWS along rows, than FEW_LANES across them, and than FEW_FOLDS if each folds LONG_FOLD elements of several axes,
@@ -47,105 +46,7 @@ SHORTER = 8
 """A part of several axes may have so many times fewer, if that divides an axis."""
 
 
-class Reducer:
-    """The scalar code of a reduction, as a monoid on tuples of values.
-
-    ``identity(dtype)`` gives the dtypes and first values of the accumulators, ``lift(L, x, index)`` makes a tuple of an
-    element (``index`` is its index along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
-    dtype)`` gives the result. If it is ``ordered``, ``a`` has to come before ``b``; only scans may be. If it is
-    ``sequential``, ``b`` has to be a single element, because results depend on what is joined first; only scans may be.
-    If it ``regroups`` elements of a dtype, it does not matter which neighbours are joined first.
-    """
-
-    def __init__(
-        self,
-        identity: Callable[[Dtype], Sequence[tuple[Dtype, Any]]],
-        lift: Callable[..., Accumulator],
-        merge: Callable[..., Accumulator],
-        finish: Callable[..., Any],
-        needs_index: bool = False,
-        ordered: bool = False,
-        sequential: bool = False,
-        regroups: Callable[[Dtype], bool] = lambda dtype: False,
-    ) -> None:
-        self.identity = identity
-        self.lift = lift
-        self.merge = merge
-        self.finish = finish
-        self.needs_index = needs_index
-        self.ordered = ordered
-        self.sequential = sequential
-        self.regroups = regroups
-
-    def start(self, L: Any, dtype: Dtype) -> Accumulator:
-        """The first values of the accumulators."""
-        return tuple([L.constant(value, part) for part, value in self.identity(dtype)])
-
-    def of_nothing(self, L: Any, dtype: Dtype, result: Dtype) -> Any:
-        """The result where there are no elements of ``dtype``."""
-        return self.finish(L, self.start(L, dtype), result)
-
-
-class OfElements(Elementwise):
-    """A reduction of a few elements, each an input of its own, in the order in which a `Reduction` would join them.
-
-    ``lanes`` is the extent of the last axis, at most 16, if it is reduced: the elements of each lane are joined one
-    after the other, and then the lanes in halves. It is 1 otherwise.
-    """
-
-    parameters = ("lanes",)
-
-    def __init__(self, name: str, reducer: Reducer, result: Callable[[Dtype], Dtype]) -> None:
-        super().__init__(f"{name}_of_elements", self._joined, (), result=result)
-        self.reducer = reducer
-
-    def _joined(self, L: Any, *elements: Any, lanes: int) -> Any:
-        reducer, dtype = self.reducer, elements[0].dtype
-        lifted = [reducer.lift(L, x, L.constant(index, dtypes.int64)) for index, x in enumerate(elements)]
-        if len(lifted) > 1:
-            # Each lane of a reduction begins with the identity. For real numbers once is enough: a sum that begins with
-            # zero is never -0, and added to anything else zero changes nothing.
-            start = reducer.start(L, dtype)
-            for lane in range(lanes if dtype.is_complex else 1):
-                lifted[lane] = reducer.merge(L, start, lifted[lane])
-        joined = lifted[:lanes]
-        for position, element in enumerate(lifted[lanes:]):
-            joined[position % lanes] = reducer.merge(L, joined[position % lanes], element)
-        while len(joined) > 1:
-            half = 1 << (len(joined) - 1).bit_length() - 1
-            for lane, other in enumerate(joined[half:]):
-                joined[lane] = reducer.merge(L, joined[lane], other)
-            joined = joined[:half]
-        return reducer.finish(L, joined[0], self.value_dtype(dtype))
-
-
-class ChunkTotals(Primitive):
-    """The elements along ``axis`` joined in chunks of ``size``, of which the last may have fewer.
-
-    A node is the accumulator ``part`` of them, which is not rounded. ``reverse`` is the direction of an ordered
-    scan.
-    """
-
-    parameters = ("axis", "size", "part", "reverse")
-
-    def __init__(self, name: str, reducer: Reducer) -> None:
-        self.name = f"{name}_totals"
-        self.reducer = reducer
-
-    def axis(self, node: Node) -> int:
-        """The axis that is folded."""
-        return int(node.params[0])
-
-    def chunk_size(self, node: Node) -> int:
-        """How many elements a chunk has."""
-        return int(node.params[1])
-
-    def manner(self, node: Node) -> dict[str, Any]:
-        """What is computed, and in which direction."""
-        return {"part": node.params[2], "reverse": node.params[3]}
-
-
-class Reduction(Primitive):
+class Reduction(Folding):
     """The elements along ``axes`` folded into one by a `Reducer`. ``axes`` is sorted; the result lacks these axes."""
 
     parameters = ("axes",)
@@ -168,6 +69,7 @@ class Reduction(Primitive):
         self.needs_elements = needs_elements
         self.partial = partial
         self.totals = ChunkTotals(name, reducer)
+        self.joined = JoinedTotals(name, reducer)
         self.of_elements = OfElements(name, reducer, result)
         self.no_elements = Elementwise(f"{name}_of_nothing", self._of_nothing, (None,), result=result)
 
@@ -207,22 +109,33 @@ class Reduction(Primitive):
     def _in_parts(self, x: Node, axes: Sequence[int], again: bool = False) -> Node | None:
         """The reduction of each part, and then that of their results, which are not rounded in between; None if it is
         not done in parts. ``again``: ``x`` are such results."""
-        wide = self.partial(x.dtype)
-        if wide is None or not _has_few_results(x.shape, axes, PARTED_AGAIN if again else PARTED_SIZE):
+        wide, parts = self.partial(x.dtype), self.reducer.identity(x.dtype)
+        if not _has_few_results(x.shape, axes, PARTED_AGAIN if again else PARTED_SIZE):
             return None
         size = ROW_PART if x.ndim - 1 in axes else LANES_AGAIN if again else LANES_PART
         axis, inner = cut_of(x.shape, axes, size)
         if axis == axes[0] and inner == x.shape[axis]:
             return None
-        parts = self._chunks(x, axis, inner, wide) if [axis] == [*axes] else self._boxes(x, axes, axis, inner, wide)
+        if [axis] == [*axes] and len(parts) > 1:
+            return self._joined_chunks(x, axis, inner)
+        if wide is None:
+            return None
+        results = self._chunks(x, axis, inner) if [axis] == [*axes] else self._boxes(x, axes, axis, inner, wide)
         outer = [a for a in axes if a <= axis]
-        shape = tuple([extent for a, extent in enumerate(parts.shape) if a not in outer])
-        return self._in_parts(parts, outer, again=True) or Node(self, (parts,), (tuple(outer),), shape, wide, None)
+        shape = tuple([extent for a, extent in enumerate(results.shape) if a not in outer])
+        return self._in_parts(results, outer, again=True) or Node(self, (results,), (tuple(outer),), shape, wide, None)
 
-    def _chunks(self, x: Node, axis: int, size: int, wide: Dtype) -> Node:
-        """The results of chunks along an axis, of which the last may be shorter."""
+    def _joined_chunks(self, x: Node, axis: int, size: int) -> Node:
+        """The result of all chunks along an axis, each of which comes to several accumulators."""
+        totals = tuple([self._chunks(x, axis, size, part) for part in range(len(self.reducer.identity(x.dtype)))])
+        shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+        return Node(self.joined, totals, ((axis,), x.dtype), shape, self.result(x.dtype), None)
+
+    def _chunks(self, x: Node, axis: int, size: int, part: int = 0) -> Node:
+        """An accumulator of chunks along an axis, of which the last may be shorter."""
         shape = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
-        return Node(self.totals, (x,), (axis, size, 0, False), shape, wide, None)
+        dtype, _ = self.reducer.identity(x.dtype)[part]
+        return Node(self.totals, (x,), (axis, size, part, False), shape, dtype, None)
 
     def _boxes(self, x: Node, axes: Sequence[int], axis: int, inner: int, wide: Dtype) -> Node:
         """The results of ``inner`` elements of an axis, with the axes behind it that are reduced."""

@@ -20,7 +20,8 @@ from weft.graph.extents import agree, largest, product
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, conjugate_of, plus
 from weft.primitives.batching import batch_first
-from weft.primitives.reductions import Accumulator, ChunkTotals, Reducer, accumulator_dtype, max_, min_, prod, sum_
+from weft.primitives.reducers import Accumulator, ChunkTotals, Reducer
+from weft.primitives.reductions import accumulator_dtype, max_, min_, prod, sum_
 from weft.primitives.untrusted import check_axis, check_inputs, require
 
 __all__ = [

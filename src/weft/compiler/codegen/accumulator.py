@@ -86,7 +86,8 @@ class Accumulator(Running):
     def lifted(self) -> tuple[Any, ...]:
         """The current element (of each lane) by itself."""
         inputs = [self.g.fitted(self.g.values[value], self.L) for value in self.instruction.inputs]
-        found: tuple[Any, ...] = self.reducer.lift(self.L, inputs[0], inputs[1] if len(inputs) > 1 else None)
+        index = inputs.pop() if self.reducer.needs_index else None
+        found: tuple[Any, ...] = self.reducer.lift(self.L, *inputs, index)
         return found
 
     def step(self) -> None:
