@@ -99,6 +99,15 @@ WASTED = 8
 
 WARP_BITS = 5
 
+SQUARE_BITS = 3
+"""Two to this power are the threads of a warp whose squares are neighbours in a row."""
+
+LONGEST_SQUARE = 640
+"""Threads have no squares if the code for one is longer, in cheap operations."""
+
+MOST_TURNED = 2
+"""Of more operands, registers would not hold a square each."""
+
 SECTOR = 32
 """Bytes that memory gives at once."""
 
@@ -106,13 +115,13 @@ SECTOR = 32
 class Walk(enum.Enum):
     """What a thread does.
 
-    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``ROWS``: every 16th lane of a row, which 16 threads do
-    together; or a whole row, if it has one lane. ``LONG_ROWS``: the same of some chunks of a row, which a block or a
-    cluster of blocks does.
-    ``SCANS``: lanes of a row that a block scans.
+    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``SQUARES``: a few lanes of as many rows. ``ROWS``: every 16th
+    lane of a row, which 16 threads do together; or a whole row, if it has one lane. ``LONG_ROWS``: the same of some
+    chunks of a row, which a block or a cluster of blocks does. ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
+    SQUARES = "squares"
     ROWS = "rows"
     LONG_ROWS = "long rows"
     SCANS = "long scans"
@@ -198,9 +207,12 @@ class CudaSchedule(Schedule):
 
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel
-        elements = self.walk is Walk.ELEMENTS
+        elements = self.walk in (Walk.ELEMENTS, Walk.SQUARES)
         good = elements == (kernel.lane == "parallel") and self.threads % 32 == 0
         together = self.threads >> self.bits
+        if self.walk is Walk.SQUARES:
+            together *= self.lanes
+            good = good and launch.row_extents[-1] % self.lanes == 0
         good = (good and self.units == -(-launch.row_count // together) * self.blocks) or not launch.has_results
         lanes = self.lanes * self.pieces * (self.blocks << self.bits)
         good = good and (not elements or lanes >= launch.lane_extent)
@@ -213,7 +225,7 @@ class CudaSchedule(Schedule):
 def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
-        return _elements(launch)
+        return _squares(launch) or _elements(launch)
     return _long_rows(launch, blocks) or _rows(launch)
 
 
@@ -259,17 +271,53 @@ def _bits(threads: int) -> int:
 
 
 def _bits_of_transposed(kernel: Kernel) -> list[int]:
-    """For each load whose neighbours in memory are on neighbouring rows, how few threads of a warp may have the same
-    row, so that together they read whole sectors of memory."""
+    """For each transposed load, how few threads of a warp may have the same row, so that together they read whole
+    sectors of memory."""
     found = []
     for instruction in kernel.instructions:
-        access = instruction.access
-        if instruction.operation != "load" or access is None or access.computed or not access.rows:
-            continue
-        if access.lane_stride is LaneStride.ANY and access.rows[-1] == 1:
-            rows = max(1, SECTOR // access.dtype.size)
+        if is_transposed(instruction):
+            rows = max(1, SECTOR // instruction.dtype.size)
             found.append(WARP_BITS - min(WARP_BITS, rows.bit_length() - 1))
     return found
+
+
+def is_transposed(instruction: Instruction) -> bool:
+    """Whether a load's neighbours in memory are on neighbouring rows."""
+    access = instruction.access
+    if instruction.operation != "load" or access is None or access.computed or not access.rows:
+        return False
+    return access.lane_stride is LaneStride.ANY and access.rows[-1] == 1
+
+
+def is_wide(instruction: Instruction) -> bool:
+    """Whether neighbouring lanes of an access are neighbours in memory, wherever it begins."""
+    access = instruction.access
+    if access is None or access.operand is None or access.computed or instruction.where is not None:
+        return False
+    return access.lane_stride is LaneStride.ONE
+
+
+def _squares(launch: Launch) -> CudaSchedule | None:
+    """A schedule whose threads have squares of rows and lanes; None if nothing is transposed, or if it does not pay."""
+    kernel = launch.kernel
+    turned = [instruction for instruction in kernel.instructions if is_transposed(instruction)]
+    if not turned or len(turned) > MOST_TURNED or kernel.sweeps or kernel.ragged:
+        return None
+    if any(instruction.where is not None for instruction in turned):
+        return None
+    side = min(MOST_LANES, max(2, WIDEST_ACCESS // max([instruction.dtype.size for instruction in turned])))
+    apart = [i.access.lane for i in turned if i.access is not None]
+    apart += [i.access.rows[-1] for i in kernel.instructions if i.access is not None and is_wide(i)]
+    weight = sum([weight_of(instruction) for instruction in kernel.instructions if instruction.varying])
+    size = launch.row_count * launch.lane_extent
+    if weight * side * side > LONGEST_SQUARE or size < ENOUGH_THREADS * side:
+        return None
+    if any(distance % side for distance in [launch.row_extents[-1], *apart]):
+        return None
+    bits = min(SQUARE_BITS, (-(-launch.lane_extent // side) - 1).bit_length())
+    blocks = -(-launch.lane_extent // (side << bits))
+    units = -(-launch.row_count // (side * (THREADS >> bits))) * blocks if launch.has_results else 0
+    return CudaSchedule(Walk.SQUARES, THREADS, side, bits, units, blocks, launch.row_count)
 
 
 def _lanes_of_thread(launch: Launch) -> int:
