@@ -31,6 +31,7 @@ __all__ = [
     "gather",
     "iota",
     "pad",
+    "planned_number",
     "planned_zeros",
 ]
 
@@ -86,6 +87,13 @@ def planned_zeros(shape: Shape, dtype: Dtype) -> Node:
     if shape:
         return Node(p.broadcast, (single,), (shape,), shape, dtype, None)
     return Node(p.squeeze, (single,), ((0,),), shape, dtype, None)
+
+
+def planned_number(number: int, dtype: Dtype) -> Node:
+    """A number for the graph of a plan, from zero on. Code does not depend on it."""
+    counted = Node(iota, (), ((number + 1,), 0, dtype), (number + 1,), dtype, None)
+    last = Node(p.slice_, (counted,), ((number,), (1,), (1,)), (1,), dtype, None)
+    return Node(p.squeeze, (last,), ((0,),), (), dtype, None)
 
 
 class Pad(Indexed, Linear):

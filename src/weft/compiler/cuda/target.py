@@ -58,10 +58,12 @@ implemented_in(
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
+    "weft.compiler.cuda.fourier",
 )
 replaced_in(
     CudaTarget.kind,
     "weft.compiler.cuda.cudnn.attention",
     "weft.compiler.cuda.cudnn.convolution",
+    "weft.compiler.cuda.fourier",
     "weft.compiler.cuda.scattering",
 )

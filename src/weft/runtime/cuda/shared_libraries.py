@@ -16,14 +16,14 @@ Signatures = Mapping[str, tuple[Any, ...]]
 
 class SharedLibrary:
     """A library by the name that ``cuda-pathfinder`` has for it; ``files`` are its names on a system, those for newer
-    versions of CUDA first, and ``wheel`` is the package that brings it. ``runtime_version`` is its function that gives
-    the version of CUDA that it was made for."""
+    versions of CUDA first, and ``wheel`` is the package that brings it. ``made_for`` gives the version of CUDA that it
+    was made for, as 1000 times the first number and 10 times the second one."""
 
-    def __init__(self, name: str, files: tuple[str, ...], wheel: str, runtime_version: str) -> None:
+    def __init__(self, name: str, files: tuple[str, ...], wheel: str, made_for: Callable[[Any], int]) -> None:
         self.name = name
         self.files = files
         self.wheel = wheel
-        self._runtime_version = runtime_version
+        self._made_for = made_for
         self._found: tuple[Any, str] | None = None
 
     def missing(self) -> str:
@@ -67,11 +67,6 @@ class SharedLibrary:
             return None, f"{self.name} needs a driver for CUDA {_shown(needed)}, and this one is for {_shown(there)}"
         return library, ""
 
-    def _made_for(self, library: Any) -> int:
-        function = getattr(library, self._runtime_version)
-        function.restype = ctypes.c_size_t
-        return int(function())
-
     def _by_pathfinder(self) -> Any:
         try:
             pathfinder: Any = importlib.import_module("cuda.pathfinder")
@@ -98,8 +93,36 @@ def _shown(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
+def _as_told_by(name: str) -> Callable[[Any], int]:
+    """By a function of the library."""
+
+    def made_for(library: Any) -> int:
+        function = getattr(library, name)
+        function.restype = ctypes.c_size_t
+        return int(function())
+
+    return made_for
+
+
+def _by_own_version(name: str) -> Callable[[Any], int]:
+    """For libraries whose own first number, which a function of them gives, is one behind that of CUDA."""
+
+    def made_for(library: Any) -> int:
+        major = ctypes.c_int()
+        getattr(library, name)(_MAJOR_VERSION, ctypes.byref(major))
+        return 1000 * (major.value + 1)
+
+    return made_for
+
+
+_MAJOR_VERSION = 0
+"""Of libraryPropertyType."""
+
 CUBLAS = SharedLibrary(
-    "cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), "nvidia-cublas", "cublasLtGetCudartVersion"
+    "cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), "nvidia-cublas", _as_told_by("cublasLtGetCudartVersion")
 )
-CUDNN = SharedLibrary("cudnn", ("libcudnn.so.9",), "nvidia-cudnn-cu13", "cudnnGetCudartVersion")
-ALL = (CUBLAS, CUDNN)
+CUDNN = SharedLibrary("cudnn", ("libcudnn.so.9",), "nvidia-cudnn-cu13", _as_told_by("cudnnGetCudartVersion"))
+CUFFT = SharedLibrary(
+    "cufft", ("libcufft.so.12", "libcufft.so.11"), "nvidia-cufft", _by_own_version("cufftGetProperty")
+)
+ALL = (CUBLAS, CUDNN, CUFFT)

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from weft.dtypes import Dtype
-from weft.graph.node import Node, Shape
-from weft.primitives.routine import Routine, RoutineCall, RoutineStep
-from weft.primitives.structure import Several, result_of
+from weft.compiler.cuda.library_operations import LibraryOperation, Results
+from weft.graph.node import Node
+from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.cuda.cudnn.plans import CudnnCall, Work, plans_of
 
-Results = Sequence[tuple[Shape, Dtype]]
 
-
-class CudnnOperation(Several):
-    """Computed by cuDNN, of inputs and into results that lie in row-major order.
-
-    A node says what the ``work`` is, shapes and dtypes of the ``results``, the bytes of ``scratch`` memory, how many
-    scalar operations (``arithmetic``) it takes; and for each call of cuDNN that does a part, how many bytes behind the
-    first ones the inputs and results of that begin (``offsets``; none if there is one call).
-    """
-
-    parameters = ("work", "results", "scratch", "arithmetic", "offsets")
+class CudnnOperation(LibraryOperation):
+    """Computed by cuDNN. ``offsets`` says for each call of cuDNN that does a part, how many bytes behind the first ones
+    the inputs and results of that begin; none if there is one call."""
 
     def __init__(self, name: str, names: tuple[str, str]) -> None:
-        self.name = name
-        self._results: weakref.WeakKeyDictionary[Node, list[weakref.ref[Node]]] = weakref.WeakKeyDictionary()
-        self.routine = Routine(
-            scratch=lambda node: node.keywords["scratch"],
-            arithmetic=lambda node: node.keywords["arithmetic"],
-            names=names,
-        )
-        self.routine.on("cuda")(_step)
-
-    def infer_results(self, *inputs: Node, **params: Any) -> list[tuple[Shape, Dtype]]:
-        return list(params["results"])
+        super().__init__(name, names, _step, more=("offsets",))
 
     def results(
         self,
@@ -53,16 +33,8 @@ class CudnnOperation(Several):
         plan = None if plans is None else plans.of(work)
         if plan is None:
             return None
-        params = (work, tuple(results), plan.scratch, arithmetic, tuple(map(tuple, offsets)))
-        return self.results_of(Node(self, tuple(inputs), params, *results[0], None))
-
-    def results_of(self, node: Node) -> list[Node]:
-        """The nodes for the results of a node of this operation: those that there are already, for a graph has one for
-        each."""
-        known = [reference() for reference in self._results.get(node, ())] or [None] * len(node.keywords["results"])
-        found = [result_of(node, number) if one is None else one for number, one in enumerate(known)]
-        self._results[node] = [weakref.ref(one) for one in found]
-        return found
+        parts = tuple(map(tuple, offsets))
+        return self.of(inputs, results, work=work, scratch=plan.scratch, arithmetic=arithmetic, offsets=parts)
 
 
 def _step(call: RoutineCall) -> RoutineStep:

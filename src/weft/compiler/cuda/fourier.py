@@ -1,0 +1,96 @@
+"""Fourier transforms on NVIDIA GPUs, by cuFFT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import weft.primitives as p
+from weft import dtypes
+from weft.compiler.cuda.library_operations import LibraryOperation
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape, wrap
+from weft.primitives.base import Array
+from weft.primitives.replacing import replaces
+from weft.primitives.routine import RoutineCall, RoutineStep
+from weft.runtime.cuda import cufft
+from weft.runtime.cuda.cufft import Kind, Transforms
+
+_MOST_CALLS = 8
+"""An axis between others is transformed where it lies if that takes so many calls of cuFFT at most; else it is moved
+behind them, which takes two copies."""
+
+
+def _step(call: RoutineCall) -> RoutineStep:
+    (x,), (out,) = call.operands, call.results
+    transforms, inverse = call.params["work"]
+    title = f"{'inverse ' if inverse else ''}Fourier transform of {transforms.length}"
+    places = (x.slot, x.offset), (out.slot, out.offset), call.scratch
+    code = cufft.TransformCall(title, places, transforms, inverse)
+    return RoutineStep(code, work=call.params["arithmetic"], way="cuFFT")
+
+
+OPERATION = LibraryOperation("fourier", ("Fourier transform", "Fourier transforms"), _step)
+
+
+@replaces("cuda", p.fft)
+def _of_complex(node: Node, machine: Any) -> Sequence[Node] | None:
+    return _replaced(node, machine, Kind.COMPLEX, node.keywords["inverse"])
+
+
+@replaces("cuda", p.rfft)
+def _of_real(node: Node, machine: Any) -> Sequence[Node] | None:
+    return _replaced(node, machine, Kind.FROM_REAL, False)
+
+
+@replaces("cuda", p.irfft)
+def _to_real(node: Node, machine: Any) -> Sequence[Node] | None:
+    return _replaced(node, machine, Kind.TO_REAL, True)
+
+
+def _replaced(node: Node, machine: Any, kind: Kind, inverse: bool) -> Sequence[Node] | None:
+    axis, roots = node.keywords["axis"], node.keywords["roots"]
+    length = (node if kind is Kind.TO_REAL else node.inputs[0]).shape[axis]
+    if machine is None or cufft.missing() or not node.size or length == 1:
+        return None
+    result = _transformed(machine, kind, wrap(node.inputs[0]), axis, length, inverse)
+    if roots:
+        result = p.multiply(result, p.fill(_scale(length, roots, node.dtype), node.shape))
+    return [result.node]
+
+
+def _scale(length: int, roots: int, dtype: Dtype) -> Array:
+    """What transforms are multiplied by that are divided by ``roots`` square roots of their length."""
+    divisor = wrap(p.planned_number(length, dtypes.float32))
+    if roots == 1:
+        divisor = p.sqrt(divisor)
+    return p.cast(p.divide(wrap(p.planned_number(1, dtypes.float32)), divisor), dtype=dtype)
+
+
+def _never(call: RoutineCall) -> RoutineStep:
+    raise AssertionError("what cuFFT does not compute is left to the CPU")
+
+
+def _transformed(machine: Any, kind: Kind, x: Array, axis: int, length: int, inverse: bool) -> Array:
+    """The transforms along an axis, without a factor."""
+    shape = x.node.shape
+    outer, inner, last = prod(shape[:axis]), prod(shape[axis + 1 :]), len(shape) - 1
+    if inner > 1 and outer > _MOST_CALLS:
+        result = _transformed(machine, kind, p.move_axis(x, axis, last), last, length, inverse)
+        return p.move_axis(result, last, axis)
+    transforms = Transforms(kind, outer, length, inner)
+    result_shape: Shape = (*shape[:axis], transforms.extents[1], *shape[axis + 1 :])
+    dtype = dtypes.float32 if kind is Kind.TO_REAL else dtypes.complex64
+    (result,) = OPERATION.of(
+        (x.node,),
+        [(result_shape, dtype)],
+        work=(transforms, inverse),
+        scratch=cufft.scratch_of(machine, transforms),
+        arithmetic=5 * outer * inner * length * (length - 1).bit_length(),
+    )
+    return wrap(result)
+
+
+for _primitive in (p.fft, p.rfft, p.irfft):
+    _primitive.routine.on("cuda", declines=lambda node: cufft.missing() or "of one number")(_never)

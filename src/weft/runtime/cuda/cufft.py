@@ -1,0 +1,268 @@
+"""Fourier transforms by NVIDIA's cuFFT: its plans, and runs of them as steps of a plan of Weft."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.runtime.atomic import Action
+from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.library_calls import LibraryCall
+from weft.runtime.cuda.queues import Queue
+from weft.runtime.cuda.shared_libraries import CUFFT, Signatures
+from weft.runtime.cuda.steps import OwnMemory
+from weft.runtime.locks import fork_safe_lock
+from weft.runtime.memory import Buffer
+
+if TYPE_CHECKING:
+    from weft.runtime.cuda.engine import CudaEngine
+
+_Pointer, _Int, _Long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+
+SIGNATURES: Signatures = {
+    "cufftCreate": (_Pointer,),
+    "cufftDestroy": (_Int,),
+    "cufftSetAutoAllocation": (_Int, _Int),
+    "cufftMakePlanMany64": (
+        *(_Int, _Int, _Pointer),
+        *(_Pointer, _Long, _Long),
+        *(_Pointer, _Long, _Long),
+        *(_Int, _Long, _Pointer),
+    ),
+    "cufftSetStream": (_Int, _Pointer),
+    "cufftSetWorkArea": (_Int, _Pointer),
+    "cufftExecC2C": (_Int, _Pointer, _Pointer, _Int),
+    "cufftExecR2C": (_Int, _Pointer, _Pointer),
+    "cufftExecC2R": (_Int, _Pointer, _Pointer),
+}
+
+_FORWARD, _INVERSE = -1, 1
+
+_CODES = {
+    1: "CUFFT_INVALID_PLAN",
+    2: "CUFFT_ALLOC_FAILED",
+    3: "CUFFT_INVALID_TYPE",
+    4: "CUFFT_INVALID_VALUE",
+    5: "CUFFT_INTERNAL_ERROR",
+    6: "CUFFT_EXEC_FAILED",
+    7: "CUFFT_SETUP_FAILED",
+    8: "CUFFT_INVALID_SIZE",
+    11: "CUFFT_INVALID_DEVICE",
+    13: "CUFFT_NO_WORKSPACE",
+    14: "CUFFT_NOT_IMPLEMENTED",
+    16: "CUFFT_NOT_SUPPORTED",
+    17: "CUFFT_MISSING_DEPENDENCY",
+}
+
+_ALIGNMENT = 256
+"""Of scratch memory."""
+
+_COMPLEX = 8
+"""The bytes of a complex number, of which every address is a multiple that cuFFT is given."""
+
+_KEPT = 256
+"""Plans of a card."""
+
+_new_plans = fork_safe_lock()
+
+
+class Kind(IntEnum):
+    """cufftType."""
+
+    COMPLEX = 0x29
+    FROM_REAL = 0x2A
+    TO_REAL = 0x2C
+
+
+class Transforms(NamedTuple):
+    """Transforms along the middle one of three axes, of arrays in row-major order: of ``length`` numbers, those of the
+    real ones of which there are as many."""
+
+    kind: Kind
+    outer: int
+    length: int
+    inner: int
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """How many numbers each transform takes, and how many it gives."""
+        half = self.length // 2 + 1
+        return (
+            half if self.kind is Kind.TO_REAL else self.length,
+            half if self.kind is Kind.FROM_REAL else self.length,
+        )
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The bytes of these numbers."""
+        return (
+            _COMPLEX // 2 if self.kind is Kind.FROM_REAL else _COMPLEX,
+            _COMPLEX // 2 if self.kind is Kind.TO_REAL else _COMPLEX,
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of operand and result."""
+        taken, given = [n * width for n, width in zip(self.extents, self.widths, strict=True)]
+        return self.outer * self.inner * taken, self.outer * self.inner * given
+
+    @property
+    def at_once(self) -> int:
+        """How many transforms one call does: cuFFT goes from one to the next by one stride."""
+        return self.outer if self.inner == 1 else self.inner
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """How many bytes behind operand and result those of each call begin."""
+        calls = 1 if self.inner == 1 else self.outer
+        taken, given = [size // self.outer for size in self.sizes]
+        return [(number * taken, number * given) for number in range(calls)]
+
+
+class Plan:
+    """A plan of cuFFT, which ``ctypes`` takes for the native one, and how many bytes of scratch memory it takes."""
+
+    def __init__(self, native: int, scratch: int, ended: deque[int]) -> None:
+        self._as_parameter_ = native
+        self.scratch = scratch
+        weakref.finalize(self, ended.append, native).atexit = False
+
+
+class Plans:
+    """The plans of one card: those that were made last. Steps that were queued keep theirs."""
+
+    def __init__(self, functions: Mapping[str, Callable[..., int]], engine: CudaEngine) -> None:
+        self.functions = functions
+        self.memory: Any = OwnMemory(engine)
+        """For copies that users do not count."""
+        self._finish = engine.finish
+        self._found: dict[Transforms, Plan] = {}
+        self._ended: deque[int] = deque()
+        self._lock = fork_safe_lock()
+
+    def of(self, transforms: Transforms) -> Plan:
+        with self._lock:
+            found = self._found.pop(transforms, None)
+            if found is None:
+                found = self._new(transforms)
+            self._found[transforms] = found
+            if len(self._found) > _KEPT:
+                del self._found[next(iter(self._found))]
+            return found
+
+    def _new(self, transforms: Transforms) -> Plan:
+        self._destroy_ended()
+        native, size = _Int(), ctypes.c_size_t()
+        self._call("cufftCreate", ctypes.byref(native))
+        plan = Plan(native.value, 0, self._ended)
+        self._call("cufftSetAutoAllocation", plan, 0)
+        kind, _, length, inner = transforms
+        layouts: list[Any] = []
+        for extent in transforms.extents:
+            # An axis of memory is given, so that the strides count; of a single axis its extent does not.
+            layouts += [(_Long * 1)(extent), inner, extent if inner == 1 else 1]
+        count, lengths = transforms.at_once, (_Long * 1)(length)
+        self._call("cufftMakePlanMany64", plan, 1, lengths, *layouts, kind, count, ctypes.byref(size))
+        plan.scratch = size.value
+        return plan
+
+    def _destroy_ended(self) -> None:
+        if self._ended:
+            self._finish()
+        while self._ended:
+            self.functions["cufftDestroy"](self._ended.popleft())
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        _check(self.functions[name](*arguments), name)
+
+
+@dataclass(frozen=True)
+class TransformCall(LibraryCall):
+    """A step that cuFFT computes: ``places`` are those of operand, result and scratch memory (`scratch_of`). An operand
+    that begins where cuFFT cannot read it is copied."""
+
+    title: str
+    places: tuple[tuple[int, int], ...]
+    transforms: Transforms
+    inverse: bool
+
+    def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
+        plans: Plans = queue.shared[CUFFT]
+        plan = plans.of(self.transforms)
+        source, result, scratch = addresses
+        scratch += -scratch % _ALIGNMENT
+        actions = [
+            (plans.functions["cufftSetStream"], plan, queue.handle),
+            (plans.functions["cufftSetWorkArea"], plan, scratch),
+        ]
+        taken, _ = self.transforms.sizes
+        copy = None
+        if self.transforms.kind is Kind.TO_REAL:  # which may write to its operand
+            copied = scratch + plan.scratch + -plan.scratch % _ALIGNMENT
+            actions.append(queue.copying(copied, source, taken))
+            source = copied
+        elif source % _COMPLEX:
+            copy = Buffer(plans.memory, taken)
+            actions.append(queue.copying(copy.address, source, taken))
+            source = copy.address
+        for here, there in self.transforms.offsets:
+            actions.append(self._executed(plans, plan, _Place(source + here, copy), result + there))
+        if copy is not None:
+            actions.append(queue.waiting())  # a graph would not keep the copy
+        return actions
+
+    def _executed(self, plans: Plans, plan: Plan, source: _Place, result: int) -> Action:
+        kind = self.transforms.kind
+        if kind is Kind.COMPLEX:
+            direction = _INVERSE if self.inverse else _FORWARD
+            return plans.functions["cufftExecC2C"], plan, source, result, direction
+        name = "cufftExecR2C" if kind is Kind.FROM_REAL else "cufftExecC2R"
+        return plans.functions[name], plan, source, result
+
+    def check(self, code: int) -> None:
+        _check(code, "cufftExec", f" for {self.title}")
+
+
+class _Place:
+    """An address, for ``ctypes``, and the copy in which it is, if any."""
+
+    def __init__(self, address: int, copy: Buffer | None) -> None:
+        self._as_parameter_ = ctypes.c_void_p(address)
+        self._copy = copy
+
+
+def missing() -> str:
+    """Why cuFFT cannot be used; "" if it can."""
+    return CUFFT.missing()
+
+
+def scratch_of(engine: CudaEngine, transforms: Transforms) -> int:
+    """The bytes of scratch memory of a `TransformCall`."""
+    size = _plans_of(engine).of(transforms).scratch + _ALIGNMENT
+    return size + _ALIGNMENT + transforms.sizes[0] if transforms.kind is Kind.TO_REAL else size
+
+
+def _plans_of(engine: CudaEngine) -> Plans:
+    """The plans of a card, whose context is that of this thread from then on."""
+    shared = engine.for_libraries()
+    with _new_plans:
+        found: Plans | None = shared.get(CUFFT)
+        if found is None:
+            found = shared[CUFFT] = Plans(_functions(), engine)
+        return found
+
+
+def _check(code: int, called: str, more: str = "") -> None:
+    if code:
+        raise CudaError(_CODES.get(code, f"cufftResult {code}"), "cuFFT failed", called, more)
+
+
+@cache
+def _functions() -> Mapping[str, Callable[..., int]]:
+    return CUFFT.functions(SIGNATURES)
