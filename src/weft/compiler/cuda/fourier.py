@@ -54,10 +54,23 @@ def _replaced(node: Node, machine: Any, kind: Kind, inverse: bool) -> Sequence[N
     length = (node if kind is Kind.TO_REAL else node.inputs[0]).shape[axis]
     if machine is None or cufft.missing() or not node.size or length == 1:
         return None
-    result = _transformed(machine, kind, wrap(node.inputs[0]), axis, length, inverse)
+    x = wrap(node.inputs[0])
+    if kind is Kind.TO_REAL:
+        x = _with_real_ends(x, axis, length)
+    result = _transformed(machine, kind, x, axis, length, inverse)
     if roots:
         result = p.multiply(result, p.fill(_scale(length, roots, node.dtype), node.shape))
     return [result.node]
+
+
+def _with_real_ends(x: Array, axis: int, length: int) -> Array:
+    """The first half of a transform, real where a number stands for itself: cuFFT is not right about others."""
+    shape = x.node.shape
+    place = p.iota(shape=shape, axis=axis, dtype=dtypes.int32)
+    ends = [0, length // 2] if length % 2 == 0 else [0]
+    alone = [p.equal(place, p.fill(wrap(p.planned_number(end, dtypes.int32)), shape)) for end in ends]
+    is_real = alone[0] if len(alone) == 1 else p.logical_or(*alone)
+    return p.select(is_real, p.cast(p.real(x), dtype=x.node.dtype), x)
 
 
 def _scale(length: int, roots: int, dtype: Dtype) -> Array:
@@ -76,10 +89,10 @@ def _transformed(machine: Any, kind: Kind, x: Array, axis: int, length: int, inv
     """The transforms along an axis, without a factor."""
     shape = x.node.shape
     outer, inner, last = prod(shape[:axis]), prod(shape[axis + 1 :]), len(shape) - 1
-    if inner > 1 and outer > _MOST_CALLS:
+    transforms = Transforms(kind, outer, length, inner)
+    if transforms.calls > _MOST_CALLS or not transforms.is_aligned:
         result = _transformed(machine, kind, p.move_axis(x, axis, last), last, length, inverse)
         return p.move_axis(result, last, axis)
-    transforms = Transforms(kind, outer, length, inner)
     result_shape: Shape = (*shape[:axis], transforms.extents[1], *shape[axis + 1 :])
     dtype = dtypes.float32 if kind is Kind.TO_REAL else dtypes.complex64
     (result,) = OPERATION.of(

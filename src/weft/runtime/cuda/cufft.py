@@ -118,11 +118,19 @@ class Transforms(NamedTuple):
         return self.outer if self.inner == 1 else self.inner
 
     @property
+    def calls(self) -> int:
+        return 1 if self.inner == 1 else self.outer
+
+    @property
     def offsets(self) -> list[tuple[int, int]]:
         """How many bytes behind operand and result those of each call begin."""
-        calls = 1 if self.inner == 1 else self.outer
         taken, given = [size // self.outer for size in self.sizes]
-        return [(number * taken, number * given) for number in range(calls)]
+        return [(number * taken, number * given) for number in range(self.calls)]
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether cuFFT can be given the places of all calls."""
+        return all(here % _COMPLEX == there % _COMPLEX == 0 for here, there in self.offsets)
 
 
 class Plan:
@@ -203,11 +211,7 @@ class TransformCall(LibraryCall):
         ]
         taken, _ = self.transforms.sizes
         copy = None
-        if self.transforms.kind is Kind.TO_REAL:  # which may write to its operand
-            copied = scratch + plan.scratch + -plan.scratch % _ALIGNMENT
-            actions.append(queue.copying(copied, source, taken))
-            source = copied
-        elif source % _COMPLEX:
+        if source % _COMPLEX:
             copy = Buffer(plans.memory, taken)
             actions.append(queue.copying(copy.address, source, taken))
             source = copy.address
@@ -244,8 +248,7 @@ def missing() -> str:
 
 def scratch_of(engine: CudaEngine, transforms: Transforms) -> int:
     """The bytes of scratch memory of a `TransformCall`."""
-    size = _plans_of(engine).of(transforms).scratch + _ALIGNMENT
-    return size + _ALIGNMENT + transforms.sizes[0] if transforms.kind is Kind.TO_REAL else size
+    return _plans_of(engine).of(transforms).scratch + _ALIGNMENT
 
 
 def _plans_of(engine: CudaEngine) -> Plans:
