@@ -38,12 +38,13 @@ class _Made:
 
 class FakeCudnn:
     """``engines`` are those that heuristics give: what each says of its numbers, and whether it can be planned. A plan
-    needs ``scratch`` bytes, in which an execution leaves nothing as it was."""
+    needs ``scratch`` bytes, in which an execution leaves nothing as it was. It ``refuses`` tensors by their strides."""
 
     def __init__(self, driver: FakeDriver, scratch: int = 48) -> None:
         self._driver = driver
         self.scratch = scratch
         self.engines: list[tuple[list[Note], bool]] = [([Note.NONDETERMINISTIC], True), ([], False), ([], True)]
+        self.refuses: Callable[[list[int]], bool] = lambda strides: False
         self.executed = 0
         self._numbers = count(1)
         self._made: dict[int, _Made] = {}
@@ -105,6 +106,8 @@ class FakeCudnn:
             number = self.of(configuration).values[0][0]
             if not self.engines[number][1]:
                 return BAD
+        if made.kind == Kind.TENSOR and self.refuses(made.values[Attribute.TENSOR_STRIDES]):
+            return BAD
         made.is_final = True
         return 0
 

@@ -183,6 +183,38 @@ def test_attention(library: FakeCudnn, cases: Cases) -> None:
             assert np.allclose(wide(one), wide(right), rtol=0.06, atol=0.06), (name, kind, turned)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_parts_of_one_array(library: FakeCudnn, batch: int, refuses: bool) -> None:
+    """Queries, keys and values that one array has side by side are read there, unless cuDNN cannot do so."""
+
+    def attention(mixed: mx.array) -> mx.array:
+        q, k, v = [mx.swapaxes(x.reshape(batch, 5, 2, 8), 1, 2) for x in mx.split(mixed, 3, axis=-1)]
+        return mx.swapaxes(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask="causal"), 1, 2)
+
+    def both(x: mx.array, ct: mx.array) -> list[mx.array]:
+        (out,), (cotangent,) = mx.vjp(lambda x: attention(x * 2), [x], [ct])
+        return [out, cotangent]
+
+    rows_within: list[list[int]] = []
+
+    def refused(strides: list[int]) -> bool:
+        within = 48 in strides
+        rows_within.extend([strides] if within else [])
+        return within and refuses
+
+    library.refuses = refused
+    x, ct = drawn(batch, 5, 48, dtype=mx.bfloat16), drawn(batch, 5, 2, 8, dtype=mx.bfloat16)
+    function = mx.compile(both)
+    found = function(x, ct)
+    with mx.stream(mx.cpu):
+        wanted = both(x, ct)
+    for one, right in zip(found, wanted, strict=True):
+        assert np.allclose(wide(one), wide(right), rtol=0.06, atol=0.06)
+    assert library.executed == 2
+    assert rows_within
+
+
 def test_a_query_that_sees_no_key(library: FakeCudnn) -> None:
     """It gets the mean of all values."""
     q, k, v, _ = arrays_of(HEADS["plain"], False, mx.bfloat16)

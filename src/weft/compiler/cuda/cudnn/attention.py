@@ -32,29 +32,42 @@ _HALVES = (dtypes.float16, dtypes.bfloat16)
 _MOST_FEATURES = 256
 """Of a query, key or value."""
 _MULTIPLE = 8
-"""Features are so many, or a multiple of that."""
+"""Features are so many, or a multiple of that; and so far apart are rows of them, as cuDNN reads 16 bytes at once."""
+MOST_UNREAD = 4
+"""An operand is read where it is a part of something so many times its size, as queries, keys and values often are that
+one product has made."""
 _MOST_SCORES = 1 << 28
 """Gradients are computed for as many examples and heads at once as have so many scores, which are kept."""
 
 
 class _Operand(NamedTuple):
-    """What several heads have in memory: ``(B, heads, positions, features)``, or ``(B, positions, heads, features)``
-    if ``turned``."""
+    """What several heads have: ``node`` is ``(B, heads, positions, features)``, or ``(B, positions, heads, features)``
+    if ``turned``. It is read from the memory of a ``base``, of which it may be a view, ``offset`` elements behind its
+    first one."""
 
     node: Node
     turned: bool
+    base: Node
+    read: Heads
+    offset: int
+
+    @classmethod
+    def alone(cls, node: Node, turned: bool) -> _Operand:
+        """One with memory of its own."""
+        return cls(node, turned, node, _heads_of(node, turned), 0)
 
     @property
     def heads(self) -> Heads:
-        batch, first, second, features = self.node.shape
-        return self.like(batch, *((second, first) if self.turned else (first, second)), features)
+        """How results lie in memory that are like it."""
+        return _heads_of(self.node, self.turned)
+
+    @property
+    def bytes_before(self) -> int:
+        return self.offset * self.node.dtype.size
 
     def like(self, batch: int, heads: int, positions: int, features: int) -> Heads:
         """Other heads that lie in memory in this order."""
-        outer, first, second, last = row_major(self.shape_of(batch, heads, positions, features))
-        return Heads(
-            batch, heads, positions, features, (outer, *((second, first) if self.turned else (first, second)), last)
-        )
+        return _lying(batch, heads, positions, features, self.turned)
 
     def shape_of(self, batch: int, heads: int, positions: int, features: int) -> Shape:
         """The shape in memory."""
@@ -64,6 +77,18 @@ class _Operand(NamedTuple):
         """A result that lies in memory as this does, with the axes of an input."""
         x = wrap(result)
         return p.reshape(p.transpose(x, axes=(0, 2, 1, 3)) if self.turned else x, shape=shape)
+
+
+def _heads_of(node: Node, turned: bool) -> Heads:
+    batch, first, second, features = node.shape
+    return _lying(batch, *((second, first) if turned else (first, second)), features, turned)
+
+
+def _lying(batch: int, heads: int, positions: int, features: int, turned: bool) -> Heads:
+    """Heads without gaps in memory, in one of two orders."""
+    first, second = (positions, heads) if turned else (heads, positions)
+    outer, far, near, last = row_major((batch, first, second, features))
+    return Heads(batch, heads, positions, features, (outer, *((near, far) if turned else (far, near)), last))
 
 
 class _Problem(NamedTuple):
@@ -82,8 +107,14 @@ class _Problem(NamedTuple):
         return self.q.node.dtype
 
     @property
-    def heads(self) -> tuple[Heads, Heads, Heads]:
-        return self.q.heads, self.k.heads, self.v.heads
+    def read(self) -> tuple[Heads, Heads, Heads]:
+        return self.q.read, self.k.read, self.v.read
+
+    @property
+    def apart(self) -> _Problem:
+        """The same with memory of its own for each operand."""
+        q, k, v = [_Operand.alone(x.node, x.turned) for x in (self.q, self.k, self.v)]
+        return self._replace(q=q, k=k, v=v)
 
     @property
     def result(self) -> Heads:
@@ -103,35 +134,38 @@ class _Problem(NamedTuple):
 
     @property
     def multiplications(self) -> int:
-        q, k, v = self.heads
+        q, k, v = self.read
         scores = q.batch * q.heads * q.positions * k.positions
         return scores * (k.features + v.features) // (2 if self.causal else 1)
 
     def value(self, machine: Any) -> list[Node] | None:
         """The weighted means, and the logarithm of the sum of powers of e for each query."""
         result, sums = self.result, self.sums
-        work = value_work(self.dtype, *self.heads, result, sums, self.mask)
+        work = value_work(self.dtype, *self.read, result, sums, self.mask)
         results = [(self.q.shape_of(*result.shape), self.dtype), (sums.shape, dtypes.float32)]
-        inputs = [self.q.node, self.k.node, self.v.node, self.scale, *([] if self.added is None else [self.added])]
-        return _value.results(machine, work, inputs, results, 2 * self.multiplications)
+        inputs = [self.q.base, self.k.base, self.v.base, self.scale, *([] if self.added is None else [self.added])]
+        before = [x.bytes_before for x in (self.q, self.k, self.v)]
+        offsets = [[*before, *[0] * (len(inputs) + len(results) - len(before))]] if any(before) else []
+        return _value.results(machine, work, inputs, results, 2 * self.multiplications, offsets)
 
     def gradients(self, machine: Any, known: Sequence[Node], cotangent: _Operand) -> list[Node] | None:
         """The cotangents of queries, keys and values; ``known`` is what `value` gives."""
         parts = parts_of(self.q.heads, self.k.heads, _MOST_SCORES)
         if parts is None:
             return None
-        q, k, v = self.heads
-        result, sums = self.result, self.sums
-        given = [parts.part(x) for x in (result, cotangent.heads, sums)]
-        work = gradients_work(
-            self.dtype, parts.part(q), parts.part(k), parts.part(v), Known(*given), Mask(None, self.causal)
-        )
-        inputs = [self.q.node, self.k.node, self.v.node, known[0], cotangent.node, known[1], self.scale]
-        results = [(x.node.shape, self.dtype) for x in (self.q, self.k, self.v)] + [(sums.shape, dtypes.float32)]
+        operands = self.q, self.k, self.v
+        result, sums, made = self.result, self.sums, [x.heads for x in operands]
+        given = [parts.part(x) for x in (result, cotangent.read, sums)]
+        read, written = [parts.part(x) for x in self.read], [parts.part(x) for x in made]
+        work = gradients_work(self.dtype, read, written, Known(*given), Mask(None, self.causal))
+        inputs = [*[x.base for x in operands], known[0], cotangent.base, known[1], self.scale]
+        results = [(x.node.shape, self.dtype) for x in operands] + [(sums.shape, dtypes.float32)]
         size = self.dtype.size
-        placed = [(x, size) for x in (q, k, v, result, cotangent.heads)] + [(sums, 4), None]
-        placed += [(x, size) for x in (q, k, v)] + [(sums, 4)]
-        return _gradients.results(machine, work, inputs, results, 5 * self.multiplications, parts.offsets(placed))
+        placed = [(x, size) for x in (*self.read, result, cotangent.read)] + [(sums, 4), None]
+        placed += [(x, size) for x in made] + [(sums, 4)]
+        before = [*[x.bytes_before for x in operands], 0, cotangent.bytes_before, *[0] * (len(placed) - 5)]
+        offsets = [[a + b for a, b in zip(before, part, strict=True)] for part in parts.offsets(placed)]
+        return _gradients.results(machine, work, inputs, results, 5 * self.multiplications, offsets)
 
 
 @replaces("cuda", p.attention)
@@ -140,7 +174,7 @@ def _attention(node: Node, machine: Any) -> Sequence[Node] | None:
     if q.dtype in _HALVES and q.shape[3] <= FEW_QUERIES:
         return [few_queries([wrap(x) for x in node.inputs], **node.keywords, multiply=_multiplied).node]
     problem = _problem(node.inputs, **node.keywords)
-    found = None if problem is None else problem.value(machine)
+    found = None if problem is None else problem.value(machine) or problem.apart.value(machine)
     if problem is None or found is None:
         return None
     return [p.cast(problem.q.back(found[0], node.shape), dtype=node.dtype).node]
@@ -159,10 +193,13 @@ def _attention_gradients(node: Node, machine: Any) -> Sequence[Node] | None:
     problem = _problem(given, mask, sinks)
     if problem is None or problem.added is not None:
         return None  # the weights of a query that sees no key cannot be made of the logarithm of their sum
-    known = _computed(output) or problem.value(machine)
+    known = _computed(output) or problem.value(machine) or problem.apart.value(machine)
     if known is None:
         return None
-    found = problem.gradients(machine, known, _operand(_narrow(cotangent, problem.dtype)))
+    given_back = _operand(_narrow(cotangent, problem.dtype))
+    found = problem.gradients(machine, known, given_back) or problem.apart.gradients(
+        machine, known, _Operand.alone(given_back.node, given_back.turned)
+    )
     if found is None:
         return None
     parts = zip((problem.q, problem.k, problem.v), found, given, strict=False)
@@ -185,7 +222,7 @@ def _problem(inputs: Sequence[Node], mask: str, sinks: bool) -> _Problem | None:
     if sinks or q.dtype not in _HALVES:
         return None
     queries, keys, values = (_operand(x) for x in (q, k, v))
-    sizes = [one.heads for one in (queries, keys, values)]
+    sizes = [one.read for one in (queries, keys, values)]
     if not all(map(_is_known, sizes)) or (mask == "causal" and sizes[0].positions > sizes[1].positions):
         return None  # a query that sees no key sees all alike, for cuDNN none
     added = None if mask in ("none", "causal") else _added(more[: MASKS[mask]], sizes[0], sizes[1], q.dtype)
@@ -203,9 +240,32 @@ def _operand(x: Node) -> _Operand:
         shape = (batch, shared[0] * shared[1], positions, features)
         reshaped = x.primitive is p.reshape and x.inputs[0].shape == shape
         x = x.inputs[0] if reshaped else p.reshape(wrap(x), shape=shape).node
-    if x.primitive is p.transpose and x.params[0] == (0, 2, 1, 3):
-        return _Operand(x.inputs[0], True)
-    return _Operand(x, False)
+    turned = x.primitive is p.transpose and x.params[0] == (0, 2, 1, 3)
+    alone = _Operand.alone(x.inputs[0] if turned else x, turned)
+    return _within(x, alone) or alone
+
+
+def _within(x: Node, alone: _Operand) -> _Operand | None:
+    """An operand as it lies in the memory of what it is a view of; None if cuDNN could not read it there, or if far
+    more would be in memory than is read."""
+    base, views = x, []
+    while p.is_view(base) and base.dtype is x.dtype:
+        views.append(base)
+        base = base.inputs[0]
+    if base.dtype is not x.dtype or p.is_constant(base) or base.size > MOST_UNREAD * x.size:
+        return None
+    strides, offset = row_major(base.shape), 0
+    for view in reversed(views):
+        shown = view.primitive.shown(view, strides)
+        if shown is None:
+            return None
+        strides, offset = shown[0], offset + shown[1]
+    outer = [stride if extent > 1 else x.size for extent, stride in zip(x.shape[:3], strides, strict=False)]
+    if strides[3] != 1 or min(outer) <= 0 or any(place % _MULTIPLE for place in (*outer, offset)):
+        return None
+    batch, heads, positions, features = x.shape
+    read = Heads(batch, heads, positions, features, (*outer, 1))
+    return alone._replace(base=base, read=read, offset=offset)
 
 
 def _added(more: Sequence[Node], q: Heads, k: Heads, dtype: Dtype) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft import dtypes
@@ -107,19 +108,20 @@ class Known(NamedTuple):
     sums: Heads
 
 
-def gradients_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, known: Known, mask: Mask) -> Work:
-    """Queries, keys, values, what is ``known``, the factor and perhaps what is added give the cotangents of the first
-    three, and the means of those of weights.
+def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], known: Known, mask: Mask) -> Work:
+    """Queries, keys and values, which are ``given``, what is ``known``, the factor and perhaps what is added give the
+    cotangents that are ``made`` of the first three, and the means of those of weights.
 
     The cotangents of scores are stored in scratch memory: otherwise cuDNN adds up those of queries in an order that
     differs from run to run.
     """
     draft = _AttentionDraft()
+    q, k, v = given
     full, row = (*q.shape[:3], k.positions), (*q.shape[:3], 1)
     queries, keys, values = draft.heads(dtype, q), draft.columns(dtype, k), draft.columns(dtype, v)
     means, cotangents = draft.heads(dtype, known.result), draft.heads(dtype, known.cotangent)
     sums, scale, added = draft.heads(dtypes.float32, known.sums), draft.factor(), draft.added(mask)
-    of_q, of_k, of_v = [draft.heads(dtype, x) for x in (q, k, v)]
+    of_q, of_k, of_v = [draft.heads(dtype, x) for x in made]
     mean = draft.heads(dtypes.float32, known.sums)
 
     def multiply(left: Description, right: Description, shape: Shape = full) -> Description:
