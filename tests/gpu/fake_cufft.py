@@ -102,7 +102,11 @@ class FakeCufft:
         found: Any
         if plan.kind is Kind.TO_REAL:
             ends = x[:, [0] if plan.length % 2 else [0, -1]]
-            found = np.full((len(x), plan.length), np.nan) if ends.imag.any() else np.fft.irfft(x, plan.length, norm="forward")
+            found = (
+                np.full((len(x), plan.length), np.nan)
+                if ends.imag.any()
+                else np.fft.irfft(x, plan.length, norm="forward")
+            )
         elif plan.kind is Kind.FROM_REAL:
             found = np.fft.rfft(x)
         else:
