@@ -98,3 +98,10 @@ def test_boxes_around_a_slice_are_all_else(data: st.DataObject) -> None:
     boxes = [Box(starts, sizes), *around(shape, Box(starts, sizes))]
     covered = [index for box in boxes for index in product(*map(range, box.starts, map(sum, zip(*box, strict=True))))]
     assert sorted(covered) == list(product(*map(range, shape)))
+
+
+def test_a_number_has_no_axis() -> None:
+    """The only element of an array without axes may be read where another array is donated to it."""
+    one, other = access_of((0, [(0, 1)])), access_of((0, [(1, 8)]))
+    assert not are_apart(*one, *other, ())
+    assert mx.any(mx.array([[1, 0, 3], [0, 0, 2]], mx.uint8)).item() is True

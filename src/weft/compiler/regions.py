@@ -71,7 +71,9 @@ def _reach(access: Access, launch: Launch, shape: Shape) -> list[Reach] | None:
         rest %= weight
     for stride, extent in loops:
         if stride and extent > 1:
-            axis = next(number for number, weight in enumerate(weights) if stride % weight == 0)
+            axis = next((number for number, weight in enumerate(weights) if stride % weight == 0), None)
+            if axis is None:
+                return None
             low, high, step = reach[axis]
             steps = abs(stride) // weights[axis]
             reach[axis] = Reach(low, high + steps * (extent - 1), gcd(step, steps))
