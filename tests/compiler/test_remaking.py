@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ import weft.core as mx
 import weft.nn as nn
 from tests.checks import bits
 from weft.compiler.cpu import matmul
+from weft.compiler.remaking import saves_memory
+from weft.compiler.target import FusionLimits
 
 ROWS, COLUMNS = 512, 512  # as large as what caches do not hold
 X = mx.random.normal((ROWS, COLUMNS), key=mx.random.key(1))
@@ -53,3 +56,82 @@ def test_what_a_gradient_needs_is_made_of_what_is_stored(name: str) -> None:
 def test_what_costs_more_than_memory_is_stored() -> None:
     assert len(stored_by(lambda x: mx.square(mx.power(mx.abs(x) + 1, 1.5)))) > 5
     assert len(stored_by(nn.gelu_approx, rows=16)) > 5
+
+
+LIMITS = FusionLimits(
+    members=64, uncut_members=48, group_rows=16, group_size=1024, repeated_operations=8, fewer=4, uncached_size=1 << 20
+)
+ELEMENTS = 64
+LARGE = LIMITS.uncached_size // 4
+
+
+def after(count: int, x: mx.array) -> mx.array:
+    """So many cheap operations."""
+    for _ in range(count):
+        x = mx.abs(x)
+    return x
+
+
+def scanned(size: int = ELEMENTS) -> mx.array:
+    """What is not made element by element."""
+    return mx.cumsum(mx.zeros(size))
+
+
+def is_remade(
+    x: mx.array, uses: Mapping[mx.array, str] | None = None, stored: Sequence[mx.array] = (), users: str = "ab"
+) -> bool:
+    """Whether the groups ``users`` compute it again; ``uses`` says in which groups other nodes are used."""
+    groups = {array.node: list(used) for array, used in (uses or {}).items()}
+    found: Any = lambda node: [(group, None) for group in groups.get(node, [])]  # noqa: E731 - a table
+    nodes = [array.node for array in stored]
+    users_: Any = set(users)
+    return saves_memory(x.node, users_, found, lambda node: node.value is not None or node in nodes, LIMITS)
+
+
+@pytest.mark.parametrize("size", [ELEMENTS, LARGE - 1, LARGE])
+def test_how_much_is_computed_again(size: int) -> None:
+    """Of what caches do not hold, as many operations for each byte of an element."""
+    most = 8 if size < LARGE else 8 * 4
+    x = mx.zeros(size)
+    mx.eval(x)
+    assert is_remade(after(most, x), {x: "ab"})
+    assert not is_remade(after(most + 1, x), {x: "ab"})
+    assert not is_remade(after(1, scanned(size)))
+
+
+def test_what_is_used_twice_counts_once() -> None:
+    x = mx.zeros(ELEMENTS)
+    mx.eval(x)
+    half = after(7, x)
+    assert is_remade(half * half, {x: "ab"})
+    assert is_remade(half * x, {x: "c"})
+
+
+def test_constants_and_much_smaller_arrays_are_as_good_as_in_memory() -> None:
+    assert is_remade(mx.broadcast_to(mx.array(2.0), 2) * after(1, mx.array([1.0, 2.0])) + 1, users="a")
+    for rows, expected in ((16, True), (32, False)):
+        small = mx.expand_dims(scanned(rows), 1)
+        x = mx.zeros((rows, ELEMENTS // rows))
+        mx.eval(x)
+        assert is_remade(x + small, {x: "ab"}) is expected
+
+
+def test_what_is_in_memory_in_any_case() -> None:
+    """What is stored, what several groups use, and what another group uses."""
+    x = scanned()
+    view = x[::-1]
+    assert not is_remade(after(1, x), {x: ""})
+    assert is_remade(after(1, x), {x: ""}, stored=[x])
+    assert is_remade(after(1, x), {x: "ab"})
+    assert is_remade(after(1, x), {x: "c"})
+    assert is_remade(after(1, view), {x: "a", view: "b"})
+    assert not is_remade(after(1, x), {x: "a"})
+
+
+def test_no_more_is_read_than_what_is_saved() -> None:
+    """What all users read already costs nothing."""
+    x, y, z = scanned(), scanned(), scanned()
+    assert is_remade(x + y, {x: "ab", y: "ab"})
+    assert is_remade(x + y, {x: "abc", y: "ac"})
+    assert not is_remade(x + y, {x: "bc", y: "ac"})
+    assert not is_remade(x + y + z, {x: "abc", y: "ac", z: "c"})
