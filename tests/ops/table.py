@@ -82,6 +82,8 @@ INTERNAL = {
     "copy": "Put in by the planner where two results would share memory.",
     "from_front": "Scalar code inside gather, never a node that a user's program makes.",
     "convolution_weights": "The derivative of a convolution, and of its own; see test_convolution.py.",
+    "depthwise": "Made of a convolution when it is planned.",
+    "depthwise_rows": "Made of a convolution when it is planned.",
     "interleaved": "Made of a convolution when it is planned.",
     "with_derivative_of": "Puts the derivatives of plain operations to the gradients of attention.",
     "windows": "Made of a convolution when it is planned.",

@@ -171,6 +171,59 @@ def test_few_outputs_in_long_lines(outputs: int, stride: Any, rng: np.random.Gen
     assert mx.sum(out * ct).item() == pytest.approx(mx.sum(gradient * few).item(), rel=1e-10)
 
 
+@st.composite
+def depthwise(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    rank = draw(st.integers(1, 2))
+
+    def numbers(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
+    extents, sizes, before, behind = numbers(1, 12), numbers(1, 3), numbers(0, 3), numbers(0, 3)
+    channels = draw(st.sampled_from([2, 7, 16, 33, 140]))
+    arguments = {
+        "stride": numbers(1, 3),
+        "padding": (before, behind),
+        "kernel_dilation": numbers(1, 2),
+        "groups": channels,
+        "flip": draw(st.booleans()),
+    }
+    for axis, size in enumerate(sizes):
+        assume(extents[axis] + before[axis] + behind[axis] > (size - 1) * arguments["kernel_dilation"][axis])
+    return (2, *extents, channels), (channels, *sizes, 1), arguments
+
+
+@settings(max_examples=25, deadline=None)
+@given(depthwise())
+def test_depthwise_steps_have_the_bits_of_sums(
+    convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]],
+) -> None:
+    """A multiple of one output for each channel, of which the others are zero, is computed in fused kernels."""
+    (first, second, arguments), rng = convolution, np.random.default_rng(5)
+    x, w = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in (first, second))
+    two = mx.reshape(mx.stack([w, mx.zeros_like(w)], axis=1), (2 * second[0], *second[1:]))
+    ct = rng.normal(size=mx.conv_general(x, w, **arguments).shape).astype(np.float32)
+    ct_of_two = mx.array(np.stack([ct, np.zeros_like(ct)], axis=-1).reshape(*ct.shape[:-1], -1))
+    one_step, fused = (
+        mx.vjp(lambda x, w: mx.conv_general(x, w, **arguments), [x, weights], [cotangent])
+        for weights, cotangent in ((w, mx.array(ct)), (two, ct_of_two))
+    )
+    np.testing.assert_array_equal(to_numpy(one_step[0][0]), to_numpy(fused[0][0])[..., ::2])
+    np.testing.assert_array_equal(to_numpy(one_step[1][1]), to_numpy(fused[1][1])[::2])
+    np.testing.assert_allclose(to_numpy(one_step[1][0]), to_numpy(fused[1][0]), rtol=1e-4, atol=1e-4)
+
+
+def test_depthwise_convolutions_keep_infinities_to_themselves() -> None:
+    """Zeros around the array are multiplied as others; there are none for windows that are made twice."""
+    x, w = np.ones((1, 3, 13, 20), np.float32), np.ones((20, 3, 3, 1), np.float32)
+    x[0, 0, 12, 3], w[4, 0, 0, 0] = np.inf, np.inf
+    found = to_numpy(mx.conv2d(mx.array(x), mx.array(w), padding=1, groups=20))
+    assert np.isinf(found[0, :2, 11:, 3]).all()
+    assert np.isfinite(found[0, :, :11, 3]).all()
+    assert np.isnan(found[0, 0, :, 4]).all()
+    assert np.isnan(found[0, :, 0, 4]).all()
+    assert np.isfinite(found[..., 5:]).all()
+
+
 def test_long_sums_for_few_weights_are_made_in_parts(rng: np.random.Generator) -> None:
     x, ct = (mx.array(rng.normal(size=(8, 40, 40, n)).astype(np.float32)) for n in (2, 3))
     w = mx.zeros((3, 1, 1, 2))

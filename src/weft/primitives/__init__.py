@@ -14,6 +14,7 @@ from weft.primitives.conversions import *
 from weft.primitives.convolution import *
 from weft.primitives.convolution_products import *
 from weft.primitives.decompositions import *
+from weft.primitives.depthwise import *
 from weft.primitives.dequantization import *
 from weft.primitives.fourier import *
 from weft.primitives.frames import *

@@ -53,8 +53,8 @@ class Convolution(Bilinear):
     def expanded(self, node: Node) -> Node | None:
         """Products of a view that shows windows, or sums over them. Half precision is computed in float32 and rounded
         once."""
-        x, w = _widened(node)
-        return _rounded(convolved(x, w, Geometry(*node.params), node.shape[1:-1]), node)
+        x, w = widened(node)
+        return rounded(convolved(x, w, Geometry(*node.params), node.shape[1:-1]), node)
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         """Examples are rows of one convolution, sets of weights further outputs or, if both have them, groups."""
@@ -122,9 +122,9 @@ class ConvolutionWeights(Bilinear):
 
     def expanded(self, node: Node) -> Node | None:
         """Products of a view that shows windows. Half precision is computed in float32 and rounded once."""
-        ct, x = _widened(node)
+        ct, x = widened(node)
         sizes, *geometry = node.params
-        return _rounded(weights_of(ct, x, Geometry(*geometry), sizes), node)
+        return rounded(weights_of(ct, x, Geometry(*geometry), sizes), node)
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         """Sets of examples are further channels or outputs in each group or, if both have them, further groups."""
@@ -158,13 +158,13 @@ def _in_groups(x: Array, axis: int, groups: int) -> Array:
     return p.reshape(move_axis(apart, len(outer), len(outer) + 1), shape=(*outer, size * channels))
 
 
-def _widened(node: Node) -> list[Array]:
+def widened(node: Node) -> list[Array]:
     """The inputs, of which half precision becomes float32."""
     inputs = [wrap(source) for source in node.inputs]
     return [p.cast(x, dtype=dtypes.float32) for x in inputs] if node.dtype in HALVES else inputs
 
 
-def _rounded(x: Array, node: Node) -> Node:
+def rounded(x: Array, node: Node) -> Node:
     """What was computed instead of a node, in its dtype."""
     found: Node = (p.cast(x, dtype=node.dtype) if node.dtype in HALVES else x).node
     return found

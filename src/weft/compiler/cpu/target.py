@@ -9,6 +9,7 @@ from weft.compiler.cpu.attached import MOST_NUMBERS
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
 from weft.compiler.kernel import Kernel, Launch, number_layout
 from weft.compiler.target import ChainEntry, FusionLimits, Schedule, Target
+from weft.primitives.replacing import replaced_in
 from weft.primitives.routine import implemented_in
 from weft.runtime.host import host
 from weft.runtime.steps import Step
@@ -60,4 +61,6 @@ implemented_in(
     "weft.compiler.cpu.sorting.searching",
     "weft.compiler.cpu.lapack",
     "weft.compiler.cpu.fourier.steps",
+    "weft.compiler.cpu.depthwise",
 )
+replaced_in(CpuTarget.kind, "weft.compiler.cpu.depthwise")

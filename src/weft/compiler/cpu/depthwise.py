@@ -1,0 +1,316 @@
+"""Convolutions where each channel is a group.
+
+A unit of work is a line of windows. Lanes go along channels; sums for some neighbouring windows are in registers while
+the elements of the windows go by, of which each is read once for all of them. What lies outside of the array is read
+from zeros in scratch memory, so nothing is copied to put zeros around the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import product as combinations
+from math import prod
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft import dtypes
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import STEP, Integers
+from weft.compiler.cpu.product import block_of
+from weft.compiler.cpu.product_step import below
+from weft.dtypes import Dtype
+from weft.graph.node import Node, Shape
+from weft.primitives.convolution import rounded, widened
+from weft.primitives.convolution_products import Geometry
+from weft.primitives.depthwise import depthwise_of, depthwise_weights_of
+from weft.primitives.replacing import replaces
+from weft.primitives.routine import Operand, RoutineCall, RoutineStep
+
+MOST_ELEMENTS = 49
+"""Of a window. The code has a multiplication for each of them and of the neighbouring windows."""
+_LONGEST_LINE = 1024
+"""Sums along longer lines are made in parts."""
+_CHANNELS_TOGETHER, _FEW_TAPS = 128, 25
+"""For so many channels sums of lines are in the first cache at once; half as many, if windows have more elements."""
+NEIGHBOURS = 8
+"""Sums of so many windows are in registers: as many as multiply-adds may be on their way."""
+_WORK_PER_GRAIN = 1 << 17
+
+# The numbers of a step: slots and byte offsets of the array, the weights or the cotangents, the
+# result and scratch memory; extents of the
+# array, counts of windows; and along the outer spatial axis how far windows and their elements are apart, and zeros.
+ARRAY, OTHER, RESULT, ZEROS = 0, 2, 4, 6
+HEIGHT, WIDTH, CHANNELS, DOWN, ACROSS, STEP_DOWN, SPACING_DOWN, LOW_DOWN, LOW_ACROSS = range(8, 17)
+
+
+class Windows(NamedTuple):
+    """What code is made for: elements of a window along both axes, and along the inner one how far windows and their
+    elements are apart."""
+
+    dtype: Dtype
+    high: int
+    wide: int
+    step: int
+    spacing: int
+
+    def columns(self, neighbours: int) -> list[int]:
+        """Which columns neighbouring windows have elements in, counted from the first one's."""
+        pairs = combinations(range(neighbours), range(self.wide))
+        return sorted({window * self.step + element * self.spacing for window, element in pairs})
+
+
+@replaces("cpu", p.convolution)
+def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
+    """The step for a convolution, if each channel is a group and has one output."""
+    geometry = Geometry(*node.params)
+    (outputs, *sizes, each), channels = node.inputs[1].shape, node.inputs[0].shape[-1]
+    if each != 1 or geometry.groups != channels or outputs != channels or not _fits(node, geometry, tuple(sizes)):
+        return None
+    x, w = widened(node)
+    return [rounded(depthwise_of(x, w, geometry, node.shape[1:-1]), node)]
+
+
+def _fits(node: Node, geometry: Geometry, sizes: Shape) -> bool:
+    """Whether there are windows, whose code is not too long."""
+    some = 0 < prod(sizes) <= MOST_ELEMENTS and node.size > 0 and node.inputs[0].size > 0
+    plain = all(n == 1 for n in geometry.dilations) and all(n >= 0 for n in (*geometry.low, *geometry.high))
+    return some and plain and len(sizes) in (1, 2) and node.dtype.is_floating
+
+
+def _scratch(node: Node) -> int:
+    """Zeros instead of the channels of an element."""
+    return (node.shape[-1] + 64) * node.dtype.size
+
+
+@replaces("cpu", p.convolution_weights)
+def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
+    """The same for the cotangent of the weights."""
+    (outputs, *sizes, each), channels = node.shape, node.inputs[1].shape[-1]
+    geometry = Geometry(*node.params[1:])
+    if each != 1 or geometry.groups != channels or outputs != channels or not _fits(node, geometry, tuple(sizes)):
+        return None
+    if not 0 < node.inputs[0].shape[-2] <= _LONGEST_LINE:
+        return None
+    ct, x = widened(node)
+    return [rounded(depthwise_weights_of(ct, x, geometry, tuple(sizes)), node)]
+
+
+@p.depthwise.routine.on("cpu", scratch=_scratch)
+def _step(call: RoutineCall) -> RoutineStep:
+    """The step for a convolution."""
+    x, w = call.operands
+    windows, numbers, (lines, count) = _described(call, x, w)
+    neighbours = next(number for number in range(NEIGHBOURS, 0, -1) if count >= number)
+    return _shared(_address(windows, neighbours), numbers, lines, count * x.shape[-1] * windows.high * windows.wide)
+
+
+@p.depthwise_rows.routine.on("cpu", scratch=_scratch)
+def _step_of_rows(call: RoutineCall) -> RoutineStep:
+    """The step for the cotangents of weights."""
+    ct, x = call.operands
+    windows, numbers, (lines, count) = _described(call, x, ct)
+    rest = next(number for number in range(NEIGHBOURS) if count % NEIGHBOURS == number)
+    return _shared(_address_of_rows(windows, rest), numbers, lines, count * x.shape[-1] * windows.high * windows.wide)
+
+
+def _described(call: RoutineCall, x: Operand, other: Operand) -> tuple[Windows, list[int], tuple[int, int]]:
+    """What code a call needs, its numbers, and how many lines of how many windows there are."""
+    counts, sizes, strides, spacings = (_two(call.params[name]) for name in ("counts", "sizes", "strides", "spacings"))
+    low = _two(call.params["low"], outer=0)
+    places = [n for one in (x, other, call.results[0]) for n in (one.slot, one.offset)]
+    extents = [*_two(x.shape[1:-1]), x.shape[-1], *counts]
+    numbers = [*places, *call.scratch, *extents, strides[0], spacings[0], *low]
+    windows = Windows(x.dtype, sizes[0], sizes[1], strides[1], spacings[1])
+    return windows, numbers, (x.shape[0] * counts[0], counts[1])
+
+
+def _shared(address: int, numbers: list[int], lines: int, work: int) -> RoutineStep:
+    """A step whose units are lines."""
+    return RoutineStep(address, numbers, lines, max(1, _WORK_PER_GRAIN // work), lines * work)
+
+
+def _two(numbers: Shape, outer: int = 1) -> Shape:
+    """Numbers of two spatial axes; if there is one, the outer one has this number."""
+    return numbers if len(numbers) == 2 else (outer, *numbers)
+
+
+def _vector_bytes(dtype: Dtype) -> int:
+    return block_of(dtype).vector_bytes
+
+
+@cache
+def _address(windows: Windows, neighbours: int) -> int:
+    name, vector_bytes = "depthwise", _vector_bytes(windows.dtype)
+    source = f"{name} {windows} {neighbours} {vector_bytes}"
+    return loading.load(source, lambda: _Sums(windows, neighbours, vector_bytes).module(name), (name,))[name]
+
+
+@cache
+def _address_of_rows(windows: Windows, rest: int) -> int:
+    name, vector_bytes = "depthwise_rows", _vector_bytes(windows.dtype)
+    source = f"{name} {windows} {rest} {vector_bytes}"
+    return loading.load(source, lambda: _Rows(windows, rest, vector_bytes).module(name), (name,))[name]
+
+
+class _Writer(Integers):
+    """Writes a step, whose units are lines of windows."""
+
+    def __init__(self, windows: Windows, vector_bytes: int) -> None:
+        super().__init__(Emitter())
+        self.windows = windows
+        self.element = MEMORY_TYPES[windows.dtype]
+        self.L = Lanes(self.e, vector_bytes // windows.dtype.size)
+
+    def module(self, name: str) -> str:
+        self._clear()
+        with self.e.loop("%begin", "%end") as line:
+            example, down = self.divide(line, self.number(DOWN)), self.remainder(line, self.number(DOWN))
+            size = self.multiply(self.multiply(self.number(HEIGHT), self.number(WIDTH)), self.number(CHANNELS))
+            array = self.moved(self.memory(ARRAY), self.multiply(example, size), self.element)
+            top = self.subtract(self.multiply(down, self.number(STEP_DOWN)), self.number(LOW_DOWN))
+            self.line(line, array, top)
+        return module([self.e], [self.e.function(name, STEP)])
+
+    def line(self, line: str, array: str, top: str) -> None:
+        """Computes a line of windows, the first of which begins in the row ``top`` of an array."""
+        raise NotImplementedError
+
+    def _clear(self) -> None:
+        """Write zeros. All threads write them to the same place."""
+        zeros, zero = self.memory(ZEROS), self.L.constant(0.0, self.windows.dtype)
+        with self.e.loop("0", self.number(CHANNELS), self.L.width) as channel:
+            store(self.L, zero, self.windows.dtype, Location(zeros, channel, False), None)
+
+    def elements(self, array: str, top: str, first: str, neighbours: int) -> dict[tuple[int, int], str]:
+        """Pointers to the elements of neighbouring windows: by line of the windows and column."""
+        left = self.subtract(self.multiply(first, self.windows.step), self.number(LOW_ACROSS))
+        zeros, pointers = self.memory(ZEROS), {}
+        for high in range(self.windows.high):
+            row = self.add(top, self.multiply(self.number(SPACING_DOWN), high))
+            row_is_inside = self.compare("ult", row, self.number(HEIGHT))
+            start = self.multiply(row, self.number(WIDTH))
+            for column in self.windows.columns(neighbours):
+                place = self.add(left, column)
+                is_inside = self.compare("ult", place, self.number(WIDTH))
+                distance = self.multiply(self.add(start, place), self.number(CHANNELS))
+                element = self.moved(array, distance, self.element)
+                both = self.e.assign(f"and i1 {row_is_inside}, {is_inside}")
+                pointers[high, column] = self.e.assign(f"select i1 {both}, ptr {element}, ptr {zeros}")
+        return pointers
+
+    def read(self, pointer: str, place: str, mask: str | None) -> Value:
+        value: Value = load(self.L, self.windows.dtype, Location(pointer, place, False), mask)
+        return value
+
+    def for_channels(self, first: str, end: str, body: Callable[[str, str | None], None]) -> None:
+        """Writes a body for vectors of channels, and once more for those that are left, with a mask."""
+        rest = self.remainder(self.subtract(end, first), self.L.width)
+        whole = self.subtract(end, rest)
+        with self.e.loop(first, whole, self.L.width) as channel:
+            body(channel, None)
+        with self.e.when(self.compare("ne", rest, 0)):
+            body(whole, below(self.L, "0", rest))
+
+
+class _Sums(_Writer):
+    """The step for convolutions."""
+
+    def __init__(self, windows: Windows, neighbours: int, vector_bytes: int) -> None:
+        super().__init__(windows, vector_bytes)
+        self.neighbours = neighbours
+
+    def line(self, line: str, array: str, top: str) -> None:
+        channels, across = self.number(CHANNELS), self.number(ACROSS)
+        result = self.moved(self.memory(RESULT), self.multiply(self.multiply(line, across), channels), self.element)
+        # The last windows of a line are made together with some before them, if need be again.
+        last = self.subtract(across, self.neighbours)
+        with self.e.loop("0", across, self.neighbours) as place:
+            first = self.smaller(place, last)
+            elements = self.elements(array, top, first, self.neighbours)
+            target = self.moved(result, self.multiply(first, channels), self.element)
+            self.for_channels("0", channels, lambda channel, mask: self._sum(elements, channel, target, mask))
+
+    def _sum(self, elements: dict[tuple[int, int], str], channel: str, target: str, mask: str | None) -> None:
+        """The sums for some channels."""
+        windows, channels = self.windows, self.number(CHANNELS)
+        weights = self.moved(self.memory(OTHER), channel, self.element)
+        sums: list[Value | None] = [None] * self.neighbours
+        for high in range(windows.high):
+            read = {column: self.read(elements[high, column], channel, mask) for column in windows.columns(len(sums))}
+            for wide in range(windows.wide):
+                weight = self.read(weights, self.multiply(channels, high * windows.wide + wide), mask)
+                for number, total in enumerate(sums):
+                    value = read[number * windows.step + wide * windows.spacing]
+                    sums[number] = value * weight if total is None else self.L.fma(value, weight, total)
+        for number, total in enumerate(sums):
+            place = self.add(self.multiply(channels, number), channel)
+            store(self.L, total, windows.dtype, Location(target, place, False), mask)
+
+
+class _Rows(_Writer):
+    """The step for the cotangents of weights: sums along lines, in float64, of products that are rounded."""
+
+    def __init__(self, windows: Windows, rest: int, vector_bytes: int) -> None:
+        super().__init__(windows, vector_bytes)
+        self.L = Lanes(self.e, vector_bytes // dtypes.float64.size)
+        self.rest = rest
+        self.taps = windows.high * windows.wide
+        self.together = _CHANNELS_TOGETHER if self.taps <= _FEW_TAPS else _CHANNELS_TOGETHER // 2
+        self.sums = self.e.slot(f"[{self.taps * self.together} x double], align 64")
+
+    def line(self, line: str, array: str, top: str) -> None:
+        channels, across = self.number(CHANNELS), self.number(ACROSS)
+        cotangents = self.moved(self.memory(OTHER), self.multiply(self.multiply(line, across), channels), self.element)
+        result = self.moved(self.memory(RESULT), self.multiply(self.multiply(line, self.taps), channels), self.element)
+        with self.e.loop("0", channels, self.together) as start:
+            end = self.smaller(self.add(start, self.together), channels)
+            zero = self.L.constant(0.0, dtypes.float64)
+            with self.e.loop("0", str(self.taps * self.together), self.L.width) as place:
+                store(self.L, zero, dtypes.float64, Location(self.sums, place, False), None)
+            whole = self.subtract(across, self.rest)
+            with self.e.loop("0", whole, NEIGHBOURS) as first:
+                self._add(array, top, cotangents, first, NEIGHBOURS, (start, end))
+            if self.rest:
+                self._add(array, top, cotangents, whole, self.rest, (start, end))
+
+            def rounded(channel: str, mask: str | None) -> None:
+                for tap in range(self.taps):
+                    total = load(self.L, dtypes.float64, self._place(tap, start, channel), None)
+                    place = Location(result, self.add(self.multiply(channels, tap), channel), False)
+                    store(self.L, self.L.convert(total, self.windows.dtype), self.windows.dtype, place, mask)
+
+            self.for_channels(start, end, rounded)
+
+    def _place(self, tap: int, start: str, channel: str) -> Location:
+        """Where the sum for an element of a window is, and for some channels, those from ``start`` on."""
+        return Location(self.sums, self.add(self.subtract(channel, start), tap * self.together), False)
+
+    def _add(
+        self, array: str, top: str, cotangents: str, first: str, neighbours: int, channels: tuple[str, str]
+    ) -> None:
+        """Add the products for neighbouring windows."""
+        windows, start = self.windows, channels[0]
+        elements = self.elements(array, top, first, neighbours)
+        apart = self.number(CHANNELS)
+        begin = self.moved(cotangents, self.multiply(first, apart), self.element)
+        lines = [self.moved(begin, self.multiply(apart, number), self.element) for number in range(neighbours)]
+
+        def add(channel: str, mask: str | None) -> None:
+            factors = [self.read(line, channel, mask) for line in lines]
+            for high in range(windows.high):
+                columns = windows.columns(neighbours)
+                read = {column: self.read(elements[high, column], channel, mask) for column in columns}
+                for wide in range(windows.wide):
+                    place = self._place(high * windows.wide + wide, start, channel)
+                    total = load(self.L, dtypes.float64, place, None)
+                    for number, factor in enumerate(factors):
+                        term = read[number * windows.step + wide * windows.spacing] * factor
+                        total = total + self.L.convert(term, dtypes.float64)
+                    store(self.L, total, dtypes.float64, place, None)
+
+        self.for_channels(*channels, add)
