@@ -96,6 +96,8 @@ REFUSED: dict[str, tuple[io.BytesIO, str]] = {
     "part of a permutation": (_program([["transpose", [0], [[1]]]], [1]), "1 axes"),
     "expanded": (_program([["expand_dims", [0], [[7]]]], [1]), "no axis of 3"),
     "squeezed": (_program([["squeeze", [0], [[0]]]], [1]), "extent 1"),
+    "picked": (_program([["pick", [0], [[0], [9]]]], [1]), "no element 9"),
+    "picked twice": (_program([["pick", [0], [[0, 0], [0, 0]]]], [1]), "ascending"),
     "reshaped": (_program([["reshape", [0], [[7]]]], [1]), "Cannot reshape"),
     "negative extents": (_program([["reshape", [0], [[-2, -3]]]], [1]), "out of range"),
     "overflow": (_program([["slice", [0], [[0, 0], [1, 1], [1, 1]]], ["broadcast", [1], [[2**61, 1]]]], [2]), "bytes"),

@@ -47,9 +47,10 @@ class Single:
             first = inputs.index(source)
             if first != number:
                 key.append(first)
+                if source in self._owners:
+                    self._known[self._owners.index(source)] += 1
                 continue
             view, owner = source.value, source
-            known = 1 + inputs.count(source)
             if view is None:
                 primitive, params = source.primitive, source.params
                 if primitive is None:  # another thread has evaluated it
@@ -60,15 +61,14 @@ class Single:
                     self.constants.append(params[0])
                     key.append(source.dtype)
                     continue
-                found = _view_of_value(source)
+                found = _view_of_value(source, _MOST_VIEWS)
                 if found is None:
                     return False
                 view, owner = found
-                known = 2
                 self.shown.append((source, view))
             self.views.append(view)
             self._owners.append(owner)
-            self._known.append(known)
+            self._known.append(2)  # `_owners`, and the inputs of the operation or of a view
             key += (source.shape, source.dtype, view.strides)
         return True
 
@@ -123,23 +123,26 @@ def _is_plain(primitive: Primitive) -> bool:
     return found
 
 
-def _view_of_value(node: Node) -> tuple[View, Node] | None:
-    """What a view of a value shows, and the node that has the value; None if it is something else, or not there yet."""
-    chain: list[tuple[Any, Node]] = []
-    while node.value is None:
-        primitive, inputs = node.primitive, node.inputs
-        if primitive is None or not primitive.is_view or primitive.is_unique or len(chain) == _MOST_VIEWS:
-            return None
-        chain.append((primitive, node))
-        node = inputs[0]
-    value, dtype = node.value, node.dtype
-    if value.event is not None:
+def _view_of_value(node: Node, most: int) -> tuple[View, Node] | None:
+    """What a view of a value shows, and the node that has the value; None if it is something else, or not there yet, or
+    seen through more views than ``most``."""
+    primitive, inputs = node.primitive, node.inputs
+    if primitive is None or not primitive.is_view or primitive.is_unique or not most:
         return None
-    strides, offset = value.strides, 0
-    for primitive, view in reversed(chain):
-        found = primitive.shown(view, strides) if view.dtype is dtype else None
+    owner = inputs[0]
+    value = owner.value
+    if value is None:
+        found = _view_of_value(owner, most - 1)
         if found is None:
             return None
-        strides, step = found
-        offset += step
-    return View(value.buffer, value.offset + offset * dtype.size, strides), node
+        value, owner = found
+    elif value.event is not None:
+        return None
+    dtype = owner.dtype
+    if node.dtype is not dtype:
+        return None
+    shown = primitive.shown(node, value.strides)
+    if shown is None:
+        return None
+    strides, offset = shown
+    return View(value.buffer, value.offset + offset * dtype.size, strides), owner

@@ -31,6 +31,7 @@ from weft.runtime.interchange import scalar
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
+_PLAIN_BOUNDS = {int, type(None)}
 _NO_SHAPE = (
     "Booleans as an index select a number of elements that depends on their values, so the result has no shape before "
     "it is computed. Use mx.where(mask, a, other). Assignment works: a[mask] = value, with the mask as the only index."
@@ -51,9 +52,11 @@ def getitem(x: Array, index: Any) -> Array:
         ValueError: the index is of another type, or a mask is traced.
     """
     node = x.node
-    common = _entry_or_column(node, index if type(index) is tuple else (index,))
-    if common is not None:
-        return common
+    items = index if type(index) is tuple else (index,)
+    for common in (_entry_or_column, _neighbours):
+        found = common(node, items)
+        if found is not None:
+            return found
     if _has_mask(index):
         index = _with_lists_as_masks(index)
         if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
@@ -122,25 +125,52 @@ def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
     shape = node.shape
     if len(items) > len(shape):
         return None
-    starts, sizes = [0] * len(shape), list(shape)
-    single, rest = [], []
+    axes, positions, rest = [], [], []
     for axis, item in enumerate(items):
         extent: Any = shape[axis]
         if type(item) is int and type(extent) is int and -extent <= item < extent:
-            starts[axis] = item if item >= 0 else item + extent
-            sizes[axis] = 1
-            single.append(axis)
+            axes.append(axis)
+            positions.append(item if item >= 0 else item + extent)
         elif type(item) is slice and item == _EVERYTHING:
             rest.append(extent)
         else:
             return None
-    if not single:
+    if not axes:
         return None
-    stream = current_stream()
-    part_shape = tuple(sizes)
-    part = Node(p.slice_, (node,), (tuple(starts), part_shape, (1,) * len(shape)), part_shape, node.dtype, stream)
     rest += shape[len(items) :]
-    return p.wrap(Node(p.squeeze, (part,), (tuple(single),), tuple(rest), node.dtype, stream))
+    params = (tuple(axes), tuple(positions))
+    return p.wrap(Node(p.pick, (node,), params, tuple(rest), node.dtype, current_stream()))
+
+
+def _neighbours(node: Node, items: tuple[Any, ...]) -> Array | None:
+    """What slices of neighbouring elements, and an ellipsis in front of one, select; None if it takes more.
+
+    This is common, too.
+    """
+    shape = node.shape
+    missing = len(shape) - len(items)
+    if items and items[0] is Ellipsis:
+        items = (*[_EVERYTHING] * (missing + 1), *items[1:])
+    starts, sizes = [0] * len(shape), list(shape)
+    if len(items) > len(shape):
+        return None
+    is_sliced = False
+    for axis, item in enumerate(items):
+        if type(item) is not slice:
+            return None
+        if item == _EVERYTHING:
+            continue
+        extent: Any = shape[axis]
+        if type(extent) is not int or item.step is not None or {type(item.start), type(item.stop)} - _PLAIN_BOUNDS:
+            return None
+        start, stop, _ = item.indices(extent)
+        sizes[axis] = builtins.max(stop - start, 0)
+        starts[axis] = start if sizes[axis] else 0
+        is_sliced = True
+    if not is_sliced:
+        return None
+    part = tuple(sizes)
+    return p.wrap(Node(p.slice_, (node,), (tuple(starts), part, (1,) * len(part)), part, node.dtype, current_stream()))
 
 
 def setitem(x: Array, index: Any, value: Any) -> Array:
@@ -287,14 +317,13 @@ class Subscript:
 
     def write(self, x: Array, new: Array, mode: str, name: str = "setitem") -> Array:
         """``x`` with ``new`` in what is selected, or combined with it."""
-        part = self._part(x)
         spread = self._spread(new, name)
         if self.arrays:
             need_elements(name, self.shape, self.array_axes, self.arrays[0])
-            part = p.scatter(part, *self.arrays, spread, axes=self.array_axes, mode=mode)
+            part = p.scatter(self._part(x), *self.arrays, spread, axes=self.array_axes, mode=mode)
         else:
             combine = p.COMBINE[mode]
-            part = spread if combine is None else combine(part, spread)
+            part = spread if combine is None else combine(self._part(x), spread)
         if not self._is_sliced:
             return part
         return p.slice_update(x, part, starts=self.starts, steps=self.steps)

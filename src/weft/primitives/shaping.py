@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from operator import mul
 
 import weft.primitives as p
@@ -22,6 +23,7 @@ __all__ = [
     "inverse",
     "ones",
     "ones_like",
+    "pick",
     "reshape",
     "slice_",
     "split_axis",
@@ -204,7 +206,12 @@ def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> Aval:
         raise ValueError(
             f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
         )
-    return tuple([extent for axis, extent in enumerate(x.shape) if axis not in axes]), x.dtype
+    return _without(x.shape, axes), x.dtype
+
+
+def _without(extents: Shape, axes: Sequence[int]) -> Shape:
+    """Extents, or strides, of the axes that are not among ``axes``."""
+    return tuple([extent for axis, extent in enumerate(extents) if axis not in axes])
 
 
 def _batch_squeeze(x: Array, axis: int, *, axes: Sequence[int]) -> tuple[Array, int]:
@@ -225,7 +232,7 @@ squeeze: View = View(
     lambda ct, x, axes: expand(ct, axes=axes),
     _batch_squeeze,
     axis_terms=_terms_of_squeeze,
-    strides=lambda strides, axes: (tuple([stride for axis, stride in enumerate(strides) if axis not in axes]), 0),
+    strides=lambda strides, axes: (_without(strides, axes), 0),
 )
 
 
@@ -277,6 +284,59 @@ slice_: View = View(
     ],
     strides=lambda strides, starts, sizes, steps: (tuple(map(mul, strides, steps)), sum(map(mul, strides, starts))),
     check=_check_slice,
+)
+
+
+def _infer_pick(x: Node, *, axes: Sequence[int], positions: Sequence[int]) -> Aval:
+    for axis, position in zip(axes, positions, strict=True):
+        if not 0 <= position < value_of(x.shape[axis]):
+            raise ValueError(f"[pick] There is no element {position} along axis {axis} of an array of shape {x.shape}.")
+    return _without(x.shape, axes), x.dtype
+
+
+def _check_pick(x: Node, *, axes: Sequence[int], positions: Sequence[int]) -> None:
+    check_axes(axes, x.ndim)
+    check_numbers(positions, len(axes))
+
+
+def _transpose_pick(ct: Array, x: Array, axes: Sequence[int], positions: Sequence[int]) -> Array:
+    shape = x.node.shape
+    low, high = [0] * len(shape), [0] * len(shape)
+    for axis, position in zip(axes, positions, strict=True):
+        low[axis], high[axis] = position, shape[axis] - 1 - position
+    return p.pad(expand(ct, axes=axes), p.zeros((), ct.node.dtype), low=tuple(low), high=tuple(high))
+
+
+def _batch_pick(x: Array, batch: int, *, axes: Sequence[int], positions: Sequence[int]) -> tuple[Array, int]:
+    shifted = shift_axes(axes, batch)
+    return pick(x, axes=shifted, positions=positions), batch - sum([axis < batch for axis in shifted])
+
+
+def _terms_of_pick(source: Shape, axes: Sequence[int], positions: Sequence[int]) -> list[AxisTerm]:
+    starts = dict(zip(axes, positions, strict=True))
+    remaining = count()
+    return [
+        AxisTerm(None, start=starts[axis]) if axis in starts else AxisTerm(next(remaining))
+        for axis in range(len(source))
+    ]
+
+
+def _strides_of_pick(strides: Shape, axes: Sequence[int], positions: Sequence[int]) -> tuple[Shape, int]:
+    rest, offset = list(strides), 0
+    for axis, position in zip(reversed(axes), reversed(positions)):  # noqa: B905  # `strict` takes its time
+        offset += rest.pop(axis) * position
+    return tuple(rest), offset
+
+
+pick: View = View(
+    "pick",
+    ("axes", "positions"),
+    _infer_pick,
+    _transpose_pick,
+    _batch_pick,
+    axis_terms=_terms_of_pick,
+    strides=_strides_of_pick,
+    check=_check_pick,
 )
 
 
