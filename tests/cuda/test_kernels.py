@@ -143,28 +143,26 @@ def test_views_that_are_not_aligned(rng: np.random.Generator, few_threads: None)
     assert same_bits(lambda x: mx.sum(x[1:, 3:], axis=0), x)
 
 
-SQUARES: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
+TILES: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
     "beside others": (lambda x: x + x.T * x[0] + x[:, :1], (64, 64)),
     "of a stack": (lambda x: mx.swapaxes(x, 1, 2) * 2, (3, 96, 64)),
-    "with a rest": (lambda x: x[:45].T[:, 1:] * 2, (48, 64)),
-    "not aligned": (lambda x: x[1:, 1:61].T * 2, (65, 64)),
-    "in memory that is not aligned": (lambda x: mx.split(x.reshape(-1), [3])[1][:4096].reshape(64, 64).T * 2, (65, 64)),
+    "with a rest": (lambda x: x.T + x.T[0], (63, 61)),
 }
 
 
-@pytest.mark.parametrize("name", SQUARES)
-def test_squares_are_turned(name: str, rng: np.random.Generator, few_threads: None) -> None:
-    function, shape = SQUARES[name]
+@pytest.mark.parametrize("name", TILES)
+def test_tiles_are_turned(name: str, rng: np.random.Generator, few_threads: None) -> None:
+    function, shape = TILES[name]
     x = mx.array(rng.integers(-99, 99, size=shape))
     for dtype in (mx.float32, mx.float16, mx.int64, mx.uint8, mx.complex64):
         assert same_bits(function, x.astype(dtype)), dtype
 
 
-def test_transposed_operands_are_read_in_squares(engine: BlocksEngine) -> None:
+def test_transposed_operands_are_read_in_tiles(engine: BlocksEngine) -> None:
     with mx.stream(mx.gpu):
         ((record,),) = [plan.describe().records for plan in plans_of(lambda x: x.T * 2, mx.zeros((1024, 512)))]
     assert record.launch is not None
-    assert schedule.schedule_of(record.launch).walk is schedule.Walk.SQUARES
+    assert schedule.schedule_of(record.launch).walk is schedule.Walk.TILES
 
 
 def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generator, few_threads: None) -> None:

@@ -8,8 +8,8 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import Location
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import WIDEST_ACCESS, CudaSchedule, is_ahead, is_wide
-from weft.compiler.kernel import Instruction, Kernel
+from weft.compiler.cuda.schedule import WIDEST_ACCESS, CudaSchedule, is_ahead
+from weft.compiler.kernel import Instruction, Kernel, LaneStride
 
 
 class ElementsWriter(ThreadWriter):
@@ -24,13 +24,18 @@ class ElementsWriter(ThreadWriter):
         self.aligned = False
 
     def _unit(self, unit: str) -> None:
-        e, bits = self.e, self.number("bits")
-        row_block, lane_block = self._blocks_of(unit)
+        e, blocks, bits = self.e, self.number("blocks"), self.number("bits")
+        row_block, lane_block = "0", unit
+        if self.kernel.rows:
+            row_block, lane_block = e.assign(f"udiv i64 {unit}, {blocks}"), e.assign(f"urem i64 {unit}, {blocks}")
         row = self._row_of_thread(row_block)
-        place = self._place_in_row()
+        mask = e.assign(f"sub i64 {e.assign(f'shl i64 1, {bits}')}, 1")
+        place = e.assign(f"and i64 {self.thread}, {mask}")
         first = e.assign(f"shl i64 {e.assign(f'mul i64 {lane_block}, {self.schedule.pieces}')}, {bits}")
         lane = e.assign(f"mul i64 {e.assign(f'add i64 {first}, {place}')}, {self.schedule.lanes}")
-        with e.when(self._exists(row, lane)), self._scope():
+        row_exists = e.assign(f"icmp slt i64 {row}, {self.number('rows')}")
+        lane_exists = e.assign(f"icmp slt i64 {lane}, {self.number('lane')}")
+        with e.when(e.assign(f"and i1 {row_exists}, {lane_exists}")), self._scope():
             self._enter_rows(row, self.kernel.rows)
             self._emit_row_values()
             if self.schedule.lanes == 1:
@@ -38,23 +43,6 @@ class ElementsWriter(ThreadWriter):
                 self._body()
             else:
                 self._several_lanes(lane)
-
-    def _blocks_of(self, unit: str) -> tuple[str, str]:
-        """Which of the blocks of rows a unit has, and which of those of lanes."""
-        if not self.kernel.rows:
-            return "0", unit
-        blocks = self.number("blocks")
-        return self.e.assign(f"udiv i64 {unit}, {blocks}"), self.e.assign(f"urem i64 {unit}, {blocks}")
-
-    def _place_in_row(self) -> str:
-        """Which of the neighbours in a row this thread is."""
-        neighbours = self.e.assign(f"shl i64 1, {self.number('bits')}")
-        return self.e.assign(f"and i64 {self.thread}, {self.e.assign(f'sub i64 {neighbours}, 1')}")
-
-    def _exists(self, row: str, lane: str) -> str:
-        row_exists = self.e.assign(f"icmp slt i64 {row}, {self.number('rows')}")
-        lane_exists = self.e.assign(f"icmp slt i64 {lane}, {self.number('lane')}")
-        return self.e.assign(f"and i1 {row_exists}, {lane_exists}")
 
     def _several_lanes(self, lane: str) -> None:
         """The lanes of this thread together, if all are there and aligned in memory; else one after the other."""
@@ -65,7 +53,9 @@ class ElementsWriter(ThreadWriter):
             starts.append(e.assign(f"add i64 {starts[-1]}, {distance}"))
         ends = [e.assign(f"add i64 {start}, {count}") for start in starts]
         together = e.assign(f"icmp sle i64 {ends[-1]}, {self.number('lane')}")
-        together = self._all_aligned(lane, together)
+        for position, instruction in enumerate(self.kernel.instructions):
+            if _is_wide(instruction):
+                together = e.assign(f"and i1 {together}, {self._is_aligned(position, instruction, lane)}")
         with e.when(together), self._scope():
             self.vector, self.aligned = self.several_lanes, True
             self._pieces(starts)
@@ -88,49 +78,24 @@ class ElementsWriter(ThreadWriter):
             self._go_to(state)
             self._body()
 
-    def _all_aligned(self, lane: str, condition: str) -> str:
-        """Whether a condition holds, and all accesses of all lanes together are aligned."""
-        for position, instruction in enumerate(self.kernel.instructions):
-            if self._is_wide(instruction):
-                aligned = self._is_aligned(position, instruction, lane)
-                condition = self.e.assign(f"and i1 {condition}, {aligned}")
-        return condition
-
     def _is_aligned(self, position: int, instruction: Instruction, lane: str) -> str:
-        """Whether an access of all lanes together is aligned, wherever this thread does it."""
+        """Whether an access of all lanes together is aligned, in all turns of the sweeps."""
         e, access = self.e, instruction.access
         assert access is not None
-        index = e.assign(f"add i64 {self.offsets[position]}, {self._first_element(instruction, lane)}")
-        for stride in self._strides_between(position, instruction):
-            index = e.assign(f"or i64 {index}, {stride}")
+        index = e.assign(f"add i64 {self.offsets[position]}, {lane}")
+        for axis, stride in enumerate(access.sweeps):
+            if stride:
+                index = e.assign(f"or i64 {index}, {self.number(position, 'sweep', axis)}")
         address = e.assign(f"ptrtoint ptr {self.bases[position]} to i64")
         bits = e.assign(f"or i64 {address}, {e.assign(f'mul i64 {index}, {access.dtype.size}')}")
-        rest = e.assign(f"and i64 {bits}, {self._access_bytes(instruction) - 1}")
+        rest = e.assign(f"and i64 {bits}, {_access_bytes(access.dtype.size, self.schedule.lanes) - 1}")
         return e.assign(f"icmp eq i64 {rest}, 0")
-
-    def _is_wide(self, instruction: Instruction) -> bool:
-        """Whether all lanes are accessed together."""
-        return is_wide(instruction)
-
-    def _first_element(self, instruction: Instruction, lane: str) -> str:
-        """Where in a row an access begins."""
-        return lane
-
-    def _strides_between(self, position: int, instruction: Instruction) -> list[str]:
-        """How far the accesses that this thread does by one instruction are apart: those of all turns of the sweeps."""
-        access = instruction.access
-        assert access is not None
-        return [self.number(position, "sweep", axis) for axis, stride in enumerate(access.sweeps) if stride]
-
-    def _access_bytes(self, instruction: Instruction) -> int:
-        """Bytes of an access of all lanes together, or of its parts if they are more than a thread reads at once."""
-        assert instruction.access is not None
-        return min(instruction.access.dtype.size * self.schedule.lanes, WIDEST_ACCESS)
 
     def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
         location = super()._location(position, instruction, L)
-        if self.aligned and is_wide(instruction):
-            location.alignment = self._access_bytes(instruction)
+        if self.aligned and _is_wide(instruction):
+            assert instruction.access is not None
+            location.alignment = _access_bytes(instruction.access.dtype.size, self.schedule.lanes)
         return location
 
     def _store(self, position: int, instruction: Instruction) -> None:
@@ -140,3 +105,15 @@ class ElementsWriter(ThreadWriter):
             return
         with self.e.when(self.e.assign(f"icmp eq i64 {self.lane_index}, 0")):
             super()._store(position, instruction)
+
+
+def _is_wide(instruction: Instruction) -> bool:
+    """Whether neighbouring lanes of an access are neighbours in memory, wherever it begins."""
+    access = instruction.access
+    if access is None or access.operand is None or access.computed or instruction.where is not None:
+        return False
+    return access.lane_stride is LaneStride.ONE
+
+
+def _access_bytes(size: int, lanes: int) -> int:
+    return min(size * lanes, WIDEST_ACCESS)

@@ -7,12 +7,12 @@ from weft.compiler.cuda.long_rows import LongRowsWriter
 from weft.compiler.cuda.rows import RowsWriter
 from weft.compiler.cuda.scans import ScansWriter
 from weft.compiler.cuda.schedule import CudaSchedule, Walk
-from weft.compiler.cuda.squares import SquaresWriter
+from weft.compiler.cuda.tiles import TilesWriter
 from weft.compiler.kernel import Kernel
 
 _WRITERS = {
     Walk.ELEMENTS: ElementsWriter,
-    Walk.SQUARES: SquaresWriter,
+    Walk.TILES: TilesWriter,
     Walk.ROWS: RowsWriter,
     Walk.LONG_ROWS: LongRowsWriter,
     Walk.SCANS: ScansWriter,

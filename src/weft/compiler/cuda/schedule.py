@@ -12,6 +12,7 @@ from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel, Lane
 from weft.compiler.passes import Pass, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
 from weft.dtypes import Dtype
+from weft.graph.extents import product
 
 THREADS = 256
 """Threads of a block whose threads have elements of their own."""
@@ -38,6 +39,9 @@ MOST_AHEAD = 3
 
 SLOW_WEIGHT = 12
 """How many cheap operations are about as long as one that is not cheap."""
+
+BLOCK_ELEMENTS = 1 << 11
+"""Elements that a block has at least, if there are many: it finds out where operands are before it begins."""
 
 ENOUGH_THREADS = 1 << 17
 """Lanes are taken together only if so many threads have some: about half of what the largest cards run at a time."""
@@ -99,14 +103,12 @@ WASTED = 8
 
 WARP_BITS = 5
 
-SQUARE_BITS = 3
-"""Two to this power are the threads of a warp whose squares are neighbours in a row."""
-
-LONGEST_SQUARE = 640
-"""Threads have no squares if the code for one is longer, in cheap operations."""
+TILE_BITS = 5
+TILE = 1 << TILE_BITS
+"""Rows and lanes of a tile, which a block does if an operand is transposed."""
 
 MOST_TURNED = 2
-"""Of more operands, registers would not hold a square each."""
+"""Of more transposed operands, shared memory would not hold a tile each."""
 
 SECTOR = 32
 """Bytes that memory gives at once."""
@@ -115,13 +117,13 @@ SECTOR = 32
 class Walk(enum.Enum):
     """What a thread does.
 
-    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``SQUARES``: a few lanes of as many rows. ``ROWS``: every 16th
+    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``TILES``: some rows of a lane of a tile. ``ROWS``: every 16th
     lane of a row, which 16 threads do together; or a whole row, if it has one lane. ``LONG_ROWS``: the same of some
     chunks of a row, which a block or a cluster of blocks does. ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
-    SQUARES = "squares"
+    TILES = "tiles"
     ROWS = "rows"
     LONG_ROWS = "long rows"
     SCANS = "long scans"
@@ -207,14 +209,13 @@ class CudaSchedule(Schedule):
 
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel
-        elements = self.walk in (Walk.ELEMENTS, Walk.SQUARES)
-        good = elements == (kernel.lane == "parallel") and self.threads % 32 == 0
+        elements = self.walk in (Walk.ELEMENTS, Walk.TILES)
         together = self.threads >> self.bits
-        if self.walk is Walk.SQUARES:
-            together *= self.lanes
-            good = good and launch.row_extents[-1] % self.lanes == 0
-        good = (good and self.units == -(-launch.row_count // together) * self.blocks) or not launch.has_results
-        lanes = self.lanes * self.pieces * (self.blocks << self.bits)
+        row_blocks, lanes = -(-launch.row_count // together), self.lanes * self.pieces * (self.blocks << self.bits)
+        if self.walk is Walk.TILES:
+            row_blocks, lanes = _tiles_down(launch), self.blocks * TILE
+        good = elements == (kernel.lane == "parallel") and self.threads % 32 == 0
+        good = (good and self.units == row_blocks * self.blocks) or not launch.has_results
         good = good and (not elements or lanes >= launch.lane_extent)
         good = good and (not self.saved_lanes or launch.lane_extent <= self.saved_lanes * self.cluster)
         good = good and (self.walk is not Walk.LONG_ROWS or launch.lane_extent <= self.chunks * CHUNK)
@@ -225,7 +226,7 @@ class CudaSchedule(Schedule):
 def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
-        return _squares(launch) or _elements(launch)
+        return _tiles(launch) or _elements(launch)
     return _long_rows(launch, blocks) or _rows(launch)
 
 
@@ -237,7 +238,15 @@ def _elements(launch: Launch) -> CudaSchedule:
     blocks = -(-threads // (pieces << bits))
     together = THREADS >> bits
     units = -(-launch.row_count // together) * blocks if launch.has_results else 0
-    return CudaSchedule(Walk.ELEMENTS, THREADS, lanes, bits, units, blocks, launch.row_count, pieces=pieces)
+    grain = _grain(THREADS * lanes * pieces)
+    return CudaSchedule(
+        Walk.ELEMENTS, THREADS, lanes, bits, units, blocks, launch.row_count, pieces=pieces, grain=grain
+    )
+
+
+def _grain(elements: int) -> int:
+    """How many units of so many elements a block has at least."""
+    return max(1, BLOCK_ELEMENTS // max(1, elements))
 
 
 def _pieces(launch: Launch, lanes: int) -> int:
@@ -289,35 +298,29 @@ def is_transposed(instruction: Instruction) -> bool:
     return access.lane_stride is LaneStride.ANY and access.rows[-1] == 1
 
 
-def is_wide(instruction: Instruction) -> bool:
-    """Whether neighbouring lanes of an access are neighbours in memory, wherever it begins."""
-    access = instruction.access
-    if access is None or access.operand is None or access.computed or instruction.where is not None:
-        return False
-    return access.lane_stride is LaneStride.ONE
-
-
-def _squares(launch: Launch) -> CudaSchedule | None:
-    """A schedule whose threads have squares of rows and lanes; None if nothing is transposed, or if it does not pay."""
+def _tiles(launch: Launch) -> CudaSchedule | None:
+    """A schedule whose blocks do tiles of rows and lanes; None if nothing is transposed, or if much of the tiles would
+    be empty."""
     kernel = launch.kernel
     turned = [instruction for instruction in kernel.instructions if is_transposed(instruction)]
     if not turned or len(turned) > MOST_TURNED or kernel.sweeps or kernel.ragged:
         return None
     if any(instruction.where is not None for instruction in turned):
         return None
-    side = min(MOST_LANES, max(2, WIDEST_ACCESS // max([instruction.dtype.size for instruction in turned])))
-    apart = [i.access.lane for i in turned if i.access is not None]
-    apart += [i.access.rows[-1] for i in kernel.instructions if i.access is not None and is_wide(i)]
     weight = sum([weight_of(instruction) for instruction in kernel.instructions if instruction.varying])
-    size = launch.row_count * launch.lane_extent
-    if weight * side * side > LONGEST_SQUARE or size < ENOUGH_THREADS * side:
+    if weight * TILE * TILE > LONGEST_BODY * THREADS or launch.row_count * launch.lane_extent < ENOUGH_THREADS:
         return None
-    if any(distance % side for distance in [launch.row_extents[-1], *apart]):
+    if any(-extent % TILE * WASTED > extent for extent in (launch.row_extents[-1], launch.lane_extent)):
         return None
-    bits = min(SQUARE_BITS, (-(-launch.lane_extent // side) - 1).bit_length())
-    blocks = -(-launch.lane_extent // (side << bits))
-    units = -(-launch.row_count // (side * (THREADS >> bits))) * blocks if launch.has_results else 0
-    return CudaSchedule(Walk.SQUARES, THREADS, side, bits, units, blocks, launch.row_count)
+    blocks = -(-launch.lane_extent // TILE)
+    units = _tiles_down(launch) * blocks if launch.has_results else 0
+    return CudaSchedule(Walk.TILES, THREADS, 1, TILE_BITS, units, blocks, launch.row_count)
+
+
+def _tiles_down(launch: Launch) -> int:
+    """How many tiles all rows need."""
+    *outer, last = launch.row_extents
+    return product(outer) * -(-last // TILE)
 
 
 def _lanes_of_thread(launch: Launch) -> int:
@@ -351,7 +354,10 @@ def _rows(launch: Launch) -> CudaSchedule:
     if _is_long_scan(launch):
         units = launch.row_count if launch.has_results else 0
         return CudaSchedule(Walk.SCANS, SCAN_THREADS, 1, _bits(SCAN_THREADS), units, 1, launch.row_count)
-    return CudaSchedule(Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved, in_chunks=launch.in_chunks)
+    grain = _grain((ROW_THREADS >> bits) * launch.lane_extent)
+    return CudaSchedule(
+        Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved, in_chunks=launch.in_chunks, grain=grain
+    )
 
 
 def _is_long_scan(launch: Launch) -> bool:

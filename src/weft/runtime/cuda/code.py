@@ -16,8 +16,9 @@ class CudaCode:
     unit together.
 
     The units of a step are shared by blocks: block ``b`` of ``n`` does units ``b``, ``b + n``, and so on, so that every
-    number of blocks is right. There are as many as the step has grains of units, or fewer, if the card cannot hold so
-    many at once.
+    number of blocks is right. If blocks may ``queue``, there are as many as the step has grains of units: one that ends
+    makes room for the next, and all that run are at places of memory near each other, which is faster than as many
+    blocks as the card holds at once. Else there are no more than these.
     """
 
     ptx: str | bytes
@@ -26,9 +27,12 @@ class CudaCode:
     shared: int = 0
     title: str = ""
     cluster: int = 1
+    queue: bool = False
 
     def blocks(self, units: int, grain: int, most: int) -> int:
-        """How many blocks a launch has, of at most ``most``."""
+        """How many blocks a launch has on a card that holds ``most`` at once."""
         if self.cluster > 1:
             return max(1, units) * self.cluster  # how many clusters a card holds depends on where blocks find room
+        if self.queue:
+            return max(1, -(-units // grain), min(units, most))
         return max(1, min(-(-units // grain), most))

@@ -1,0 +1,131 @@
+"""Kernels that read transposed operands: a block has a square of rows and lanes.
+
+What is transposed is read along rows, where its neighbours in memory are, and left in shared memory. From there it is
+read along lanes, as everything else is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.codegen.memory import MEMORY_TYPES, dtype_alignment, from_memory, load_if
+from weft.compiler.cuda.elements import ElementsWriter
+from weft.compiler.cuda.schedule import THREADS, TILE, TILE_BITS, CudaSchedule, is_ahead, is_transposed
+from weft.compiler.cuda.threads import synchronize_block
+from weft.compiler.kernel import Instruction, Kernel
+
+DOWN = THREADS // TILE
+"""Rows of a tile that a block does at a time."""
+
+SHARED_ROW = TILE + 1
+"""Elements from one row of a tile to the next in shared memory: threads that read a column use different banks."""
+
+
+class TilesWriter(ElementsWriter):
+    """A tile lies in one turn of all row axes but the last. Threads have every eighth row of it, or the same lanes of a
+    transposed operand."""
+
+    def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
+        super().__init__(kernel, schedule)
+        self.turned = {number: i for number, i in enumerate(kernel.instructions) if is_transposed(i)}
+        self.shared: dict[int, str] = {}
+        self.across, self.downs = "0", [""]
+        """Where this thread is in a tile."""
+
+    def _begin_threads(self) -> None:
+        e = self.e
+        self.across, down = (
+            e.assign(f"and i64 {self.thread}, {TILE - 1}"),
+            e.assign(f"lshr i64 {self.thread}, {TILE_BITS}"),
+        )
+        self.downs = [down, *[e.assign(f"add i64 {down}, {step}") for step in range(DOWN, TILE, DOWN)]]
+        self.shared = {number: self._shared(number, instruction) for number, instruction in self.turned.items()}
+
+    def _shared(self, number: int, instruction: Instruction) -> str:
+        """A pointer to shared memory for a tile of an operand."""
+        name, size = f"@weft.tile.{number}", TILE * SHARED_ROW * instruction.dtype.size
+        self.e.declarations[name] = f"{name} = internal addrspace(3) global [{size} x i8] undef, align 16"
+        return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
+
+    def _unit(self, unit: str) -> None:
+        e, last = self.e, self.kernel.rows - 1
+        extent, blocks = self.number("row", last), self.number("blocks")
+        tiles = e.assign(f"lshr i64 {e.assign(f'add i64 {extent}, {TILE - 1}')}, {TILE_BITS}")
+        rest = e.assign(f"udiv i64 {unit}, {blocks}")
+        row = e.assign(f"shl i64 {e.assign(f'urem i64 {rest}, {tiles}')}, {TILE_BITS}")
+        lane = e.assign(f"shl i64 {e.assign(f'urem i64 {unit}, {blocks}')}, {TILE_BITS}")
+        self._enter_rows(e.assign(f"udiv i64 {rest}, {tiles}"), last)
+        rows, lanes = e.assign(f"sub i64 {extent}, {row}"), e.assign(f"sub i64 {self.number('lane')}, {lane}")
+        smallest = self._smaller(rows, lanes)
+        whole = e.assign(f"icmp sge i64 {smallest}, {TILE}")
+        in_part = e.assign(f"xor i1 {whole}, true")
+        with e.when(whole):
+            self._read_turned(row, lane, None)
+        with e.when(in_part):
+            self._read_turned(row, lane, (rows, lanes))
+        synchronize_block(e)
+        with e.when(whole), self._scope():
+            self._whole_tile(row, lane)
+        with e.when(in_part), self._scope():
+            self._part_of_tile(row, lane, rows, lanes)
+        synchronize_block(e)  # before shared memory is written again
+
+    def _read_turned(self, row: str, lane: str, left: tuple[str, str] | None) -> None:
+        """Leave the tile of each transposed operand in shared memory: all of it, or if so many rows and lanes are
+        ``left``, these."""
+        e, found = self.e, []
+        for number, instruction in self.turned.items():
+            element = MEMORY_TYPES[instruction.dtype]
+            for down in self.downs:
+                step = e.assign(f"mul i64 {e.assign(f'add i64 {lane}, {down}')}, {self.number(number, 'lane')}")
+                index = e.assign(f"add i64 {e.assign(f'add i64 {row}, {self.across}')}, {step}")
+                index = e.assign(f"add i64 {self.offsets[number]}, {index}")
+                pointer = e.assign(f"getelementptr {element}, ptr {self.bases[number]}, i64 {index}")
+                inside = None if left is None else self._inside(self.across, left[0], down, left[1])
+                raw = load_if(e, element, pointer, dtype_alignment(instruction.dtype), inside)
+                found.append((element, raw, self._place(number, element, down, self.across)))
+        for element, raw, place in found:
+            e.store(element, raw, place)
+
+    def _inside(self, first: str, first_stop: str, second: str, second_stop: str) -> str:
+        below = self.e.assign(f"icmp slt i64 {first}, {first_stop}")
+        return self.e.assign(f"and i1 {below}, {self.e.assign(f'icmp slt i64 {second}, {second_stop}')}")
+
+    def _place(self, number: int, element: str, down: str, across: str) -> str:
+        """Where in shared memory an element of a tile is."""
+        index = self.e.assign(f"add i64 {self.e.assign(f'mul i64 {down}, {SHARED_ROW}')}, {across}")
+        return self.e.assign(f"getelementptr {element}, ptr {self.shared[number]}, i64 {index}")
+
+    def _whole_tile(self, row: str, lane: str) -> None:
+        """The rows of this thread, of which everything is loaded first."""
+        begun, states = self._state(), []
+        for down in self.downs:
+            self._go_to(begun.copied())
+            self._enter(row, lane, down)
+            self._emit_where(is_ahead)
+            states.append(self._state())
+        for state in states:
+            self._go_to(state)
+            self._body()
+
+    def _part_of_tile(self, row: str, lane: str, rows: str, lanes: str) -> None:
+        for down in self.downs:
+            with self.e.when(self._inside(down, rows, self.across, lanes)), self._scope():
+                self._enter(row, lane, down)
+                self._body()
+
+    def _enter(self, row: str, lane: str, down: str) -> None:
+        """Go to an element of the tile."""
+        e = self.e
+        self.lane_index = e.assign(f"add i64 {lane}, {self.across}")
+        self._advance(
+            "row", self.kernel.rows - 1, e.assign(f"add i64 {row}, {down}"), range(len(self.kernel.instructions))
+        )
+        self._emit_row_values()
+        self.values.update({number: self._turned(number, i, down) for number, i in self.turned.items()})
+
+    def _turned(self, number: int, instruction: Instruction, down: str) -> Any:
+        """An element of a transposed operand."""
+        element = MEMORY_TYPES[instruction.dtype]
+        raw = self.e.load(element, self._place(number, element, self.across, down))
+        return from_memory(self.one_lane, raw, instruction.dtype)
