@@ -71,6 +71,26 @@ def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatc
     evaluate.forget_plans()
 
 
+def test_long_rows_that_are_only_folded(
+    engine: BlocksEngine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "ENOUGH_FOLDS", 1)
+    evaluate.forget_plans()
+    x = mx.array((rng.normal(size=(3, 9001)) * 10.0 ** rng.integers(-3, 4, size=(3, 9001))).astype(np.float32))
+    rows = [x[:, :9000], x[:, 1:], x.astype(mx.float16)[:, :8704], x.astype(mx.int64)]
+    with mx.stream(mx.gpu):
+        ((record,),) = [plan.describe().records for plan in plans_of(lambda x: mx.sum(x * 2, axis=1), rows[0])]
+    assert record.launch is not None
+    assert schedule.schedule_of(record.launch).walk is schedule.Walk.FOLDS
+    with engine.in_order(in_stretches(rng)):
+        for row in rows:
+            assert same_bits(lambda x: mx.sum(x / 3, axis=1), row)
+            assert same_bits(lambda x: mx.argmax(x, axis=1), row)
+    assert same_bits(lambda x: mx.stack([mx.max(x, axis=1), mx.sum(mx.sin(x), axis=1)]), rows[0])
+    assert same_bits(lambda x: mx.sum(x + 1j * x, axis=1), rows[1])
+    evaluate.forget_plans()
+
+
 def test_the_order_of_scans(cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("ROW_CHUNK", 32), ("SHORTEST_CHUNK", 20)):
         monkeypatch.setattr(scans, name, value)

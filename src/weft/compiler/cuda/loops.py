@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.cuda.elements import ElementsWriter
+from weft.compiler.cuda.folds import FoldsWriter
 from weft.compiler.cuda.long_rows import LongRowsWriter
 from weft.compiler.cuda.rows import RowsWriter
 from weft.compiler.cuda.scans import ScansWriter
@@ -15,6 +16,7 @@ _WRITERS = {
     Walk.TILES: TilesWriter,
     Walk.ROWS: RowsWriter,
     Walk.LONG_ROWS: LongRowsWriter,
+    Walk.FOLDS: FoldsWriter,
     Walk.SCANS: ScansWriter,
 }
 

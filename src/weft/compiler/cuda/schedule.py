@@ -56,6 +56,9 @@ LONG_ROW_THREADS = 32, 512
 TOTALS_BYTES = 16 << 10
 """Shared memory for what the chunks of a long row come to."""
 
+FEWEST_FOLDED, ENOUGH_FOLDS = 8, 1 << 15
+"""Four threads fold a chunk if rows have so many, and if these are so many threads."""
+
 SCAN_THREADS = 256
 """Threads of a block that scans a row."""
 
@@ -119,13 +122,15 @@ class Walk(enum.Enum):
 
     ``ELEMENTS``: a few lanes of a row, and all sweeps. ``TILES``: some rows of a lane of a tile. ``ROWS``: every 16th
     lane of a row, which 16 threads do together; or a whole row, if it has one lane. ``LONG_ROWS``: the same of some
-    chunks of a row, which a block or a cluster of blocks does. ``SCANS``: lanes of a row that a block scans.
+    chunks of a row, which a block or a cluster of blocks does. ``FOLDS``: four lanes of chunks of a row,
+    of which nothing but folds is left. ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
     TILES = "tiles"
     ROWS = "rows"
     LONG_ROWS = "long rows"
+    FOLDS = "folds"
     SCANS = "long scans"
 
 
@@ -158,7 +163,7 @@ class CudaSchedule(Schedule):
             parts.append(f"{self.lanes} lanes a thread")
         if self.pieces > 1:
             parts.append(f"{self.pieces} times")
-        if self.walk is Walk.LONG_ROWS:
+        if self.walk in (Walk.LONG_ROWS, Walk.FOLDS):
             parts.append(f"{self.chunks} chunks, {self.cluster} blocks of {self.threads} threads")
         elif self.in_chunks:
             parts.append("in chunks")
@@ -218,7 +223,7 @@ class CudaSchedule(Schedule):
         good = (good and self.units == row_blocks * self.blocks) or not launch.has_results
         good = good and (not elements or lanes >= launch.lane_extent)
         good = good and (not self.saved_lanes or launch.lane_extent <= self.saved_lanes * self.cluster)
-        good = good and (self.walk is not Walk.LONG_ROWS or launch.lane_extent <= self.chunks * CHUNK)
+        good = good and (not self.chunks or launch.lane_extent <= self.chunks * CHUNK)
         if not good:
             raise AssertionError(f"{self} does not fit\n{kernel}\nwith extents {launch.extents_text}")
 
@@ -227,7 +232,7 @@ def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
         return _tiles(launch) or _elements(launch)
-    return _long_rows(launch, blocks) or _rows(launch)
+    return _folds(launch) or _long_rows(launch, blocks) or _rows(launch)
 
 
 def _elements(launch: Launch) -> CudaSchedule:
@@ -370,6 +375,41 @@ def _is_long_scan(launch: Launch) -> bool:
     if launch.row_count >= ENOUGH_SCANS or not operations:
         return False
     return all(i.operation == "scan" and not i.primitive.reducer.sequential for i in operations)
+
+
+def _folds(launch: Launch) -> CudaSchedule | None:
+    """A schedule that reads four lanes at once; None if rows are not long or too few, or if more is done than to fold
+    them once."""
+    kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)
+    if kernel.lane != "reduced" or kernel.sweeps or any(i.operation == "scan" for i in kernel.instructions):
+        return None
+    varying = [i for i in kernel.instructions if i.varying]
+    folds = [i for i in kernel.instructions if i.operation == "reduce"]
+    if any(i.primitive.reducer.ordered or i.stage for i in folds) or any(i.operation == "store" for i in varying):
+        return None
+    if not any(map(is_ahead, varying)) or sum(map(weight_of, varying)) * LANES > LONGEST_BODY:
+        return None
+    (current,) = [one for one in passes_of(kernel) if one.roots]
+    few = VIRTUAL_LANES // LANES
+    if chunks < FEWEST_FOLDED or launch.row_count * chunks * few < ENOUGH_FOLDS:
+        return None
+    if _next_power(chunks) * _bytes_of_total(kernel, current) > TOTALS_BYTES:
+        return None
+    fewest, most = LONG_ROW_THREADS
+    threads = min(most, max(fewest, _next_power(chunks * few)))
+    units = launch.row_count if launch.has_results else 0
+    bits = threads.bit_length() - 1
+    return CudaSchedule(
+        Walk.FOLDS,
+        threads,
+        LANES,
+        bits,
+        units,
+        1,
+        launch.row_count,
+        chunks=_next_power(chunks),
+        in_chunks=launch.in_chunks,
+    )
 
 
 def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:

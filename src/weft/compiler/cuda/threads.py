@@ -12,9 +12,6 @@ from weft.compiler.kernel import VIRTUAL_LANES
 
 WARP = 32
 
-_TEAM_CLAMP = (WARP - VIRTUAL_LANES) << 8 | 31
-"""What tells ``shfl`` that lanes are numbered within teams of 16. (PTX ISA, shfl.sync, operand c.)"""
-
 
 def special(e: Emitter, register: str) -> str:
     """A special register, such as ``tid.x``, as ``i64``."""
@@ -33,25 +30,50 @@ def synchronize_cluster(e: Emitter) -> None:
     e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
 
 
-class Team:
-    """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`).
+class Threads:
+    """So many neighbouring threads of a warp, which exchange registers by themselves: others may be at other places in
+    the code. The ``number`` of a thread is that among them."""
 
-    The two teams of a warp may be at different places in the code, so each exchanges registers by itself.
-    """
-
-    count = VIRTUAL_LANES
-
-    def __init__(self, vector: Lanes, scalar: Lanes, thread: str) -> None:
-        self.vector, self.scalar, self.e = vector, scalar, vector.emitter
-        self.number = self.e.assign(f"and i64 {thread}, {self.count - 1}")
-        narrow = self.e.assign(f"trunc i64 {thread} to i32")
-        first = self.e.assign(f"and i32 {narrow}, {WARP - self.count}")
-        self.members = self.e.assign(f"shl i32 {(1 << self.count) - 1}, {first}")
-        self.leads = self.e.assign(f"icmp eq i64 {self.number}, 0")
+    def __init__(self, e: Emitter, thread: str, count: int) -> None:
+        self.e, self.count = e, count
+        self.number = e.assign(f"and i64 {thread}, {count - 1}")
+        narrow = e.assign(f"trunc i64 {thread} to i32")
+        first = e.assign(f"and i32 {narrow}, {WARP - count}")
+        self.members = e.assign(f"shl i32 {(1 << count) - 1}, {first}")
+        self.leads = e.assign(f"icmp eq i64 {self.number}, 0")
 
     def synchronize(self) -> None:
-        """Wait for the other threads of the team; what they wrote to memory is seen."""
+        """Wait for the others; what they wrote to memory is seen."""
         self.e.call("llvm.nvvm.bar.warp.sync", "void", [("i32", self.members)])
+
+    def taken(self, name: str, type_: str, source: str) -> str:
+        """The register of another thread, whose number is an ``i32``."""
+        if type_ in ("double", "i64"):
+            return self._taken_in_halves(name, type_, source)
+        return _from_word(self.e, self._shuffle(_as_word(self.e, name, type_), source), type_)
+
+    def _taken_in_halves(self, name: str, type_: str, source: str) -> str:
+        e = self.e
+        bits = e.assign(f"bitcast double {name} to i64") if type_ == "double" else name
+        parts: list[str] = []
+        for shift in (0, 32):
+            part = e.assign(f"trunc i64 {e.assign(f'lshr i64 {bits}, {shift}')} to i32")
+            parts.append(e.assign(f"zext i32 {self._shuffle(part, source)} to i64"))
+        joined = e.assign(f"or i64 {parts[0]}, {e.assign(f'shl i64 {parts[1]}, 32')}")
+        return e.assign(f"bitcast i64 {joined} to double") if type_ == "double" else joined
+
+    def _shuffle(self, word: str, source: str) -> str:
+        clamp = (WARP - self.count) << 8 | 31  # lanes are numbered within segments (PTX ISA, shfl.sync, operand c)
+        arguments = [("i32", self.members), ("i32", word), ("i32", source), ("i32", str(clamp))]
+        return self.e.call("llvm.nvvm.shfl.sync.idx.i32", "i32", arguments)
+
+
+class Team(Threads):
+    """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`)."""
+
+    def __init__(self, vector: Lanes, scalar: Lanes, thread: str) -> None:
+        super().__init__(vector.emitter, thread, VIRTUAL_LANES)
+        self.vector, self.scalar = vector, scalar
 
     def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
         distance = self.count // 2
@@ -62,7 +84,7 @@ class Team:
         return tuple([self.lane(value, 0) for value in values])
 
     def lane(self, value: Value, number: int) -> Value:
-        return Value(self.scalar, self._taken(value, str(number)), value.dtype)
+        return Value(self.scalar, self.taken(value.name, REGISTER_TYPES[value.dtype], str(number)), value.dtype)
 
     def with_lane(self, value: Value, element: Value, number: int) -> Value:
         type_ = self.vector.type_of(value.dtype)
@@ -83,9 +105,10 @@ class Team:
 
     def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
         sources = [source(lane) for lane in range(self.count)]
-        result = self._taken(first, self._entry([number % self.count for number in sources]))
+        own = REGISTER_TYPES[first.dtype]
+        result = self.taken(first.name, own, self._entry([number % self.count for number in sources]))
         if any(number >= self.count for number in sources):
-            other = self._taken(second, self._entry([number % self.count for number in sources]))
+            other = self.taken(second.name, own, self._entry([number % self.count for number in sources]))
             type_, mask = self.vector.type_of(first.dtype), self.chosen([number >= self.count for number in sources])
             result = self.e.assign(f"select {mask}, {type_} {other}, {type_} {result}")
         return Value(self.vector, result, first.dtype)
@@ -104,28 +127,6 @@ class Team:
         place = self.e.assign(f"shl i64 {self.number}, 2")
         shifted = self.e.assign(f"trunc i64 {self.e.assign(f'lshr i64 {signed}, {place}')} to i32")
         return self.e.assign(f"and i32 {shifted}, {self.count - 1}")
-
-    def _taken(self, value: Value, source: str) -> str:
-        """The register of another lane of the team."""
-        type_ = REGISTER_TYPES[value.dtype]
-        if type_ in ("double", "i64"):
-            return self._taken_in_halves(value.name, type_, source)
-        bits = _as_word(self.e, value.name, type_)
-        return _from_word(self.e, self._shuffle(bits, source), type_)
-
-    def _taken_in_halves(self, name: str, type_: str, source: str) -> str:
-        e = self.e
-        bits = e.assign(f"bitcast double {name} to i64") if type_ == "double" else name
-        parts: list[str] = []
-        for shift in (0, 32):
-            part = e.assign(f"trunc i64 {e.assign(f'lshr i64 {bits}, {shift}')} to i32")
-            parts.append(e.assign(f"zext i32 {self._shuffle(part, source)} to i64"))
-        joined = e.assign(f"or i64 {parts[0]}, {e.assign(f'shl i64 {parts[1]}, 32')}")
-        return e.assign(f"bitcast i64 {joined} to double") if type_ == "double" else joined
-
-    def _shuffle(self, word: str, source: str) -> str:
-        arguments = [("i32", self.members), ("i32", word), ("i32", source), ("i32", str(_TEAM_CLAMP))]
-        return self.e.call("llvm.nvvm.shfl.sync.idx.i32", "i32", arguments)
 
 
 def _as_word(e: Emitter, name: str, type_: str) -> str:
