@@ -163,6 +163,19 @@ def test_views_that_are_not_aligned(rng: np.random.Generator, few_threads: None)
     assert same_bits(lambda x: mx.sum(x[1:, 3:], axis=0), x)
 
 
+@pytest.mark.parametrize("count", [4096, 4099, 4100, 8191])
+def test_random_words_are_made_in_pairs(count: int, few_threads: None) -> None:
+    key = mx.random.key(count)
+    with mx.stream(mx.gpu):
+        plans = plans_of(lambda key: mx.random.uniform(shape=(count,), key=key), key)
+    launches = [record.launch for plan in plans for record in plan.describe().records]
+    assert schedule.Walk.PAIRS in [schedule.schedule_of(launch).walk for launch in launches if launch is not None]
+    assert same_bits(lambda key: mx.random.uniform(shape=(count,), key=key), key)
+    assert same_bits(lambda key: mx.random.uniform(shape=(count,), key=key)[3:] * 2, key)
+    assert same_bits(lambda key: mx.random.uniform(shape=(count,), key=key, dtype=mx.float16), key)
+    assert same_bits(lambda key: mx.random.normal((2, count // 2), key=key) + mx.arange(count // 2), key)
+
+
 TILES: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
     "beside others": (lambda x: x + x.T * x[0] + x[:, :1], (64, 64)),
     "of a stack": (lambda x: mx.swapaxes(x, 1, 2) * 2, (3, 96, 64)),

@@ -235,6 +235,10 @@ class Elementwise(Primitive):
     take as long (0: one if ``cheap``, else `SLOW`).
     """
 
+    pair: Callable[..., tuple[Any, Any]] | None = None
+    """``pair(L, *values)`` gives the results at an index and at one behind it together, if they share their work. The
+    last three of the inputs are then int64: the index, how far behind it the other one is, and how many there are."""
+
     def __init__(
         self,
         name: str,

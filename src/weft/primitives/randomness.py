@@ -50,7 +50,14 @@ def _word_lanes(L: Any, key0: Any, key1: Any, index: Any, half: Any, total: Any)
     return L.select(is_second, second, first)
 
 
+def _word_pair(L: Any, key0: Any, key1: Any, index: Any, half: Any, total: Any) -> tuple[Any, Any]:
+    """The words at ``index`` and ``index + half``, which there are."""
+    return threefry(L, key0, key1, L.convert(index, dtypes.uint32), L.convert(index + half, dtypes.uint32))
+
+
 class _Word(Elementwise):
+    pair = staticmethod(_word_pair)
+
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         return inputs[0].shape, dtypes.uint32
 

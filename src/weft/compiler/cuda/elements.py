@@ -53,9 +53,7 @@ class ElementsWriter(ThreadWriter):
             starts.append(e.assign(f"add i64 {starts[-1]}, {distance}"))
         ends = [e.assign(f"add i64 {start}, {count}") for start in starts]
         together = e.assign(f"icmp sle i64 {ends[-1]}, {self.number('lane')}")
-        for position, instruction in enumerate(self.kernel.instructions):
-            if _is_wide(instruction):
-                together = e.assign(f"and i1 {together}, {self._is_aligned(position, instruction, lane)}")
+        together = self._and_aligned(together, lane)
         with e.when(together), self._scope():
             self.vector, self.aligned = self.several_lanes, True
             self._pieces(starts)
@@ -77,6 +75,14 @@ class ElementsWriter(ThreadWriter):
         for state in states:
             self._go_to(state)
             self._body()
+
+    def _and_aligned(self, condition: str, lane: str) -> str:
+        """Whether a condition holds, and all accesses of the lanes from one on are aligned."""
+        for position, instruction in enumerate(self.kernel.instructions):
+            if _is_wide(instruction):
+                aligned = self._is_aligned(position, instruction, lane)
+                condition = self.e.assign(f"and i1 {condition}, {aligned}")
+        return condition
 
     def _is_aligned(self, position: int, instruction: Instruction, lane: str) -> str:
         """Whether an access of all lanes together is aligned, in all turns of the sweeps."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.compiler.cuda.elements import ElementsWriter
 from weft.compiler.cuda.folds import FoldsWriter
 from weft.compiler.cuda.long_rows import LongRowsWriter
+from weft.compiler.cuda.pairs import PairsWriter
 from weft.compiler.cuda.rows import RowsWriter
 from weft.compiler.cuda.scans import ScansWriter
 from weft.compiler.cuda.schedule import CudaSchedule, Walk
@@ -13,6 +14,7 @@ from weft.compiler.kernel import Kernel
 
 _WRITERS = {
     Walk.ELEMENTS: ElementsWriter,
+    Walk.PAIRS: PairsWriter,
     Walk.TILES: TilesWriter,
     Walk.ROWS: RowsWriter,
     Walk.LONG_ROWS: LongRowsWriter,

@@ -120,13 +120,14 @@ SECTOR = 32
 class Walk(enum.Enum):
     """What a thread does.
 
-    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``TILES``: some rows of a lane of a tile. ``ROWS``: every 16th
-    lane of a row, which 16 threads do together; or a whole row, if it has one lane. ``LONG_ROWS``: the same of some
-    chunks of a row, which a block or a cluster of blocks does. ``FOLDS``: four lanes of chunks of a row,
-    of which nothing but folds is left. ``SCANS``: lanes of a row that a block scans.
+    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``PAIRS``: a few lanes of each half of all. ``TILES``: some rows
+    of a lane of a tile. ``ROWS``: every 16th lane of a row, which 16 threads do together; or a whole row, if it has one
+    lane. ``LONG_ROWS``: the same of some chunks of a row, which a block or a cluster of blocks does. ``FOLDS``: four
+    lanes of chunks of a row, of which nothing but folds is left. ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
+    PAIRS = "pairs"
     TILES = "tiles"
     ROWS = "rows"
     LONG_ROWS = "long rows"
@@ -214,7 +215,7 @@ class CudaSchedule(Schedule):
 
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel
-        elements = self.walk in (Walk.ELEMENTS, Walk.TILES)
+        elements = self.walk in (Walk.ELEMENTS, Walk.PAIRS, Walk.TILES)
         together = self.threads >> self.bits
         row_blocks, lanes = -(-launch.row_count // together), self.lanes * self.pieces * (self.blocks << self.bits)
         if self.walk is Walk.TILES:
@@ -231,7 +232,7 @@ class CudaSchedule(Schedule):
 def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
-        return _tiles(launch) or _elements(launch)
+        return _tiles(launch) or _pairs(launch) or _elements(launch)
     return _folds(launch) or _long_rows(launch, blocks) or _rows(launch)
 
 
@@ -301,6 +302,39 @@ def is_transposed(instruction: Instruction) -> bool:
     if instruction.operation != "load" or access is None or access.computed or not access.rows:
         return False
     return access.lane_stride is LaneStride.ANY and access.rows[-1] == 1
+
+
+def _pairs(launch: Launch) -> CudaSchedule | None:
+    """A schedule for values that are made in pairs; None if there are none, or few."""
+    distance = pair_distance(launch.kernel)
+    if distance is None:
+        return None
+    index, _, total = _of_pairs(launch.kernel)[0]
+    accesses = [launch.kernel.instructions[number].access for number in (index, distance, total)]
+    begin, half, count = [access.offset for access in accesses if access is not None]
+    lanes = _lanes_of_thread(launch)
+    if begin or count != launch.lane_extent or 2 * half < count or count < ENOUGH_THREADS * lanes:
+        return None
+    units = -(-half // (THREADS * lanes))
+    return CudaSchedule(Walk.PAIRS, THREADS, lanes, _bits(THREADS), units, units, launch.row_count, pieces=2)
+
+
+def pair_distance(kernel: Kernel) -> int | None:
+    """The number of the instruction that says how far apart the lanes of pairs are; None if there are no pairs, or if
+    they are not those of one row."""
+    found = _of_pairs(kernel)
+    if kernel.rows or kernel.sweeps or kernel.ragged or len(set(found)) != 1:
+        return None
+    index, distance, _ = [kernel.instructions[number] for number in found[0]]
+    if index.access is None or index.access.computed or index.access.lane_stride is not LaneStride.ONE:
+        return None
+    return None if distance.varying or distance.access is None or distance.access.computed else found[0][1]
+
+
+def _of_pairs(kernel: Kernel) -> list[tuple[int, ...]]:
+    """Of each value that is made in pairs, the inputs that say of which."""
+    applied = [i for i in kernel.instructions if i.operation == "apply" and i.primitive.pair is not None]
+    return [i.inputs[-3:] for i in applied]
 
 
 def _tiles(launch: Launch) -> CudaSchedule | None:
