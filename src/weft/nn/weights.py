@@ -79,9 +79,9 @@ def check_weights(parameters: Mapping[str, mx.array], weights: Mapping[str, mx.a
     >>> check_weights({"bias": mx.zeros((2,))}, {"bias": mx.ones((2,))})
     """
     if unknown := weights.keys() - parameters.keys():
-        raise ValueError(f"[load_weights] {_list(unknown)} not in the model; strict=False skips them.")
+        raise ValueError(f"[load_weights] Parameters not in model: {_list(unknown)}; strict=False skips them.")
     if missing := parameters.keys() - weights.keys():
-        raise ValueError(f"[load_weights] {_list(missing)} missing; strict=False leaves them as they are.")
+        raise ValueError(f"[load_weights] Missing parameters: {_list(missing)}; strict=False leaves them as they are.")
     for path, parameter in parameters.items():
         new = weights[path]
         if new.shape != parameter.shape:
@@ -89,5 +89,4 @@ def check_weights(parameters: Mapping[str, mx.array], weights: Mapping[str, mx.a
 
 
 def _list(paths: Iterable[str]) -> str:
-    names = sorted(paths)
-    return f"{len(names)} parameter{'s' if len(names) > 1 else ''} ({', '.join(names)})"
+    return ", ".join(sorted(paths))
