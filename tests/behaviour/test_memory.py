@@ -12,6 +12,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
+from weft.runtime.memory import Allocator, Buffer
 
 
 def training_step(*, compiled: bool) -> Callable[[], None]:
@@ -142,6 +143,50 @@ def test_limiting_the_cache() -> None:
         assert mx.get_cache_memory() == 0
     finally:
         mx.set_cache_limit(before)
+
+
+class LittleMemory:
+    """An engine with so many bytes, of which it lends blocks."""
+
+    def __init__(self, size: int) -> None:
+        self.left, self.lent = size, {}
+        self.memory = Allocator(self.allocate, self.free)
+
+    def allocate(self, size: int) -> int:
+        if size > self.left:
+            return 0
+        self.left -= size
+        address = 1 + len(self.lent)
+        self.lent[address] = size
+        return address
+
+    def free(self, address: int) -> None:
+        self.left += self.lent[address]
+        self.lent[address] = 0
+
+
+def test_cached_blocks_go_back_when_there_is_no_memory() -> None:
+    engine: Any = LittleMemory(4096)
+    buffer = Buffer(engine, 3072)
+    del buffer
+    assert (engine.left, engine.memory.cached) == (1024, 3072)
+    buffer = Buffer(engine, 2048)
+    assert (engine.left, engine.memory.cached, engine.memory.active) == (2048, 0, 2048)
+    with pytest.raises(MemoryError, match=r"no memory for an array of 4000 bytes \(2048 bytes are in use by arrays\)"):
+        Buffer(engine, 4000)
+    assert engine.memory.active == buffer.size
+
+
+@pytest.mark.parametrize(("limit", "cached"), [(3072, 1024), (3071, 0)])
+def test_cached_blocks_go_back_beyond_the_limit(limit: int, cached: int) -> None:
+    engine: Any = LittleMemory(1 << 20)
+    buffers = [Buffer(engine, size) for size in (1024, 1536)]
+    engine.memory.memory_limit = limit
+    buffers[:1] = []
+    assert engine.memory.cached == 1024
+    buffers.append(Buffer(engine, 512))
+    assert engine.memory.cached == cached
+    assert engine.memory.active == 2048
 
 
 def test_gradients_release_the_forward_pass() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 import weft.core as mx
 from tests.checks import Counted, assert_same_bits
+from weft.errors import EvaluationError
+from weft.runtime.streams import Event, worker_of
 
 
 @pytest.fixture(autouse=True)
@@ -301,3 +303,32 @@ def test_an_absent_gpu_is_refused_where_it_is_asked_for(name: str) -> None:
 @needs_no_gpu
 def test_an_absent_gpu_is_not_available() -> None:
     assert mx.device_count(mx.gpu) == 0
+
+
+def test_a_worker_that_would_wait_for_itself_gets_an_error() -> None:
+    """As a destructor on it would that reads a value which is to be computed behind what runs."""
+    stream = mx.new_stream(mx.cpu)
+    worker = worker_of(stream)
+    later: list[Event] = []
+
+    def task() -> None:
+        later.append(worker.submit(lambda: None))
+        later[0].wait()
+
+    event = worker.submit(task)
+    ends = time.monotonic() + 20
+    while not event.done and time.monotonic() < ends:
+        time.sleep(0.001)
+    assert isinstance(event.error, EvaluationError)
+    later[0].wait()
+    other = worker_of(mx.new_stream(mx.cpu)).submit(lambda: None)
+    worker.submit(other.wait).wait()
+    with pytest.raises(EvaluationError, match="a destructor asked for values"):
+        mx.synchronize(stream)
+
+
+@pytest.mark.parametrize("wait", [Event.wait, Event.join])
+def test_who_waits_for_what_has_happened_on_its_own_worker_waits_for_nothing(wait: Callable[[Event], None]) -> None:
+    worker = worker_of(mx.new_stream(mx.cpu))
+    first = worker.submit(lambda: None)
+    worker.submit(lambda: wait(first)).wait()
