@@ -12,7 +12,7 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import jit
-from weft.compiler.cpu import few_rows, product, row_streams
+from weft.compiler.cpu import few_rows, product, product_pairs, row_streams
 from weft.compiler.cpu.product import Way
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
 from weft.primitives.products import DEPTH
@@ -161,13 +161,13 @@ def test_streams_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) ->
 
 @pytest.mark.parametrize("extents", [(1, 1, 1), (1, 4096, 4096), (4096, 1, 7), (24, 32, 1 << 20), (3000, 3000, 0)])
 def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
-    for dtype, matrices, threads in combinations(product.DTYPES, (1, 7), (1, 2, 64)):
-        rows, columns = product.tile_of(product.block_of(dtype), extents, matrices, threads)
-        block = product.block_of(dtype)
+    every = [*map(product.block_of, product.DTYPES), product_pairs.block()]
+    for block, matrices, threads in combinations(every, (1, 7), (1, 2, 64)):
+        rows, columns = product.tile_of(block, extents, matrices, threads)
         assert rows % block.rows == columns % block.columns == 0
         assert rows > 0
-        terms = -(-max(1, min(extents[2], DEPTH)) // SQUARE) * SQUARE
-        assert 0 < columns * terms * dtype.size <= product.TILE_BYTES
+        terms = -(-max(1, min(extents[2], DEPTH)) // (SQUARE * block.terms)) * SQUARE
+        assert 0 < columns * terms * block.dtype.size <= product.TILE_BYTES
 
 
 @pytest.mark.parametrize("extents", [(10_000, 64, 600), (10_000, 64, 1 << 20), (4000, 3000, 3000), (100, 64, 600)])

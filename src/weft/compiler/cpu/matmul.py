@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, row_streams
+from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, product_pairs, row_streams
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.product_step import Block, Sources
@@ -47,7 +47,8 @@ class Product(NamedTuple):
     rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; per
     batch axis its extent and three strides; a kernel that is attached, whether that needs whole rows, and whether the
     result is made in memory, not in scratch memory of the step; the axes in memory that rows, terms of the left and of
-    the right operand, and columns go over, if one of them goes over several; and a kernel that makes the left operand.
+    the right operand, and columns go over, if one of them goes over several; a kernel that makes the left operand; and
+    whether it may be rounded as the processor likes.
     """
 
     dtype: Dtype
@@ -61,6 +62,7 @@ class Product(NamedTuple):
     in_memory: bool
     axes: tuple[product_axes.Factors, ...] | None = None
     feeder: Attached | None = None
+    is_fast: bool = False
 
     @property
     def matrices(self) -> int:
@@ -169,6 +171,8 @@ def _way(product: Product, in_tiles: bool) -> str:
     """What inspection tells of how a product is computed."""
     if in_tiles:
         return "AMX"
+    if product_pairs.takes(product.dtype, product.sources) and _of_few(product) is None:
+        return "AVX512-BF16"
     return "over several axes" if product.axes is not None else ""
 
 
@@ -184,6 +188,7 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
     dtype, *sources = [_SIGNED.get(x.dtype, x.dtype) for x in (out, a, b)]
     product = Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
+    product = product._replace(is_fast=call.params["precision"] == FAST)
     return product if call.feeder is None else product._replace(feeder=call.feeder[1])
 
 
@@ -314,7 +319,8 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, sources, places, extents, _, batch = product[:6]
-    block = blocks.block_of(dtype)
+    in_pairs = product_pairs.takes(dtype, sources)
+    block = product_pairs.block() if in_pairs else blocks.block_of(dtype)
     reading = blocks.reading_right(block, sources.right, extents, strides)
     tile = _tile_of(product, block, blocks.Lying(False, reading))
     if tile is None:
@@ -327,10 +333,11 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
         strides, ways = [*fed, *strides[2:]], (blocks.Way.FED, ways[1])
         feeder = section(product.feeder, Lines(extents[2] if turned else extents[0], turned, max(fed)))
     terms = blocks.terms_of(block, extents, (high, wide))
+    least = [product_pairs.ALWAYS if product.is_fast else product_pairs.EXACT] if in_pairs else []
     numbers = blocks.step_numbers(
-        places, extents, strides, (high, wide), ways, batch, behind, span, terms, feeder=feeder
+        places, extents, strides, (high, wide), ways, batch, behind, span, terms, least, feeder
     )
-    return blocks.address(dtype, sources), numbers, (high, wide * span)
+    return (product_pairs.address() if in_pairs else blocks.address(dtype, sources)), numbers, (high, wide * span)
 
 
 def _tile_of(

@@ -22,6 +22,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, Function
+from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import (
@@ -142,7 +143,7 @@ def step_function(writer: TileWriter, name: str) -> Function:
     return writer.e, writer.e.function(name, STEP)
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """An operand of a step: its name, the numbers of its strides between elements and between terms, how it is read,
     how many elements a panel has, and where packed panels are."""
 
@@ -193,11 +194,14 @@ class TileWriter(StepWriter):
         super().__init__(block.dtype, real, batch_axes)
         self.block = block
         self.group = GROUP * block.rows
-        packed_a = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
-        packed_b = self.e.slot(f"[{TILE_BYTES} x i8], align 64")
+        packed_a = self.memory_of_panels(DEPTH * self.group * block.dtype.size // block.terms)
+        packed_b = self.memory_of_panels(TILE_BYTES)
         self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
-        self.a = _Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
-        self.b = _Side("b", B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
+        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
+        self.b = Side("b", B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
+
+    def memory_of_panels(self, size: int) -> str:
+        return self.e.slot(f"[{size} x i8], align {CACHE_LINE}")
 
     def unit(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)
@@ -279,12 +283,12 @@ class TileWriter(StepWriter):
         a = self.further(left.start, self.multiply(row, left.apart))
         return f"ptr {a}, i64 {left.element}, i64 {left.term}"
 
-    def place(self, operand: str, side: _Side, element: str, term: str) -> str:
+    def place(self, operand: str, side: Side, element: str, term: str) -> str:
         """Where an element and a term of an operand are."""
         start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
 
-    def pack(self, side: _Side, source: str, packed: str, depth: str, present: str) -> None:
+    def pack(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
         """Packs panels, if the step says so."""
         element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         for wanted, name, stride in ((Way.ALONG, "along", term), (Way.ACROSS, "across", element)):
@@ -292,7 +296,7 @@ class TileWriter(StepWriter):
                 arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
                 self.e.emit(f"call void @pack_{name}_{side.width}({arguments})")
 
-    def panels(self, side: _Side, source: str, packed: str, depth: str) -> Panels:
+    def panels(self, side: Side, source: str, packed: str, depth: str) -> Panels:
         """Panels where they are packed, or in the operand."""
         element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         in_place = self.compare("eq", way, Way.IN_PLACE)
@@ -313,8 +317,9 @@ class TileWriter(StepWriter):
         rows: str,
         columns: str,
         counts: tuple[str, str],
+        kind: str = "",
     ) -> None:
-        """Multiply the panel of rows that begins with ``row`` with all panels of columns."""
+        """Multiply the panel of rows that begins with ``row`` with all panels of columns, in kernels of a ``kind``."""
         width, lanes = self.block.columns, self.block.lanes
         a, c_row = self.rows_of(left, row), self.c_row
         line = self.further(target, self.multiply(row, c_row))
@@ -324,7 +329,7 @@ class TileWriter(StepWriter):
             b, c = self.further(right.start, self.multiply(column, right.apart)), self.further(line, column)
             operands = f"{a}, ptr {b}, i64 {right.term}"
             result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
-            self.e.emit(f"call void @{name}({operands}, {result})")
+            self.e.emit(f"call void @{kind}{name}({operands}, {result})")
 
         edge = self.remainder(columns, width)
         whole = self.subtract(columns, edge)
@@ -365,9 +370,10 @@ class _Costs:
         self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
         self.down = max(1, -(-rows // self.block.rows))
         self.across = max(1, -(-columns // self.block.columns))
-        terms = -(-max(1, min(inner, DEPTH)) // SQUARE) * SQUARE
-        widest = max(1, TILE_BYTES // (terms * block.columns * block.dtype.size))
-        self.widest = FLAT_BLOCKS[1] if self.down <= FLAT_BLOCKS[0] else widest
+        square = SQUARE * block.terms
+        terms = -(-max(1, min(inner, DEPTH)) // square) * square
+        widest = max(1, TILE_BYTES * block.terms // (terms * block.columns * block.dtype.size))
+        self.widest = FLAT_BLOCKS[1] * block.terms if self.down <= FLAT_BLOCKS[0] else widest
 
     def time(self, tile: tuple[int, int], span: int = 1) -> float:
         """The time for all units, of so many tiles side by side, whose extents are given in blocks."""

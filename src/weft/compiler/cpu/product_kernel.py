@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
@@ -34,6 +35,14 @@ def kernel_over_axes(block: Block, name: str, edge: bool) -> Function:
     """The same where the rows and the terms of the left operand go over several axes in memory: how far away each one
     begins stands in ``%a_rows`` and ``%a_terms``."""
     written = _OverAxes(block, edge)
+    return written.e, written.function(name)
+
+
+def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool) -> Function:
+    """The same for panels of pairs of terms of bfloat16, of which ``%inner`` counts the pairs: the first term is in the
+    upper half of a number, the second one in the lower half. An instruction for pairs adds the products of both, or, if
+    ``fused``, two fused multiply-adds of float32 do."""
+    written = _Halves(block, edge) if fused else _Pairs(block, edge)
     return written.e, written.function(name)
 
 
@@ -144,3 +153,66 @@ class _OverAxes(_Kernel):
 
     def _term(self, number: str) -> str:
         return self.e.load("i64", self.moved("%a_terms", number, "i64"))
+
+
+class _Pairs(_Kernel):
+    """AVX512-BF16's VDPBF16PS adds the product of the upper halves first, then that of the lower ones, each rounded as
+    by a fused multiply-add, apart from subnormal numbers, which are zero to it."""
+
+    def _sum(self) -> None:
+        rows = [self._further("%a", self._row(str(row))) for row in range(self.block.rows)]
+        with self.e.loop("0", "%inner") as pair:
+            self._add_term(rows, pair)
+
+    def _add_term(self, rows: Sequence[str], term: str) -> None:
+        right = self._read_right(self._further("%b", self.multiply(term, "%b_inner")))
+        self._add_numbers([self._further(row, self._term(term)) for row in rows], right)
+
+    def _add_numbers(self, rows: Sequence[str], right: Sequence[str]) -> None:
+        """Add the products of numbers of the right panel with those of the left one at ``rows``."""
+        for number, row in enumerate(rows):
+            left = self._read_left(row)
+            for v, vector in enumerate(right):
+                slot = self.sums[number, v]
+                self.e.store(self.type, self._added(left, vector, self.e.load(self.type, slot)), slot)
+
+    def _read_right(self, start: str) -> list[str]:
+        places = [self.moved(start, v * self.block.vector_bytes) for v in range(self.block.vectors)]
+        return [self._image(f"<{self.L.width} x i32>", place) for place in places]
+
+    def _read_left(self, place: str) -> str:
+        number = Value(Lanes(self.e, 1), self._image("i32", place), dtypes.uint32)
+        return str(self.L.splat(number).name)
+
+    def _image(self, type_: str, place: str) -> str:
+        return self.e.assign(f"load {type_}, ptr {place}, align 2")
+
+    def _added(self, left: str, right: str, total: str) -> str:
+        halves = f"<{2 * self.L.width} x bfloat>"
+        operands = [(halves, self._as(halves, pairs)) for pairs in (left, right)]
+        function = f"llvm.x86.avx512bf16.dpbf16ps.{8 * self.block.vector_bytes}"
+        return self.e.call(function, self.type, [(self.type, total), *operands])
+
+    def _as(self, type_: str, numbers: str) -> str:
+        return self.e.assign(f"bitcast <{self.L.width} x i32> {numbers} to {type_}")
+
+
+class _Halves(_Pairs):
+    """The halves of a number are terms of their own, read one after the other: the lower half from an address two bytes
+    below, as the upper half of what is there. (There is room for that below panels.)"""
+
+    def _add_term(self, rows: Sequence[str], term: str) -> None:
+        start, left = self._further("%b", self.multiply(term, "%b_inner")), self._term(term)
+        with self.e.loop("0", "4", 2) as bytes_:
+            back = self.subtract("0", bytes_)
+            places = [self.moved(self._further(row, left), back) for row in rows]
+            self._add_numbers(places, self._read_right(self.moved(start, back)))
+
+    def _image(self, type_: str, place: str) -> str:
+        mask = "-65536" if type_ == "i32" else "splat (i32 -65536)"
+        return self.e.assign(f"and {type_} {super()._image(type_, place)}, {mask}")
+
+    def _added(self, left: str, right: str, total: str) -> str:
+        L, dtype = self.L, self.block.dtype
+        a, b, c = [Value(L, name, dtype) for name in (self._as(self.type, left), self._as(self.type, right), total)]
+        return str(L.fma(a, b, c).name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
@@ -29,7 +29,10 @@ BATCH_FIELDS = 4
 
 @dataclass(frozen=True)
 class Block:
-    """What a kernel holds in registers: ``rows`` times ``vectors`` of columns of the result."""
+    """What a kernel holds in registers: ``rows`` times ``vectors`` of columns of the result. So many ``terms`` are in
+    panels where a number of the result would be, and are multiplied at once."""
+
+    terms: ClassVar[int] = 1
 
     dtype: Dtype
     rows: int
@@ -47,6 +50,13 @@ class Block:
     @property
     def element(self) -> str:
         return MEMORY_TYPES[self.dtype]
+
+
+@dataclass(frozen=True)
+class PairsBlock(Block):
+    """The same for a kernel that multiplies pairs of terms of half the size."""
+
+    terms: ClassVar[int] = 2
 
 
 class Sources(NamedTuple):

@@ -1,0 +1,268 @@
+"""Matrix products of bfloat16 by an instruction that adds the products of two terms (AVX512-BF16, VDPBF16PS).
+
+It adds them one after the other, the upper half of a number first, and rounds each time as a fused multiply-add does
+(Intel Software Developer's Manual, volume 2; AMD's Zen 5 gives the same bits). So with the first of two terms in the
+upper half, sums are those of `product`, unless there is a subnormal number: it takes these for zero, operands and sums
+alike. Whether there can be any is found while panels are packed. The elements of a panel are multiples of the last bit
+of the smallest one but zero. If the products of those of the left and the right panels are multiples of 2^-126, which
+is the smallest normal number, sums are too, also after rounding, so none is subnormal. If not, the halves of the same
+panels become float32 in a kernel with fused multiply-adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import gcd
+
+from weft import dtypes
+from weft.compiler.codegen import host, loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, image
+from weft.compiler.cpu import attached
+from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import CACHE_LINE, transposed
+from weft.compiler.cpu.product import FEEDER, MOST_TERMS, Panels, Side, Terms, TileWriter, Way, step_function
+from weft.compiler.cpu.product_kernel import kernel_of_pairs
+from weft.compiler.cpu.product_packing import PARAMETERS
+from weft.compiler.cpu.product_step import SQUARE, Block, PairsBlock, Sources, below
+from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
+
+# The number of a step behind those of every product in blocks: what the exponents of two panels have to add up to.
+LEAST_EXPONENTS = FEEDER + 1
+BATCH_AXES = FEEDER + 2
+
+_BIAS, _FRACTION = 127, 7
+"""An exponent as it is stored is so much larger, and so many bits of a fraction are behind it."""
+EXACT = 2 * (_BIAS + _FRACTION) - 126
+"""From here on products of panels are exact; see above."""
+_SUBNORMAL = -1024
+"""Stands for the exponent of panels that have subnormal numbers."""
+ALWAYS = 4 * _SUBNORMAL
+"""Subnormal numbers are as good as zero."""
+
+_SOURCES = Sources(dtypes.bfloat16, dtypes.bfloat16)
+
+
+@cache
+def is_available() -> bool:
+    """Whether this processor has the instruction, and does more with it in a second than with float32. AMD's do
+    twice as many multiplications; Intel's, half as many as with fused multiply-adds."""
+    processor = host.current()
+    return processor.name.startswith("znver") and "+avx512bf16" in processor.features.split(",")
+
+
+def takes(dtype: Dtype, sources: Sources) -> bool:
+    """Whether products of these dtypes are made so."""
+    return dtype is dtypes.float32 and sources == _SOURCES and is_available()
+
+
+def block() -> PairsBlock:
+    """What the kernel holds in registers."""
+    return PairsBlock(dtypes.float32, 8, 3, 64)
+
+
+@cache
+def address() -> int:
+    """The address of the step."""
+    name = "product_pairs"
+    return loading.load(f"{name} {block()}", lambda: generate(block(), name), (name,))[name]
+
+
+def generate(block: Block, name: str) -> str:
+    """The LLVM IR of the step."""
+    functions = [pack(block, width) for pack in (_pack_along, _pack_across) for width in (block.rows, block.columns)]
+    for kind, fused in _KINDS.items():
+        functions.append(kernel_of_pairs(block, f"{kind}block", edge=False, fused=fused))
+        for vectors in range(1, block.vectors + 1):
+            narrow = PairsBlock(block.dtype, block.rows, vectors, block.vector_bytes)
+            functions.append(kernel_of_pairs(narrow, f"{kind}edge_{vectors}", edge=True, fused=fused))
+    functions += [attached.caller(block.dtype.size), step_function(_Pairs(block), name)]
+    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+_KINDS = {"pairs_": False, "halves_": True}
+"""The kinds of kernels, and whether they use fused multiply-adds, not the instruction for pairs."""
+
+
+class _Packing(Integers):
+    """Writes how panels of ``width`` pairs are packed, and notes the smallest number but zero."""
+
+    def __init__(self, block: Block, width: int) -> None:
+        super().__init__(Emitter())
+        self.width = width
+        self.L = Lanes(self.e, gcd(width, block.lanes))
+        self.halves = Lanes(self.e, 2 * self.L.width)
+        self.pairs_type, self.halves_type = (f"<{L.width} x {t}>" for L, t in ((self.L, "i32"), (self.halves, "i16")))
+        # In place of a term that is not there, the product of -0 and 0 is added, which changes no sum.
+        self.missing = "splat (i16 -32768)" if width == block.rows else "zeroinitializer"
+        self.least = self.e.slot(self.halves_type)
+        self.e.store(self.halves_type, "splat (i16 -1)", self.least)
+
+    def source(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, "i16")
+
+    def target(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, "i32")
+
+    def read(self, L: Lanes, pointer: str, index: str, mask: str | None) -> str:
+        return image(L, dtypes.bfloat16, Location(pointer, index, False), mask)
+
+    def write(self, pairs: str, pointer: str) -> None:
+        self.e.emit(f"store {self.pairs_type} {pairs}, ptr {pointer}, align 4")
+
+    def note(self, halves: str) -> None:
+        """Note the smallest magnitude: twice as many bits, less 1, so that zero is the largest."""
+        e, type_ = self.e, self.halves_type
+        doubled = e.assign(f"add {type_} {halves}, {halves}")
+        less = e.assign(f"add {type_} {doubled}, splat (i16 -1)")
+        before = e.load(type_, self.least)
+        operands = [(type_, before), (type_, less)]
+        e.store(type_, e.call(f"llvm.umin.v{self.halves.width}i16", type_, operands), self.least)
+
+    def as_pairs(self, halves: str) -> str:
+        return self.e.assign(f"bitcast {self.halves_type} {halves} to {self.pairs_type}")
+
+    def function(self, name: str) -> Function:
+        """The finished function, which writes the smallest exponent, as it is stored, to ``%exponent``."""
+        e, type_ = self.e, self.halves_type
+        least = e.call(f"llvm.vector.reduce.umin.v{self.halves.width}i16", "i16", [(type_, e.load(type_, self.least))])
+        doubled = self.add(e.assign(f"zext i16 {least} to i64"), 1)
+        exponent = e.assign(f"lshr i64 {doubled}, 8")
+        e.store("i64", self.either(self.compare("eq", exponent, 0), _SUBNORMAL, exponent), "%exponent")
+        return e, e.function(name, f"{PARAMETERS}, ptr %exponent", "internal ")
+
+
+def _pack_along(block: Block, width: int) -> Function:
+    """Pack panels of an operand in which the elements of a term are neighbours: two terms become one line of pairs."""
+    w = _Packing(block, width)
+    rest = w.remainder("%present", width)
+    whole, terms = w.subtract("%present", rest), _pairs_of(w, "%inner")
+    unmasked: dict[int, str | None] = dict.fromkeys(range(0, width, w.L.width))
+    masks = {start: below(w.L, str(start), rest) for start in unmasked}
+
+    def copy(lines: Sequence[str], target: str, present: Mapping[int, str | None]) -> None:
+        for start, mask in present.items():
+            halves = [w.read(w.L, line, str(start), mask) for line in lines]
+            order = ", ".join(f"i32 {lane + half}" for lane in range(w.L.width) for half in (w.L.width, 0))
+            operands = ", ".join(f"<{w.L.width} x i16> {x}" for x in (*halves, w.missing)[:2])
+            both = w.e.assign(f"shufflevector {operands}, <{w.halves.width} x i32> <{order}>")
+            w.note(both)
+            w.write(w.as_pairs(both), w.target(target, str(start)))
+
+    def copy_terms(term: str, count: int) -> None:
+        lines = [w.source("%from", w.multiply(w.add(term, step), "%stride")) for step in range(count)]
+        first = w.target("%to", w.multiply(w.divide(term, 2), width))
+        with w.e.loop("0", whole, width) as start:
+            here = w.target(first, w.multiply(start, terms))
+            copy([w.source(line, start) for line in lines], here, unmasked)
+        with w.e.when(w.compare("ne", rest, 0)):
+            here = w.target(first, w.multiply(whole, terms))
+            copy([w.source(line, whole) for line in lines], here, masks)
+
+    even = w.subtract("%inner", w.remainder("%inner", 2))
+    with w.e.loop("0", even, 2) as term:
+        copy_terms(term, 2)
+    with w.e.when(w.compare("ne", even, "%inner")):
+        copy_terms(even, 1)
+    return w.function(f"pack_along_{width}")
+
+
+def _pack_across(block: Block, width: int) -> Function:
+    """Pack panels of an operand in which the terms of an element are neighbours: squares of pairs are transposed.
+
+    Elements that are not there are copies of the last one, whose results nobody stores.
+    """
+    w = _Packing(block, width)
+    side, terms = w.L.width, w.halves.width
+    last, rest = w.subtract("%present", 1), w.remainder("%inner", terms)
+    whole = w.subtract("%inner", rest)
+
+    def copy(lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
+        vectors = []
+        for line in lines:
+            halves = w.read(w.halves, line, term, mask)
+            if mask is not None:
+                chosen = f"select <{terms} x i1> {mask}, {w.halves_type} {halves}, {w.halves_type} {w.missing}"
+                halves = w.e.assign(chosen)
+            w.note(halves)
+            pairs = w.as_pairs(halves)
+            exchanged = [(w.pairs_type, x) for x in (pairs, pairs, "splat (i32 16)")]
+            vectors.append(w.e.call(f"llvm.fshl.v{side}i32", w.pairs_type, exchanged))
+        target = w.target(panel, w.multiply(w.divide(term, 2), width))
+        for step, vector in enumerate(transposed(w.L, dtypes.uint32, vectors)):
+            w.write(vector, w.target(target, str(step * width)))
+
+    with w.e.loop("0", "%present", side) as place:
+        wanted = [w.smaller(w.add(place, step), last) for step in range(side)]
+        lines = [w.source("%from", w.multiply(element, "%stride")) for element in wanted]
+        inside = w.remainder(place, width)
+        panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), _pairs_of(w, "%inner")), inside))
+        with w.e.loop("0", whole, terms) as term:
+            copy(lines, panel, term, None)
+        with w.e.when(w.compare("ne", rest, 0)):
+            copy(lines, panel, whole, below(w.halves, "0", rest))
+    return w.function(f"pack_across_{width}")
+
+
+def _pairs_of(w: Integers, terms: str) -> str:
+    """The pairs of a line of a panel that has room for whole squares of them."""
+    return w.divide(w.rounded_up(terms, 2 * SQUARE), 2)
+
+
+class _Pairs(TileWriter):
+    """The loops over a unit, in which a kernel is chosen by the exponents of panels."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__(block, _SOURCES, BATCH_AXES)
+        self.right_exponents = self.e.slot(f"[{MOST_TERMS // DEPTH} x i64]")
+        self.exponents = {"a": self.e.slot("i64"), "b": self.right_exponents}
+
+    def memory_of_panels(self, size: int) -> str:
+        """Memory with room below, where kernels read what they ignore."""
+        return self.moved(super().memory_of_panels(CACHE_LINE + size), CACHE_LINE)
+
+    def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
+        self._choose(part)
+        super().pack_right(operand, first, part, columns, wide)
+
+    def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
+        self._choose(part)
+        return super().right_panels(operand, first, part, wide)
+
+    def _choose(self, part: Terms) -> None:
+        """Each block of terms that is packed has an exponent of its own."""
+        self.exponents["b"] = self.moved(self.right_exponents, self.divide(part.before, DEPTH), "i64")
+
+    def pack(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
+        way = self.number(side.way)
+        strides = {Way.ALONG: self.number(side.term), Way.ACROSS: self.number(side.element)}
+        for wanted, stride in strides.items():
+            with self.e.when(self.compare("eq", way, wanted)):
+                places = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
+                name = f"pack_{wanted.name.lower()}_{side.width}"
+                self.e.emit(f"call void @{name}({places}, ptr {self.exponents[side.name]})")
+
+    def panels(self, side: Side, source: str, packed: str, depth: str) -> Panels:
+        return Panels(packed, _pairs_of(self, depth), "1", str(side.width))
+
+    def blocks(
+        self,
+        left: Panels,
+        right: Panels,
+        target: str,
+        row: str,
+        rows: str,
+        columns: str,
+        counts: tuple[str, str],
+        kind: str = "",
+    ) -> None:
+        depth, again = counts
+        pairs = self.divide(self.add(depth, 1), 2), again
+        exponents = [self.e.load("i64", place) for place in self.exponents.values()]
+        exact = self.compare("sge", self.add(*exponents), self.number(LEAST_EXPONENTS))
+        for condition, name in zip((exact, self.negated(exact)), _KINDS, strict=True):
+            with self.e.when(condition):
+                super().blocks(left, right, target, row, rows, columns, pairs, name)
