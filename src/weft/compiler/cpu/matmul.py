@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import few_rows, product_amx, product_axes, product_complex, product_pairs, row_streams
+from weft.compiler.cpu import (
+    few_complex_rows,
+    few_rows,
+    product_amx,
+    product_axes,
+    product_complex,
+    product_pairs,
+    row_streams,
+)
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.product_step import Block, Sources
@@ -243,10 +251,14 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
     across, apart = product.strides[3] != 1, transposed and rows > 1
     cached = inner * columns * sources.right.size <= _CACHED
-    if rows > (few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS):
+    most = few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS
+    if product_pairs.takes(dtype, sources) and not apart:
+        most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
+    if rows > most:
         return None
     beside = product.strides[1] == 1 or sources.left is not dtype
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside)
+    side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side)
     if across or strip.columns >= columns or (cached and rows > row_streams.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
@@ -292,11 +304,25 @@ def _of_complex(product: Product) -> Tiled | None:
     rows, columns, inner = product.extents
     batch = [(extent, 2 * left, 2 * right, 2 * out) for extent, left, right, out in product.batch]
     real = product._replace(dtype=dtypes.float32, extents=(rows, 2 * columns, 2 * inner), batch=batch)
-    tiled = _blocks_of(real, product_complex.real_strides(product.strides))
+    strides = product_complex.real_strides(product.strides)
+    tiled = _of_few_complex_rows(real, strides) or _blocks_of(real, strides)
     if tiled is None:
         return None
     address, numbers, (high, wide) = tiled
     return address, numbers, (high, wide // 2)
+
+
+def _of_few_complex_rows(real: Product, strides: Sequence[int]) -> Tiled | None:
+    """A product of few rows of complex numbers, given as one of real numbers; None if there are too many rows."""
+    rows, columns, inner = real.extents
+    across, beside = strides[3] != 1, strides[1] == 1
+    cached = 2 * inner * columns <= _CACHED
+    if rows > (few_rows.MOST_ROWS_ACROSS if across and cached else few_rows.MOST_ROWS) or columns < 2 * rows:
+        return None
+    side_by_side = few_rows.goes_side_by_side(dtypes.complex64, rows, strides[3])
+    strip = few_rows.strip_of(real.dtype, rows, columns, across, False, beside, side_by_side)
+    numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
+    return few_complex_rows.address(strip), numbers, (rows, strip.columns)
 
 
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:

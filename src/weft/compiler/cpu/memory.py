@@ -33,6 +33,11 @@ def prefetch(emitter: Emitter, pointer: str, purpose: str = READ_LATER) -> None:
     emitter.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, {purpose}, i32 1)")
 
 
+def keep_order(emitter: Emitter) -> None:
+    """LLVM may not move instructions across this place, and so not fill registers with what is needed behind it."""
+    emitter.emit('call void asm sideeffect "", "~{memory}"()')
+
+
 def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:
     """Read one vector of rows per lane, and write one vector of lanes per row to ``tile``.
 

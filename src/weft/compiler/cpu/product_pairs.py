@@ -22,7 +22,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, transposed
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product import FEEDER, MOST_TERMS, Panels, Side, Terms, TileWriter, Way, step_function
 from weft.compiler.cpu.product_kernel import kernel_of_pairs
 from weft.compiler.cpu.product_packing import PARAMETERS
@@ -42,6 +42,12 @@ _SUBNORMAL = -1024
 """Stands for the exponent of panels that have subnormal numbers."""
 ALWAYS = 4 * _SUBNORMAL
 """Subnormal numbers are as good as zero."""
+
+MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
+"""Of more rows, to pack pairs costs less than to read the matrix where it lies; see `few_rows`."""
+
+_LINES_AHEAD = 4
+"""How many lines of memory ahead along an element's terms it is asked for, where there are many elements."""
 
 _SOURCES = Sources(dtypes.bfloat16, dtypes.bfloat16)
 
@@ -183,6 +189,7 @@ def _pack_across(block: Block, width: int) -> Function:
     def copy(lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
         vectors = []
         for line in lines:
+            prefetch(w.e, w.moved(w.source(line, term), _LINES_AHEAD * CACHE_LINE), READ_SOON)
             halves = w.read(w.halves, line, term, mask)
             if mask is not None:
                 chosen = f"select <{terms} x i1> {mask}, {w.halves_type} {halves}, {w.halves_type} {w.missing}"
