@@ -55,6 +55,14 @@ def test_bits_are_those_of_float32(cases: Cases) -> None:
         assert_exact(a, b)
 
 
+def test_each_block_of_terms_counts_by_itself() -> None:
+    """Several blocks of terms are packed at once if the result is large: some of them are exact, others are not."""
+    a, b = (np.array(numbers(n, shape, 1.0).astype(mx.float32)) for n, shape in enumerate([(1500, 1100), (1100, 60)]))
+    a[:, 256:512] *= 1e-38
+    b[900:1000] *= 1e-39
+    assert_exact(*[mx.array(x).astype(mx.bfloat16) for x in (a, b)])
+
+
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, -0.0, 3e38, 1e-40])
 def test_special_numbers(special: float) -> None:
     a, b = (np.array(numbers(n, (40, 40), 1.0).astype(mx.float32)) for n in range(2))
