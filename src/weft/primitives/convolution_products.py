@@ -30,6 +30,9 @@ TURNING = 15
 FEW_OUTPUTS, LONG_LINE = 8, 16
 """So many outputs, at most, have lanes along windows, if so many windows, at least, lie in a line."""
 
+LARGE = 1 << 16
+"""So many elements are worth two kernels."""
+
 LONG_SUM, SMALL_RESULT, MOST_PARTS = 1 << 13, 1 << 14, 16
 """Sums of so many terms are made in parts if there are few of them, so that threads share them."""
 
@@ -188,12 +191,13 @@ def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
         w = reversed_along(w, range(1, rank + 1))
     if any(dilation > 1 for dilation in geometry.dilations):
         return _convolved_in_phases(x, w, geometry, counts)
-    padded = with_padding(x, geometry)
     if channels == 1 and geometry.groups > 1 and 0 < prod(sizes) <= MOST_TAPS and not x.node.dtype.is_complex:
-        return _sum_of_taps(padded, w, geometry, counts)
+        return _sum_of_taps(with_padding(x, geometry), w, geometry, counts)
     if _has_few_outputs(w, geometry, counts):
-        return _products_for_few(_with_positions_beside(padded), w, geometry, counts)
-    shown = _shown(padded, geometry, counts, tuple(sizes))
+        cut = geometry._replace(low=_not_above_zero(geometry.low), high=_not_above_zero(geometry.high))
+        around = _largest([geometry.low], rank), _largest([geometry.high], rank)
+        return _products_for_few(_with_positions_beside(with_padding(x, cut), *around), w, geometry, counts)
+    shown = _shown(with_padding(x, geometry), geometry, counts, tuple(sizes))
     return _products(shown, w, geometry.groups, rank)
 
 
@@ -210,9 +214,11 @@ def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) 
     used = [one for phases, one in every if all(phase.taps and phase.results for phase in phases)]
     # The array gets zeros around it once, as many as any of these convolutions needs.
     low, high = (_largest([one[side] for one in used], len(extents)) for side in (1, 2))
-    padded = _with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
     are_few = bool(used) and _has_few_outputs(w, used[0], counts)
-    padded = _with_positions_beside(padded) if are_few else padded
+    if are_few:
+        padded = _with_positions_beside(x, low, high)
+    else:
+        padded = _with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
     parts, starts = [], []
     for phases, without_zeros in every:
         results = tuple([phase.results for phase in phases])
@@ -234,6 +240,10 @@ def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) 
 def _largest(numbers: Sequence[Shape], rank: int) -> Shape:
     """The largest number of each axis, and at least 0."""
     return tuple([max([0, *axis]) for axis in zip(*numbers, strict=True)]) or (0,) * rank
+
+
+def _not_above_zero(numbers: Shape) -> Shape:
+    return tuple([min(n, 0) for n in numbers])
 
 
 def _less(numbers: Shape, others: Shape) -> Shape:
@@ -306,7 +316,12 @@ def with_padding(x: Array, geometry: Geometry) -> Array:
 
 
 def _with_zeros(x: Array, low: Shape, high: Shape) -> Array:
-    return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
+    """The array with zeros around it. It is copied into zeros if it is large: that takes less time than to ask of each
+    element whether it is one of the array."""
+    shape = tuple([before + n + behind for before, n, behind in zip(low, x.node.shape, high, strict=True)])
+    if prod(shape) < LARGE:
+        return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
+    return p.slice_update(_zeros(shape, x.node.dtype), x, starts=low, steps=(1,) * len(shape))
 
 
 def _dilated(x: Array, axis: int, spacing: int) -> Array:
@@ -339,11 +354,13 @@ def _has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
     return beside and geometry.groups == 1 and outputs <= FEW_OUTPUTS <= channels and not w.node.dtype.is_complex
 
 
-def _with_positions_beside(x: Array) -> Array:
-    """The same array ``(N, ..., C)``, stored with the channels before the spatial axes."""
+def _with_positions_beside(x: Array, low: Shape, high: Shape) -> Array:
+    """An array ``(N, ..., C)`` with zeros around it, stored with the channels before the spatial axes."""
     rank = x.node.ndim - 2
     turned = move_axis(x, rank + 1, 1).node
-    return move_axis(wrap(Node(p.stored, (turned,), (), turned.shape, turned.dtype, None)), 1, rank + 1)
+    stored = wrap(Node(p.stored, (turned,), (), turned.shape, turned.dtype, None))
+    padded = _with_zeros(stored, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else stored
+    return move_axis(padded, 1, rank + 1)
 
 
 def _products_for_few(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
