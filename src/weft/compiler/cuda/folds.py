@@ -16,7 +16,7 @@ from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import WIDEST_ACCESS, CudaSchedule, is_ahead, register_bytes
+from weft.compiler.cuda.schedule import FOLDS_TOGETHER, WIDEST_ACCESS, CudaSchedule, is_ahead, register_bytes
 from weft.compiler.cuda.threads import Team, Threads, synchronize_block
 from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -28,7 +28,7 @@ TOTALS_TOGETHER = 8
 class FoldsWriter(ThreadWriter):
     """A block does a row."""
 
-    most_together = 8
+    most_together = FOLDS_TOGETHER
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, schedule.lanes)

@@ -59,4 +59,5 @@ def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -
     ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title)
     # Other programs use the code, too, so it holds plain numbers.
     threads, shared, cluster = int(schedule.threads), int(schedule.shared_bytes(kernel)), int(schedule.cluster)
-    return CudaCode(ptx, _NAME, threads, shared, title, cluster, queue=True)
+    queue = not kernel.sweeps  # what is swept takes long, whoever comes first
+    return CudaCode(ptx, _NAME, threads, shared, title, cluster, queue)

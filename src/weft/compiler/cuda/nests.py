@@ -68,7 +68,7 @@ class ThreadWriter(NestWriter):
         with self.e.loop(first, self.number("units"), step) as unit, self._scope():
             self._unit(unit)
         attributes = f'nounwind "nvvm.maxntid"="{self.schedule.threads}"'
-        resident = self.schedule.resident_blocks(self.kernel)
+        resident = max(self.schedule.resident_blocks(self.kernel), self.schedule.light_blocks(self.kernel))
         if resident > 1:
             attributes += f' "nvvm.minctasm"="{resident}"'
         if self.schedule.cluster > 1:

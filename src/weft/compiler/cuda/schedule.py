@@ -56,6 +56,9 @@ LONG_ROW_THREADS = 32, 512
 TOTALS_BYTES = 16 << 10
 """Shared memory for what the chunks of a long row come to."""
 
+FOLDS_TOGETHER = 8
+"""Turns of a fold that a thread does together."""
+
 FEWEST_FOLDED, ENOUGH_FOLDS = 8, 1 << 15
 """Four threads fold a chunk if rows have so many, and if these are so many threads."""
 
@@ -78,6 +81,9 @@ SHARED_OF_ALL, REGISTERS_OF_ALL, MOST_RESIDENT = 208 << 10, 1 << 16, 24
 
 FEWEST_REGISTERS = 48
 """With fewer for a thread, values would be written to memory."""
+
+MOST_HELD = 32
+"""Of what a thread loads before it computes, it may hold so many registers where others are to have room, too."""
 
 
 class Blocks(NamedTuple):
@@ -106,12 +112,15 @@ WASTED = 8
 
 WARP_BITS = 5
 
-TILE_BITS = 5
+TILE_BITS = 6
 TILE = 1 << TILE_BITS
 """Rows and lanes of a tile, which a block does if an operand is transposed."""
 
-MOST_TURNED = 2
-"""Of more transposed operands, shared memory would not hold a tile each."""
+TILED_FROM = 1 << 20
+"""Elements of which there are tiles enough for all blocks."""
+
+TILE_BYTES = 40 << 10
+"""Shared memory of a block for tiles."""
 
 SECTOR = 32
 """Bytes that memory gives at once."""
@@ -133,6 +142,14 @@ class Walk(enum.Enum):
     LONG_ROWS = "long rows"
     FOLDS = "folds"
     SCANS = "long scans"
+
+
+RESIDENT_THREADS = {Walk.ELEMENTS: 1024, Walk.PAIRS: 1024, Walk.TILES: 1024, Walk.FOLDS: 1024}
+SCANNING_THREADS = 1280
+"""So many threads a multiprocessor has room for at least, if they are light."""
+
+HELD_TOGETHER = {Walk.FOLDS: FOLDS_TOGETHER, Walk.TILES: 24}
+"""How many of the elements of an operand a thread holds, with where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +211,20 @@ class CudaSchedule(Schedule):
         shared = self.shared_bytes(kernel)
         by_registers = REGISTERS_OF_ALL // (self.threads * FEWEST_REGISTERS)
         return min(MOST_RESIDENT, by_registers, SHARED_OF_ALL // shared) if shared else 1
+
+    def light_blocks(self, kernel: Kernel) -> int:
+        """For how many blocks registers have to suffice if a thread needs few: left alone, an assembler gives threads
+        so many that too few of them wait for memory side by side."""
+        together = self.pieces * HELD_TOGETHER.get(self.walk, 1)
+        varying = [instruction for instruction in kernel.instructions if instruction.varying]
+        held = sum([i.dtype.size for i in varying if i.operation == "load"]) * self.lanes * together // 4
+        if held > MOST_HELD or sum(map(weight_of, varying)) * self.lanes > LONGEST_BODY:
+            return 1
+        threads = RESIDENT_THREADS.get(self.walk, 0)
+        scans = [instruction for instruction in varying if instruction.operation == "scan"]
+        if self.walk is Walk.ROWS and len(scans) == 1 and len(scans[0].primitive.reducer.identity(scans[0].dtype)) == 1:
+            threads = SCANNING_THREADS
+        return max(1, threads // self.threads)
 
     def passes(self, kernel: Kernel) -> list[Pass]:
         """What is done in each pass over a row."""
@@ -342,12 +373,14 @@ def _tiles(launch: Launch) -> CudaSchedule | None:
     be empty."""
     kernel = launch.kernel
     turned = [instruction for instruction in kernel.instructions if is_transposed(instruction)]
-    if not turned or len(turned) > MOST_TURNED or kernel.sweeps or kernel.ragged:
+    if not turned or kernel.sweeps or kernel.ragged:
+        return None
+    if sum([instruction.dtype.size for instruction in turned]) * TILE * (TILE + 1) > TILE_BYTES:
         return None
     if any(instruction.where is not None for instruction in turned):
         return None
     weight = sum([weight_of(instruction) for instruction in kernel.instructions if instruction.varying])
-    if weight * TILE * TILE > LONGEST_BODY * THREADS or launch.row_count * launch.lane_extent < ENOUGH_THREADS:
+    if weight * TILE * TILE > LONGEST_BODY * THREADS or launch.row_count * launch.lane_extent < TILED_FROM:
         return None
     if any(-extent % TILE * WASTED > extent for extent in (launch.row_extents[-1], launch.lane_extent)):
         return None

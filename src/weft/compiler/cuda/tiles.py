@@ -22,8 +22,9 @@ SHARED_ROW = TILE + 1
 
 
 class TilesWriter(ElementsWriter):
-    """A tile lies in one turn of all row axes but the last. Threads have every eighth row of it, or the same lanes of a
-    transposed operand."""
+    """A tile lies in one turn of all row axes but the last. A thread has every fourth row of one lane, and of a
+    transposed operand every fourth lane of one row. Neighbouring blocks have neighbours in memory of what is
+    transposed."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
@@ -51,10 +52,10 @@ class TilesWriter(ElementsWriter):
         e, last = self.e, self.kernel.rows - 1
         extent, blocks = self.number("row", last), self.number("blocks")
         tiles = e.assign(f"lshr i64 {e.assign(f'add i64 {extent}, {TILE - 1}')}, {TILE_BITS}")
-        rest = e.assign(f"udiv i64 {unit}, {blocks}")
-        row = e.assign(f"shl i64 {e.assign(f'urem i64 {rest}, {tiles}')}, {TILE_BITS}")
-        lane = e.assign(f"shl i64 {e.assign(f'urem i64 {unit}, {blocks}')}, {TILE_BITS}")
-        self._enter_rows(e.assign(f"udiv i64 {rest}, {tiles}"), last)
+        rest = e.assign(f"udiv i64 {unit}, {tiles}")
+        row = e.assign(f"shl i64 {e.assign(f'urem i64 {unit}, {tiles}')}, {TILE_BITS}")
+        lane = e.assign(f"shl i64 {e.assign(f'urem i64 {rest}, {blocks}')}, {TILE_BITS}")
+        self._enter_rows(e.assign(f"udiv i64 {rest}, {blocks}"), last)
         rows, lanes = e.assign(f"sub i64 {extent}, {row}"), e.assign(f"sub i64 {self.number('lane')}, {lane}")
         smallest = self._smaller(rows, lanes)
         whole = e.assign(f"icmp sge i64 {smallest}, {TILE}")
