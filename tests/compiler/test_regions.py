@@ -73,6 +73,22 @@ def test_what_is_computed_may_meet_everything() -> None:
 
 
 SHAPE = (6, 8)
+
+
+def test_a_number_may_be_stored_in_the_memory_of_a_vector() -> None:
+    """It is looked at as an array of no axes, and the loads of the vector go on behind it."""
+    number, vector = access_of((0, [(0, 1)])), access_of((0, [(1, 5)]))
+    assert not are_apart(*number, *vector, ())
+    assert are_apart(*number, *access_of((1, [(1, 4)])), ())
+    x = mx.sin(mx.zeros((5,))) + 1
+    mx.eval(x)
+    total = mx.sum(mx.ones((7,)))
+    spread, product = mx.exp(mx.zeros((7,)) + total), x * total
+    del x
+    mx.eval(total, spread, product)
+    assert (total.item(), product.tolist()) == (7, [7] * 5)
+
+
 APART: dict[str, tuple[Loops, Loops]] = {
     "rows": ((0, [(1, 16)]), (16, [(1, 32)])),
     "columns": ((0, [(8, 6), (1, 3)]), (3, [(8, 6), (1, 5)])),

@@ -51,6 +51,7 @@ class Reach(NamedTuple):
 
 def are_apart(left: Access, left_launch: Launch, right: Access, right_launch: Launch, shape: Shape) -> bool:
     """Whether two accesses to the memory of an array of ``shape`` never go to the same element."""
+    shape = shape or (1,)
     one, other = _reach(left, left_launch, shape), _reach(right, right_launch, shape)
     if one is None or other is None:
         return False
