@@ -85,6 +85,17 @@ def test_an_axis_is_transformed_where_it_lies(library: FakeCufft) -> None:
         assert {plan.taken for plan in library.executed} == distances
 
 
+def test_axes_are_exchanged_once_for_several_transforms(library: FakeCufft) -> None:
+    """And their factors are one."""
+    x = drawn(10, 9, 8)
+    assert_near(mx.fft.ifftn(x), np.fft.ifftn(np.array(x)))
+    explained = mx.compile(mx.fft.ifftn).explain(x)
+    assert len(explained.steps) == 5
+    x = drawn(5, 6)
+    explained = mx.compile(lambda x: mx.fft.fft(mx.swapaxes(x, 0, 1), norm="ortho")).explain(x)
+    assert len(explained.steps) == 2
+
+
 def test_factors_are_fused_with_what_follows(library: FakeCufft) -> None:
     x = drawn(4, 6)
     explained = mx.compile(lambda x: mx.abs(mx.fft.ifft(x)) + 1).explain(x)

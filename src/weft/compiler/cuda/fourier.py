@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.cuda.library_operations import LibraryOperation
-from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array
 from weft.primitives.replacing import replaces
@@ -54,13 +54,41 @@ def _replaced(node: Node, machine: Any, kind: Kind, inverse: bool) -> Sequence[N
     length = (node if kind is Kind.TO_REAL else node.inputs[0]).shape[axis]
     if machine is None or cufft.missing() or not node.size or length == 1:
         return None
-    x = wrap(node.inputs[0])
+    source, order, factors = _plain(node.inputs[0])
+    x, axis = wrap(source), order[axis]
     if kind is Kind.TO_REAL:
         x = _with_real_ends(x, axis, length)
-    result = _transformed(machine, kind, x, axis, length, inverse)
+    result = p.transpose(_transformed(machine, kind, x, axis, length, inverse), axes=order)
     if roots:
-        result = p.multiply(result, p.fill(_scale(length, roots, node.dtype), node.shape))
-    return [result.node]
+        factors.append(_scale(length, roots))
+    return [_scaled(result, factors).node if factors else result.node]
+
+
+def _plain(x: Node) -> tuple[Node, tuple[int, ...], list[Array]]:
+    """What an operand is made of by exchanging axes and by factors of other transforms, which may as well be done
+    later; the order of the axes, and the factors."""
+    order, factors = tuple(range(x.ndim)), []
+    while True:
+        if x in _factors:
+            factors.append(_factors[x])
+        elif x.primitive is p.transpose:
+            order = tuple([x.keywords["axes"][axis] for axis in order])
+        else:
+            return x, order, factors
+        x = x.inputs[0]
+
+
+_factors: weakref.WeakKeyDictionary[Node, Array] = weakref.WeakKeyDictionary()
+"""Of transforms, and of what is made of them by exchanging axes."""
+
+
+def _scaled(x: Array, factors: Sequence[Array]) -> Array:
+    factor = factors[0]
+    for other in factors[1:]:
+        factor = p.multiply(factor, other)
+    found = p.multiply(x, p.fill(p.cast(factor, dtype=x.node.dtype), x.node.shape))
+    _factors[found.node] = factor
+    return found
 
 
 def _with_real_ends(x: Array, axis: int, length: int) -> Array:
@@ -73,12 +101,12 @@ def _with_real_ends(x: Array, axis: int, length: int) -> Array:
     return p.select(is_real, p.cast(p.real(x), dtype=x.node.dtype), x)
 
 
-def _scale(length: int, roots: int, dtype: Dtype) -> Array:
+def _scale(length: int, roots: int) -> Array:
     """What transforms are multiplied by that are divided by ``roots`` square roots of their length."""
     divisor = wrap(p.planned_number(length, dtypes.float32))
     if roots == 1:
         divisor = p.sqrt(divisor)
-    return p.cast(p.divide(wrap(p.planned_number(1, dtypes.float32)), divisor), dtype=dtype)
+    return p.divide(wrap(p.planned_number(1, dtypes.float32)), divisor)
 
 
 def _never(call: RoutineCall) -> RoutineStep:
