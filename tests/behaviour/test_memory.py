@@ -149,7 +149,8 @@ class LittleMemory:
     """An engine with so many bytes, of which it lends blocks."""
 
     def __init__(self, size: int) -> None:
-        self.left, self.lent = size, {}
+        self.left = size
+        self.lent: dict[int, int] = {}
         self.memory = Allocator(self.allocate, self.free)
 
     def allocate(self, size: int) -> int:
