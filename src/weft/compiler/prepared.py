@@ -114,7 +114,8 @@ class Prepared:
 
     def finish(self, run: Run, ended: Collection[int], stream: Stream) -> None:
         """Compute what was promised, in the memory of the ``ended`` inputs, or have the worker of the stream do so."""
-        own = [number for number, source in enumerate(self._sources) if source in ended]
+        known = frozenset(ended)
+        own = {number for number, source in enumerate(self._sources) if source in known}
         at_once = self._plan.work < stream.work_at_once and is_idle(stream) and run.can_begin
         with sections:
             if run.take_memory(own) and not at_once:

@@ -299,14 +299,16 @@ class Run:
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:
     """The buffers of ended inputs by the slot of the output that takes them."""
-    taken = {}
+    taken, blocks, engine = {}, plan.blocks, plan.engine
     for number, output in plan.donations:
         if number not in ended:
             continue
-        view, (slot, size, block) = inputs[number], plan.blocks[output]
+        view, (slot, size, block) = inputs[number], blocks[output]
         buffer = view.buffer
-        fits = view.offset == 0 and size_class(buffer.size) == block
-        if fits and buffer.engine is plan.engine and buffer.is_own:
-            taken[slot] = buffer
-            buffer.size = max(buffer.size, size)  # should it not come to the run, the input has the same elements still
+        if view.offset == 0 and buffer.engine is engine and buffer.is_own:
+            if buffer.size == size:
+                taken[slot] = buffer
+            elif size_class(buffer.size) == block:
+                taken[slot] = buffer
+                buffer.size = max(buffer.size, size)  # should the run not come, the input has the same elements still
     return taken

@@ -149,10 +149,10 @@ class Buffer:
     """A block of an engine's memory, which goes back to its allocator when nobody holds the buffer any more.
 
     ``export`` is a weak reference to what holds it for NumPy and others, once there was one. Memory of another library
-    has an ``owner``, which keeps it: it is only read.
+    has an ``owner``, which keeps it: it is only read. Memory of Weft ``is_own``, and may be written.
     """
 
-    __slots__ = ("__weakref__", "address", "engine", "export", "owner", "size")
+    __slots__ = ("__weakref__", "address", "engine", "export", "is_own", "owner", "size")
     export: weakref.ref[Any]
     owner: Any
 
@@ -160,6 +160,7 @@ class Buffer:
         """``block`` is the size class, if it is known already."""
         self.engine = engine
         self.size = size
+        self.is_own = True
         self.address = engine.memory.take(self, block or size_class(size))
 
     @classmethod
@@ -167,12 +168,8 @@ class Buffer:
         """Memory of a device that another library has."""
         buffer = cls.__new__(cls)
         buffer.engine, buffer.address, buffer.size, buffer.owner = engine, address, size, owner
+        buffer.is_own = False
         return buffer
-
-    @property
-    def is_own(self) -> bool:
-        """Whether Weft took the memory, and may write it."""
-        return not hasattr(self, "owner")
 
 
 class Export:
