@@ -17,7 +17,7 @@ from weft.dtypes import Dtype
 from weft.graph import tracing
 from weft.graph.node import Node, Shape, give_value, serial_of
 from weft.runtime import counters
-from weft.runtime.atomic import consume, refuse_reentry, sections
+from weft.runtime.atomic import consume, no_garbage_collected, refuse_reentry, sections
 from weft.runtime.devices import LONG_WORK, SHORT_WORK, Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
 from weft.runtime.holders import held, only_known
@@ -50,7 +50,8 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
         with _plan_lock:
             plan = _plans.get(key)
             if plan is None:
-                plan = _templates.plan(program.entries, outputs, target, engine)
+                with no_garbage_collected():
+                    plan = _templates.plan(program.entries, outputs, target, engine)
                 counters.plans += 1
                 _plans.add(key, plan, len(plan.entries))
     return plan

@@ -115,7 +115,7 @@ def without_interrupts(work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            with _uninterrupted, _no_garbage_collected():
+            with _uninterrupted, no_garbage_collected():
                 results.append(work())
         except BaseException as error:  # it belongs to who waits
             errors.append(error)
@@ -140,11 +140,12 @@ def without_interrupts(work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _no_garbage_collected() -> Iterator[None]:
-    """Collecting garbage may run users' code, and that may need a lock that a waiting thread holds."""
+def no_garbage_collected() -> Iterator[None]:
+    """Collect none in the block: that may run users' code, which may need a lock that a waiting thread holds; and where
+    many objects are made that stay, it takes long and finds nothing."""
     collecting = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if collecting:
