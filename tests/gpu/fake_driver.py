@@ -29,6 +29,7 @@ from weft.runtime.host import host
 OTHERS = (1, 2)
 """Streams of other libraries: the default one, and that of the thread."""
 
+_contexts = count(1)
 _codes: dict[str, KernelCode] = {}
 """What kernels mean, by what stands for their text."""
 
@@ -84,11 +85,15 @@ class FakeDriver:
     """A stream does its work when somebody waits for it, and others do only what it waits for: so work that should wait
     and does not, comes too early.
 
-    ``limit`` is how many bytes the card has; ``failure`` is reported by the next one who waits, ``library_codes``
+    ``limit`` is how many bytes the ``cards`` have; ``failure`` is reported by the next one who waits, ``library_codes``
     are what the next calls of libraries give: 0 is success."""
 
-    def __init__(self, limit: int = 1 << 40) -> None:
+    def __init__(self, limit: int = 1 << 40, cards: int = 1) -> None:
         self.memory = ReferenceMemory()
+        self.cards = cards
+        self._context = threading.local()
+        self._context_of: dict[int, int] = {}
+        """Of each stream."""
         self.limit = limit
         self.failure: CudaError | None = None
         self.library_codes: list[int] = []
@@ -111,7 +116,7 @@ class FakeDriver:
         """Large copies are made by several threads."""
 
     def count(self) -> int:
-        return 1
+        return self.cards
 
     def name_of(self, card: int) -> str:
         return "a fake card"
@@ -132,10 +137,16 @@ class FakeDriver:
         return 9, 0
 
     def context(self, card: int) -> int:
-        return next(self._handles)
+        return next(_contexts)  # threads may know that of another driver
 
     def use(self, context: int) -> None:
         self.calls["use"] += 1
+        self._context.current = context
+
+    def _check_context(self, stream: int) -> None:
+        """Raise if a stream is not of the context of this thread."""
+        if stream not in OTHERS:
+            assert self._context_of[stream] == self._context.current
 
     def allocate(self, size: int) -> int:
         if sum(self._sizes.values()) + size > self.limit:
@@ -150,6 +161,10 @@ class FakeDriver:
         return [work for stream, queued in self.streams.items() if stream not in OTHERS for work in queued]
 
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
+        self._check_context(stream)
+        self._queue_anywhere(stream, work)
+
+    def _queue_anywhere(self, stream: int, work: Callable[[], None]) -> None:
         if stream in self._captured:
             self._captured[stream].append(work)
             return
@@ -208,6 +223,10 @@ class FakeDriver:
         self._queue(stream, lambda: self.memory.write(target, places, self.memory.read(source, places, byte)))
         return 0
 
+    def copy_peer(self, target: int, to: int, source: int, of: int, size: int, stream: int) -> None:
+        assert to != of
+        self._copy(target, source, size, stream)
+
     def waiting(self, stream: int) -> tuple[Any, ...]:
         return self._wait, stream
 
@@ -224,6 +243,7 @@ class FakeDriver:
     def stream(self) -> int:
         found = next(self._handles)
         self.streams[found] = deque()
+        self._context_of[found] = self._context.current
         return found
 
     def synchronize(self, stream: int) -> None:
@@ -245,18 +265,20 @@ class FakeDriver:
         return self._record, event, stream
 
     def _record(self, event: int, stream: int) -> int:
+        self._check_context(stream)
         self._records[event] = stream, self._queued[stream]
         return 0
 
     def wait_event(self, stream: int, event: int) -> None:
         self.calls["wait_event"] += 1
         if event in self._records:
-            self._queue(stream, partial(self._run_until, *self._records[event]))
+            self._queue_anywhere(stream, partial(self._run_until, *self._records[event]))
 
     def is_done(self, stream: int) -> bool:
-        if self.streams[stream] and self._waits_for(stream):
-            self.synchronize(stream)
-        return not self.streams[stream]
+        with self._lock:  # another thread may be in the middle of the last piece of work
+            if self.streams[stream] and self._waits_for(stream):
+                self.synchronize(stream)
+            return not self.streams[stream]
 
     def has_happened(self, event: int) -> bool:
         with self._lock:  # another thread may be in the middle of what the event is behind

@@ -15,8 +15,8 @@ import weft
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver
-from weft.runtime import interchange
-from weft.runtime.cuda import assembly, staging
+from weft.runtime import interchange, on_host
+from weft.runtime.cuda import assembly, copies, staging
 from weft.runtime.cuda import engine as engines
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import CudaError
@@ -226,6 +226,17 @@ def test_streams_wait_for_what_they_need(driver: FakeDriver, seed: int) -> None:
     assert driver.calls["wait_event"]
 
 
+def test_many_streams(driver: FakeDriver) -> None:
+    """They share queues, but none has that of copies, of which marks are set at any time."""
+    streams = [mx.new_stream(mx.gpu) for _ in range(24)]
+    for number, stream in enumerate(streams):
+        mx.eval(mx.exp(values(3 + number), stream=stream))
+    engine: Any = engine_of(mx.Device(mx.gpu))
+    order = engine.order
+    assert order.copies not in [stream.queue for stream in streams]
+    assert len(order.queues) <= 10
+
+
 def test_a_stream_does_not_wait_for_what_it_does_not_need(driver: FakeDriver) -> None:
     first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.gpu)
     x, y = mx.exp(values(4), stream=first), mx.exp(values(5), stream=second)
@@ -255,7 +266,7 @@ def test_large_copies_go_through_pinned_memory(driver: FakeDriver, monkeypatch: 
     """In pieces, of which the card still copies one while the next one is filled; with several threads, too."""
     for name, value in (("PIECE", 1024), ("_MOST_LANES", count)):
         monkeypatch.setattr(staging, name, value)
-    monkeypatch.setattr(engines, "STAGED", 2048)
+    monkeypatch.setattr(copies, "STAGED", 2048)
     numbers = np.random.default_rng(4).normal(size=5003).astype(np.float32)
     x = mx.array(numbers)
     for stream in (mx.default_stream(mx.gpu), mx.new_stream(mx.gpu)):
@@ -269,7 +280,7 @@ def test_large_copies_go_through_pinned_memory(driver: FakeDriver, monkeypatch: 
 def test_an_interrupted_copy_leaves_nothing_behind(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in memory of the host nor in the pieces, which the card may be writing to still."""
     monkeypatch.setattr(staging, "PIECE", 1024)
-    monkeypatch.setattr(engines, "STAGED", 2048)
+    monkeypatch.setattr(copies, "STAGED", 2048)
     x = mx.exp(values(5003), stream=mx.gpu)
     wanted = mx.exp(values(5003), stream=mx.cpu)
     mx.eval(x)
@@ -341,3 +352,24 @@ def test_old_work_is_not_waited_for(driver: FakeDriver) -> None:
     mx.eval(mx.cos(x, stream=first))
     assert driver.queue  # of the second stream
     assert driver.calls["wait_event"] <= before + 2
+
+
+def test_what_is_not_queued_yet_is_not_done(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread waits for all that was queued, while another one queues the steps of a run one by one."""
+    first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.gpu)
+    x, y = mx.exp(values(4, 3), stream=first), mx.exp(values(5), stream=second)
+    mx.eval(x, y)
+    run = on_host.HostSteps.run
+
+    def waited_for(*arguments: Any) -> Any:
+        found = run(*arguments)
+        engine_of(mx.Device(mx.gpu)).finish()
+        return found
+
+    monkeypatch.setattr(on_host.HostSteps, "run", waited_for)
+    with mx.stream(first):
+        z = mx.cumsum(mx.sin(x), axis=0) * 0.5
+    mx.async_eval(z)
+    with mx.stream(mx.cpu):
+        wanted = mx.cos(mx.cumsum(mx.sin(mx.exp(values(4, 3))), axis=0) * 0.5)
+    assert_same_bits(mx.cos(z, stream=second), wanted)

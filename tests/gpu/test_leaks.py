@@ -49,7 +49,7 @@ class Counted:
 def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, int]]:
     """How many things of each kind were made since the test began and are there still, when nothing is cached."""
     engine = cast(CudaEngine, engine_of(mx.Device(mx.gpu)))
-    engine.first_queue()
+    engine.entered()
     functions = engine._driver._functions
     counted = {name: Counted(functions[name]) for names in MADE.values() for name in names if name in functions}
     for name, function in counted.items():

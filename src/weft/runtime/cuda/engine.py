@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.errors import EvaluationError
+from weft.runtime import recording
 from weft.runtime.atomic import Action, first_failure, refuse_reentry
 from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.copies import Copies
 from weft.runtime.cuda.driver import CudaError, Driver
-from weft.runtime.cuda.queues import Blocks, Queue
+from weft.runtime.cuda.order import Order
+from weft.runtime.cuda.queues import Queue
 from weft.runtime.cuda.sharing import CudaSharing
-from weft.runtime.cuda.staging import STAGED, Staging
+from weft.runtime.cuda.staging import STAGED
 from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
 from weft.runtime.cuda.timing import Timing
 from weft.runtime.cuda.waiting import wait_until
@@ -34,12 +37,6 @@ from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table, TableLayout
 
 _SHOWN = 8
 """Errors of a card name the kernels of so many runs."""
-
-_MOST_QUEUES = 8
-"""So many queues have streams of their own; further streams share them."""
-
-_PINNED = 4096
-"""The bytes of pinned memory, to which cards copy faster than to any other; larger copies do not need it as much."""
 
 FORKED = (
     "this process was forked from one that had used a GPU, and NVIDIA's driver does not work in such a child. Start "
@@ -57,12 +54,10 @@ _engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
 
 
 class CudaEngine(Engine):
-    """Runs the work of a card.
+    """Runs the work of a card. Its ``order`` says what work waits for what.
 
-    As long as one stream is used, all work goes through one queue, in the order in which it was begun. So memory can be
-    used again as soon as its buffer has ended: what reads it still is in the queue before what writes it next. And what
-    reads results on the card needs no event. With a second stream come a queue for it and one for copies, and from then
-    on `Blocks` tell what work on one queue has to wait for on others.
+    While one stream is used, memory can be used again as soon as its buffer has ended: what reads it still is in the
+    queue before what writes it next. And what reads results on the card needs no event.
     """
 
     queues = True
@@ -74,33 +69,19 @@ class CudaEngine(Engine):
         self._card = card
         self._has_neighbours = driver.count() > 1
         self._forked = False
-        self.context = self._multiprocessors = self._pinned = 0
-        self._queues: list[Queue] = []
-        """The first one is that of work whose stream is not known."""
-        self._copies: Any = None
-        """The one for copies."""
+        self.context = self._multiprocessors = 0
+        self.order = Order(driver)
         self._capturing: Queue | None = None
         """One on which nothing is queued but what is captured into graphs."""
-        self._shared_by_queues: dict[Any, Any] = {}
-        self._blocks = Blocks()
-        self._ordering = fork_safe_lock()
-        """Held while the uses of blocks are looked at or noted."""
         self._lock = fork_safe_lock()
         """Held from writing the addresses of a run to the card to its launch."""
-        self._inwards, self._outwards = Staging(driver, self._enter), Staging(driver, self._enter)
-        """Large copies."""
+        self._copies = Copies(driver, self.order, self._enter, self._wait, self._finish_queues)
         self._timing = Timing(driver)
-        self._reading = fork_safe_lock()
-        """Held while something is copied through the pinned memory."""
         super().__init__(Device(gpu, card), Allocator(self._allocate, self._free, self._rest_of_memory))
         self.own_memory = Allocator(self._allocate, self._free)
         """For what users do not count: numbers of steps, slots of runs."""
         self.sharing = CudaSharing(self, driver, card)
         self.export_ended = self.sharing.returned.append
-        self._is_used = False
-        """Whether a stream has the first queue."""
-        self._shared = 0
-        """The queue that was shared last."""
         self._loaded: dict[CudaCode, Loaded] = {}
         self._begun: deque[CudaSteps] = deque(maxlen=_SHOWN)
         """What was begun last, since somebody waited."""
@@ -126,7 +107,7 @@ class CudaEngine(Engine):
         """What comes before each call of the driver."""
         if self._forked:
             raise EvaluationError(FORKED)
-        if not self._queues:
+        if not self.context:
             self._start()
         if _thread.context != self.context or self._has_neighbours:  # whose contexts other libraries may make current
             self._driver.use(self.context)
@@ -138,83 +119,18 @@ class CudaEngine(Engine):
         """Begin to use the card, which takes memory of it and some tenths of a second."""
         refuse_reentry(self._lock)
         with self._lock:
-            if not self._queues:
-                self.context = _thread.context = self._driver.context(self._card)
-                self._driver.use(self.context)
+            if not self.context:
+                context = _thread.context = self._driver.context(self._card)
+                self._driver.use(context)
                 self._multiprocessors = self._driver.multiprocessors(self._card)
-                self._pinned = self._driver.pinned(_PINNED)
-                self._copies = Queue(self._driver, self._shared_by_queues)
-                self._queues.append(self._copies)
+                self._copies.begin()
+                self.order.begin()
+                self.context = context
 
-    # Queues
-
-    @property
-    def _several(self) -> bool:
-        return len(self._queues) > 1
-
-    def _queue_of(self, stream: Stream | None) -> Queue:
-        """The queue of a stream."""
-        if stream is None:
-            return self._queues[0]
-        if stream.queue is None:
-            stream.queue = self._new_queue()
-        queue: Queue = stream.queue
-        return queue
-
-    def _new_queue(self) -> Queue:
-        """A queue for another stream; one that others have, if there are many."""
-        if not self._is_used:
-            self._is_used = True
-            return self._queues[0]
-        if len(self._queues) > _MOST_QUEUES:
-            self._shared = self._shared % _MOST_QUEUES + 1
-            return self._queues[self._shared]
-        if not self._several:
-            self._separate_copies()
-        queue = Queue(self._driver, self._shared_by_queues)
-        self._queues.append(queue)
-        return queue
-
-    def _separate_copies(self) -> None:
-        """Have a queue for copies, and work on several queues in order from now on."""
-        with self._ordering:
-            self._finish_queues()
-            self._copies = Queue(self._driver, self._shared_by_queues)
-            self._queues.append(self._copies)
-
-    def _ordered(self, queue: Queue, read: Sequence[int], written: Sequence[int]) -> list[Action]:
-        """Have a queue wait for what work that reads and writes at these addresses needs; returns what marks the end of
-        this work."""
-        with self._ordering:
-            queue.wait_for(self._blocks.awaited(read, written))
-            mark = queue.next_mark()
-            self._blocks.note(mark, read, written)
-        return [queue.marking(mark)]
-
-    # What other libraries do on the card
-
-    def first_queue(self) -> Queue:
-        """The queue of work whose stream is not known."""
+    def entered(self) -> Order:
+        """The order of work, for calls of the driver."""
         self._enter()
-        return self._queues[0]
-
-    def events_of(self, address: int, event: int) -> list[int]:
-        """The events of all that uses the memory at an address. ``event`` is there to be recorded."""
-        self._enter()
-        with self._ordering:
-            if self._several:
-                return [mark.queue.event_of(mark) for mark in self._blocks.awaited((), (address,))]
-            self._driver.record(event, self._queues[0].handle)
-            return [event]
-
-    def wait_in_all_queues(self, queue: Queue | None, event: int) -> None:
-        """Have all queues wait for an event, which is recorded on a ``queue`` first, if one is given."""
-        with self._ordering:
-            if queue is not None:
-                self._driver.record(event, queue.handle)
-            for other in list(self._queues):
-                if other is not queue:
-                    self._driver.wait_event(other.handle, event)
+        return self.order
 
     # Memory
 
@@ -222,15 +138,18 @@ class CudaEngine(Engine):
         self._enter()
         address = self._driver.allocate(size)
         if address:
-            with self._ordering:
-                self._blocks.add(address, size)
+            with self.order.lock:
+                self.order.blocks.add(address, size)
         return address
 
     def _free(self, address: int) -> None:
         self._enter()
         self.finish()  # what is queued may still use it
-        with self._ordering:
-            self._blocks.remove(address)
+        with self.order.lock:
+            readers = self.order.blocks.awaited((), (address,))  # also on queues of other cards
+            self.order.blocks.remove(address)
+        for mark in readers:
+            self._wait(self._driver.has_happened, mark.queue.event_of(mark))
         self._driver.free(address)
 
     def _rest_of_memory(self) -> str:
@@ -239,89 +158,44 @@ class CudaEngine(Engine):
 
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
         elements = np.frombuffer(source, np.uint8)
-        self.write(buffer.address + offset, elements.ctypes.data, elements.nbytes)
+        self._copies.write(buffer.address + offset, elements.ctypes.data, elements.nbytes)
 
     def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         if target.nbytes:
-            self._copy_out(buffer.address + offset, ctypes.addressof(ctypes.c_char.from_buffer(target)), target.nbytes)
+            self._copies.read(
+                buffer.address + offset, ctypes.addressof(ctypes.c_char.from_buffer(target)), target.nbytes
+            )
 
     def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
         if source.engine is host:
-            self.write(target.address, source.address + start, size)
+            self._copies.write(target.address, source.address + start, size)
         elif isinstance(source.engine, CudaEngine):
-            source.engine.finish()
-            self.finish()  # what is queued may still use the memory of the target
-            context, stream = source.engine.context, self._copies.handle
-            self._driver.copy_peer(target.address, self.context, source.address + start, context, size, stream)
-            self._wait(self._driver.is_done, stream)
+            self._copy_from_card(source.engine, source.address + start, target.address, size)
         else:
             super().copy_across(source, start, target, size)
 
+    def _copy_from_card(self, other: CudaEngine, there: int, here: int, size: int) -> None:
+        """Copy from another card's memory. Nobody waits but the queues: this card's for what was computed, the other
+        one's with what will use that memory next."""
+        computed = other.entered().marks_of(there)
+        self._enter()
+        copied = self._copies.from_card(other.context, there, self.context, here, size, computed)
+        other.order.note_reader(there, copied)
+        if recording.recorders:
+            self._wait(self._driver.is_done, copied.queue.handle)
+
     def write(self, there: int, here: int, size: int) -> None:
         """Copy from an address of the host, where the bytes may change as soon as this returns."""
-        if size:
-            self._enter()
-        if size >= STAGED:
-            self._write_staged(there, here, size)
-        elif size:
-            with self._ordering:
-                marking = self._ordered(self._copies, (), (there,)) if self._several else ()
-                self._driver.copy_in(there, here, size, self._copies.handle)
-                self._mark(marking)
-
-    def _write_staged(self, there: int, here: int, size: int) -> None:
-        """Nobody else uses the block at the address before this returns: so others need not wait for all of the copy
-        when they queue work."""
-        if not self._several and not self._driver.is_done(self._copies.handle):
-            self._separate_copies()  # so that this copy, or the next one, is made while kernels run
-        if self._several:
-            with self._ordering:
-                self._copies.wait_for(self._blocks.awaited((), (there,)))
-        try:
-            self._inwards.copy_in(there, here, size, self._copies.handle)
-        finally:
-            if self._several:
-                with self._ordering:
-                    self._mark(self._ordered(self._copies, (), (there,)))
-
-    def _mark(self, marking: Sequence[Action]) -> None:
-        for function, *arguments in marking:
-            self._driver.check(function(*arguments), "cuEventRecord")
-
-    def _copy_out(self, there: int, here: int, size: int) -> None:
-        if size:
-            self._enter()
-            if self._several:
-                with self._ordering:
-                    self._copies.wait_for(self._blocks.awaited((there,), ()))
-            self._copy_out_on(self._copies, there, here, size)
-
-    def _copy_out_on(self, queue: Queue, there: int, here: int, size: int) -> None:
-        """Copy to the host behind what was queued on a queue."""
-        if size > _PINNED:
-            self._wait(self._driver.is_done, queue.handle)
-            copy_out = self._outwards.copy_out if size >= STAGED else self._driver.copy_out
-            copy_out(here, there, size, queue.handle)
-            return
-        refuse_reentry(self._reading)
-        with self._reading:
-            try:
-                self._driver.copy_out(self._pinned, there, size, queue.handle)
-                self._wait(self._driver.is_done, queue.handle)
-            except CudaError:
-                raise
-            except BaseException:
-                self._pinned = self._driver.pinned(_PINNED)  # the card may still write to the other one
-                raise
-            ctypes.memmove(here, self._pinned, size)
+        self._copies.write(there, here, size)
 
     def finish(self, buffers: Collection[Buffer] | None = None) -> None:
         self._enter()
-        if buffers is None or not self._several:
+        order = self.order
+        if buffers is None or not order.several:
             self._finish_queues()
             return
-        with self._ordering:
-            awaited = self._blocks.awaited([buffer.address for buffer in buffers], ())
+        with order.lock:
+            awaited = order.blocks.awaited([buffer.address for buffer in buffers], ())
             events = {mark: mark.queue.event_of(mark) for mark in awaited}
         for mark, event in events.items():
             self._wait(self._driver.has_happened, event)
@@ -329,10 +203,10 @@ class CudaEngine(Engine):
 
     def _finish_queues(self) -> None:
         """Wait until all that was queued is done."""
-        for queue in list(self._queues):
-            marks = queue.marks
+        for queue in list(self.order.queues):
+            marked = queue.marked
             self._wait(self._driver.is_done, queue.handle)
-            queue.note_reached(marks)
+            queue.note_reached(marked)
 
     def _wait(self, is_ready: Callable[[int], bool], handle: int) -> None:
         """Wait for the card. Its errors name the kernels that may have caused them."""
@@ -360,13 +234,12 @@ class CudaEngine(Engine):
 
     def for_libraries(self) -> dict[Any, Any]:
         """What libraries keep for all queues of this card, whose context is that of this thread from then on."""
-        self._enter()
-        return self._shared_by_queues
+        return self.entered().shared
 
     def captured(self, actions_on: Callable[[Queue], Sequence[Action]]) -> int:
         """A graph of what actions queue on a queue; 0 if they cannot be captured."""
         self._destroy_graphs()
-        queue, self._capturing = self._capturing or Queue(self._driver, self._shared_by_queues), None
+        queue, self._capturing = self._capturing or self.order.new_queue(), None
         graph = self._driver.captured(actions_on(queue), queue.handle)
         if graph:
             self._capturing = queue
@@ -381,15 +254,34 @@ class CudaEngine(Engine):
     def run(self, steps: Sealed, table: Table, stream: Stream | None = None) -> int:
         assert isinstance(steps, CudaSteps)
         values = table.values
-        if values[DONE] == steps.count or table.stopped:
-            return values[DONE]
+        if values[DONE]:
+            return self._run(steps, table, stream)
         self._enter()
         refuse_reentry(self._lock)
         with self._lock:
+            launch = None
+            if stream is not None and not (self.order.several or self.sharing.borrows):
+                launch = steps.launch_again(stream.queue, values)
+            if launch is None:
+                return self._run(steps, table, stream)
             self._begun.append(steps)
-            queue = self._queue_of(stream)
+            failure = first_failure((launch, _noting(table, steps.count)))
+            if failure is not None:
+                steps.forget_slots()
+                self._driver.check(failure[1], "cuGraphLaunch")
+        return steps.count
+
+    def _run(self, steps: CudaSteps, table: Table, stream: Stream | None) -> int:
+        """Run the steps that were not run yet, whatever that takes."""
+        values = table.values
+        if values[DONE] == steps.count or table.stopped:
+            return values[DONE]
+        self._enter()
+        with self._lock:
+            self._begun.append(steps)
+            queue = self.order.of(stream, self._finish_queues)
             slots, writing = steps.slots_of(table, queue)
-            marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
+            marking = self._begin_work(queue, steps, table, slots)
             run = _Run(steps, slots, table, queue)
             if steps.stand_ins:
                 self._run_each(run, writing, marking)
@@ -398,6 +290,11 @@ class CudaEngine(Engine):
             if self.sharing.borrows:
                 self.sharing.hold(steps.touched(table, slots)[0], queue)
         return values[DONE]
+
+    def _begin_work(self, queue: Queue, steps: CudaSteps, table: Table, slots: Slots) -> Sequence[Action]:
+        """Have a queue wait for what a run needs; returns what marks the end of the run."""
+        order = self.order
+        return order.begin_work(queue, *steps.touched(table, slots)) if order.several else ()
 
     def _run_together(self, run: _Run, writing: Sequence[Action], marking: Sequence[Action]) -> None:
         """Run all steps that were not run yet in one call of native code."""
@@ -449,7 +346,7 @@ class CudaEngine(Engine):
     def _run_on_host(self, run: _Run, found: HostSteps) -> None:
         """Run steps for the CPU, the next ones of a run."""
         table, queue = run.table, run.queue
-        copies, memory = found.run(table.values[FIRST:], partial(self._copy_out_on, queue))
+        copies, memory = found.run(table.values[FIRST:], partial(self._copies.read_behind, queue))
         actions = [self._driver.copying_in(copy.there, copy.here, copy.size, queue.handle) for copy in copies]
         self._queue(run, [*actions, _noting(table, table.values[DONE] + found.count)])
         del memory  # the driver has read it
@@ -463,9 +360,9 @@ class CudaEngine(Engine):
         refuse_reentry(self._lock)
         with self._lock:
             self._begun.append(steps)
-            queue, first = self._queue_of(stream), values[DONE]
+            queue, first = self.order.of(stream, self._finish_queues), values[DONE]
             slots, writing = steps.slots_of(table, queue)
-            marking = self._ordered(queue, *steps.touched(table, slots)) if self._several else ()
+            marking = self._begin_work(queue, steps, table, slots)
             events = self._timing.events(steps.count + 1)
             try:
                 self._run_each(_Run(steps, slots, table, queue), writing, marking, events)

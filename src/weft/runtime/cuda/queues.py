@@ -27,8 +27,10 @@ class Queue:
         self.handles: dict[Any, Any] = {}
         self.shared = shared
         self._events: list[int] = []
-        self.marks = 0
+        self._marks = 0
         """How many there are."""
+        self.marked = 0
+        """The last one that is set: work that it is behind may not be queued before."""
         self._reached = 0
 
     def copying(self, target: int, source: int, size: int) -> Action:
@@ -43,8 +45,8 @@ class Queue:
         """The next mark; `marking` sets it."""
         if not self._events:
             self._events = [self._driver.event() for _ in range(_EVENTS)]
-        self.marks += 1
-        return Mark(self, self.marks)
+        self._marks += 1
+        return Mark(self, self._marks)
 
     def note_reached(self, number: int) -> None:
         """All marks up to one are reached."""
@@ -54,9 +56,9 @@ class Queue:
         """Whether a mark is known to be reached."""
         return number <= self._reached
 
-    def marking(self, mark: Mark) -> Action:
+    def marking(self, mark: Mark) -> list[Action]:
         """What sets a mark behind all that was queued."""
-        return self._driver.recording(self.event_of(mark), self.handle)
+        return [self._driver.recording(self.event_of(mark), self.handle), (setattr, self, "marked", mark.number)]
 
     def event_of(self, mark: Mark) -> int:
         """An event that happens when a mark is reached, or later."""

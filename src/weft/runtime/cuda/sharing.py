@@ -54,25 +54,25 @@ class CudaSharing:
         return self._driver.card_of(address)
 
     def own_stream(self) -> int:
-        return self._engine.first_queue().handle
+        return self._engine.entered().queues[0].handle
 
     def give(self, address: int, stream: Any) -> None:
         handle = _handle_of(stream)
         if handle is not None:
             refuse_reentry(self._lock)
             with self._lock:
-                for event in self._engine.events_of(address, self._any_event()):
+                for event in self._engine.entered().events_of(address, self._any_event()):
                     self._driver.wait_event(handle, event)
 
     def take(self, buffer: Buffer, stream: int | None = None) -> None:
-        queue = self._engine.first_queue()
+        queue = self._engine.entered().queues[0]
         refuse_reentry(self._lock)
         with self._lock:
             event = self._any_event()
             if stream is not None:
                 self._driver.record(event, stream)
                 self._driver.wait_event(queue.handle, event)
-            self._engine.wait_in_all_queues(queue, event)
+            self._engine.order.wait_in_all(queue, event)
         self.let_go()
         if not buffer.is_own:
             with self._holding:
@@ -85,7 +85,7 @@ class CudaSharing:
             if count:
                 event = self._any_event()
                 self._driver.record_all(self._engine.context, event)
-                self._engine.wait_in_all_queues(None, event)
+                self._engine.order.wait_in_all(None, event)
             for _ in range(count):  # only now: other threads that see none do not wait
                 self.returned.popleft()
 

@@ -18,7 +18,7 @@ from weft.runtime.cuda.library_calls import LibraryCall
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.memory import Buffer
 from weft.runtime.on_host import HostSteps
-from weft.runtime.steps import FIRST, OnHost, Step, StepList, Table, TableLayout
+from weft.runtime.steps import DONE, FIRST, OnHost, Step, StepList, Table, TableLayout
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
@@ -67,7 +67,7 @@ class Slots:
         self.launches = launches
         self.addresses = addresses
         self.written: array[int] | None = None
-        """What they hold."""
+        """The table of a run that was not begun yet, whose slots they hold."""
         self.actions: Sequence[list[Action] | None] = ()
         self.together: Action | None = None
         self.again = False
@@ -93,7 +93,7 @@ class CudaSteps(StepList):
             number: step.code for number, step in enumerate(steps) if isinstance(step.code, LibraryCall)
         }
         self._may_capture = not self.stand_ins and all(call.is_captured for call in self.calls.values())
-        self._latest: dict[Queue, deque[Slots]] = {}
+        self._latest: dict[Queue | None, deque[Slots]] = {}
 
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
         buffer = Buffer(self._own, _WORD * max(len(numbers), 1))
@@ -105,19 +105,28 @@ class CudaSteps(StepList):
     def slots_of(self, table: Table, queue: Queue) -> tuple[Slots, list[Action]]:
         """The slots of a run on a queue, and what writes them to the card: nothing, if one of its latest runs had the
         same ones, as is so when memory is used again."""
-        values = table.values[FIRST:]
+        written = table.values[:]
+        written[DONE] = 0
         latest = self._latest.get(queue)
         if latest is None:
             latest = self._latest[queue] = deque()
         for slots in latest:
-            if slots.written == values:
+            if slots.written == written:
                 slots.again = True
                 return slots, []
+        values = written[FIRST:]
         slots = self._with_addresses(values, latest, queue) if self.calls else self._for_all(values, latest, queue)
         source = table.address + _WORD * FIRST
         copy = self._driver.copying_in(slots.buffer.address, source, _WORD * len(values), queue.handle)
         slots.written = None
-        return slots, [copy, (setattr, slots, "written", values)]
+        return slots, [copy, (setattr, slots, "written", written)]
+
+    def launch_again(self, queue: Queue | None, values: array[int]) -> Action | None:
+        """What queues all steps for a table with these values, if that is one launch and the card has its slots."""
+        for slots in self._latest.get(queue, ()):
+            if slots.written == values:
+                return slots.together
+        return None
 
     def touched(self, table: Table, slots: Slots) -> tuple[list[int], list[int]]:
         """The addresses at which a run reads, and those at which it writes."""

@@ -1,0 +1,107 @@
+"""Copies between the memory of a card and that of the host or of another card."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+
+from weft.runtime.atomic import refuse_reentry
+from weft.runtime.cuda.driver import CudaError, Driver
+from weft.runtime.cuda.order import Order
+from weft.runtime.cuda.queues import Mark, Queue
+from weft.runtime.cuda.staging import STAGED, Staging
+from weft.runtime.locks import fork_safe_lock
+
+PINNED = 4096
+"""The bytes of pinned memory, to which cards copy faster than to any other; larger copies do not need it as much."""
+
+
+class Copies:
+    """Copies from and to one card. ``enter`` is called on each thread before it calls the driver, ``wait`` waits until
+    something of the driver is ready, ``finish`` until all is done that was queued."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        order: Order,
+        enter: Callable[[], None],
+        wait: Callable[[Callable[[int], bool], int], None],
+        finish: Callable[[], None],
+    ) -> None:
+        self._driver, self._order = driver, order
+        self._enter, self._wait, self._finish = enter, wait, finish
+        self._pinned = 0
+        self._inwards, self._outwards = Staging(driver, enter), Staging(driver, enter)
+        """Large copies."""
+        self._reading = fork_safe_lock()
+        """Held while something is copied through the pinned memory."""
+
+    def begin(self) -> None:
+        """Have pinned memory, in the current context."""
+        self._pinned = self._driver.pinned(PINNED)
+
+    def write(self, there: int, here: int, size: int) -> None:
+        """Copy from an address of the host, where the bytes may change as soon as this returns."""
+        if size:
+            self._enter()
+        if size >= STAGED:
+            self._write_staged(there, here, size)
+        elif size:
+            order = self._order
+            with order.lock:
+                marking = order.begin_work(order.copies, (), (there,))
+                self._driver.copy_in(there, here, size, order.copies.handle)
+                order.mark(marking)
+
+    def _write_staged(self, there: int, here: int, size: int) -> None:
+        """Nobody else uses the block at the address before this returns: so others need not wait for all of the copy
+        when they queue work."""
+        order = self._order
+        if not order.several and not self._driver.is_done(order.copies.handle):
+            order.separate_copies(self._finish)  # so that this copy, or the next one, is made while kernels run
+        order.wait_before((), (there,))
+        try:
+            self._inwards.copy_in(there, here, size, order.copies.handle)
+        finally:
+            with order.lock:
+                order.mark(order.begin_work(order.copies, (), (there,)))
+
+    def read(self, there: int, here: int, size: int) -> None:
+        """Copy to an address of the host."""
+        if size:
+            self._enter()
+            self._order.wait_before((there,), ())
+            self.read_behind(self._order.copies, there, here, size)
+
+    def read_behind(self, queue: Queue, there: int, here: int, size: int) -> None:
+        """Copy to the host behind what was queued on a queue."""
+        if size <= PINNED:
+            ctypes.memmove(here, self._through_pinned(queue, there, size), size)
+            return
+        self._wait(self._driver.is_done, queue.handle)
+        copy_out = self._outwards.copy_out if size >= STAGED else self._driver.copy_out
+        copy_out(here, there, size, queue.handle)
+
+    def _through_pinned(self, queue: Queue, there: int, size: int) -> bytes:
+        refuse_reentry(self._reading)
+        with self._reading:
+            try:
+                self._driver.copy_out(self._pinned, there, size, queue.handle)
+                self._wait(self._driver.is_done, queue.handle)
+            except CudaError:
+                raise
+            except BaseException:
+                self._pinned = self._driver.pinned(PINNED)  # the card may still write to the other one
+                raise
+            return ctypes.string_at(self._pinned, size)
+
+    def from_card(self, other: int, there: int, own: int, here: int, size: int, computed: Iterable[Mark]) -> Mark:
+        """Queue a copy from a card, of which ``other`` is the context, to this one, of which ``own`` is: behind what
+        was ``computed`` there. Returns what is reached when it is made."""
+        order = self._order
+        with order.lock:
+            order.copies.wait_for(computed)
+            marking = order.begin_work(order.copies, (), (here,))
+            self._driver.copy_peer(here, own, there, other, size, order.copies.handle)
+            order.mark(marking)
+            return order.marked(order.copies)

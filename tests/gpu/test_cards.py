@@ -1,0 +1,122 @@
+"""Several cards, against a driver without one: copies between them, and what waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import weft
+import weft.core as mx
+from tests.checks import assert_same_bits
+from tests.gpu.conftest import scans
+from tests.gpu.fake_driver import FakeDriver, FakeTarget
+from tests.gpu.test_engine import values, walk
+from weft.compiler import evaluate
+from weft.runtime.cuda.engine import CudaEngine
+from weft.runtime.devices import forget_engine, register_engine
+from weft.runtime.streams import drain_all
+
+FIRST, SECOND = mx.Device(mx.gpu, 0), mx.Device(mx.gpu, 1)
+
+
+@pytest.fixture
+def cards() -> Iterator[FakeDriver]:
+    """A driver with two cards."""
+    driver = FakeDriver(cards=2)
+    engines = [CudaEngine(cast(Any, driver), card) for card in range(2)]
+    for engine in engines:
+        engine.target = FakeTarget(scans)
+        register_engine(engine)
+    try:
+        yield driver
+    finally:
+        mx.set_default_device(mx.cpu)
+        drain_all()
+        for engine in engines:
+            forget_engine(engine)
+        evaluate.forget_plans()
+
+
+def test_work_goes_from_card_to_card(cards: FakeDriver) -> None:
+    """And nobody waits but the queues."""
+    x, y = mx.exp(values(4, 6), stream=FIRST), mx.exp(values(4, 6), stream=SECOND)
+    mx.eval(x, y)
+    before = cards.calls["synchronize"]
+    with mx.stream(FIRST):
+        x = x * 0.5
+        mx.async_eval(x)
+    with mx.stream(SECOND):
+        y = mx.sin(x) + y
+        mx.async_eval(y)
+    with mx.stream(FIRST):
+        z = mx.cos(y) - x
+        mx.async_eval(z)
+    assert cards.calls["synchronize"] == before
+    with mx.stream(mx.cpu):
+        x = mx.exp(values(4, 6)) * 0.5
+        assert_same_bits(z, mx.cos(mx.sin(x) + mx.exp(values(4, 6))) - x)
+
+
+def test_memory_that_another_card_reads_is_not_used_again(cards: FakeDriver) -> None:
+    """Neither by what is computed next, nor by the driver."""
+    for streams in (1, 2):
+        others = [mx.new_stream(FIRST) for _ in range(streams)]
+        x = values(64)
+        y = mx.exp(x, stream=others[0])
+        mx.eval(y)
+        there = mx.negative(y, stream=SECOND)
+        mx.async_eval(there)
+        del y
+        more = [mx.sin(x, stream=stream) for stream in others]
+        mx.async_eval(more)
+        mx.clear_cache(device=FIRST)
+        assert_same_bits(there, mx.negative(mx.exp(x, stream=mx.cpu), stream=mx.cpu))
+
+
+def test_streams_of_two_cards(cards: FakeDriver, seed: int) -> None:
+    cpu = mx.default_stream(mx.cpu)
+    streams = [mx.new_stream(device) for device in (FIRST, SECOND, FIRST, SECOND)]
+    for number in range(seed, seed + 3):
+        assert_same_bits(walk(streams, number), walk([cpu] * len(streams), number))
+
+
+def test_a_compiled_function_follows_the_card(cards: FakeDriver) -> None:
+    function = mx.compile(lambda x: mx.softmax(mx.exp(x) * 2, axis=-1))
+    x = values(4, 6)
+    before = weft.counters()
+    results = []
+    for device in (FIRST, SECOND, FIRST, SECOND):
+        with mx.stream(device):
+            results.append(function(x))
+    assert (weft.counters() - before).traces == 1
+    assert (weft.counters() - before).plans == 2
+    for result in results[1:]:
+        assert_same_bits(result, results[0])
+
+
+def test_gradients_of_halves_of_a_batch(cards: FakeDriver) -> None:
+    """Data parallel training: each card has a copy of the weights, and the first one adds up the gradients."""
+    w, x = values(6), values(8, 6)
+    loss = mx.value_and_grad(lambda w, x: mx.mean((x @ w - 1) ** 2))
+    whole = loss(w, x)[1]
+    for _ in range(3):
+        halves = []
+        for device, half in zip((FIRST, SECOND), (x[:4], x[4:]), strict=True):
+            with mx.stream(device):
+                halves.append(loss(w, half)[1])
+                mx.async_eval(halves[-1])
+        with mx.stream(FIRST):
+            mean = (halves[0] + halves[1]) / 2
+        assert np.allclose(np.array(mean), np.array(whole), rtol=1e-5)
+    assert cards.calls["copy"]
+
+
+def test_transfers_between_cards_are_seen(cards: FakeDriver) -> None:
+    y = mx.exp(values(100), stream=FIRST)
+    mx.eval(y)
+    with weft.profile() as profile:
+        mx.eval(mx.sin(y, stream=SECOND))
+    assert profile.transfers["Device(gpu, 0) to Device(gpu, 1)"].bytes == 400
