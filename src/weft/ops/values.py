@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from weft.graph.extents import agree
 from weft.graph.node import Node, describe
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, trace_of, traced_placeholder
+from weft.runtime.devices import Device
 from weft.runtime.dlpack import READ_ONLY
 from weft.runtime.interchange import (
     in_host_memory,
@@ -51,9 +52,18 @@ def seen(node: Node, action: str, error: type[Exception]) -> View:
     """Where the values are, if NumPy can see them there."""
     view = value(node, action)
     if not is_on_host(view):
-        device = view.buffer.engine.device
-        raise error(f"Cannot {action} an array in the memory of {device} without a copy; make one: np.array(a).")
+        raise error(_Elsewhere(action, view.buffer.engine.device))
     return view
+
+
+class _Elsewhere(NamedTuple):
+    """A message that nobody reads when NumPy tries one protocol after the other."""
+
+    action: str
+    device: Device
+
+    def __str__(self) -> str:
+        return f"Cannot {self.action} an array in the memory of {self.device} without a copy; make one: np.array(a)."
 
 
 def elements(node: Node, action: str) -> np.ndarray[Any, Any]:
@@ -123,7 +133,11 @@ def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, An
     """What ``__array__`` gives."""
     if copy is False:
         seen(node, "make a NumPy array of", ValueError)
-    values = elements(node, "make a NumPy array of")
+    view = value(node, "make a NumPy array of")
+    if is_small_elsewhere(view, node.shape, node.dtype):
+        values, copy = read_out(view, node.shape, node.dtype), None
+    else:
+        values = elements(node, "make a NumPy array of")
     if copy is True:
         return values.astype(dtype) if dtype is not None else values.copy()
     if dtype is None or np.dtype(dtype) == values.dtype:

@@ -60,6 +60,12 @@ class Engine(ABC):
     def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         """Copy from byte ``offset`` of a buffer of this engine on as many bytes as ``target`` has."""
 
+    def copied_out(self, buffer: Buffer, offset: int, size: int) -> bytearray:
+        """A copy of ``size`` bytes from byte ``offset`` of a buffer of this engine on."""
+        found = bytearray(size)
+        self.copy_out(buffer, offset, memoryview(found))
+        return found
+
     def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
         """Copy ``size`` bytes of a buffer of another engine to the beginning of one of this engine."""
         staging = bytearray(size)

@@ -56,17 +56,19 @@ def is_on_host(view: View) -> bool:
 
 def is_small_elsewhere(view: View, shape: tuple[int, ...], dtype: Dtype) -> bool:
     """Whether it takes less to copy the elements from a device each time than to keep a copy for the next time."""
-    if view.buffer.engine is host or view.strides != contiguous_strides(shape):
+    if view.buffer.engine is host or not 0 < math.prod(shape) * dtype.size <= _SMALL:
         return False
-    return 0 < math.prod(shape) * dtype.size <= _SMALL
+    return view.strides == ((1,) if len(shape) == 1 else contiguous_strides(shape))
 
 
 def read_out(view: View, shape: tuple[int, ...], dtype: Dtype) -> np.ndarray[Any, Any]:
     """A copy of row-major elements on a device."""
-    found = np.empty(shape, dtype.numpy)
-    with recording.transfer(view.buffer.engine.device, host.device, found.nbytes):
-        view.buffer.engine.copy_out(view.buffer, view.offset, found.reshape(-1).view(np.uint8).data)
-    return found
+    buffer, size = view.buffer, math.prod(shape) * dtype.size
+    engine = buffer.engine
+    if recording.recorders:
+        with recording.transfer(engine.device, host.device, size):
+            return np.ndarray(shape, dtype.numpy, engine.copied_out(buffer, view.offset, size))
+    return np.ndarray(shape, dtype.numpy, engine.copied_out(buffer, view.offset, size))
 
 
 def in_host_memory(view: View, shape: tuple[int, ...], dtype: Dtype) -> View:
@@ -115,9 +117,7 @@ def scalar(view: View, dtype: Dtype) -> Any:
     if kind is not None and is_on_host(view):
         return kind.from_address(view.address).value
     if kind is not None:
-        number = kind()
-        view.buffer.engine.copy_out(view.buffer, view.offset, memoryview(number).cast("B"))
-        return number.value
+        return kind.from_buffer(view.buffer.engine.copied_out(view.buffer, view.offset, dtype.size)).value
     view = on_host(view, (0, dtype.size))
     return to_numpy(View(view.buffer, view.offset, ()), (), dtype, writable=False).item()
 
