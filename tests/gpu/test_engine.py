@@ -326,10 +326,17 @@ def test_machine_code_is_kept_on_disk(
     cache = DiskCache(str(tmp_path))
     monkeypatch.setattr(assembly, "process_cache", lambda: cache)
     code = CudaCode("not assembled before", "name", 32, title="what it does")
-    for _ in range(2):
-        assert assembly.machine_code(cast(Any, driver), code, "sm_90") == b"not assembled before\0"
+
+    def assembler(architecture: str) -> assembly.Assembler:
+        return assembly.Assembler(cast(Any, driver), architecture, lambda: driver.use(0))
+
+    for begins in (True, False, True):
+        made = assembler("sm_90")
+        if begins:
+            made.begin(code)
+        assert made.machine_code(code) == b"not assembled before\0"
         assert driver.calls["assembled"] == 1
-    assembly.machine_code(cast(Any, driver), code, "sm_100")
+    assembler("sm_100").machine_code(code)
     assert driver.calls["assembled"] == 2
 
 

@@ -40,15 +40,21 @@ class CudaTarget(Target):
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
         assert isinstance(schedule, CudaSchedule)
-        return kernels.load(kernel, schedule, text, self.architecture)
+        return self._begun(kernels.load(kernel, schedule, text, self.architecture))
 
     def routine_code(self, code: Any) -> Any:
         if not isinstance(code, RoutineCode):
             return code
         key = code.source, ()
         if key not in self._codes:
-            self._codes[key] = kernels.load_routine(code, self.architecture)
+            self._codes[key] = self._begun(kernels.load_routine(code, self.architecture))
         return self._codes[key]
+
+    def _begun(self, code: CudaCode) -> CudaCode:
+        """Code of which the machine begins to make machine code, before all of a plan is there."""
+        if self.machine is not None:
+            self.machine.begin_loading(code)
+        return code
 
 
 implemented_in(

@@ -3,26 +3,62 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from weft.runtime import recording
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import Driver
 from weft.runtime.disk_cache import process_cache
+from weft.runtime.processors import available_processors
+
+_MOST_THREADS = 8
 
 
-def machine_code(driver: Driver, code: CudaCode, architecture: str) -> bytes:
-    """What a card of an architecture loads."""
-    if isinstance(code.ptx, bytes):
-        return code.ptx
-    text = code.ptx.encode() + b"\0"
-    disk = process_cache()
-    if disk is None:
-        return text  # the driver assembles it, and may have a cache of its own
-    facts = f"machine code for {architecture}, driver {driver.version()}\n"
-    key = hashlib.sha256(facts.encode() + text).digest()
-    found = disk.get(key)
-    if found is None:
+class Assembler:
+    """Assembles for cards of an ``architecture`` on threads of its own, while LLVM writes what comes next. ``enter`` is
+    called on each thread before it calls the driver."""
+
+    def __init__(self, driver: Driver, architecture: str, enter: Callable[[], None]) -> None:
+        self._driver, self._architecture, self._enter = driver, architecture, enter
+        self._threads: ThreadPoolExecutor | None = None
+        self._begun: dict[CudaCode, Future[bytes]] = {}
+
+    def begin(self, code: CudaCode) -> None:
+        """Have machine code made, unless it is on disk."""
+        disk = process_cache()
+        if disk is None or isinstance(code.ptx, bytes) or disk.get(self._key(code)) is not None:
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(min(_MOST_THREADS, available_processors()), "weft assembler")
+        self._begun[code] = self._threads.submit(self._made, code)
+
+    def machine_code(self, code: CudaCode) -> bytes:
+        """What a card loads."""
+        begun = self._begun.pop(code, None)
+        if begun is not None:
+            return begun.result()
+        if isinstance(code.ptx, bytes):
+            return code.ptx
+        disk = process_cache()
+        if disk is None:
+            return _text(code)  # the driver assembles it, and may have a cache of its own
+        return disk.get(self._key(code)) or self._made(code)
+
+    def _made(self, code: CudaCode) -> bytes:
+        self._enter()
         with recording.span("machine code", code.title):
-            found = driver.assembled(text, code.name)
-        disk.put(key, found)
-    return found
+            found = self._driver.assembled(_text(code), code.name)
+        disk = process_cache()
+        if disk is not None:
+            disk.put(self._key(code), found)
+        return found
+
+    def _key(self, code: CudaCode) -> bytes:
+        facts = f"machine code for {self._architecture}, driver {self._driver.version()}\n"
+        return hashlib.sha256(facts.encode() + _text(code)).digest()
+
+
+def _text(code: CudaCode) -> bytes:
+    assert isinstance(code.ptx, str)
+    return code.ptx.encode() + b"\0"

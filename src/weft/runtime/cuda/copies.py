@@ -73,6 +73,12 @@ class Copies:
             self._order.wait_before((there,), ())
             self.read_behind(self._order.copies, there, here, size)
 
+    def read_small(self, there: int, size: int) -> bytes:
+        """Up to `PINNED` bytes."""
+        self._enter()
+        self._order.wait_before((there,), ())
+        return self._through_pinned(self._order.copies, there, size)
+
     def read_behind(self, queue: Queue, there: int, here: int, size: int) -> None:
         """Copy to the host behind what was queued on a queue."""
         if size <= PINNED:

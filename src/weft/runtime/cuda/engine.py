@@ -17,8 +17,9 @@ import numpy as np
 from weft.errors import EvaluationError
 from weft.runtime import recording
 from weft.runtime.atomic import Action, first_failure, refuse_reentry
+from weft.runtime.cuda.assembly import Assembler
 from weft.runtime.cuda.code import CudaCode
-from weft.runtime.cuda.copies import Copies
+from weft.runtime.cuda.copies import PINNED, Copies
 from weft.runtime.cuda.driver import CudaError, Driver
 from weft.runtime.cuda.order import Order
 from weft.runtime.cuda.queues import Queue
@@ -82,6 +83,7 @@ class CudaEngine(Engine):
         """For what users do not count: numbers of steps, slots of runs."""
         self.sharing = CudaSharing(self, driver, card)
         self.export_ended = self.sharing.returned.append
+        self._assembler = Assembler(driver, self.architecture, self._enter)
         self._loaded: dict[CudaCode, Loaded] = {}
         self._begun: deque[CudaSteps] = deque(maxlen=_SHOWN)
         """What was begun last, since somebody waited."""
@@ -166,6 +168,11 @@ class CudaEngine(Engine):
                 buffer.address + offset, ctypes.addressof(ctypes.c_char.from_buffer(target)), target.nbytes
             )
 
+    def copied_out(self, buffer: Buffer, offset: int, size: int) -> bytearray:
+        if 0 < size <= PINNED:
+            return bytearray(self._copies.read_small(buffer.address + offset, size))
+        return super().copied_out(buffer, offset, size)
+
     def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
         if source.engine is host:
             self._copies.write(target.address, source.address + start, size)
@@ -225,11 +232,16 @@ class CudaEngine(Engine):
         self._destroy_graphs()
         return CudaSteps(self, self._driver, steps, layout)
 
+    def begin_loading(self, code: CudaCode) -> None:
+        """Have machine code made of a code that will be loaded."""
+        self._assembler.begin(code)
+
     def load(self, code: CudaCode) -> Loaded:
         """The function of a code on this card."""
         found = self._loaded.get(code)
         if found is None:
-            found = self._loaded[code] = Loaded.of(self._driver, code, self.architecture, self._multiprocessors)
+            machine_code = self._assembler.machine_code(code)
+            found = self._loaded[code] = Loaded.of(self._driver, code, machine_code, self._multiprocessors)
         return found
 
     def for_libraries(self) -> dict[Any, Any]:

@@ -11,7 +11,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.runtime.atomic import Action
-from weft.runtime.cuda.assembly import machine_code
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.driver import Driver, Launch
 from weft.runtime.cuda.library_calls import LibraryCall
@@ -38,8 +37,8 @@ class Loaded(NamedTuple):
     most_blocks: int
 
     @classmethod
-    def of(cls, driver: Driver, code: CudaCode, architecture: str, multiprocessors: int) -> Loaded:
-        _, function = driver.load(machine_code(driver, code, architecture), code.name, code.shared)
+    def of(cls, driver: Driver, code: CudaCode, machine_code: bytes, multiprocessors: int) -> Loaded:
+        _, function = driver.load(machine_code, code.name, code.shared)
         resident = driver.resident_blocks(function, code.threads, code.shared)
         return cls(function, max(resident, 1) * multiprocessors)
 
