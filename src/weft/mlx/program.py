@@ -25,7 +25,9 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: the program raised it, or there is no such program.
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__dict__.update(__annotations__={}, __builtins__=builtins)
+    main.__dict__.update(__builtins__=builtins)
+    if sys.version_info < (3, 14):  # since then it is made when somebody asks for it
+        main.__dict__["__annotations__"] = {}
     try:
         if arguments[0] == "-m":
             run_module(arguments[1], arguments[2:], main)
