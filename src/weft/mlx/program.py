@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> None:
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins)
     if sys.version_info < (3, 14):  # since then it is made when somebody asks for it
-        main.__dict__["__annotations__"] = {}
+        main.__dict__.update(__annotations__={})
     try:
         if arguments[0] == "-m":
             run_module(arguments[1], arguments[2:], main)
