@@ -11,8 +11,8 @@ import weft.core as mx
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from weft.compiler import evaluate
 from weft.compiler.kernel import Kernel
+from weft.runtime.available import forget_engine, register_engine
 from weft.runtime.cuda.engine import CudaEngine
-from weft.runtime.devices import forget_engine, register_engine
 from weft.runtime.streams import drain_all
 
 

@@ -14,7 +14,8 @@ from tests.reference.memory import ReferenceMemory
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.primitives.routine import implemented_in
-from weft.runtime.devices import Device, forget_engine, gpu, register_engine
+from weft.runtime.available import forget_engine, register_engine
+from weft.runtime.devices import Device, gpu
 from weft.runtime.engine import Engine
 from weft.runtime.memory import Buffer
 from weft.runtime.steps import Step

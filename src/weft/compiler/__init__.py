@@ -2,7 +2,8 @@
 
 from weft.compiler import cards
 from weft.compiler.cpu.target import CpuTarget
-from weft.runtime.devices import find_with, gpu
+from weft.runtime.available import find_with
+from weft.runtime.devices import gpu
 from weft.runtime.host import host
 
 host.target = CpuTarget()

@@ -10,7 +10,8 @@ from weft.compiler.prepared import Prepared
 from weft.compiler.segments import segments_of
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, leaf, reachable
-from weft.runtime.devices import CPU, SHORT_WORK, Stream
+from weft.runtime.available import CPU
+from weft.runtime.devices import SHORT_WORK, Stream
 from weft.runtime.engine import Engine
 from weft.runtime.memory import View
 

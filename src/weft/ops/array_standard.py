@@ -12,8 +12,9 @@ from weft.dtypes import ALL_DTYPES, Dtype, bfloat16, complex64, float16, float32
 from weft.graph.node import wrap
 from weft.ops.arguments import Array
 from weft.ops.entrance import call_on
+from weft.runtime.available import is_available
 from weft.runtime.device import as_device
-from weft.runtime.devices import Device, DeviceType, cpu, default_device, is_available
+from weft.runtime.devices import Device, DeviceType, cpu, default_device
 
 __all__ = ["API_VERSION", "API_VERSIONS", "NamespaceInfo", "namespace_info", "on_device"]
 

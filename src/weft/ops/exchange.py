@@ -15,7 +15,8 @@ from weft.graph.node import leaf, wrap
 from weft.ops.arguments import Array
 from weft.ops.values import elements, seen, value
 from weft.runtime import dlpack
-from weft.runtime.devices import Device, default_stream, engine_at, gpu, with_stream
+from weft.runtime.available import engine_at
+from weft.runtime.devices import Device, default_stream, gpu, with_stream
 from weft.runtime.dlpack import READ_ONLY, Received, Sharing
 from weft.runtime.interchange import may_be_written, to_numpy
 from weft.runtime.memory import contiguous_strides, shared_with_others

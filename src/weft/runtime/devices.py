@@ -6,15 +6,25 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn, ParamSpec, Protocol, TypeVar, final
+from typing import Any, Final, Literal, NoReturn, ParamSpec, TypeVar, final
 
 from weft.checks import called, wrong_type
+from weft.runtime.available import (
+    CPU,
+    absent,
+    available,
+    device_count,
+    engine_at,
+    has_one_device,
+    is_available,
+    require,
+    tell,
+)
 from weft.runtime.device import Device, DeviceType, as_device, cpu, gpu
-from weft.runtime.locks import fork_safe_lock
 
 __all__ = [
     "Device",
@@ -39,66 +49,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-_engines: dict[Device, Any] = {}
-"""The engines of the devices that are there, as far as anybody has asked."""
-
-
-def register_engine(engine: Any) -> None:
-    """Make a device available: ``engine``, which names it, runs its work."""
-    _engines[engine.device] = engine
-    for stream in _local.defaults.values():  # that of the CPU is there before its engine is
-        if stream.device == engine.device:
-            stream.engine, stream.queue = engine, None
-
-
-def forget_engine(engine: Any) -> None:
-    """Make a device unavailable again, unless it is found again when somebody asks for it."""
-    del _engines[engine.device]
-    _searched.discard(engine.device.type)
-
-
-class Finder(Protocol):
-    """Finds the devices of a kind."""
-
-    def engines(self) -> Sequence[Any]:
-        """Their engines."""
-
-    def reason(self) -> str:
-        """Why there is none."""
-
-
-_finders: dict[DeviceType, Finder] = {}
-_searched: set[DeviceType] = set()
-_searching = fork_safe_lock()
-
-
-def find_with(kind: DeviceType, finder: Finder) -> None:
-    """Have devices of a kind found by ``finder`` when somebody asks for one, and not before: to look for them may take
-    time, and load libraries."""
-    _finders[kind] = finder
-
-
-def _search(kind: DeviceType) -> None:
-    """Make the devices of a kind available, if that has not happened. Those that were registered before stay."""
-    if kind in _searched or kind not in _finders:
-        return
-    with _searching:
-        if kind not in _searched:
-            for engine in _finders[kind].engines():
-                if engine.device not in _engines:
-                    register_engine(engine)
-            _searched.add(kind)
-
-
-def engine_at(device: Device) -> Any:
-    """The engine of a device, None if it is not there."""
-    engine = _engines.get(device)
-    if engine is None:
-        _search(device.type)
-        engine = _engines.get(device)
-    return engine
 
 
 _stream_indices = count()
@@ -149,9 +99,6 @@ class Stream:
         raise TypeError(f"{self} is a queue of this process and cannot be pickled; pickle its device instead.")
 
 
-CPU = Device(cpu)
-
-
 class _Marker(enum.Enum):
     """In place of a stream: that of the block in which the running task is; there is no such block; that of a device
     which is chosen when it is needed first."""
@@ -185,6 +132,16 @@ class _Local(threading.local):
 
 
 _local = _Local()
+
+
+def _give_to_default_stream(engine: Any) -> None:
+    """The default stream of the CPU is there before its engine is."""
+    for stream in _local.defaults.values():
+        if stream.device == engine.device:
+            stream.engine, stream.queue = engine, None
+
+
+tell(_give_to_default_stream)
 _block: ContextVar[Stream | Literal[_Marker.NO_BLOCK] | None] = ContextVar("weft stream", default=NO_BLOCK)
 """The stream of the innermost block of the running task."""
 
@@ -260,7 +217,7 @@ def _first_device() -> Device:
         device = Device(DeviceType[named]) if named else Device(gpu)
         if not is_available(device):
             if named:
-                raise ValueError(f"WEFT_DEVICE is {named!r}, but {_absent(device)}.")
+                raise ValueError(f"WEFT_DEVICE is {named!r}, but {absent(device)}.")
             device = CPU
         _chosen.append(device)
     return _chosen[0]
@@ -300,65 +257,17 @@ def with_stream(stream: Stream | None, function: Callable[P, R], /, *args: P.arg
         _local.stream = before
 
 
-def is_available(device: Device | DeviceType) -> bool:
-    """Whether a device is there.
-
-    >>> is_available(cpu)
-    True
-    """
-    return engine_at(as_device(device)) is not None
-
-
-def device_count(device_type: DeviceType) -> int:
-    """How many devices of a kind there are.
-
-    >>> device_count(cpu)
-    1
-    """
-    kind = as_device(device_type).type
-    _search(kind)
-    return sum([device.type is kind for device in _engines])
-
-
-def _require(device: Device) -> None:
-    if not is_available(device):
-        raise ValueError(
-            f"[{called()}] {device} is not available on this machine: {_absent(device)}. Use mx.cpu, or ask "
-            "mx.is_available first."
-        )
-
-
-def available(device: Device | DeviceType) -> Device:
-    """A device that is there.
-
-    Raises:
-        ValueError: it is not.
-    """
-    device = as_device(device)
-    _require(device)
-    return device
-
-
-def _absent(device: Device) -> str:
-    """Why a device is not there."""
-    others = [str(other) for other in _engines if other.type is device.type]
-    if others:
-        return f"there is only {' and '.join(others)}"
-    found = _finders[device.type].reason() if device.type in _finders else ""
-    return f"there is no GPU that Weft can use{': ' * bool(found)}{found}"
-
-
 def as_stream(named: StreamOrDevice) -> Stream | None:
     """The stream that ``stream=`` names: a stream, the default one of a device, or the current one for None."""
     if named is None:
         return current_stream()
     if isinstance(named, Stream):
-        _require(named.device)
+        require(named.device)
         return named
     if isinstance(named, (Device, DeviceType)):
         stream = default_stream(named)
         # While tracing, where there is one device, whatever the caller's stream is, it is on that device.
-        return None if _local.stream is None and not is_available(gpu) and len(_engines) == 1 else stream
+        return None if _local.stream is None and has_one_device() else stream
     if isinstance(named, ThreadLocalStream):
         return named.here
     raise wrong_type(called(), "stream", "a stream or a device such as mx.cpu", named)
@@ -391,7 +300,7 @@ def default_stream(device: Device | DeviceType) -> Stream:
     Device(cpu, 0)
     """
     device = as_device(device)
-    _require(device)
+    require(device)
     current = current_stream()
     if current is not None and current.device == device:
         return current
@@ -410,7 +319,7 @@ def set_default_stream(stream: Stream) -> None:
     """
     if not isinstance(stream, Stream):
         raise wrong_type("set_default_stream", "stream", "a stream (see mx.new_stream)", stream)
-    _require(stream.device)
+    require(stream.device)
     _local.defaults[stream.device] = stream
     current = current_stream()
     if current is not None and current.device == stream.device:
@@ -424,7 +333,7 @@ def new_stream(device: Device | DeviceType) -> Stream:
     Device(cpu, 0)
     """
     device = as_device(device)
-    _require(device)
+    require(device)
     return Stream(device)
 
 
@@ -439,7 +348,7 @@ def new_thread_local_stream(device: Device | DeviceType) -> ThreadLocalStream:
     array(3, dtype=int32)
     """
     device = as_device(device)
-    _require(device)
+    require(device)
     return ThreadLocalStream(device)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from weft.runtime import recording, streams
-from weft.runtime.devices import Device, Stream, engine_at
+from weft.runtime.available import engine_at
+from weft.runtime.devices import Device, Stream
 from weft.runtime.dlpack import Sharing
 from weft.runtime.memory import Allocator, Buffer
 from weft.runtime.steps import DONE, FIRST, Sealed, Step, StepList, Table, TableLayout

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from weft.runtime import executor as executors
-from weft.runtime.devices import CPU, Stream, register_engine
+from weft.runtime.available import CPU, register_engine
+from weft.runtime.devices import Stream
 from weft.runtime.engine import Engine
 from weft.runtime.executor import Functions, executor
 from weft.runtime.memory import ALIGNMENT, Allocator, Buffer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.checks import integer_of
-from weft.runtime.devices import Device, DeviceType, available, default_device
+from weft.runtime.available import available
+from weft.runtime.devices import Device, DeviceType, default_device
 from weft.runtime.engine import engine_of
 from weft.runtime.memory import Allocator
 

@@ -1,6 +1,7 @@
 """Whether there is a GPU of NVIDIA."""
 
-from weft.runtime.devices import Device, engine_at, gpu
+from weft.runtime.available import engine_at
+from weft.runtime.devices import Device, gpu
 
 __all__ = ["is_available"]
 
