@@ -10,6 +10,7 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 import weft.primitives as p
+from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import derived, named, value_of
 from weft.graph.node import Node, Shape, wrap
@@ -440,8 +441,10 @@ def _taps(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Ite
 
 def _sums_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Array:
     """The cotangents of weights where each channel is a group: sums over windows. Those along the innermost axis are
-    made first, while what they read is in caches."""
-    *outer, outputs = ct.node.shape
+    made first, while what they read is in caches; their products are exact."""
+    dtype, (*outer, outputs) = ct.node.dtype, ct.node.shape
+    if dtype is dtypes.float32:
+        ct, shown = (p.cast(x, dtype=dtypes.float64) for x in (ct, shown))
     rank, each = len(sizes), outputs // groups
     inner = len(outer) - 1
     # (N, counts but the last one, sizes, the last count, groups, outputs of a group)
@@ -449,7 +452,7 @@ def _sums_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Arra
     left = p.expand(move_axis(shown, inner, inner + rank), axes=(shown.node.ndim,))
     right = p.expand(p.reshape(ct, shape=(*outer, groups, each)), axes=tuple(range(inner, inner + rank)))
     terms = p.multiply(p.broadcast(left, shape=shape), p.broadcast(right, shape=shape))
-    total = p.sum(terms, axes=(inner + rank,))
+    total = p.cast(p.sum(terms, axes=(inner + rank,)), dtype=dtype)
     if inner:
         total = p.sum(total, axes=tuple(range(inner)))
     return p.reshape(p.transpose(total, axes=(rank, rank + 1, *range(rank))), shape=(outputs, *sizes, 1))

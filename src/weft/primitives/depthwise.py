@@ -47,7 +47,7 @@ depthwise = Depthwise()
 class DepthwiseRows(_Depthwise):
     """Cotangents ``(N, counts, C)`` and an array ``(N, ..., C)`` give ``(N, all counts but the last, elements of a
     window, C)``: the sums, along the last spatial axis, of the products of that element of the windows with the
-    cotangents. A product is rounded; sums are those of `sum` along such an axis."""
+    cotangents. Products and sums are those of float64, and a sum is rounded."""
 
     name = "depthwise_rows"
     parameters = ("counts", "sizes", "strides", "low", "spacings")

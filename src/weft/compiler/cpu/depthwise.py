@@ -35,8 +35,8 @@ MOST_ELEMENTS = 49
 """Of a window. The code has a multiplication for each of them and of the neighbouring windows."""
 _LONGEST_LINE = 1024
 """Sums along longer lines are made in parts."""
-_CHANNELS_TOGETHER, _FEW_TAPS = 128, 25
-"""For so many channels sums of lines are in the first cache at once; half as many, if windows have more elements."""
+_SUMS_TOGETHER = 3 << 10
+"""So many sums of lines are in the first cache at once."""
 NEIGHBOURS = 8
 """Sums of so many windows are in registers: as many as multiply-adds may be on their way."""
 _WORK_PER_GRAIN = 1 << 17
@@ -253,14 +253,14 @@ class _Sums(_Writer):
 
 
 class _Rows(_Writer):
-    """The step for the cotangents of weights: sums along lines, in float64, of products that are rounded."""
+    """The step for the cotangents of weights: sums along lines, in float64."""
 
     def __init__(self, windows: Windows, rest: int, vector_bytes: int) -> None:
         super().__init__(windows, vector_bytes)
         self.L = Lanes(self.e, vector_bytes // dtypes.float64.size)
         self.rest = rest
         self.taps = windows.high * windows.wide
-        self.together = _CHANNELS_TOGETHER if self.taps <= _FEW_TAPS else _CHANNELS_TOGETHER // 2
+        self.together = max(1, _SUMS_TOGETHER // self.taps // 16) * 16
         self.sums = self.e.slot(f"[{self.taps * self.together} x double], align 64")
 
     def line(self, line: str, array: str, top: str) -> None:
@@ -301,16 +301,22 @@ class _Rows(_Writer):
         lines = [self.moved(begin, self.multiply(apart, number), self.element) for number in range(neighbours)]
 
         def add(channel: str, mask: str | None) -> None:
-            factors = [self.read(line, channel, mask) for line in lines]
+            factors = [self._wide(line, channel, mask) for line in lines]
             for high in range(windows.high):
                 columns = windows.columns(neighbours)
-                read = {column: self.read(elements[high, column], channel, mask) for column in columns}
+                read = {column: self._wide(elements[high, column], channel, mask) for column in columns}
                 for wide in range(windows.wide):
                     place = self._place(high * windows.wide + wide, start, channel)
                     total = load(self.L, dtypes.float64, place, None)
                     for number, factor in enumerate(factors):
-                        term = read[number * windows.step + wide * windows.spacing] * factor
-                        total = total + self.L.convert(term, dtypes.float64)
+                        value = read[number * windows.step + wide * windows.spacing]
+                        # Products of float32 are exact in float64, others are rounded.
+                        total = total + value * factor
                     store(self.L, total, dtypes.float64, place, None)
 
         self.for_channels(*channels, add)
+
+    def _wide(self, pointer: str, channel: str, mask: str | None) -> Value:
+        """Elements of some channels, as float64."""
+        value: Value = self.L.convert(self.read(pointer, channel, mask), dtypes.float64)
+        return value
