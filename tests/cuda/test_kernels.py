@@ -205,6 +205,17 @@ def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generato
     assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
 
+def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine: BlocksEngine) -> None:
+    def text(function: Callable[[mx.array], mx.array]) -> str:
+        with mx.stream(mx.gpu):
+            ((record,),) = [plan.describe().records for plan in plans_of(function, mx.ones((4, 300)))]
+        assert record.launch is not None
+        return loops.generate(record.launch.kernel, schedule.schedule_of(record.launch), "kernel")
+
+    assert '"nvvm.minctasm"="4"' in text(lambda x: x * 2 + 1)
+    assert "minctasm" not in text(lambda x: sum([mx.sin(x + i) for i in range(30)], x))
+
+
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
     """LLVM accepts it, and rounds each operation by itself."""
     x = mx.array(rng.normal(size=(5, 300)).astype(np.float32))

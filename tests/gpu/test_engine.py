@@ -380,3 +380,15 @@ def test_what_is_not_queued_yet_is_not_done(driver: FakeDriver, monkeypatch: pyt
     with mx.stream(mx.cpu):
         wanted = mx.cos(mx.cumsum(mx.sin(mx.exp(values(4, 3))), axis=0) * 0.5)
     assert_same_bits(mx.cos(z, stream=second), wanted)
+
+
+@pytest.mark.parametrize(
+    ("units", "grain", "queue", "blocks"),
+    [
+        *((1000, 1, True, 1000), (1000, 8, True, 264), (10_000, 8, True, 1250), (10, 8, True, 10), (0, 1, True, 1)),
+        *((1000, 1, False, 264), (100, 1, False, 100)),
+    ],
+)
+def test_how_many_blocks_a_launch_has(units: int, grain: int, queue: bool, blocks: int) -> None:
+    """On a card that holds 264 at once."""
+    assert CudaCode("", "name", 256, queue=queue).blocks(units, grain, 264) == blocks

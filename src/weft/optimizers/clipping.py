@@ -8,7 +8,7 @@ import weft.core as mx
 from weft.optimizers.settings import check_number, check_single
 from weft.utils import tree_map, tree_reduce
 
-__all__ = ["clip_grad_norm", "clip_grad_norm_sharded"]
+__all__ = ["clip_grad_norm"]
 
 
 def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
@@ -45,7 +45,9 @@ def clip_grad_norm_sharded(
     Returns:
         The scaled tree of this process, and the norm before.
 
-    >>> gradients, norm = optim.clip_grad_norm_sharded({"w": mx.array([3.0, 4.0])}, max_norm=1.0)
+    Programs for MLX find it in `mlx.nn.utils`.
+
+    >>> gradients, norm = clip_grad_norm_sharded({"w": mx.array([3.0, 4.0])}, max_norm=1.0)
     >>> mx.round(gradients["w"], 3), norm
     (array([0.6, 0.8], dtype=float32), array(5, dtype=float32))
     """
