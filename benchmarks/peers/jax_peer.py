@@ -102,13 +102,13 @@ class JaxPeer:
         arrays = [
             jnp.asarray(x, jnp.bfloat16) for x in (floats(size, size), floats(size, size, seed=1), floats(size, seed=2))
         ]
-        step = jax.jit(lambda a, b, bias: jax.nn.gelu(a @ b + bias, approximate=False)[0].astype(jnp.float32))
-        return lambda: waited_for(step(*arrays))
+        step = jax.jit(lambda a, b, bias: jax.nn.gelu(a @ b + bias, approximate=False))
+        return lambda: waited_for(step(*arrays))[0].astype(jnp.float32)
 
     def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
         arrays, attend = attended(heads, queries, keys, mask, dtype)
-        step = jax.jit(lambda *x: attend(*x)[0, 0, 0].astype(jnp.float32))
-        return lambda: waited_for(step(*arrays))
+        step = jax.jit(attend)
+        return lambda: waited_for(step(*arrays))[0, 0, 0].astype(jnp.float32)
 
     def attention_gradients(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
         arrays, attend = attended(heads, queries, keys, mask, dtype)
