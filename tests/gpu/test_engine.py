@@ -89,6 +89,24 @@ def test_several_steps_are_one_launch(driver: FakeDriver) -> None:
     assert driver.calls["copy_in"] == before["copy_in"]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_memory_that_others_may_write(driver: FakeDriver, compiled: bool) -> None:
+    """It is copied for each run, and the copy stays until that is queued."""
+
+    def function(x: mx.array) -> tuple[mx.array, ...]:
+        return mx.exp(x), mx.sum(mx.sin(x), axis=0), mx.sum(x * 2, axis=1)
+
+    x = values(4, 6)
+    seen = np.asarray(x)
+    for _ in range(3):
+        seen += 1
+        with mx.stream(mx.gpu):
+            found = mx.compile(function)(x) if compiled else function(x)
+            mx.async_eval(found)
+        with mx.stream(mx.cpu):
+            assert_same_bits(found, function(x))
+
+
 def test_memory_is_used_again_and_given_back(driver: FakeDriver) -> None:
     mx.set_default_device(mx.gpu)
     gc.collect()

@@ -25,18 +25,19 @@ from weft.runtime.unread import NOWHERE, Unread
 _NONE: Mapping[int, Buffer] = {}
 
 
-def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = True) -> bool:
+def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = True) -> list[View] | None:
     """Write the addresses of ``inputs`` into the table of a run, once they are there.
 
-    False if one is not there yet, and it is not to ``wait`` for that.
+    Returns copies that were made for the device, to be held until the run is queued: where others may write to the
+    memory of an input, nobody else holds them. None if an input is not there yet, and it is not to ``wait`` for that.
     """
     values, engine = table.values, plan.engine
-    slot = FIRST
+    slot, copies = FIRST, []
     for view in inputs:
         event = view.event  # another thread may settle it
         if event is not None:
             if not (wait or event.done):
-                return False
+                return None
             try:
                 event.wait()
             except CancelledError:
@@ -48,9 +49,11 @@ def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = 
         if view.buffer.engine is engine:
             values[slot] = view.address
         else:
-            values[slot] = copy_on(engine, view, plan.spans[slot - FIRST]).address
+            copy = copy_on(engine, view, plan.spans[slot - FIRST])
+            copies.append(copy)
+            values[slot] = copy.address
         slot += 1
-    return True
+    return copies
 
 
 def arrived(views: Sequence[View]) -> bool:
@@ -97,9 +100,8 @@ def run_now(
 
     ``table`` holds the constants. None if an input is not there yet, and it is not to ``wait`` for that.
     """
-    if not write_inputs(plan, table, inputs, wait):
-        return None
-    return run_written(plan, table, inputs, stream)
+    copies = write_inputs(plan, table, inputs, wait)
+    return None if copies is None else run_written(plan, table, inputs, stream)
 
 
 def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None) -> list[View]:
@@ -197,8 +199,9 @@ class Run:
         """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
         if table.stopped:
             raise CancelledError  # before it waits for what need not be computed any more
-        write_inputs(self._plan, table, self._inputs)
+        copies = write_inputs(self._plan, table, self._inputs)
         execute(self._plan, table, self._stream)
+        del copies
 
     def queue(self, stream: Stream) -> Event:
         """Leave it to the worker of a stream; the `results` wait for the event. Should it fail, they are promised
