@@ -15,8 +15,8 @@ from tests.gpu.conftest import scans
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from tests.gpu.test_engine import values, walk
 from weft.compiler import evaluate
+from weft.runtime.available import forget_engine, register_engine
 from weft.runtime.cuda.engine import CudaEngine
-from weft.runtime.devices import forget_engine, register_engine
 from weft.runtime.streams import drain_all
 
 FIRST, SECOND = mx.Device(mx.gpu, 0), mx.Device(mx.gpu, 1)
