@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -158,3 +159,22 @@ def check_broadcast(function: str, first_name: str, first: mx.array, second_name
     except ValueError:
         shapes = f"{first_name} of shape {first.shape} and {second_name} of shape {second.shape}"
         raise ValueError(f"[{function}] {shapes} do not broadcast.") from None
+
+
+def entry_names(
+    method: str, keys: str | Iterable[str] | None, modules: Sequence[dict[str, Any]], strict: bool
+) -> list[str] | None:
+    """The names of entries that ``method`` of the first of ``modules`` was given, None for all of them. If it is
+    ``strict``, each has to be an entry of some module."""
+    if keys is None:
+        return None
+    names = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"[{method}] keys has to be a name of an entry or several, got {keys!r}.")
+    known = {key for module in modules for key in module}
+    for name in names:
+        if strict and name not in known:
+            raise KeyError(
+                f"[{method}] {type(modules[0]).__name__} has no member {name!r}; its members: {sorted(known)}"
+            )
+    return names

@@ -8,6 +8,7 @@ from reprlib import recursive_repr
 from typing import Any, ClassVar, NoReturn, Self
 
 import weft.core as mx
+from weft.nn.checks import entry_names
 from weft.nn.module_tree import outline, replace_leaves, selected
 from weft.nn.weights import check_weights, save_named, weights_of
 from weft.tree import EndlessTree, cycle_of, dotted, join_path
@@ -410,8 +411,9 @@ class Module(dict[str, Any]):
         >>> nn.Linear(2, 3).freeze().trainable_parameters()
         {}
         """
-        names = self._entry_names("freeze", keys, recurse, strict)
-        for module in self._itself_and_below(recurse):
+        modules = self.modules() if recurse else [self]
+        names = entry_names("freeze", keys, modules, strict)
+        for module in modules:
             module._no_grad.update(module._own_parameter_paths() if names is None else names)
         return self
 
@@ -424,31 +426,12 @@ class Module(dict[str, Any]):
         >>> nn.LayerNorm(2).freeze().unfreeze(keys="bias").trainable_parameters()
         {'bias': array([0, 0], dtype=float32)}
         """
-        names = self._entry_names("unfreeze", keys, recurse, strict)
-        for module in self._itself_and_below(recurse):
+        modules = self.modules() if recurse else [self]
+        names = entry_names("unfreeze", keys, modules, strict)
+        for module in modules:
             unfrozen = module._no_grad if names is None else module._no_grad.intersection(names)
             module._no_grad -= unfrozen - module._never_trained
         return self
-
-    def _itself_and_below(self, recurse: bool) -> list[Module]:
-        return self.modules() if recurse else [self]
-
-    def _entry_names(
-        self, method: str, keys: str | Iterable[str] | None, recurse: bool, strict: bool
-    ) -> list[str] | None:
-        if keys is None:
-            return None
-        names = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError(f"[{method}] keys has to be a name of an entry or several, got {keys!r}.")
-        if strict:
-            known = {key for module in self._itself_and_below(recurse) for key in module}
-            for name in names:
-                if name not in known:
-                    raise KeyError(
-                        f"[{method}] {type(self).__name__} has no member {name!r}; its members: {sorted(known)}"
-                    )
-        return names
 
     def _own_parameter_paths(self) -> list[str]:
         """The paths of the parameters of this module, without those of its sub-modules."""
