@@ -79,17 +79,23 @@ def array_of(x: np.ndarray, name: str) -> mx.array:
     return mx.array(wide.view(np.float32)).astype(mx.bfloat16)
 
 
+def memory(x: mx.array) -> np.ndarray:
+    """The elements of an array; bfloat16 as float32, which keeps its bits."""
+    return np.array(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)
+
+
 def image(x: mx.array) -> bytes:
-    """The memory of an array; bfloat16 as float32, which keeps its bits."""
-    return bytes(np.ascontiguousarray(np.array(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)))
+    """The memory of an array."""
+    return memory(x).tobytes()
 
 
 def check(x: mx.array, places: np.ndarray, start: int, count: int) -> None:
     """Every bit of a part of the sorted rows and of the indices, given those of the whole rows."""
     wanted = places[..., start : start + count]
     np.testing.assert_array_equal(np.array(p.argsort(x, start=start, count=count)), wanted)
-    elements = mx.take_along_axis(x, mx.array(wanted.astype(np.uint32)), -1)
-    assert image(p.sort(x, start=start, count=count)) == image(elements)
+    # By NumPy, for a gather of half precision may change the bits of NaN: ARM64 does it when it converts them.
+    elements = np.take_along_axis(memory(x), wanted, -1)
+    assert image(p.sort(x, start=start, count=count)) == elements.tobytes()
 
 
 GRID = [shape for shape in product(ROWS, LENGTHS) if shape[0] * shape[1] <= 20 * LONG]
