@@ -1,7 +1,9 @@
-"""Products of a few complex rows with a matrix, which is read once, where it lies.
+"""Products of a few complex rows, or of one column, with a matrix, which is read once, where it lies.
 
 As in `product_complex`, they are products of real numbers, of which there are twice as many terms: the real part of a
-number of a row meets the parts x, y of a number of the matrix, its imaginary part then -y, x.
+number of a row meets the parts x, y of a number of the matrix, its imaginary part then -y, x. A column is a row that is
+multiplied with the transposed matrix. There the matrix has the left numbers, whose real parts come first: its x meet
+both parts of a number of the column, then -y, y meet these exchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ _PARTS = Sources(dtypes.float32, dtypes.float32)
 
 
 @cache
-def address(strip: Strip) -> int:
-    """The address of the step for products with a kind of strip, whose columns are parts of numbers."""
-    name = "few_complex_rows"
-    return loading.load(f"{name} {strip}", lambda: generate(strip, _PARTS, name, _Kernel), (name,))[name]
+def address(strip: Strip, of_column: bool) -> int:
+    """The address of the step for products with a kind of strip, whose columns are parts of numbers; for those
+    ``of_column`` of the matrix with a column."""
+    name = "complex_column" if of_column else "few_complex_rows"
+    kind = _ColumnKernel if of_column else _Kernel
+    return loading.load(f"{name} {strip}", lambda: generate(strip, _PARTS, name, kind), (name,))[name]
 
 
 class _Kernel(Kernel):
@@ -39,10 +43,14 @@ class _Kernel(Kernel):
 
     def _times_i(self, parts: str) -> str:
         lanes = self.strip.lanes
+        return self._chosen(parts, [lanes + lane + 1 if lane % 2 == 0 else lane - 1 for lane in range(lanes)])
+
+    def _chosen(self, parts: str, lanes: Sequence[int]) -> str:
+        """Lanes of a vector, or, behind them, of its negative."""
         negative = self.e.assign(f"fneg {self.type} {parts}")
-        order = [lanes + lane + 1 if lane % 2 == 0 else lane - 1 for lane in range(lanes)]
-        chosen = ", ".join(f"i32 {lane}" for lane in order)
-        return self.e.assign(f"shufflevector {self.type} {parts}, {self.type} {negative}, <{lanes} x i32> <{chosen}>")
+        order = ", ".join(f"i32 {lane}" for lane in lanes)
+        operands = f"{self.type} {parts}, {self.type} {negative}"
+        return self.e.assign(f"shufflevector {operands}, <{len(lanes)} x i32> <{order}>")
 
     def _terms_of_square(self) -> int:
         return self.strip.lanes
@@ -55,3 +63,21 @@ class _Kernel(Kernel):
         bits = f"<{count} x i64>"
         parts = [self.e.assign(f"bitcast {bits} {number} to {self.type}") for number in numbers]
         return [Value(self.L, name, self.strip.dtype) for name in parts]
+
+
+class _ColumnKernel(_Kernel):
+    def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
+        L, lanes, dtype = self.L, self.strip.lanes, self.strip.dtype
+        (start,), numbers = starts, Lanes(self.e, lanes // self.parts)
+        place = Location(self._further(start, self._place_of(term)), "0", False)
+        number = Value(Lanes(self.e, 1), image(Lanes(self.e, 1), dtypes.complex64, place, None), dtypes.uint64)
+        both = self.e.assign(f"bitcast <{numbers.width} x i64> {numbers.splat(number).name} to {self.type}")
+        exchanged = self._chosen(both, [lane ^ 1 for lane in range(lanes)])
+        first = [lane & ~1 for lane in range(lanes)]
+        second = [lane | 1 if lane % 2 else lanes + lane + 1 for lane in range(lanes)]
+        for vector, parts in right.items():
+            slot = self.sums[0, vector]
+            for left, order in ((both, first), (exchanged, second)):
+                total = Value(L, self.e.load(self.type, slot), dtype)
+                product = L.fma(Value(L, left, dtype), Value(L, self._chosen(parts, order), dtype), total)
+                self.e.store(self.type, product.name, slot)

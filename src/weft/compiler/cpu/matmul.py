@@ -301,28 +301,35 @@ def _of_tile_registers(product: Product) -> Tiled:
 
 def _of_complex(product: Product) -> Tiled | None:
     """A product of complex numbers, as one of real numbers."""
-    rows, columns, inner = product.extents
-    batch = [(extent, 2 * left, 2 * right, 2 * out) for extent, left, right, out in product.batch]
-    real = product._replace(dtype=dtypes.float32, extents=(rows, 2 * columns, 2 * inner), batch=batch)
-    strides = product_complex.real_strides(product.strides)
-    tiled = _of_few_complex_rows(real, strides) or _blocks_of(real, strides)
+    rows, columns, _ = product.extents
+    if columns == 1 and rows > 1:
+        address, numbers, (_, wide) = _of_few_complex_rows(product.transposed(), of_column=True)
+        return address, numbers, (wide // 2, 1)
+    cached = product.extents[2] * columns * product.dtype.size <= _CACHED
+    few = few_rows.MOST_ROWS_ACROSS if product.strides[3] != 1 and cached else few_rows.MOST_ROWS
+    tiled = _of_few_complex_rows(product) if rows <= min(few, columns) else _blocks_of(*_of_parts(product))
     if tiled is None:
         return None
     address, numbers, (high, wide) = tiled
     return address, numbers, (high, wide // 2)
 
 
-def _of_few_complex_rows(real: Product, strides: Sequence[int]) -> Tiled | None:
-    """A product of few rows of complex numbers, given as one of real numbers; None if there are too many rows."""
-    rows, columns, inner = real.extents
-    across, beside = strides[3] != 1, strides[1] == 1
-    cached = 2 * inner * columns <= _CACHED
-    if rows > (few_rows.MOST_ROWS_ACROSS if across and cached else few_rows.MOST_ROWS) or columns < 2 * rows:
-        return None
-    side_by_side = few_rows.goes_side_by_side(dtypes.complex64, rows, strides[3])
-    strip = few_rows.strip_of(real.dtype, rows, columns, across, False, beside, side_by_side)
+def _of_parts(product: Product) -> tuple[Product, list[int]]:
+    """A product of complex numbers as one of real numbers, and its strides."""
+    rows, columns, inner = product.extents
+    batch = [(extent, 2 * left, 2 * right, 2 * out) for extent, left, right, out in product.batch]
+    real = product._replace(dtype=dtypes.float32, extents=(rows, 2 * columns, 2 * inner), batch=batch)
+    return real, product_complex.real_strides(product.strides)
+
+
+def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
+    """A product of few rows of complex numbers, or the transposed one of a matrix and a column."""
+    real, strides = _of_parts(product)
+    rows, columns, _ = real.extents
+    side_by_side = few_rows.goes_side_by_side(product.dtype, rows, strides[3])
+    strip = few_rows.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
     numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
-    return few_complex_rows.address(strip), numbers, (rows, strip.columns)
+    return few_complex_rows.address(strip, of_column), numbers, (rows, strip.columns)
 
 
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
