@@ -145,7 +145,7 @@ class Walk(enum.Enum):
 
 
 RESIDENT_THREADS = {Walk.ELEMENTS: 1024, Walk.PAIRS: 1024, Walk.TILES: 1024, Walk.FOLDS: 1024}
-SCANNING_THREADS = 1280
+SCANNING_THREADS = 1536
 """So many threads a multiprocessor has room for at least, if they are light."""
 
 HELD_TOGETHER = {Walk.FOLDS: FOLDS_TOGETHER, Walk.TILES: 24}
@@ -218,7 +218,7 @@ class CudaSchedule(Schedule):
         together = self.pieces * HELD_TOGETHER.get(self.walk, 1)
         varying = [instruction for instruction in kernel.instructions if instruction.varying]
         held = sum([i.dtype.size for i in varying if i.operation == "load"]) * self.lanes * together // 4
-        if held > MOST_HELD or sum(map(weight_of, varying)) * self.lanes > LONGEST_BODY:
+        if kernel.sweeps or held > MOST_HELD or sum(map(weight_of, varying)) * self.lanes > LONGEST_BODY:
             return 1
         threads = RESIDENT_THREADS.get(self.walk, 0)
         scans = [instruction for instruction in varying if instruction.operation == "scan"]

@@ -76,15 +76,17 @@ class TilesWriter(ElementsWriter):
         ``left``, these."""
         e, found = self.e, []
         for number, instruction in self.turned.items():
-            element = MEMORY_TYPES[instruction.dtype]
+            element, stride = MEMORY_TYPES[instruction.dtype], self.number(number, "lane")
+            index = e.assign(f"mul i64 {e.assign(f'add i64 {lane}, {self.downs[0]}')}, {stride}")
+            index = e.assign(f"add i64 {index}, {e.assign(f'add i64 {row}, {self.across}')}")
+            index = e.assign(f"add i64 {index}, {self.offsets[number]}")
+            pointer = e.assign(f"getelementptr {element}, ptr {self.bases[number]}, i64 {index}")
+            step = e.assign(f"mul i64 {stride}, {DOWN}")
             for down in self.downs:
-                step = e.assign(f"mul i64 {e.assign(f'add i64 {lane}, {down}')}, {self.number(number, 'lane')}")
-                index = e.assign(f"add i64 {e.assign(f'add i64 {row}, {self.across}')}, {step}")
-                index = e.assign(f"add i64 {self.offsets[number]}, {index}")
-                pointer = e.assign(f"getelementptr {element}, ptr {self.bases[number]}, i64 {index}")
                 inside = None if left is None else self._inside(self.across, left[0], down, left[1])
                 raw = load_if(e, element, pointer, dtype_alignment(instruction.dtype), inside)
                 found.append((element, raw, self._place(number, element, down, self.across)))
+                pointer = e.assign(f"getelementptr {element}, ptr {pointer}, i64 {step}")
         for element, raw, place in found:
             e.store(element, raw, place)
 
@@ -99,29 +101,41 @@ class TilesWriter(ElementsWriter):
 
     def _whole_tile(self, row: str, lane: str) -> None:
         """The rows of this thread, of which everything is loaded first."""
+        self._enter(row, lane)
         begun, states = self._state(), []
         for down in self.downs:
-            self._go_to(begun.copied())
-            self._enter(row, lane, down)
+            if down is not self.downs[0]:
+                self._go_down()
+            here = self._state().copied()
+            self._emit_at(down)
             self._emit_where(is_ahead)
             states.append(self._state())
+            self._go_to(here._replace(values=dict(begun.values)))
         for state in states:
             self._go_to(state)
             self._body()
 
     def _part_of_tile(self, row: str, lane: str, rows: str, lanes: str) -> None:
+        self._enter(row, lane)
         for down in self.downs:
+            if down is not self.downs[0]:
+                self._go_down()
             with self.e.when(self._inside(down, rows, self.across, lanes)), self._scope():
-                self._enter(row, lane, down)
+                self._emit_at(down)
                 self._body()
 
-    def _enter(self, row: str, lane: str, down: str) -> None:
-        """Go to an element of the tile."""
-        e = self.e
-        self.lane_index = e.assign(f"add i64 {lane}, {self.across}")
-        self._advance(
-            "row", self.kernel.rows - 1, e.assign(f"add i64 {row}, {down}"), range(len(self.kernel.instructions))
-        )
+    def _enter(self, row: str, lane: str) -> None:
+        """Go to the first row and the lane of this thread."""
+        self.lane_index = self.e.assign(f"add i64 {lane}, {self.across}")
+        first = self.e.assign(f"add i64 {row}, {self.downs[0]}")
+        self._advance("row", self.kernel.rows - 1, first, range(len(self.kernel.instructions)))
+
+    def _go_down(self) -> None:
+        """Go to the next row of this thread."""
+        self._advance("row", self.kernel.rows - 1, str(DOWN), range(len(self.kernel.instructions)))
+
+    def _emit_at(self, down: str) -> None:
+        """What is known of a row, and of the transposed operands there."""
         self._emit_row_values()
         self.values.update({number: self._turned(number, i, down) for number, i in self.turned.items()})
 
