@@ -61,6 +61,17 @@ def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
             assert same_bits(lambda x, name=name, axis=axis: FOLDS[name](x, axis), x), (name, shape, axis)
 
 
+def test_long_sweeps_of_few_threads(rng: np.random.Generator) -> None:
+    """Many turns are done together, then fewer, and the last ones one by one."""
+    x = mx.array((rng.normal(size=(107, 9)) * 10.0 ** rng.integers(-3, 4, size=(107, 9))).astype(np.float32))
+    with mx.stream(mx.gpu):
+        ((record,),) = [plan.describe().records for plan in plans_of(lambda x: mx.sum(x * 2, axis=0), x)]
+    assert record.launch is not None
+    assert schedule.schedule_of(record.launch).few_threads
+    for name, fold in FOLDS.items():
+        assert same_bits(lambda x, fold=fold: fold(x * 2, 0), x), name
+
+
 def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PARTED_SIZE", 256), ("ROW_PART", 40), ("LANES_PART", 20)):
         monkeypatch.setattr(reductions, name, value)

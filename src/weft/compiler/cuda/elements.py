@@ -21,6 +21,8 @@ class ElementsWriter(ThreadWriter):
         super().__init__(kernel, schedule, 1)
         self.one_lane = self.vector = MathLanes(self.e, 1)
         self.several_lanes = MathLanes(self.e, schedule.lanes)
+        if schedule.few_threads:
+            self.most_together, self.body_together = 2 * self.most_together, 2 * self.body_together
         self.aligned = False
 
     def _unit(self, unit: str) -> None:

@@ -47,6 +47,7 @@ class ThreadWriter(NestWriter):
     rounds_bfloat16 = True
     most_together = 12
     """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
+    body_together = BODY_TOGETHER
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule, width: int) -> None:
         super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks)
@@ -144,7 +145,7 @@ class ThreadWriter(NestWriter):
         if sum([self._meets(number) for number in current.needed]) > 1:
             return 1
         weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])
-        return max(1, min(self.most_together, BODY_TOGETHER // max(1, weight * self.width)))
+        return max(1, min(self.most_together, self.body_together // max(1, weight * self.width)))
 
     def _meets(self, number: int) -> bool:
         """Whether a store may write where another turn does."""

@@ -46,6 +46,9 @@ BLOCK_ELEMENTS = 1 << 11
 ENOUGH_THREADS = 1 << 17
 """Lanes are taken together only if so many threads have some: about half of what the largest cards run at a time."""
 
+FEW_THREADS, LONG_SWEEP = 1 << 15, 64
+"""So many threads keep memory busy only if each waits for much at once, which it can in a sweep of so many turns."""
+
 SAVED_BYTES = 34 << 10
 """Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
 such blocks."""
@@ -158,7 +161,8 @@ class CudaSchedule(Schedule):
     parts of their lanes. Each thread takes ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
     threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
     memory; 0 if none are. Long rows are done by ``cluster`` blocks each and have at most ``chunks`` chunks. Chunks of
-    rows are folded by themselves if they are done ``in_chunks``."""
+    rows are folded by themselves if they are done ``in_chunks``. If there are ``few_threads``, each does many turns of
+    a sweep together, so that as much memory is on its way."""
 
     walk: Walk
     threads: int
@@ -173,6 +177,7 @@ class CudaSchedule(Schedule):
     chunks: int = 0
     in_chunks: bool = False
     grain: int = 1
+    few_threads: bool = False
 
     @property
     def text(self) -> str:
@@ -187,6 +192,8 @@ class CudaSchedule(Schedule):
             parts.append("in chunks")
         if self.saved_lanes:
             parts.append(f"{self.saved_lanes} lanes saved")
+        if self.few_threads:
+            parts.append("many turns together")
         return ", ".join(parts)
 
     @property
@@ -276,8 +283,19 @@ def _elements(launch: Launch) -> CudaSchedule:
     together = THREADS >> bits
     units = -(-launch.row_count // together) * blocks if launch.has_results else 0
     grain = _grain(THREADS * lanes * pieces)
+    turns = launch.sweep_extents[-1] if launch.sweep_extents else 0
+    few = turns >= LONG_SWEEP and launch.row_count * launch.lane_extent <= FEW_THREADS
     return CudaSchedule(
-        Walk.ELEMENTS, THREADS, lanes, bits, units, blocks, launch.row_count, pieces=pieces, grain=grain
+        Walk.ELEMENTS,
+        THREADS,
+        lanes,
+        bits,
+        units,
+        blocks,
+        launch.row_count,
+        pieces=pieces,
+        grain=grain,
+        few_threads=few,
     )
 
 
