@@ -20,6 +20,7 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["scaled_dot_product_attention"]
@@ -28,6 +29,7 @@ _NAME = "scaled_dot_product_attention"
 
 
 @on_stream
+@replayed
 def scaled_dot_product_attention(
     q: Array,
     k: Array,

@@ -12,12 +12,14 @@ from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_argument, fresh
 from weft.ops.convert import python_scalar, scalar_dtype
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["astype", "can_cast", "contiguous", "depends", "result_type", "stop_gradient"]
 
 
 @on_stream
+@replayed
 def astype(
     a: Array, dtype: Dtype, stream: StreamOrDevice = None, *, copy: bool = True, device: StreamOrDevice = None
 ) -> Array:

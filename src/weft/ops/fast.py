@@ -11,7 +11,7 @@ from weft import dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype
 from weft.graph.extents import agree, decide_equal, fixed, identical, value_of
-from weft.graph.node import Handle
+from weft.graph.node import Handle, wrap
 from weft.graph.symbolic import SymbolicExtent
 from weft.ops.arguments import (
     Array,
@@ -26,6 +26,7 @@ from weft.ops.arguments import (
 from weft.ops.convert import python_scalar
 from weft.ops.entrance import on_stream
 from weft.ops.reductions import logsumexp
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["cross_entropy", "layer_norm", "rms_norm", "rope"]
@@ -80,6 +81,7 @@ def _epsilon(name: str, eps: Any, like: Array) -> Any:
 
 
 @on_stream
+@replayed
 def rms_norm(x: Array, weight: Array | None, eps: float, *, stream: StreamOrDevice = None) -> Array:
     """The last axis scaled to mean square one: ``x / sqrt(mean(x**2) + eps) * weight``.
 
@@ -105,6 +107,7 @@ def rms_norm(x: Array, weight: Array | None, eps: float, *, stream: StreamOrDevi
 
 
 @on_stream
+@replayed
 def layer_norm(
     x: Array, weight: Array | None, bias: Array | None, eps: float, *, stream: StreamOrDevice = None
 ) -> Array:
@@ -218,9 +221,18 @@ def rope(
     x = array_argument("rope", a)
     if not isinstance(traditional, bool):
         raise wrong_type("rope", "traditional", "True or False", traditional)
-    node = x.node
     dims = _turned_features(x, dims)
-    angles = _positions(x, offset) * real_number("rope", "scale", scale) * _frequencies(dims, base, freqs)
+    start = _first_position(x, offset)
+    factor = wrap(p.constant.make(real_number("rope", "scale", scale), dtypes.float64))
+    return _rotated(x, start, factor, dims, traditional, base, freqs)
+
+
+@replayed
+def _rotated(x: Array, start: Array, factor: Array, dims: int, traditional: bool, base: Any, freqs: Any) -> Array:
+    """`rope` from a position on, ``start``, with a ``factor`` of positions, both in float64."""
+    node = x.node
+    steps = p.iota(shape=(node.shape[-2], 1), axis=0, dtype=dtypes.float64)
+    angles = (steps + start) * factor * _frequencies(dims, base, freqs)
     front = (0,) * (node.ndim - 1)
     steps = (1,) * node.ndim
     part = x
@@ -251,14 +263,13 @@ def _turned_features(x: Array, dims: Any) -> int:
     return dims
 
 
-def _positions(x: Array, offset: Any) -> Array:
-    """The positions in float64, as ``(B or 1, 1, ..., T, 1)``."""
+def _first_position(x: Array, offset: Any) -> Array:
+    """The position of the first row in float64: a number, or one for each example, as ``(B or 1, 1, ..., 1, 1)``."""
     node = x.node
-    count = node.shape[-2]
-    steps = p.iota(shape=(count, 1), axis=0, dtype=dtypes.float64)
     number = python_scalar(offset)
     if number is not None:
-        return steps + (number if isinstance(number, SymbolicExtent) else integer_of("rope", "offset", number))
+        number = number if isinstance(number, SymbolicExtent) else integer_of("rope", "offset", number)
+        return wrap(p.constant.make(number, dtypes.float64))
     start = array_argument("rope", offset, "offset")
     if not start.node.dtype.is_integer:
         raise ValueError(f"[rope] offset must be an integer, not {start.node.dtype.name}.")
@@ -268,9 +279,7 @@ def _positions(x: Array, offset: Any) -> Array:
             f"{shape_text(start.node.shape)}."
         )
     start = to_dtype(start, dtypes.float64)
-    if start.node.ndim:
-        start = p.expand(start, axes=tuple(range(1, node.ndim)))
-    return steps + start
+    return p.expand(start, axes=tuple(range(1, node.ndim))) if start.node.ndim else start
 
 
 def _frequencies(dims: int, base: Any, freqs: Any) -> Array:

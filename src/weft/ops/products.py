@@ -23,6 +23,7 @@ from weft.ops.arguments import (
 )
 from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["addmm", "inner", "kron", "matmul", "outer", "tensordot", "vecdot"]
@@ -40,6 +41,7 @@ def _operands(name: str, a: Any, b: Any) -> list[Array]:
 
 
 @on_stream
+@replayed
 def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of the matrices in the last two axes; the axes in front are broadcast.
 

@@ -23,6 +23,7 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.primitives.reductions import Reduction
 from weft.runtime.devices import StreamOrDevice
 
@@ -60,6 +61,7 @@ def _reduced(primitive: Reduction, x: Array, axes: tuple[int, ...], keepdims: bo
 
 
 @on_stream
+@replayed
 def sum(
     a: Array,
     /,
@@ -121,6 +123,7 @@ def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) 
 
 
 @on_stream
+@replayed
 def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The largest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
 
@@ -138,6 +141,7 @@ def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 
 
 @on_stream
+@replayed
 def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The smallest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
 
@@ -220,6 +224,7 @@ def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, str
 
 
 @on_stream
+@replayed
 def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Where the largest element along an axis is, as uint32: the first of several, or the first NaN.
 
@@ -274,6 +279,7 @@ def _mean_of(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 @on_stream
+@replayed
 def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The mean over axes; of integers in float32, of halves computed in float32.
 
@@ -292,6 +298,7 @@ def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Stre
 
 
 @on_stream
+@replayed
 def var(
     a: Array,
     /,
@@ -380,6 +387,7 @@ def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
 
 
 @on_stream
+@replayed
 def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """log(sum(exp(a))) over axes without overflow; integers are computed in float32. Of no elements, it is -inf.
 
@@ -408,6 +416,7 @@ def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream:
 
 
 @on_stream
+@replayed
 def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: StreamOrDevice = None) -> Array:
     """exp(a) / sum(exp(a)) over axes without overflow; integers are computed in float32.
 

@@ -23,6 +23,7 @@ from weft.ops.arguments import (
     shape_text,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
 
 
 @on_stream
+@replayed
 def reshape(
     a: Array, /, shape: int | Sequence[int], *, copy: bool | None = None, stream: StreamOrDevice = None
 ) -> Array:
@@ -138,6 +140,7 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
 
 
 @on_stream
+@replayed
 def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """The axes in another order.
 

@@ -1,0 +1,150 @@
+"""Functions that make the same nodes again: recorded for the first arguments of a kind, replayed for others like them.
+
+A function such as `softmax` checks its arguments and makes ten nodes by as many calls of primitives. For other arrays
+of the same shapes and dtypes it makes the same operations, and eager programs call it for each layer in each step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+
+import weft.primitives as p
+from weft.compiler.bounded import BoundedCache
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, Node, Shape, serial_of, wrap
+from weft.graph.tracing import is_tracing
+from weft.ops.entrance import in_the_name_of
+from weft.runtime.devices import current_stream
+from weft.runtime.locks import fork_safe_lock
+from weft.runtime.precision import get_matmul_precision
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["replayed"]
+
+MOST_RECORDINGS = 4096
+MOST_OPERATIONS = 1 << 16
+
+# A tuple may hold numbers that are equal and of other types, so that of ints alone is taken: see `_is_exact`.
+_EXACT = frozenset({int, bool, str, type(None), Dtype})
+
+
+class _Operation(NamedTuple):
+    """A node to be made; ``take`` gives its inputs of a list of nodes. It is None if there is only the ``first``."""
+
+    primitive: p.Primitive
+    first: int
+    take: Callable[[Sequence[Node]], tuple[Node, ...]] | None
+    params: tuple[Any, ...]
+    shape: Shape
+    dtype: Dtype
+
+
+class Recording:
+    """The operations from the inputs of a call to its result. Numbers among them are the same nodes each time."""
+
+    def __init__(self, inputs: Sequence[Node], result: Node) -> None:
+        made = _between(inputs, result)
+        self._numbers = [node for node in made if p.is_constant(node)]
+        inner = [node for node in made if not p.is_constant(node)]
+        positions = {node: position for position, node in enumerate([*inputs, *self._numbers, *inner])}
+        self.operations = [_operation(node, [positions[source] for source in node.inputs]) for node in inner]
+        self._result = positions[result]
+
+    def replay(self, inputs: Sequence[Node]) -> Any:
+        """The result for other inputs, made of new nodes."""
+        nodes = [*inputs, *self._numbers]
+        stream = current_stream()
+        for primitive, first, take, params, shape, dtype in self.operations:
+            sources = (nodes[first],) if take is None else take(nodes)
+            nodes.append(Node(primitive, sources, params, shape, dtype, stream))
+        return wrap(nodes[self._result])
+
+
+def _between(inputs: Sequence[Node], result: Node) -> list[Node]:
+    """What a result is made of, apart from inputs and what these are made of, in the order in which it was made."""
+    seen, pending = set(inputs), [result]
+    found = []
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            found.append(node)
+            pending += node.inputs
+    return sorted(found, key=serial_of)
+
+
+def _operation(node: Node, positions: Sequence[int]) -> _Operation:
+    first = positions[0] if positions else 0
+    take = None if len(positions) == 1 else itemgetter(*positions) if positions else _nothing
+    return _Operation(node.primitive, first, take, node.params, node.shape, node.dtype)
+
+
+def _nothing(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    return ()
+
+
+_recordings: BoundedCache[Recording] = BoundedCache(MOST_RECORDINGS, MOST_OPERATIONS)
+_lock = fork_safe_lock()
+
+
+def replayed(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, whose nodes are replayed for arguments like earlier ones.
+
+    It makes one array of arrays, and of numbers, strings, dtypes and tuples of whole numbers; which operations it makes
+    depends on nothing but these, shapes and dtypes. Other arguments, and calls while a transformation is tracing, go to
+    ``function`` itself.
+    """
+
+    through = _called  # a local name, because `entrance` gets the globals of another module
+
+    def entrance(*args: P.args, **kwargs: P.kwargs) -> R:
+        return through(function, args, kwargs)
+
+    return functools.wraps(function)(in_the_name_of(function, entrance))
+
+
+def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    """What a function gives, of nodes that are replayed if they can be."""
+    if is_tracing():
+        return function(*args, **kwargs)
+    stream = current_stream()
+    key: list[Any] = [function, get_matmul_precision(), None if stream is None else stream.engine]
+    nodes: list[Node] = []
+    arguments: Sequence[Any] = args
+    if kwargs:
+        key += kwargs
+        arguments = [*args, *kwargs.values()]
+    kind = Handle.concrete
+    for argument in arguments:
+        if type(argument) is kind:
+            node = argument.node
+            nodes.append(node)
+            key += (node.shape, node.dtype, node.primitive is p.constant)
+        elif type(argument) in _EXACT or _is_exact(argument):
+            key += (type(argument), argument)
+        else:
+            return function(*args, **kwargs)
+    if len(nodes) > 1 and len(set(nodes)) < len(nodes):  # which of the equal nodes is meant is not recorded
+        return function(*args, **kwargs)
+    recording = _recordings.get(tuple(key))
+    if recording is not None:
+        return cast(R, recording.replay(nodes))
+    result: Any = function(*args, **kwargs)
+    if not p.is_constant(result.node):  # it may get a value, so it is another node each time
+        recording = Recording(nodes, result.node)
+        with _lock:
+            _recordings.add(tuple(key), recording, len(recording.operations))
+    return cast(R, result)
+
+
+def _is_exact(argument: Any) -> bool:
+    """Whether an argument is equal to no other one that differs from it in something."""
+    kind = type(argument)
+    if kind is float:
+        return argument != 0  # -0.0
+    return kind is tuple and all(type(entry) is int for entry in argument)
