@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.compiler.evaluate import evaluate
 from weft.dtypes import Dtype, bfloat16
+from weft.errors import TraceError
 from weft.formatting import format_array
 from weft.graph.extents import agree
 from weft.graph.node import Node, describe
@@ -38,11 +39,13 @@ def value(node: Node, action: str) -> View:
     """Where the values are, on any device."""
     view = node.value
     if view is None or view.event is not None:
-        if view is None:
-            placeholder = traced_placeholder(node)
-            if placeholder is not None:
-                raise no_value(node, placeholder.trace, action)
-        evaluate([node])
+        try:
+            evaluate([node])
+        except TraceError:
+            placeholder = traced_placeholder(node)  # asked now, for it takes a walk over all that the array is made of
+            if placeholder is None:
+                raise
+            raise no_value(node, placeholder.trace, action) from None
         view = node.value
         assert view is not None
     return view

@@ -107,7 +107,9 @@ class Attributes:
         self._lengths = list(map(len, dicts))
         self._names = list(_flat(dicts))
         self._values: list[Any] = list(_flat(map(dict.values, dicts)))
-        self._sets = [value for value in self._values if isinstance(value, (set, frozenset))]
+        sets = [value for value in self._values if isinstance(value, (set, frozenset))]
+        self._empty = [value for value in sets if not value]
+        self._sets = [value for value in sets if value]
         self._sizes = list(map(len, self._sets))
         self._members = list(_flat(self._sets))
         self._others: list[tuple[int, weakref.ref[Any]]] = []
@@ -136,6 +138,7 @@ class Attributes:
                 list(map(len, dicts)) == self._lengths
                 and list(_flat(dicts)) == self._names
                 and all(map(is_, _flat(map(dict.values, dicts)), values))
+                and not any(self._empty)
                 and list(map(len, self._sets)) == self._sizes
                 and all(map(is_, _flat(self._sets), self._members))
             )
