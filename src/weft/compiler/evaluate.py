@@ -277,8 +277,10 @@ class _Work:
             self._publish(self._run_now(plan, stream))
 
     def _run_now(self, plan: Plan, stream: Stream) -> list[View]:
-        found = run_now(plan, plan.new_table(self.program.constants), self._inputs, stream)
+        table = plan.table_for(self.program.constants)
+        found = run_now(plan, table, self._inputs, stream)
         assert found is not None
+        plan.spare_tables.append(table)
         return found
 
     def _submit_donating(self, plan: Plan, stream: Stream) -> bool:
@@ -345,10 +347,12 @@ def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], li
     several: list[Node] = []
     inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}
     if inner:
-        asked = set(kept)
-        found = sorted(held(inner, _TO_NODE), key=serial_of)  # the same program has its outputs in the same order
-        kept += [node for node in found if node not in asked and not node.primitive.several]
-        several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
+        found = held(inner, _TO_NODE)
+        if found:
+            asked = set(kept)
+            found.sort(key=serial_of)  # the same program has its outputs in the same order
+            kept += [node for node in found if node not in asked and not node.primitive.several]
+            several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
     return kept, several
 
 

@@ -78,7 +78,7 @@ class Program:
                 streams.add(node.stream)
             if primitive.is_transparent:
                 continue
-            source = primitive.alias(node)
+            source = primitive.alias(node) if primitive.has_alias else None
             if source is None:
                 nodes[node] = self._position_of_operation(node, strides_of)
             else:

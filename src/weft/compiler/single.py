@@ -117,8 +117,8 @@ def _is_plain(primitive: Primitive) -> bool:
     """Whether a node of a primitive has one result, which is computed, and equal parameters are the same."""
     found = _plain.get(primitive)
     if found is None:
-        other = primitive.several or primitive.is_result or primitive.is_view
-        found = primitive.equal_is_same and not other and type(primitive).alias is Primitive.alias
+        other = primitive.several or primitive.is_result or primitive.is_view or primitive.has_alias
+        found = primitive.equal_is_same and not other
         _plain[primitive] = found
     return found
 

@@ -51,6 +51,7 @@ class Primitive:
     ``routine``: what computes a node as a whole; its inputs and results are in memory.
     ``several``: a node has several results; see `Several`. ``is_transparent``: these are other names of its inputs.
     ``is_result``: a node is one of these results; its parameter says which.
+    ``has_alias``: there is a rule `alias`.
     ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
 
@@ -66,6 +67,11 @@ class Primitive:
     several = False
     is_result = False
     linear_jvp = False
+    has_alias = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.has_alias = cls.alias is not Primitive.alias
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         """Infer the result's shape and dtype, and make its node."""
