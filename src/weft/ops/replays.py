@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import weft.primitives as p
 from weft.compiler.bounded import BoundedCache
+from weft.compiler.planner import CHECKS
 from weft.dtypes import Dtype
 from weft.graph.node import Handle, Node, Shape, serial_of, wrap
 from weft.graph.tracing import is_tracing
@@ -133,13 +134,30 @@ def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str,
         return function(*args, **kwargs)
     recording = _recordings.get(tuple(key))
     if recording is not None:
-        return cast(R, recording.replay(nodes))
-    result: Any = function(*args, **kwargs)
+        result: Any = recording.replay(nodes)
+        if CHECKS:
+            _check_same(nodes, result.node, cast(Any, function(*args, **kwargs)).node)
+        return cast(R, result)
+    result = function(*args, **kwargs)
     if not p.is_constant(result.node):  # it may get a value, so it is another node each time
         recording = Recording(nodes, result.node)
         with _lock:
             _recordings.add(tuple(key), recording, len(recording.operations))
     return cast(R, result)
+
+
+def _check_same(inputs: Sequence[Node], replayed: Node, made: Node) -> None:
+    """Raise unless two nodes are made of the inputs by the same operations, with the same numbers."""
+    pairs, seen = [(replayed, made)], set(inputs)
+    while pairs:
+        one, other = pairs.pop()
+        if one is other or one in seen:
+            continue
+        seen.add(one)
+        described = [(node.primitive, node.params, node.shape, node.dtype, len(node.inputs)) for node in (one, other)]
+        if described[0] != described[1] or other in inputs:
+            raise AssertionError(f"{one} was replayed, where {other} is what the function makes")
+        pairs += zip(one.inputs, other.inputs, strict=True)
 
 
 def _is_exact(argument: Any) -> bool:
