@@ -51,7 +51,7 @@ def test_bits_are_those_of_float32(cases: Cases) -> None:
     for (rows, inner, columns), scales, layouts in cases.some(12, ways):
         shapes = (2, rows, inner), (1, inner, columns)
         a, b = (numbers(n, *one) for n, one in enumerate(zip(shapes, scales, layouts, strict=True)))
-        assert used(a, b)
+        assert used(a, b) == (rows * inner * columns >= product_pairs.SMALLEST_WORK)
         assert_exact(a, b)
 
 

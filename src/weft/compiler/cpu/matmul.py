@@ -179,7 +179,7 @@ def _way(product: Product, in_tiles: bool) -> str:
     """What inspection tells of how a product is computed."""
     if in_tiles:
         return "AMX"
-    if product_pairs.takes(product.dtype, product.sources) and _of_few(product) is None:
+    if product_pairs.takes(product.dtype, product.sources, product.extents) and _of_few(product) is None:
         return "AVX512-BF16"
     return "over several axes" if product.axes is not None else ""
 
@@ -252,7 +252,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     across, apart = product.strides[3] != 1, transposed and rows > 1
     cached = inner * columns * sources.right.size <= _CACHED
     most = few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS
-    if product_pairs.takes(dtype, sources) and not apart:
+    if product_pairs.takes(dtype, sources, product.extents) and not apart:
         most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
     if rows > most:
         return None
@@ -352,7 +352,7 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, sources, places, extents, _, batch = product[:6]
-    in_pairs = product_pairs.takes(dtype, sources)
+    in_pairs = product_pairs.takes(dtype, sources, product.extents)
     block = product_pairs.block() if in_pairs else blocks.block_of(dtype)
     reading = blocks.reading_right(block, sources.right, extents, strides)
     tile = _tile_of(product, block, blocks.Lying(False, reading))

@@ -46,6 +46,9 @@ ALWAYS = 4 * _SUBNORMAL
 MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
 """Of more rows, to pack pairs costs less than to read the matrix where it lies; see `few_rows`."""
 
+SMALLEST_WORK = 1 << 13
+"""So many multiplications are worth looking at exponents."""
+
 _LINES_AHEAD = 4
 """How many lines of memory ahead along an element's terms it is asked for, where there are many elements."""
 
@@ -60,9 +63,12 @@ def is_available() -> bool:
     return processor.name.startswith("znver") and "+avx512bf16" in processor.features.split(",")
 
 
-def takes(dtype: Dtype, sources: Sources) -> bool:
-    """Whether products of these dtypes are made so."""
-    return dtype is dtypes.float32 and sources == _SOURCES and is_available()
+def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool:
+    """Whether products of these dtypes, with so many rows, columns and terms, are made so."""
+    if dtype is not dtypes.float32 or sources != _SOURCES or not is_available():
+        return False
+    rows, columns, inner = extents
+    return rows * columns * inner >= SMALLEST_WORK
 
 
 def block() -> PairsBlock:
