@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, TypeVar
 
 from weft.compiler.compared_keys import Lookup
 from weft.compiler.describing import Describer, Description
@@ -25,18 +25,19 @@ Block = tuple[int, int, int]
 """Index in the table for the address of a buffer, its size in bytes, its size class."""
 
 
+Steps = TypeVar("Steps")
+
+
 @dataclass(slots=True)
-class Plan:
-    """A program that an engine can run.
+class Parts(Generic[Steps]):
+    """What planning a program gives.
 
     ``layout`` says what the table of a run holds. New buffers have ``sizes`` bytes, temporaries ``arena`` bytes in all;
     ``spans`` are the bytes that each input covers, counted from its first element. ``donations`` are inputs and the new
-    buffers that may be theirs, if nobody needs the input afterwards. ``entries`` and ``wanted`` are what was planned,
-    for ``target``.
+    buffers that may be theirs, if nobody needs the input afterwards.
     """
 
-    engine: Engine
-    steps: Sealed
+    steps: Steps
     layout: TableLayout
     spans: list[tuple[int, int]]
     outputs: list[Output]
@@ -44,6 +45,26 @@ class Plan:
     arena: int
     work: int
     donations: list[tuple[int, int]]
+
+    def values(self) -> list[Any]:
+        """The fields, in order."""
+        return [getattr(self, field.name) for field in fields(Parts)]
+
+
+Unsealed = Parts[list[Step]]
+
+
+def comparable(parts: Unsealed) -> Unsealed:
+    """The same with plain lists of numbers, to be compared with those of another plan."""
+    return replace(parts, steps=[step._replace(numbers=list(step.numbers)) for step in parts.steps])
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan(Parts[Sealed]):
+    """A program that an engine can run: its steps are sealed. ``entries`` and ``wanted`` are what was planned, for
+    ``target``."""
+
+    engine: Engine
     entries: Sequence[Entry]
     wanted: Sequence[int]
     target: Target
@@ -94,26 +115,9 @@ class Plan:
         return Describer(planner, computed).description(steps)
 
 
-class Parts(NamedTuple):
-    """What planning a program gives; the fields are those of a `Plan`, before its steps are sealed."""
-
-    steps: list[Step]
-    layout: TableLayout
-    spans: list[tuple[int, int]]
-    outputs: list[Output]
-    sizes: list[int]
-    arena: int
-    work: int
-    donations: list[tuple[int, int]]
-
-    def comparable(self) -> Parts:
-        """The same with plain lists of numbers, to be compared with those of another plan."""
-        return self._replace(steps=[step._replace(numbers=list(step.numbers)) for step in self.steps])
-
-
 def parts_of(
     entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine, lookup: Lookup = dict
-) -> Parts:
+) -> Unsealed:
     """Plan a program for a target; ``outputs`` are positions of entries."""
     planner = planner_of(entries, outputs, target, lookup=lookup)
     slots, arena = planner.slots()
@@ -133,7 +137,9 @@ def parts_of(
     )
 
 
-def plan_from(parts: Parts, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Plan:
+def plan_from(
+    parts: Unsealed, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine
+) -> Plan:
     """The plan of a program, of which the parts are known."""
     sealed = engine.seal(parts.steps, parts.layout)
-    return Plan(engine, sealed, *parts[1:], entries=entries, wanted=outputs, target=target)
+    return Plan(sealed, *parts.values()[1:], engine=engine, entries=entries, wanted=outputs, target=target)

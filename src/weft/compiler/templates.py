@@ -17,7 +17,7 @@ from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.forms import Form, Numbers, entries_of, form_of
 from weft.compiler.open_numbers import Formulas, OpenNumberError
-from weft.compiler.plan import Parts, Plan, parts_of, plan_from
+from weft.compiler.plan import Parts, Plan, Unsealed, comparable, parts_of, plan_from
 from weft.compiler.planner import CHECKS
 from weft.compiler.program import Entry
 from weft.compiler.target import Target
@@ -59,7 +59,8 @@ class Template:
                         self._places.append((entry, position))
         formulas = Formulas([number for number, _ in pairs])
         opened = self._with(formulas.parameters)
-        self._parts = formulas.function(parts_of(entries_of(form, opened), outputs, target, engine, ComparedKeys))
+        parts = parts_of(entries_of(form, opened), outputs, target, engine, ComparedKeys)
+        self._parts = formulas.function(parts.values())
 
     def _with(self, given: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The numbers of a program, in which the open ones are ``given``."""
@@ -71,13 +72,13 @@ class Template:
             found[entry] = tuple(own)
         return found
 
-    def parts(self, numbers: Numbers) -> Parts | None:
+    def parts(self, numbers: Numbers) -> Unsealed | None:
         """What the plan of a program with these numbers is made of; None if this is no template for it."""
         given = [numbers[entry][position] for entry, position in self._places]
         if self._with(given) != numbers:
             return None
-        found: Parts | None = self._parts(*given)
-        return found
+        found = self._parts(*given)
+        return None if found is None else Parts(*found)
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class _Known:
     templates: list[Template] = field(default_factory=list)
     misses: int = 0
 
-    def parts(self, numbers: Numbers) -> Parts | None:
+    def parts(self, numbers: Numbers) -> Unsealed | None:
         """What the plan of a program is made of; None if no template is one for it."""
         for place, template in enumerate(self.templates):
             found = template.parts(numbers)
@@ -123,7 +124,7 @@ class Templates:
             parts = self._parts_from_template(entries, outputs, target, engine) if target.code_is_general else None
             if parts is None:
                 parts = parts_of(entries, outputs, target, engine)
-            elif CHECKS and parts.comparable() != parts_of(entries, outputs, target, engine).comparable():
+            elif CHECKS and comparable(parts) != comparable(parts_of(entries, outputs, target, engine)):
                 raise AssertionError("the plan that a template gives is not the one that planning gives")
             plan = plan_from(parts, entries, outputs, target, engine)
         if "plan" in dumps.stages:
@@ -136,7 +137,7 @@ class Templates:
 
     def _parts_from_template(
         self, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine
-    ) -> Parts | None:
+    ) -> Unsealed | None:
         """What the plan of a program is made of; None for the first one of a form, or if there is no template."""
         form, numbers = form_of(entries)
         key = engine, target.key, form, tuple(outputs)
