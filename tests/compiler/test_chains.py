@@ -1,0 +1,101 @@
+"""Which accesses keep to a turn of a chain, against sets of elements."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from weft.compiler.chains import Accesses, Walk
+
+NODE = mx.zeros((4, 3, 10)).node
+SIZE = NODE.size
+WHOLE = [(4, 30), (30, 1)]
+"""Loops over the matrices, and over all elements of each."""
+
+
+def walk(outer: Any, inner: Any = (), offset: int = 0, computed: bool = False) -> Walk:
+    return Walk(NODE, True, outer, inner, offset, computed)
+
+
+def stays(walked: Walk, turns: int) -> bool:
+    """Whether each turn, of so many equal ones of the loops outside, has its own part of the elements."""
+    if SIZE % turns or walked.computed:
+        return False
+    indices = list(product(*[range(extent) for extent, _ in walked.outer]))
+    if len(indices) % turns:
+        return False
+    of_turn, part = len(indices) // turns, SIZE // turns
+    for position, index in enumerate(indices):
+        first = walked.offset + sum(i * stride for i, (_, stride) in zip(index, walked.outer, strict=True))
+        for inside in product(*[range(extent) for extent, _ in walked.inner]):
+            at = first + sum(i * stride for i, (_, stride) in zip(inside, walked.inner, strict=True))
+            if at // part != position // of_turn:
+                return False
+    return True
+
+
+def test_what_stays_in_its_turn(rng: np.random.Generator) -> None:
+    """It says so only where it is true."""
+    found = 0
+    for _ in range(4000):
+        extents = [int(n) for n in rng.choice([1, 2, 3, 4, 6], rng.integers(1, 4))]
+        axes = [(extent, int(rng.choice([0, 1, 3, 5, 10, 20, 30, 60, -1, -30]))) for extent in extents]
+        cut = int(rng.integers(1, len(axes) + 1))
+        one, turns = (
+            walk(axes[:cut], axes[cut:], int(rng.choice([0, 0, 0, 1, 5, 30]))),
+            int(rng.choice([2, 3, 4, 6, 8])),
+        )
+        if one.stays_in(turns):
+            found += 1
+            assert stays(one, turns), (one, turns)
+    assert found > 20
+
+
+@pytest.mark.parametrize(
+    ("one", "turns"),
+    [
+        (walk([(4, 30)], [(3, 10), (10, 1)]), 4),
+        (walk([(4, 30)], [(3, 10), (10, 1)]), 2),
+        (walk([(2, 60), (2, 30)], [(30, 1)]), 4),
+        (walk([(2, 60), (2, 30)], [(30, 1)]), 2),
+        (walk([(4, 30), (3, 10)], [(10, 1)]), 4),
+        (walk([(1, 0), (4, 30)], [(10, 1)], 20), 4),
+        (walk([(4, 30)], [(29, 1)], 1), 4),
+    ],
+)
+def test_accesses_that_stay(one: Walk, turns: int) -> None:
+    assert stays(one, turns)
+    assert one.stays_in(turns)
+
+
+@pytest.mark.parametrize(
+    ("one", "turns"),
+    [
+        (walk(WHOLE[:1], WHOLE[1:]), 3),  # matrices are not shared out
+        (walk(WHOLE[:1], WHOLE[1:]), 7),
+        (walk([(16, 7)], [(7, 1)]), 16),  # elements cannot be
+        (walk(WHOLE[:1], WHOLE[1:], computed=True), 4),
+        (walk([(4, 30)], [(30, 1)], 1), 4),  # the first element of the next
+        (walk([(4, 30)], [(31, 1)]), 4),
+        (walk([(4, 30)], [(30, 1)], -1), 4),
+        (walk([(4, 30)], [(30, -1)], 29), 4),  # not told apart from what goes below
+        (walk([(4, -30)], [(30, 1)], 90), 4),  # in another order
+        (walk([(4, 0)], [(30, 1)]), 4),  # all read the first
+        (walk([(4, 60)], [(30, 1)]), 4),
+        (walk([(2, 30), (2, 60)], [(30, 1)]), 4),
+        (walk([(2, 60)], [(60, 1)]), 4),  # too few turns
+    ],
+)
+def test_accesses_that_do_not_stay(one: Walk, turns: int) -> None:
+    assert not one.stays_in(turns)
+
+
+def test_what_a_step_accesses() -> None:
+    other = mx.zeros((4, 30)).node
+    reading, leaving = walk([(4, 30)], [(30, 1)]), Walk(other, False, [(4, 0)], [(30, 1)], 0)
+    found = Accesses.of([reading, leaving], 4)
+    assert found == (frozenset([NODE, other]), frozenset([NODE]), frozenset([other]))
