@@ -110,6 +110,21 @@ def test_a_result_of_the_program_in_the_middle_is_in_memory(threads: int) -> Non
     assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
 
 
+def test_what_another_turn_makes_is_made_before(threads: int) -> None:
+    """What reads the results of a product from the last matrix to the first begins a chain of its own."""
+
+    def function(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
+        weights = keep(mx.exp(keep(q @ mx.swapaxes(k, -1, -2)) * 0.01))
+        first = keep(weights @ v)
+        mixed = keep(weights * first[::-1, :, :1])
+        return keep(mixed @ v)
+
+    q, k, v = [numbers(12, 256, 64) for _ in range(3)]
+    (plan,) = plans_of(lambda: function(lambda x: x, q, k, v))
+    assert (plan.steps.count, "chain of 2 steps, 12 turns" in str(plan)) == (3, True)
+    assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
+
+
 def test_what_is_said_of_a_chain() -> None:
     before = executor.thread_count()
     executor.set_thread_count(2)
