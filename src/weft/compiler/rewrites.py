@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import weft.primitives as p
 from weft.compiler.program import Entry
+from weft.compiler.short_rows import JoinedRows
 from weft.compiler.target import Target
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
 from weft.graph.symbolic import open_trace
@@ -83,7 +84,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
         graph = adaptation(graph, target)
     for rewrite in PASSES:
         graph = rewrite(graph)
-    return graph
+    return graph if target is None else long_rows(graph, target.limits.short_row)
 
 
 def expansion(graph: Graph, target: Target | None = None) -> Graph:
@@ -240,6 +241,12 @@ def _swaps_last_axes(node: Node) -> bool:
     last = node.ndim - 1
     is_transpose = node.primitive is p.transpose and node.inputs[0].primitive is not None
     return is_transpose and node.params[0] == (*range(last - 1), last, last - 1)
+
+
+def long_rows(graph: Graph, short: int) -> Graph:
+    """Many rows of less than ``short`` elements become one, where an operand is the same for all of them."""
+    joined = JoinedRows(graph.order, graph.inputs, short)
+    return _replaced(graph, joined.replaced) if joined.members else graph
 
 
 def _uses(graph: Graph) -> Counter[Node]:

@@ -68,7 +68,7 @@ class FusionLimits:
     ``fewer`` times the elements of what it is made of, by at most ``repeated_operations`` cheap operations, is
     recomputed in each user instead of stored. So is one that is made of what is in memory in any case, at a cost of at
     most so many such operations; of values that caches do not hold, which have ``uncached_size`` bytes and more, per
-    byte of an element.
+    byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`.
     """
 
     members: int
@@ -78,6 +78,7 @@ class FusionLimits:
     repeated_operations: int
     fewer: int
     uncached_size: int
+    short_row: int = 0
 
 
 class ChainEntry(NamedTuple):

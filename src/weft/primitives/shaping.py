@@ -21,10 +21,13 @@ __all__ = [
     "fill",
     "full",
     "inverse",
+    "joined_row",
     "ones",
     "ones_like",
     "pick",
+    "repeated_row",
     "reshape",
+    "reshaped",
     "slice_",
     "split_axis",
     "squeeze",
@@ -138,6 +141,30 @@ def _terms_of_broadcast(source: Shape, shape: Shape) -> list[AxisTerm]:
 broadcast: View = View(
     "broadcast", ("shape",), _infer_broadcast, _transpose_broadcast, _batch_broadcast, axis_terms=_terms_of_broadcast
 )
+
+
+def reshaped(x: Node, shape: Shape) -> Node:
+    """A node for the same elements in another shape."""
+    return Node(reshape, (x,), (shape,), shape, x.dtype, x.stream)
+
+
+def repeated_row(x: Node) -> Node | None:
+    """The row, or the number, of which ``x`` has nothing but copies; None if it is made in another way."""
+    if x.primitive is not broadcast:
+        return None
+    row = x.inputs[0]
+    return row if all(extent == 1 for extent in row.shape[:-1]) else None
+
+
+def joined_row(row: Node, count: int, shape: Shape) -> Node:
+    """A node of ``shape`` each of whose rows is so many copies of ``row``, or is one number."""
+    extent = row.shape[-1]
+    row = reshaped(row, (1, extent))
+    if extent > 1:
+        repeated = Node(broadcast, (row,), ((count, extent),), (count, extent), row.dtype, row.stream)
+        copied = Node(p.stored, (repeated,), (), repeated.shape, row.dtype, row.stream)
+        row = reshaped(copied, (1, count * extent))
+    return Node(broadcast, (row,), (shape,), shape, row.dtype, row.stream)
 
 
 class SumTo(Linear):

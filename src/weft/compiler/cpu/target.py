@@ -29,6 +29,7 @@ class CpuTarget(Target):
         repeated_operations=8,
         fewer=4,
         uncached_size=1 << 20,
+        short_row=64,
     )
 
     def schedule(self, launch: Launch) -> CpuSchedule:
