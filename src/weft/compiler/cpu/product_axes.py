@@ -17,6 +17,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.memory import prefetch
 from weft.compiler.cpu.product import (
     FEEDER,
     GROUP,
@@ -141,21 +142,37 @@ def _pack_over_axes(block: Block) -> Function:
     w = _Lines()
     L = Lanes(w.e, block.lanes)
     terms = w.rounded_up("%inner", SQUARE)
-    with w.lines("%present") as (low, high, start):
-        aligned = w.subtract(low, w.remainder(low, block.lanes))
-        with w.e.loop(aligned, high, block.lanes) as vector:
-            column, end = w.larger(vector, low), w.smaller(w.add(vector, block.lanes), high)
-            count = w.subtract(end, column)
-            source = w.moved("%from", w.add(start, column), block.element)
-            inside = w.remainder(column, block.columns)
-            panel = w.add(w.multiply(w.subtract(column, inside), terms), inside)
-            target = w.moved("%to", panel, block.element)
-            is_whole = w.compare("eq", count, block.lanes)
-            for condition, mask in ((is_whole, None), (w.negated(is_whole), below(L, "0", count))):
-                with w.e.when(condition), w.e.loop("0", "%inner") as term:
-                    place = w.e.load("i64", w.moved("%terms", term, "i64"))
-                    value = read(L, block.dtype, source, place, mask, block.dtype)
-                    store(L, value, block.dtype, Location(target, w.multiply(term, block.columns), False), mask)
+
+    def pack(source: str, column: str, end: str, mask: str | None) -> None:
+        """Vectors of a panel: those before ``end``, or one with a mask."""
+        inside = w.remainder(column, block.columns)
+        panel = w.multiply(w.subtract(column, inside), terms)
+        target = w.moved("%to", w.add(panel, inside), block.element)
+        with w.e.loop("0", "%inner") as term:
+            place = w.e.load("i64", w.moved("%terms", term, "i64"))
+            first = w.multiply(term, block.columns)
+            with w.e.loop("0", w.subtract(end, column), block.lanes) as further:
+                at = w.add(place, further)
+                if mask is None:
+                    # The next panel is made of what is behind this one, far apart for each term.
+                    prefetch(w.e, w.moved(source, w.add(at, block.columns), block.element))
+                value = read(L, block.dtype, source, at, mask, block.dtype)
+                store(L, value, block.dtype, Location(target, w.add(first, further), False), mask)
+
+    with (
+        w.lines("%present") as (low, high, start),
+        w.e.loop(w.subtract(low, w.remainder(low, block.columns)), high, block.columns) as panel,
+    ):
+        begin, end = w.larger(panel, low), w.smaller(w.add(panel, block.columns), high)
+        whole = w.rounded_up(begin, block.lanes), w.e.assign(f"and i64 {end}, {-block.lanes}")
+        with w.e.when(w.compare("slt", *whole)):
+            pack(w.moved("%from", w.add(start, whole[0]), block.element), *whole, None)
+        # Vectors where a line begins or ends may be parts.
+        before = w.smaller(whole[0], end)
+        for first, last in ((begin, before), (w.larger(whole[1], before), end)):
+            with w.e.when(w.compare("slt", first, last)):
+                mask = below(L, "0", w.subtract(last, first))
+                pack(w.moved("%from", w.add(start, first), block.element), first, last, mask)
     parameters = "ptr %factors, ptr %from, i64 %first, ptr %terms, ptr %to, i64 %inner, i64 %present"
     return w.e, w.e.function("pack_over_axes", parameters, "internal ")
 
