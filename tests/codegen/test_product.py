@@ -12,9 +12,9 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import jit
-from weft.compiler.cpu import few_rows, product, product_pairs, row_streams
-from weft.compiler.cpu.product import Way
+from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, row_streams
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
+from weft.compiler.cpu.product_tiles import Way
 from weft.primitives.products import DEPTH
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.complex64: np.complex64}
@@ -163,25 +163,25 @@ def test_streams_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) ->
 
 @pytest.mark.parametrize("extents", [(1, 1, 1), (1, 4096, 4096), (4096, 1, 7), (24, 32, 1 << 20), (3000, 3000, 0)])
 def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
-    every = [*map(product.block_of, product.DTYPES), product_pairs.block()]
+    every = [*map(product_tiles.block_of, product.DTYPES), product_pairs.block()]
     for block, matrices, threads in combinations(every, (1, 7), (1, 2, 64)):
-        rows, columns = product.tile_of(block, extents, matrices, threads)
+        rows, columns = product_tiles.tile_of(block, extents, matrices, threads)
         assert rows % block.rows == columns % block.columns == 0
         assert rows > 0
         terms = -(-max(1, min(extents[2], DEPTH)) // (SQUARE * block.terms)) * SQUARE
-        assert 0 < columns * terms * block.dtype.size <= product.TILE_BYTES
+        assert 0 < columns * terms * block.dtype.size <= product_tiles.TILE_BYTES
 
 
 @pytest.mark.parametrize("extents", [(10_000, 64, 600), (10_000, 64, 1 << 20), (4000, 3000, 3000), (100, 64, 600)])
 def test_terms_that_are_packed_at_once_fit_their_room(extents: tuple[int, int, int]) -> None:
     """Large results are finished group by group, small ones wait in a cache."""
     rows, columns, _ = extents
-    block = product.block_of(dtypes.float32)
-    tile = product.tile_of(block, extents, 1, 1)
-    terms = product.terms_of(block, extents, tile)
+    block = product_tiles.block_of(dtypes.float32)
+    tile = product_tiles.tile_of(block, extents, 1, 1)
+    terms = product_tiles.terms_of(block, extents, tile)
     panels = -(-min(tile[1], columns) // block.columns) * block.columns
     assert terms % DEPTH == 0
-    assert terms == DEPTH or terms * panels * 4 <= product.TILE_BYTES
+    assert terms == DEPTH or terms * panels * 4 <= product_tiles.TILE_BYTES
     assert (terms > DEPTH) == (rows > 1000 and columns < 100)
 
 

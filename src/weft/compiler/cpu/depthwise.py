@@ -21,8 +21,8 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Integers
-from weft.compiler.cpu.product import block_of
 from weft.compiler.cpu.product_step import below
+from weft.compiler.cpu.product_tiles import block_of
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.convolution import rounded, widened

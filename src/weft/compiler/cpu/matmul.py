@@ -18,6 +18,7 @@ from weft.compiler.cpu import (
     row_streams,
 )
 from weft.compiler.cpu import product as blocks
+from weft.compiler.cpu import product_tiles as tiles
 from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.open_numbers import as_a_whole
@@ -144,9 +145,9 @@ def _feeds(call: RoutineCall, position: int) -> bool:
     product = _product_of(call, whole=False, in_memory=True)
     if _of_few(product) is not None:
         return False
-    block = blocks.block_of(a.dtype)
-    reading = blocks.reading_right(block, b.dtype, product.extents, product.strides)
-    tile = _tile_of(product, block, blocks.Lying(False, reading))
+    block = tiles.block_of(a.dtype)
+    reading = tiles.reading_right(block, b.dtype, product.extents, product.strides)
+    tile = _tile_of(product, block, tiles.Lying(False, reading))
     return tile is not None and tile[0][1] >= product.extents[1]
 
 
@@ -337,14 +338,14 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
     dtype, sources, places, extents, _, batch = product[:6]
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
-    reading = blocks.reading_right(block, sources.right, extents, strides)
-    tile = _tile_of(product, block, blocks.Lying(True, blocks.Reading.NOWHERE if several else reading))
+    reading = tiles.reading_right(block, sources.right, extents, strides)
+    tile = _tile_of(product, block, tiles.Lying(True, tiles.Reading.NOWHERE if several else reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
-    right = blocks.Way.OVER_AXES if several else blocks.ways_of(block, sources, extents, strides, (high, wide))[1]
-    ways = blocks.Way.IN_PLACE, right
-    terms = blocks.terms_of(block, extents, (high, wide))
+    right = tiles.Way.OVER_AXES if several else tiles.ways_of(block, sources, extents, strides, (high, wide))[1]
+    ways = tiles.Way.IN_PLACE, right
+    terms = tiles.terms_of(block, extents, (high, wide))
     factors = product_axes.factor_numbers(*axes)
     numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors)
     return product_axes.address(block), numbers, (high, wide * span)
@@ -353,19 +354,19 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, sources, places, extents, _, batch = product[:6]
     in_pairs = product_pairs.takes(dtype, sources, product.extents)
-    block = product_pairs.block() if in_pairs else blocks.block_of(dtype)
-    reading = blocks.reading_right(block, sources.right, extents, strides)
-    tile = _tile_of(product, block, blocks.Lying(False, reading))
+    block = product_pairs.block() if in_pairs else tiles.block_of(dtype)
+    reading = tiles.reading_right(block, sources.right, extents, strides)
+    tile = _tile_of(product, block, tiles.Lying(False, reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
-    ways, feeder = blocks.ways_of(block, sources, extents, strides, (high, wide)), NONE
+    ways, feeder = tiles.ways_of(block, sources, extents, strides, (high, wide)), NONE
     if product.feeder is not None:
         turned = bool(product.storage[0][0])
-        fed = blocks.fed_strides(block, turned)
-        strides, ways = [*fed, *strides[2:]], (blocks.Way.FED, ways[1])
+        fed = tiles.fed_strides(block, turned)
+        strides, ways = [*fed, *strides[2:]], (tiles.Way.FED, ways[1])
         feeder = section(product.feeder, Lines(extents[2] if turned else extents[0], turned, max(fed)))
-    terms = blocks.terms_of(block, extents, (high, wide))
+    terms = tiles.terms_of(block, extents, (high, wide))
     least = [product_pairs.ALWAYS if product.is_fast else product_pairs.EXACT] if in_pairs else []
     numbers = blocks.step_numbers(
         places, extents, strides, (high, wide), ways, batch, behind, span, terms, least, feeder
@@ -373,17 +374,15 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     return (product_pairs.address() if in_pairs else blocks.address(dtype, sources)), numbers, (high, wide * span)
 
 
-def _tile_of(
-    product: Product, block: Block, lying: blocks.Lying
-) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+def _tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
     """Rows and columns of a tile, and how many side by side are a unit; and the section for an attached kernel. None if
     the result would be made in scratch memory and does not fit there."""
     extents = product.extents
     work = extents, product.matrices, thread_count(), lying
-    found = blocks.row_tile_of(block, *work) if product.whole else None
-    high, wide, span = found or (*blocks.tile_of(block, *work), 1)
-    terms = blocks.terms_of(block, extents, (high, wide))
-    scratch, reused = blocks.scratch_of(block, extents[2], terms, (high, wide), span)
-    if not product.in_memory and scratch > blocks.SCRATCH_BYTES:
+    found = tiles.row_tile_of(block, *work) if product.whole else None
+    high, wide, span = found or (*tiles.tile_of(block, *work), 1)
+    terms = tiles.terms_of(block, extents, (high, wide))
+    scratch, reused = tiles.scratch_of(block, extents[2], terms, (high, wide), span)
+    if not product.in_memory and scratch > tiles.SCRATCH_BYTES:
         return None
     return (high, wide, span), section(product.attached, Lines(extents[0], False, wide * span, reused))

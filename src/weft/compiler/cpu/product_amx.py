@@ -32,7 +32,6 @@ from weft.compiler.cpu.product import (
     RIGHT_WAY,
     TILE_HEIGHT,
     TILE_WIDTH,
-    Way,
     step_numbers,
 )
 from weft.compiler.cpu.product_packing import PARAMETERS
@@ -48,6 +47,7 @@ from weft.compiler.cpu.product_step import (
     StepWriter,
     below,
 )
+from weft.compiler.cpu.product_tiles import Way
 from weft.runtime.tile_registers import are_granted
 
 SIDE = 16

@@ -18,21 +18,11 @@ from weft.compiler.codegen.memory import Location, store
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import prefetch
-from weft.compiler.cpu.product import (
-    FEEDER,
-    GROUP,
-    MOST_TERMS,
-    RIGHT_WAY,
-    Panels,
-    Terms,
-    TileWriter,
-    Way,
-    block_of,
-    step_function,
-)
+from weft.compiler.cpu.product import FEEDER, RIGHT_WAY, Panels, Terms, TileWriter, step_function
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import ROWS, SQUARE, Block, Sources, below, read
+from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS, Way, block_of
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 

@@ -23,10 +23,11 @@ from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Function, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
-from weft.compiler.cpu.product import FEEDER, MOST_TERMS, Panels, Side, Terms, TileWriter, Way, step_function
+from weft.compiler.cpu.product import FEEDER, Panels, Side, Terms, TileWriter, step_function
 from weft.compiler.cpu.product_kernel import kernel_of_pairs
 from weft.compiler.cpu.product_packing import PARAMETERS
 from weft.compiler.cpu.product_step import SQUARE, Block, PairsBlock, Sources, below
+from weft.compiler.cpu.product_tiles import MOST_TERMS, Way
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 

@@ -13,10 +13,10 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.product import GROUP, TILE_BYTES, block_of
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across
 from weft.compiler.cpu.product_step import SQUARE, Block
+from weft.compiler.cpu.product_tiles import GROUP, TILE_BYTES, block_of
 from weft.compiler.cpu.quantized.across import Across, keeping
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding

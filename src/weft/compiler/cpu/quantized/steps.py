@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler.cpu.product import block_of, tile_of
+from weft.compiler.cpu.product_tiles import block_of, tile_of
 from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.primitives.quantized_formats import Format
