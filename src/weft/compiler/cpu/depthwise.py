@@ -39,6 +39,8 @@ _SUMS_TOGETHER = 3 << 10
 """So many sums of lines are in the first cache at once."""
 NEIGHBOURS = 8
 """Sums of so many windows are in registers: as many as multiply-adds may be on their way."""
+NEIGHBOURS_OF_ROWS = 14
+"""The cotangents of so many windows are in registers."""
 _WORK_PER_GRAIN = 1 << 17
 
 # The numbers of a step: slots and byte offsets of the array, the weights or the cotangents, the
@@ -114,7 +116,7 @@ def _step_of_rows(call: RoutineCall) -> RoutineStep:
     """The step for the cotangents of weights."""
     ct, x = call.operands
     windows, numbers, (lines, count) = _described(call, x, ct)
-    rest = next(number for number in range(NEIGHBOURS) if count % NEIGHBOURS == number)
+    rest = next(number for number in range(NEIGHBOURS_OF_ROWS) if count % NEIGHBOURS_OF_ROWS == number)
     return _shared(_address_of_rows(windows, rest), numbers, lines, count * x.shape[-1] * windows.high * windows.wide)
 
 
@@ -153,7 +155,7 @@ def _address(windows: Windows, neighbours: int) -> int:
 @cache
 def _address_of_rows(windows: Windows, rest: int) -> int:
     name, vector_bytes = "depthwise_rows", _vector_bytes(windows.dtype)
-    source = f"{name} {windows} {rest} {vector_bytes}"
+    source = f"{name} {windows} {NEIGHBOURS_OF_ROWS} {rest} {vector_bytes}"
     return loading.load(source, lambda: _Rows(windows, rest, vector_bytes).module(name), (name,))[name]
 
 
@@ -273,8 +275,8 @@ class _Rows(_Writer):
             with self.e.loop("0", str(self.taps * self.together), self.L.width) as place:
                 store(self.L, zero, dtypes.float64, Location(self.sums, place, False), None)
             whole = self.subtract(across, self.rest)
-            with self.e.loop("0", whole, NEIGHBOURS) as first:
-                self._add(array, top, cotangents, first, NEIGHBOURS, (start, end))
+            with self.e.loop("0", whole, NEIGHBOURS_OF_ROWS) as first:
+                self._add(array, top, cotangents, first, NEIGHBOURS_OF_ROWS, (start, end))
             if self.rest:
                 self._add(array, top, cotangents, whole, self.rest, (start, end))
 
