@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import weft.core as mx
 import weft.nn as nn
+from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
 from weft.compiler.plan import Plan
 
@@ -139,3 +141,39 @@ def stepwise(values: list[mx.array]) -> mx.array:
         mx.eval(result)
         result = result * value
     return result
+
+
+def test_columns_of_one_large_array_are_folded_by_one_kernel(rng: np.random.Generator) -> None:
+    """It is read once. Of a small one, or of two, nothing is gained."""
+
+    def folded(x: mx.array, y: mx.array) -> list[mx.array]:
+        return [mx.sum(x * y, axis=0), mx.max(x, axis=0)]
+
+    def apart(x: mx.array, y: mx.array) -> list[mx.array]:
+        return [mx.sum(x, axis=0), mx.sum(y, axis=0)]
+
+    x, y = (mx.array(rng.normal(size=(200, 4096)).astype(np.float32)) for _ in range(2))
+    assert kernels_of(folded, x, y) == 1
+    assert kernels_of(apart, x, y) == 2
+    assert kernels_of(folded, x[:2], y[:2]) == 2
+    products, largest = x * y, x + 0
+    mx.eval(products, largest)
+    assert_same_bits(folded(x, y), [mx.sum(products, axis=0), mx.max(largest, axis=0)])
+
+
+def test_a_fold_that_needs_the_other_waits_for_it(rng: np.random.Generator) -> None:
+    x = mx.array(rng.normal(size=(200, 4096)).astype(np.float32))
+
+    def twice(x: mx.array) -> mx.array:
+        return mx.sum(x * mx.cumsum(mx.sum(x, axis=0)), axis=0)
+
+    sums = mx.cumsum(mx.sum(x, axis=0))
+    mx.eval(sums)
+    assert_same_bits(twice(x), mx.sum(x * sums, axis=0))
+    assert kernels_of(twice, x) > 2
+
+
+def kernels_of(function: Callable[..., Any], *arguments: mx.array) -> int:
+    """How many kernels compute something."""
+    records = [record for plan in plans_of(function, *arguments) for record in plan.describe().records]
+    return len([record for record in records if record.launch is not None])

@@ -8,6 +8,9 @@ import weft.primitives as p
 from weft.compiler.layouts import behind
 from weft.graph.node import Node
 
+NEAR = 16
+"""How many arrays `have_in_common` looks at on each side."""
+
 
 def is_longer(node: Node, most: int, inputs: Collection[Node]) -> bool:
     """Whether more than so many operations make ``node`` of what is in memory, of reductions and of smaller arrays."""
@@ -33,6 +36,24 @@ def narrowest(node: Node, inputs: Collection[Node]) -> Node:
             break
         node = source
     return node
+
+
+def have_in_common(left: Node, right: Node) -> bool:
+    """Whether two arrays are made of another one that is as large, by few operations."""
+    return not _near(left).isdisjoint(_near(right))
+
+
+def _near(node: Node) -> set[Node]:
+    """A node, and as large ones of which it is made element by element."""
+    found: set[Node] = set()
+    pending = [node]
+    while pending and len(found) < NEAR:
+        source = pending.pop()
+        if source.size == node.size and source not in found:
+            found.add(source)
+            if isinstance(source.primitive, p.Elementwise):
+                pending += source.inputs
+    return found
 
 
 def operations_from_less(node: Node, most: int, limit: int) -> int | None:

@@ -17,7 +17,7 @@ import weft.primitives as p
 from weft.compiler import folding, remaking, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
 from weft.compiler.compared_keys import Lookup
-from weft.compiler.formulas import operations_from_less
+from weft.compiler.formulas import have_in_common, operations_from_less
 from weft.compiler.grouping import Grouping
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import behind_in, keeps_places, walked_axes, whole_axes
@@ -44,6 +44,7 @@ class Fusion(Grouping):
         self._kind_for = kind_for
         self._results: dict[Node, dict[int, Node]] = {}
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
+        self._folding: list[tuple[FusedGroup, Terms, Node, Any]] = []
         self._wanted = set(outputs)
         self._updates: list[Node] = []
         self._over_axes: set[tuple[Group, int]] = set()
@@ -220,13 +221,30 @@ class Fusion(Grouping):
 
     def _reduce_in_new_group(self, node: Node, uses: list[Use]) -> None:
         axes = node.params[0]
-        group, terms = self._new_fused_group(node.inputs[0].shape, node.serial)
+        group, terms = self._group_that_folds(node.inputs[0], axes, (), node.serial, uses)
         group.reduced = tuple([terms[axis].axes[0][0] for axis in axes if terms[axis].axes])
         group.folds = True
         group.members += 1
         self._store(node, group, tuple([term for axis, term in enumerate(terms) if axis not in axes]), uses)
         for source in node.inputs:
             self._use_formula(source, group, terms)
+
+    def _group_that_folds(
+        self, source: Node, axes: tuple[int, ...], manner: tuple[Any, ...], serial: int, uses: list[Use]
+    ) -> tuple[FusedGroup, Terms]:
+        """A new group for a fold; or one that folds another array over the same ``axes`` and in the same ``manner``, if
+        both are made of a large one, which is read once then. Only where each lane has its own results: so neither
+        keeps the other from being done in parallel."""
+        if source.ndim - 1 in axes or source.size * source.dtype.size < self.limits.uncached_size:
+            return self._new_fused_group(source.shape, serial)
+        manner = axes, *manner
+        for group, terms, other, how in self._folding:
+            fits = how == manner and other.shape == source.shape and have_in_common(source, other)
+            if fits and self._has_room(group) and self.dependencies.may_precede(group, uses):
+                return group, terms
+        group, terms = self._new_fused_group(source.shape, serial)
+        self._folding.append((group, terms, source, manner))
+        return group, terms
 
     def _may_compute(self, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
         """Whether a group has room for one more node that it uses, at one index only, and needs none of the users."""
@@ -263,10 +281,11 @@ class Fusion(Grouping):
         if found is not None and self.dependencies.may_precede(found[0], uses):
             self._store(node, *found, uses)
             return
-        axis = node.primitive.axis(node)
-        group, terms = self._new_fused_group(node.inputs[0].shape, node.serial)
+        axis, size = node.primitive.axis(node), node.primitive.chunk_size(node)
+        manner = size, node.primitive.manner(node)["reverse"]
+        group, terms = self._group_that_folds(node.inputs[0], (axis,), manner, node.serial, uses)
         ((loop, _),) = terms[axis].axes
-        chunks = scanning.cut(group, loop, node.primitive.chunk_size(node))
+        chunks = group.chunks or scanning.cut(group, loop, size)
         group.reduced, group.folds = (loop,), True
         group.members += 1
         at = (*terms[:axis], Term(0, ((chunks.number, 1),)), *terms[axis + 1 :])
