@@ -40,6 +40,18 @@ class Grid(NamedTuple):
     cluster: int = 1
 
 
+class _Copies(NamedTuple):
+    """Copies of so many bytes to shared memory, which threads have begun."""
+
+    size: int
+    threads: np.ndarray
+    targets: np.ndarray
+    sources: np.ndarray
+
+    def chosen(self, mask: np.ndarray) -> _Copies:
+        return _Copies(self.size, *[array[mask] for array in self[1:]])
+
+
 class Fault(Exception):
     """A kernel did what no kernel may do."""
 
@@ -82,6 +94,7 @@ class Machine:
             start = allocate(type_.size * self.count)
             self.registers[name] = np.uint64(start) + (threads * type_.size).astype(np.uint64)
         self.accesses: dict[int, Accesses] = {}
+        self.copies: list[_Copies] = []
         # How many barriers each thread has passed, told apart by clusters. A kernel has those of blocks or of clusters.
         self.barriers = self.special["clusterid.x"] << 32
         self.place = np.zeros(self.count, np.int64)
@@ -234,6 +247,9 @@ class Machine:
             return self._exchanged(here, *arguments[1:])
         if name.startswith("llvm.nvvm.vote.ballot"):
             return self._votes(here, arguments[1])
+        if name.startswith("llvm.nvvm.cp.async"):
+            self._copy(name, arguments, here)
+            return None
         if name.startswith("llvm.nvvm.bar"):
             self.barriers[here] += "barrier" in name and "arrive" not in name
             return None
@@ -290,6 +306,21 @@ class Machine:
             self._write(addresses[now], evaluated(operation, [found[now], values[now]], type_, type_))
             waiting = np.delete(waiting, first)
         return found
+
+    def _copy(self, name: str, arguments: Sequence[np.ndarray], here: np.ndarray) -> None:
+        """Copies to shared memory are done when their thread waits for them, and not before."""
+        if not name.endswith("wait.all"):
+            self.copies.append(_Copies(int(name.rsplit(".", 1)[1]), here, *arguments))
+            return
+        begun, self.copies = self.copies, []
+        for copies in begun:
+            ending = np.isin(copies.threads, here)
+            size, threads, targets, sources = copies.chosen(ending)
+            self._note(sources, size, threads, "reads")
+            self._note(targets, size, threads, "writes")
+            self._write(targets, self._read(sources, Type(np.dtype(f"u{size}"), 1, f"i{8 * size}")))
+            if not ending.all():
+                self.copies.append(copies.chosen(~ending))
 
     def _in_block(self, here: np.ndarray, pointers: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         """The same places in the shared memory of other blocks of the cluster."""

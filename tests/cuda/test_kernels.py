@@ -148,6 +148,7 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
     "in place": lambda x: mx.softmax(x * 2, axis=-1) + mx.max(x, axis=-1, keepdims=True),
     "both directions": lambda x: mx.cumsum(x, axis=-1) * mx.cumsum(x, axis=-1, reverse=True),
     "row by row": lambda x: mx.sum(x, axis=-1) + x[:, 0],
+    "gradient": lambda x: mx.vjp(lambda x: mx.softmax(x, axis=-1), [x], [mx.sin(x[::-1])])[1][0],
     "two axes": lambda x: mx.sum(mx.stack([x, x * 2]), axis=(0, 2)),
 }
 
@@ -155,10 +156,19 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
 LONG, LONGER = (4, 1100), (2, 8200)
 """Rows that blocks do, of which one does two; rows that two blocks do together."""
 
+EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
+"""The same, and rows of teams, for threads that keep all their elements in registers."""
+
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [*[(name, (9, 77)) for name in MEETING], ("in place", LONG), ("two axes", LONG), ("softmax", LONGER)],
+    [
+        *[(name, (9, 77)) for name in MEETING],
+        *product(("in place", "gradient", "two axes"), (LONG,)),
+        ("softmax", LONGER),
+        *product(("in place", "gradient"), (EVEN, LONG_EVEN)),
+        ("gradient", LONGER_EVEN),
+    ],
     ids=str,
 )
 def test_no_order_of_threads_changes_results(

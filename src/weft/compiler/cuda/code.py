@@ -9,10 +9,7 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.integers import Integers
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cuda.nests import ENTRY
-from weft.compiler.cuda.threads import WARP, special, synchronize_block
-
-ALL = "-1"
-"""The mask of all threads of a warp."""
+from weft.compiler.cuda.threads import ALL, WARP, special, synchronize_block
 
 
 class BlockCode(Integers):

@@ -8,7 +8,8 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import Location
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import WIDEST_ACCESS, CudaSchedule, is_ahead
+from weft.compiler.cuda.row_values import is_ahead
+from weft.compiler.cuda.schedule import WIDEST_ACCESS, CudaSchedule
 from weft.compiler.kernel import Instruction, Kernel, LaneStride
 
 

@@ -16,7 +16,8 @@ from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import FOLDS_TOGETHER, WIDEST_ACCESS, CudaSchedule, is_ahead, register_bytes
+from weft.compiler.cuda.row_values import is_ahead, register_bytes
+from weft.compiler.cuda.schedule import FOLDS_TOGETHER, WIDEST_ACCESS, CudaSchedule
 from weft.compiler.cuda.threads import Team, Threads, synchronize_block
 from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass

@@ -6,16 +6,19 @@ the shared memory of every block. From there each team folds it, so that all thr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
+from typing import Any
 
 from weft.compiler.codegen.accumulator import Accumulator
-from weft.compiler.codegen.lanes import REGISTER_TYPES
-from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.memory import Location
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.saving import SavingWriter
-from weft.compiler.cuda.schedule import CudaSchedule, register_bytes, saved_row
+from weft.compiler.cuda.row_values import register_bytes, saved_row
+from weft.compiler.cuda.saving import LOADED_TOGETHER, SavingWriter
+from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.threads import Team, special, synchronize_block, synchronize_cluster
 from weft.compiler.kernel import CHUNK, Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -32,14 +35,16 @@ _Places = dict[Accumulator, list[str]]
 class LongRowsWriter(SavingWriter):
     """A thread has the same lanes in each pass."""
 
-    most_together = 16
     team: Team
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
-        super().__init__(kernel, schedule, 1)
-        self.vector = MathLanes(self.e, 1)
-        self.places = {}
+        super().__init__(kernel, schedule)
         self.totals_bytes = 0
+        self.has_met = False
+        self.read_since = False
+        """Whether a thread may read memory that others have not waited for."""
+        operations = [{kernel.instructions[root].operation for root in current.roots} for current in self.passes]
+        self.folds_once = sum("reduce" in found for found in operations) == 1
         self.saved_before = "0"
         """What has to be added to a lane to find its place among the saved ones."""
 
@@ -49,44 +54,98 @@ class LongRowsWriter(SavingWriter):
 
     def _begin_threads(self) -> None:
         e, cluster = self.e, self.schedule.cluster
-        self.team = self.crossing = Team(self.vector, self.scalar, self.thread)
+        self.team = self.crossing = Team(self.vector, self.scalar, self.thread, self.schedule.turns > 0)
         self.first_chunk = e.assign(f"udiv i64 {self.thread}, {self.team.count}")
         self.leads = e.assign(f"icmp eq i64 {self.thread}, 0")
         if cluster > 1:
             rank = special(e, "cluster.ctarank")
             self.first_chunk = e.assign(f"add i64 {e.assign(f'mul i64 {self.first_chunk}, {cluster}')}, {rank}")
             self.leads = e.assign(f"icmp eq i64 {e.assign(f'or i64 {self.thread}, {rank}')}, 0")
-            self._synchronize()  # the other blocks are there
+            self.e.call("llvm.nvvm.barrier.cluster.arrive.aligned", "void", [])
 
     def _synchronize(self) -> None:
         """Wait for all threads of the row; what they wrote to memory is seen."""
         (synchronize_cluster if self.schedule.cluster > 1 else synchronize_block)(self.e)
+        self.read_since = False
+
+    def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
+        self.read_since = True
+        return super()._load(position, instruction, location, L)
 
     def _unit(self, unit: str) -> None:
+        self.unit = unit
         self._enter_rows(unit, self.kernel.rows)
         self._emit_row_values()
         self._body()
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
         states = [state for state in dict.fromkeys(reductions.values()) if isinstance(state, Accumulator)]
-        e, extent, count = self.e, self._lane_extent, self.team.count
-        chunks = e.assign(f"udiv i64 {e.assign(f'add i64 {extent}, {CHUNK - 1}')}, {CHUNK}")
+        count = self.team.count
+        chunks = self._chunk_count()
         places = self._places_of_totals(states)
-        cluster = self.schedule.cluster
-        with e.loop(self.first_chunk, chunks, cluster * (self.schedule.threads // count)) as chunk, self._scope():
-            first = e.assign(f"mul i64 {chunk}, {CHUNK}")
-            saved = e.assign(f"mul i64 {e.assign(f'udiv i64 {chunk}, {cluster}')}, {saved_row(CHUNK)}")
-            self.saved_before = e.assign(f"sub i64 {saved}, {first}")
-            stop = self._smaller(e.assign(f"add i64 {first}, {CHUNK}"), extent)
-            start = e.assign(f"add i64 {first}, {self.team.number}")
-            self._by_turns(start, stop, count, self._at_lane, current, reductions)
+        self._fetch(current)
+        if not self.schedule.turns:
+            self._meet_others()
+        with self._chunks(chunks) as chunk:
+            start, stop = self._enter_chunk(chunk)
+            if self.schedule.turns:
+                self._unrolled(start, current, reductions)
+                self._meet_others()
+            else:
+                self._by_turns(start, stop, count, self._at_lane, current, reductions)
             for state in states:
                 self._put(self.team.folded(state.read(), state.reducer.merge), places[state], chunk)
                 state.begin()
         if states:
             self._synchronize()
             self._join_totals(chunks, places)
-            self._synchronize()  # before totals are written again
+            if self.folds_once:
+                self._synchronize()  # before totals are written again: those of other passes have places of their own
+
+    def _meet_others(self) -> None:
+        """Wait until the other blocks of the cluster are there, once: nothing is written to their memory before."""
+        if self.has_met or self.schedule.cluster == 1:
+            return
+        self.has_met = True
+        with self.e.when(self.e.assign(f"icmp eq i64 {self.unit}, {special(self.e, 'clusterid.x')}")):
+            self.e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
+
+    @contextmanager
+    def _chunks(self, count: str) -> Iterator[str]:
+        """The chunks of this team, one after the other; one if a thread has all its elements at once."""
+        if self.schedule.turns:
+            yield self.first_chunk
+            return
+        step = self.schedule.cluster * (self.schedule.threads // self.team.count)
+        with self.e.loop(self.first_chunk, count, step) as chunk, self._scope():
+            yield chunk
+
+    def _enter_chunk(self, chunk: str) -> tuple[str, str]:
+        """The first lane of this thread in a chunk, and where the chunk ends."""
+        e = self.e
+        first = e.assign(f"mul i64 {chunk}, {CHUNK}")
+        saved = e.assign(f"mul i64 {e.assign(f'udiv i64 {chunk}, {self.schedule.cluster}')}, {saved_row(CHUNK)}")
+        self.saved_before = e.assign(f"sub i64 {saved}, {first}")
+        stop = self._smaller(e.assign(f"add i64 {first}, {CHUNK}"), self._lane_extent)
+        return e.assign(f"add i64 {first}, {self.team.number}"), stop
+
+    def _chunk_count(self) -> str:
+        """How many chunks the row has."""
+        e = self.e
+        return e.assign(f"udiv i64 {e.assign(f'add i64 {self._lane_extent}, {CHUNK - 1}')}, {CHUNK}")
+
+    def _walk(self, do: Callable[[], None]) -> None:
+        def body(indices: Sequence[str], whole: bool) -> None:
+            for index in indices:
+                self.lane_index = index
+                do()
+
+        with self._chunks(self._chunk_count()) as chunk:
+            start, stop = self._enter_chunk(chunk)
+            if self.schedule.turns:
+                self._at_all_turns(start, do)
+                return
+            self._in_turns(start, stop, self.team.count, LOADED_TOGETHER, body)
 
     def _at_lane(self, index: str, whole: bool) -> None:
         """The lane of this thread, which is there."""
@@ -94,16 +153,16 @@ class LongRowsWriter(SavingWriter):
 
     def _places_of_totals(self, states: Sequence[Accumulator]) -> _Places:
         """Where in shared memory the totals of all chunks are."""
-        count = self.schedule.chunks
+        count, before = self.schedule.chunks, self.totals_bytes
         parts = [
             (register_bytes(dtype), state, part) for state in states for part, (dtype, _) in enumerate(state.identity)
         ]
-        size = count * sum([bytes_ for bytes_, *_ in parts])
-        self.totals_bytes = max(self.totals_bytes, size)
+        self.totals_bytes += -(-count * sum([bytes_ for bytes_, *_ in parts]) // 16) * 16
         self.e.declarations[TOTALS] = (
             f"{TOTALS} = internal addrspace(3) global [{self.totals_bytes} x i8] undef, align 16"
         )
         memory = self.e.assign(f"addrspacecast ptr addrspace(3) {TOTALS} to ptr")
+        memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {before}")
         places: _Places = {state: [""] * len(state.identity) for state in states}
         for bytes_, state, part in sorted(parts, key=itemgetter(0), reverse=True):  # so that all are aligned
             places[state][part] = memory
@@ -141,11 +200,13 @@ class LongRowsWriter(SavingWriter):
         self._in_turns(self.team.number, chunks, self.team.count, TOTALS_TOGETHER, join)
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What a row has one of is stored by the first thread, when all have read what was there."""
+        """What a row has one of is stored by the first thread, when all have read what was there: it may be stored in
+        the place of what was loaded."""
         if instruction.varying:
             super()._store(position, instruction)
             return
-        self._synchronize()
+        if self.read_since:
+            self._synchronize()
         with self.e.when(self.leads):
             super()._store(position, instruction)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.nest import NestWriter, Reductions
+from weft.compiler.cuda.row_values import is_ahead
 from weft.compiler.cuda.schedule import CudaSchedule, weight_of
 from weft.compiler.cuda.threads import special
 from weft.compiler.kernel import Instruction, Kernel
@@ -21,7 +22,6 @@ ENTRY = "ptr noalias readonly %numbers, ptr noalias readonly %table"
 
 BODY_TOGETHER = 64
 """How long the bodies of turns that are done together are, in cheap operations."""
-
 
 Turns = Callable[[Sequence[str], bool], None]
 Place = Callable[[str, bool], None]
@@ -45,6 +45,8 @@ class ThreadWriter(NestWriter):
     """What all walks have in common: units, rows, and turns of a sweep done together."""
 
     rounds_bfloat16 = True
+    loads_first = False
+    """Whether a thread loads before it does anything else, also if it does all turns together."""
     most_together = 12
     """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
     body_together = BODY_TOGETHER
@@ -90,16 +92,28 @@ class ThreadWriter(NestWriter):
         first = self.e.assign(f"mul i64 {block}, {together}")
         return self.e.assign(f"add i64 {first}, {self.e.assign(f'lshr i64 {self.thread}, {bits}')}")
 
-    def _together(self, places: Sequence[Callable[[], None]], current: Pass, reductions: Reductions) -> None:
-        """All that a pass does at several ``places``, each instruction at all of them before the next one."""
+    def _together(
+        self, places: Sequence[Callable[[], None]], current: Pass, reductions: Reductions, count: int
+    ) -> None:
+        """All that a pass does at several ``places``: first what it loads of all of them, then all else at ``count`` of
+        them, each instruction before the next one, and so on."""
         start, states = self._state(), []
         for place in places:
             self._go_to(start.copied())
             place()
             states.append(self._state())
-        for position in current.needed:
+        ahead = self._loads_ahead(current) if count < len(places) or self.loads_first else []
+        for position in ahead:
             self._accumulate_at(states, position, current, reductions)
+        for first in range(0, len(places), count):
+            for position in current.needed:
+                if position not in ahead:
+                    self._accumulate_at(states[first : first + count], position, current, reductions)
         self._go_to(start)
+
+    def _loads_ahead(self, current: Pass) -> list[int]:
+        """What a pass may load before it does anything else."""
+        return [number for number in current.computed if is_ahead(self.kernel.instructions[number])]
 
     def _accumulate_at(self, states: Sequence[_State], position: int, current: Pass, reductions: Reductions) -> None:
         """What a pass does with one instruction at several places."""
@@ -135,10 +149,12 @@ class ThreadWriter(NestWriter):
         """A pass over ``range(start, stop, step)``. ``place`` goes to one of them, and is told whether the ``step``
         elements from there on are all before ``stop``."""
 
-        def body(indices: Sequence[str], whole: bool) -> None:
-            self._together([partial(place, index, whole) for index in indices], current, reductions)
+        count = self._turns_together(current)
 
-        self._in_turns(start, stop, step, self._turns_together(current), body)
+        def body(indices: Sequence[str], whole: bool) -> None:
+            self._together([partial(place, index, whole) for index in indices], current, reductions, count)
+
+        self._in_turns(start, stop, step, self._turns_loaded(current, count), body)
 
     def _turns_together(self, current: Pass) -> int:
         """How many turns are done together: as many as their values fit the registers."""
@@ -146,6 +162,10 @@ class ThreadWriter(NestWriter):
             return 1
         weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])
         return max(1, min(self.most_together, self.body_together // max(1, weight * self.width)))
+
+    def _turns_loaded(self, current: Pass, count: int) -> int:
+        """Of how many turns a pass loads what it needs before it does ``count`` of them."""
+        return count
 
     def _meets(self, number: int) -> bool:
         """Whether a store may write where another turn does."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.cuda.elements import ElementsWriter
-from weft.compiler.cuda.schedule import CudaSchedule, is_ahead, pair_distance
+from weft.compiler.cuda.row_values import is_ahead
+from weft.compiler.cuda.schedule import CudaSchedule, pair_distance
 from weft.compiler.kernel import Instruction, Kernel
 
 

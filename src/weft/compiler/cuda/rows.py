@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from weft.compiler.codegen.math import MathLanes
+from collections.abc import Callable, Sequence
+
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
-from weft.compiler.cuda.saving import SavingWriter
-from weft.compiler.cuda.schedule import CudaSchedule, saved_row
+from weft.compiler.cuda.row_values import saved_row
+from weft.compiler.cuda.saving import LOADED_TOGETHER, SavingWriter
+from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.threads import Team
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -16,10 +18,8 @@ class RowsWriter(SavingWriter):
     """Each of the sixteen threads of a row with reduced lanes has every sixteenth lane."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
-        super().__init__(kernel, schedule, 1)
-        self.vector = MathLanes(self.e, 1)
+        super().__init__(kernel, schedule)
         self.team: Team | None = None
-        self.places = {}
         self.row_of_block = self.last_vector = "0"
 
     def _begin_threads(self) -> None:
@@ -51,6 +51,10 @@ class RowsWriter(SavingWriter):
         scans = [number for number in current.computed if self.kernel.instructions[number].operation == "scan"]
         if self.backwards:
             self.last_vector = self.e.assign(f"sub i64 {extent}, {team.count}")
+        self._fetch(current)
+        if self.schedule.turns:
+            self._unrolled(team.number, current, reductions)
+            return
         by_vectors = scans or self.backwards or any(isinstance(state, OrderedFold) for state in reductions.values())
 
         def do(first: str, stop: str) -> None:
@@ -62,6 +66,19 @@ class RowsWriter(SavingWriter):
 
         self._by_chunks(reductions, do)
         self.mask = None
+
+    def _walk(self, do: Callable[[], None]) -> None:
+        assert self.team is not None
+
+        def body(indices: Sequence[str], whole: bool) -> None:
+            for index in indices:
+                self.lane_index = index
+                do()
+
+        if self.schedule.turns:
+            self._at_all_turns(self.team.number, do)
+            return
+        self._in_turns(self.team.number, self._lane_extent, self.team.count, LOADED_TOGETHER, body)
 
     def _at_lane(self, index: str, whole: bool) -> None:
         """The lane of this thread, which is there."""

@@ -1,36 +1,143 @@
-"""Values that one pass over a row leaves to later ones in the shared memory of a block."""
+"""Values that one pass over a row leaves to later ones: in registers of the threads, if each has all its elements at
+once, or in the shared memory of a block.
+
+What a later pass loads and saves as it is, is copied to shared memory from when the row begins: a thread does other
+things meanwhile.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from weft.compiler.codegen.lanes import REGISTER_TYPES
+from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, SUFFIXES, element_pointer
+from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.values import Value
+from weft.compiler.cuda.division import Repeated, RowLanes
 from weft.compiler.cuda.nests import ThreadWriter
-from weft.compiler.cuda.schedule import arranged_in_shared
-from weft.compiler.kernel import Instruction
+from weft.compiler.cuda.row_values import arranged, fetched
+from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
 
 SHARED = "@weft_saved"
+
+LOADED_TOGETHER = 16
+"""Elements of a row that a thread loads before it computes: memory answers late."""
+
+UNROLLED_TOGETHER = 128
+"""As `BODY_TOGETHER`, if a thread has all its elements at once."""
 
 
 class SavingWriter(ThreadWriter):
     """The thread that saves a value is the one that recalls it, so nobody waits for anybody."""
 
-    places: dict[int, str]
+    most_together = 16
+
+    def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
+        super().__init__(kernel, schedule, 1)
+        self.vector = RowLanes(self.e, 1)
+        self.slots, self.sizes = arranged(kernel, self.passes)
+        self.fetched = fetched(kernel, self.passes)
+        if schedule.turns:
+            self.loads_first, self.body_together = True, UNROLLED_TOGETHER
+        self.copied = {number for number in self.fetched if self.slots[number] >= schedule.kept}
+        self.places: dict[int, str] = {}
+        self.kept: dict[tuple[int, int], str] = {}
+        """Registers of what is saved, by array and turn."""
+        self.turn_of: dict[str, int] = {}
+        """The turn of each lane of the thread, if all are done at once."""
+
+    def fitted(self, value: Any, L: Lanes) -> Any:
+        found = super().fitted(value, L)
+        if L is self.vector and isinstance(found, Value) and found.lanes is self.scalar:
+            return Repeated(L, found.name, found.dtype)
+        return found
+
+    def _turns_loaded(self, current: Pass, count: int) -> int:
+        loads = len(self._loads_ahead(current))
+        return count * max(1, LOADED_TOGETHER // (loads * count)) if loads else count
+
+    def _unrolled(self, start: str, current: Pass, reductions: Reductions) -> None:
+        """All elements that a thread has of a row, from the lane ``start`` on."""
+        turns, count = self.schedule.turns, self._turns_together(current)
+        loads = set(self._loads_ahead(current))
+        stays = {number for number in loads & (current.saved | self.fetched) if self.slots[number] < self.schedule.kept}
+        loaded = turns if stays and stays == loads else self._turns_loaded(current, count)
+        for first in range(0, turns, loaded):
+            places = [partial(self._at_turn, start, turn) for turn in range(first, min(first + loaded, turns))]
+            self._together(places, current, reductions, count)
+
+    def _at_turn(self, start: str, turn: int) -> None:
+        self.lane_index = self.e.assign(f"add i64 {start}, {VIRTUAL_LANES * turn}")
+        self.turn_of[self.lane_index] = turn
+
+    def _at_all_turns(self, start: str, do: Callable[[], None]) -> None:
+        """``do`` something at each of these elements."""
+        for turn in range(self.schedule.turns):
+            self._at_turn(start, turn)
+            do()
+
+    def _fetch(self, current: Pass) -> None:
+        """Before the first pass, begin to copy what later ones need. What a pass needs has come when it begins."""
+        if current is self.passes[0]:
+            for number in sorted(self.copied):
+                self._find_place(number)
+                self._walk(partial(self._copy, number))
+        elif self.copied & current.saved:
+            self.e.call("llvm.nvvm.cp.async.wait.all", "void", [])
+
+    @abstractmethod
+    def _walk(self, do: Callable[[], None]) -> None:
+        """``do`` something at each lane of this thread."""
+
+    def _copy(self, number: int) -> None:
+        """Begin to copy what an instruction loads for the current lane to where it is saved."""
+        instruction = self.kernel.instructions[number]
+        size = instruction.dtype.size
+        _, target = self._saved_at(number, instruction)
+        location = self._location(number, instruction, self.vector)
+        source = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
+        near = self.e.assign(f"addrspacecast ptr {target} to ptr addrspace(3)")
+        far = self.e.assign(f"addrspacecast ptr {source} to ptr addrspace(1)")
+        name = f"llvm.nvvm.cp.async.ca.shared.global.{size}"
+        self.e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+
+    def _accumulate_one(self, position: int, current: Pass, reductions: Reductions) -> None:
+        instruction = self.kernel.instructions[position]
+        if position not in self.fetched:
+            super()._accumulate_one(position, current, reductions)
+        elif position in current.needed:
+            self.values[position] = self._recall(position, instruction)
+        else:
+            self.values[position] = self._instruction(position, instruction)
+            self._save(position, instruction)
+
+    def _loads_ahead(self, current: Pass) -> list[int]:
+        found = [number for number in super()._loads_ahead(current) if number not in self.fetched]
+        return found + sorted(self.fetched - self.copied) if current is self.passes[0] else found
 
     def _make_room(self, current: Pass) -> None:
-        schedule = self.schedule
-        if not current.saved:
-            return
-        slots, sizes = arranged_in_shared(self.kernel, self.passes)
-        lanes = schedule.lanes_in_shared
+        for number in current.saved - self.copied:
+            if self.slots[number] >= self.schedule.kept:
+                self._find_place(number)
+
+    def _find_place(self, number: int) -> None:
+        """Where in shared memory a value is saved."""
+        slot, kept = self.slots[number], self.schedule.kept
         self.e.declarations[SHARED] = f"{SHARED} = external addrspace(3) global [0 x i8], align 16"
         pointer = self.e.assign(f"addrspacecast ptr addrspace(3) {SHARED} to ptr")
-        for number in current.saved:
-            before = sum(sizes[: slots[number]]) * lanes
-            self.places[number] = self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {before}")
+        before = sum(self.sizes[kept:slot]) * self.schedule.lanes_in_shared
+        self.places[number] = self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {before}")
+
+    def _fenced(self, name: str, type_: str) -> str:
+        """A register of which LLVM does not know what was computed from it before: it would keep that, too."""
+        if type_ not in ("float", "double"):
+            return name
+        return self.e.call(f"llvm.arithmetic.fence.{SUFFIXES[type_]}", type_, [(type_, name)])
 
     @abstractmethod
     def _saved_index(self) -> str:
@@ -42,9 +149,19 @@ class SavingWriter(ThreadWriter):
         return type_, self.e.assign(f"getelementptr {type_}, ptr {self.places[position]}, i64 {self._saved_index()}")
 
     def _save(self, position: int, instruction: Instruction) -> None:
+        slot, name = self.slots[position], self.values[position].name
+        if slot < self.schedule.kept:
+            self.kept[slot, self.turn_of[self.lane_index]] = name
+            return
         type_, pointer = self._saved_at(position, instruction)
-        self.e.store(type_, self.values[position].name, pointer)
+        self.e.store(type_, name, pointer)
 
     def _recall(self, position: int, instruction: Instruction) -> Any:
+        slot = self.slots[position]
+        if slot < self.schedule.kept:
+            place = slot, self.turn_of[self.lane_index]
+            name = self._fenced(self.kept[place], REGISTER_TYPES[instruction.dtype])
+            self.kept[place] = name
+            return Value(self.vector, name, instruction.dtype)
         type_, pointer = self._saved_at(position, instruction)
         return Value(self.vector, self.e.load(type_, pointer), instruction.dtype)

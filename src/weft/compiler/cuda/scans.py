@@ -16,8 +16,9 @@ from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.nests import BODY_TOGETHER
+from weft.compiler.cuda.row_values import register_bytes
 from weft.compiler.cuda.rows import RowsWriter
-from weft.compiler.cuda.schedule import CudaSchedule, register_bytes, weight_of
+from weft.compiler.cuda.schedule import CudaSchedule, weight_of
 from weft.compiler.cuda.threads import synchronize_block
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -58,6 +59,9 @@ class ScansWriter(RowsWriter):
             self.last_vector = self.e.assign(f"sub i64 {self._lane_extent}, {self.team.count}")
         self._by_turns("0", self._lane_extent, self.schedule.threads, self._at_vector_of_team, current, reductions)
         self.mask = None
+
+    def _turns_loaded(self, current: Pass, count: int) -> int:
+        return count
 
     def _turns_together(self, current: Pass) -> int:
         weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])

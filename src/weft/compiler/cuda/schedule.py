@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler.codegen.lanes import HALVES
+from weft.compiler.cuda.row_values import arranged, is_ahead, is_worth_saving, register_bytes, saved_row
 from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
-from weft.compiler.passes import Pass, is_expensive, nothing, passes_of
+from weft.compiler.passes import Pass, nothing, passes_of
 from weft.compiler.target import Schedule
-from weft.dtypes import Dtype
 from weft.graph.extents import product
 
 THREADS = 256
@@ -19,6 +18,9 @@ THREADS = 256
 
 ROW_THREADS = 64
 """Threads of a block that does rows, 16 threads each."""
+
+ROW_UNITS, ENOUGH_ROW_BLOCKS = 4, 1 << 11
+"""A block does so many units of rows, one after the other, if there are enough blocks in any case."""
 
 WIDEST_ACCESS = 16
 """Bytes that a thread reads or writes at once."""
@@ -56,8 +58,8 @@ such blocks."""
 LONG_ROW_THREADS = 32, 512
 """The fewest and most threads of a block that does a long row."""
 
-TOTALS_BYTES = 16 << 10
-"""Shared memory for what the chunks of a long row come to."""
+TOTALS_BYTES = 32 << 10
+"""Shared memory for what the chunks of a long row come to, in all passes."""
 
 FOLDS_TOGETHER = 8
 """Turns of a fold that a thread does together."""
@@ -74,6 +76,13 @@ SCANNED_ROW = 512
 ENOUGH_SCANS = 1 << 12
 """Rows of which each is scanned by sixteen threads: with fewer, a card has too little to do, and a row has a block."""
 
+KEPT_BYTES, KEPT_OF_LONG = 512, 256
+"""A thread has so many bytes of registers for what is saved of its elements of a row, or of a long one: there a block
+needs room for another one on its multiprocessor, as it often waits."""
+
+KEPT_ROW = 128
+"""Rows have something in registers if their length is a multiple of this: each length has code of its own."""
+
 SAVED_OF_LONG = 72 << 10
 """Shared memory that a block has for what is saved of a long row, so that a multiprocessor has room for three. Several
 blocks do parts of a row that needs more."""
@@ -83,6 +92,9 @@ SHARED_OF_ALL, REGISTERS_OF_ALL, MOST_RESIDENT = 208 << 10, 1 << 16, 24
 """What a multiprocessor has for its blocks, and how many of them at most."""
 
 FEWEST_REGISTERS = 48
+
+WORKING_REGISTERS = 64
+"""As many, if a thread keeps elements of a row in others."""
 """With fewer for a thread, values would be written to memory."""
 
 MOST_HELD = 32
@@ -160,9 +172,10 @@ class CudaSchedule(Schedule):
     """A unit is what a block of ``threads`` threads does at a time: some of the ``rows`` rows, and one of ``blocks``
     parts of their lanes. Each thread takes ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
     threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
-    memory; 0 if none are. Long rows are done by ``cluster`` blocks each and have at most ``chunks`` chunks. Chunks of
-    rows are folded by themselves if they are done ``in_chunks``. If there are ``few_threads``, each does many turns of
-    a sweep together, so that as much memory is on its way."""
+    memory; 0 if none are. If threads have ``turns`` elements of a row, all of them, ``kept`` of the arrays are in
+    registers. Long rows are done by ``cluster`` blocks each and have at most ``chunks`` chunks. Chunks of rows are
+    folded by themselves if they are done ``in_chunks``. If there are ``few_threads``, each does many turns of a sweep
+    together, so that as much memory is on its way."""
 
     walk: Walk
     threads: int
@@ -177,6 +190,8 @@ class CudaSchedule(Schedule):
     chunks: int = 0
     in_chunks: bool = False
     grain: int = 1
+    turns: int = 0
+    kept: int = 0
     few_threads: bool = False
 
     @property
@@ -192,6 +207,8 @@ class CudaSchedule(Schedule):
             parts.append("in chunks")
         if self.saved_lanes:
             parts.append(f"{self.saved_lanes} lanes saved")
+        if self.kept:
+            parts.append(f"{self.kept} arrays in {self.turns} registers")
         if self.few_threads:
             parts.append("many turns together")
         return ", ".join(parts)
@@ -207,7 +224,8 @@ class CudaSchedule(Schedule):
         """Shared memory of a block for what is saved."""
         if not self.saved_lanes:
             return 0
-        return self.lanes_in_shared * sum(arranged_in_shared(kernel, self.passes(kernel))[1])
+        sizes = arranged(kernel, self.passes(kernel))[1][self.kept :]
+        return self.lanes_in_shared * sum(sizes)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -216,8 +234,12 @@ class CudaSchedule(Schedule):
     def resident_blocks(self, kernel: Kernel) -> int:
         """For how many blocks on a multiprocessor registers have to suffice: as many as shared memory has room for."""
         shared = self.shared_bytes(kernel)
-        by_registers = REGISTERS_OF_ALL // (self.threads * FEWEST_REGISTERS)
-        return min(MOST_RESIDENT, by_registers, SHARED_OF_ALL // shared) if shared else 1
+        kept = sum(arranged(kernel, self.passes(kernel))[1][: self.kept]) // 4 * self.turns
+        working = WORKING_REGISTERS if kept else FEWEST_REGISTERS
+        by_registers = max(1, REGISTERS_OF_ALL // (self.threads * (working + kept)))
+        if not shared:
+            return min(MOST_RESIDENT, by_registers) if kept else 1
+        return min(MOST_RESIDENT, by_registers, SHARED_OF_ALL // shared)
 
     def light_blocks(self, kernel: Kernel) -> int:
         """For how many blocks registers have to suffice if a thread needs few: left alone, an assembler gives threads
@@ -314,15 +336,6 @@ def _pieces(launch: Launch, lanes: int) -> int:
     while pieces > 1 and launch.lane_extent < THREADS * lanes * pieces * WASTED:
         pieces //= 2
     return pieces
-
-
-def is_ahead(instruction: Instruction) -> bool:
-    """Whether a load may come before all else that a thread does: it is of neighbours, wherever and whatever they
-    are."""
-    access = instruction.access
-    if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
-        return False
-    return instruction.varying and access.lane_stride is LaneStride.ONE
 
 
 def _bits(threads: int) -> int:
@@ -440,13 +453,24 @@ def weight_of(instruction: Instruction) -> int:
 def _rows(launch: Launch) -> CudaSchedule:
     bits = 4 if launch.kernel.lane == "reduced" else 0
     units = -(-launch.row_count // (ROW_THREADS >> bits)) if launch.has_results else 0
-    saved = _saved_lanes(launch, ROW_THREADS >> bits)
+    kept, turns = _kept(launch, launch.lane_extent // VIRTUAL_LANES, KEPT_BYTES)
+    saved = launch.lane_extent if kept else _saved_lanes(launch, ROW_THREADS >> bits)
     if _is_long_scan(launch):
         units = launch.row_count if launch.has_results else 0
         return CudaSchedule(Walk.SCANS, SCAN_THREADS, 1, _bits(SCAN_THREADS), units, 1, launch.row_count)
-    grain = _grain((ROW_THREADS >> bits) * launch.lane_extent)
     return CudaSchedule(
-        Walk.ROWS, ROW_THREADS, 1, bits, units, 1, launch.row_count, saved, in_chunks=launch.in_chunks, grain=grain
+        Walk.ROWS,
+        ROW_THREADS,
+        1,
+        bits,
+        units,
+        1,
+        launch.row_count,
+        saved,
+        in_chunks=launch.in_chunks,
+        grain=max(_grain((ROW_THREADS >> bits) * launch.lane_extent), min(ROW_UNITS, units // ENOUGH_ROW_BLOCKS)),
+        turns=turns,
+        kept=kept,
     )
 
 
@@ -510,9 +534,9 @@ def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:
     ):
         return None
     passes = passes_of(kernel, worth_saving=is_worth_saving)
-    if _next_power(chunks) * max([_bytes_of_total(kernel, current) for current in passes]) > TOTALS_BYTES:
+    if _next_power(chunks) * sum([_bytes_of_total(kernel, current) for current in passes]) > TOTALS_BYTES:
         return None
-    saved = 0 if kernel.sweeps else sum(arranged_in_shared(kernel, passes)[1])
+    saved = 0 if kernel.sweeps else sum(arranged(kernel, passes)[1])
     cluster = 1
     while cluster < blocks.cluster and (
         saved * saved_row(CHUNK) * _next_power(-(-chunks // cluster)) > SAVED_OF_LONG
@@ -522,6 +546,9 @@ def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:
     own = _next_power(-(-chunks // cluster))
     fewest, most = LONG_ROW_THREADS
     threads = min(most, max(fewest, own * VIRTUAL_LANES))
+    kept = turns = 0
+    if threads == own * VIRTUAL_LANES and launch.lane_extent == own * cluster * CHUNK:
+        kept, turns = _kept(launch, CHUNK // VIRTUAL_LANES, KEPT_OF_LONG)
     return CudaSchedule(
         Walk.LONG_ROWS,
         threads,
@@ -530,11 +557,30 @@ def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:
         launch.row_count if launch.has_results else 0,
         1,
         launch.row_count,
-        own * CHUNK if 0 < saved * saved_row(CHUNK) * own <= blocks.saved else 0,
+        own * CHUNK if kept or 0 < saved * saved_row(CHUNK) * own <= blocks.saved else 0,
         cluster=cluster,
         chunks=_next_power(chunks),
         in_chunks=launch.in_chunks,
+        turns=turns,
+        kept=kept,
     )
+
+
+def _kept(launch: Launch, turns: int, most: int) -> tuple[int, int]:
+    """How many of the arrays that are saved a thread keeps in registers, which has so many elements of a row; and that
+    number of elements. Both are 0 if there are none."""
+    kernel = launch.kernel
+    if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards or kernel.ragged or launch.lane_extent % KEPT_ROW:
+        return 0, 0
+    if any(
+        i.operation == "scan" or (i.operation == "reduce" and i.primitive.reducer.ordered) for i in kernel.instructions
+    ):
+        return 0, 0
+    sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))[1]
+    kept = 0
+    while kept < len(sizes) and sum(sizes[: kept + 1]) * turns <= most:
+        kept += 1
+    return (kept, turns) if kept else (0, 0)
 
 
 def _next_power(count: int) -> int:
@@ -553,46 +599,12 @@ def _bytes_of_total(kernel: Kernel, current: Pass) -> int:
     return size
 
 
-def register_bytes(dtype: Dtype) -> int:
-    """Bytes of a real number as it is held in registers."""
-    return 4 if dtype in HALVES else dtype.size
-
-
 def _saved_lanes(launch: Launch, rows: int) -> int:
     """The lanes of a row for which there is shared memory, a power of two; 0 if nothing is saved, or if that of
     ``rows`` rows is too much for a block."""
     kernel = launch.kernel
     if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards:
         return 0
-    _, sizes = arranged_in_shared(kernel, passes_of(kernel, worth_saving=is_worth_saving))
+    _, sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))
     lanes = max(VIRTUAL_LANES, 1 << (launch.lane_extent - 1).bit_length())
     return lanes if sizes and sum(sizes) * saved_row(lanes) * rows <= SAVED_BYTES else 0
-
-
-def arranged_in_shared(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[int]]:
-    """In which array of shared memory each value is that is saved, and the bytes of an element of each array. A value
-    takes the place of one that was recalled for the last time before: in an earlier pass, or in the same one by an
-    instruction before it."""
-    last = {number: (index, number) for index, current in enumerate(passes) for number in current.recalled}
-    arrays: list[tuple[int, tuple[int, int]]] = []  # bytes of an element, and when what is there is recalled last
-    found: dict[int, int] = {}
-    for index, current in enumerate(passes):
-        for number in sorted(current.saved):
-            size = register_bytes(kernel.instructions[number].dtype)
-            free = [place for place, (bytes_, until) in enumerate(arrays) if bytes_ == size and until < (index, number)]
-            place = free[0] if free else len(arrays)
-            arrays[place : place + 1] = [(size, last[number])]
-            found[number] = place
-    return found, [size for size, _ in arrays]
-
-
-def is_worth_saving(instruction: Instruction) -> bool:
-    """Whether shared memory is nearer than what a value is made of: what is loaded, and what takes many operations."""
-    if instruction.dtype.is_bool or instruction.dtype.is_complex or not instruction.varying:
-        return False
-    return instruction.operation == "load" or is_expensive(instruction)
-
-
-def saved_row(lanes: int) -> int:
-    """Elements from one row to the next in shared memory: neighbours have other banks."""
-    return lanes + VIRTUAL_LANES

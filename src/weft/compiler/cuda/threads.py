@@ -12,6 +12,9 @@ from weft.compiler.kernel import VIRTUAL_LANES
 
 WARP = 32
 
+ALL = "-1"
+"""The mask of all threads of a warp."""
+
 
 def special(e: Emitter, register: str) -> str:
     """A special register, such as ``tid.x``, as ``i64``."""
@@ -32,14 +35,14 @@ def synchronize_cluster(e: Emitter) -> None:
 
 class Threads:
     """So many neighbouring threads of a warp, which exchange registers by themselves: others may be at other places in
-    the code. The ``number`` of a thread is that among them."""
+    the code, unless all of the warp are known to be ``together``. The ``number`` of a thread is that among them."""
 
-    def __init__(self, e: Emitter, thread: str, count: int) -> None:
+    def __init__(self, e: Emitter, thread: str, count: int, together: bool = False) -> None:
         self.e, self.count = e, count
         self.number = e.assign(f"and i64 {thread}, {count - 1}")
         narrow = e.assign(f"trunc i64 {thread} to i32")
         first = e.assign(f"and i32 {narrow}, {WARP - count}")
-        self.members = e.assign(f"shl i32 {(1 << count) - 1}, {first}")
+        self.members = ALL if together else e.assign(f"shl i32 {(1 << count) - 1}, {first}")
         self.leads = e.assign(f"icmp eq i64 {self.number}, 0")
 
     def synchronize(self) -> None:
@@ -71,8 +74,8 @@ class Threads:
 class Team(Threads):
     """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`)."""
 
-    def __init__(self, vector: Lanes, scalar: Lanes, thread: str) -> None:
-        super().__init__(vector.emitter, thread, VIRTUAL_LANES)
+    def __init__(self, vector: Lanes, scalar: Lanes, thread: str, together: bool = False) -> None:
+        super().__init__(vector.emitter, thread, VIRTUAL_LANES, together)
         self.vector, self.scalar = vector, scalar
 
     def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from weft.compiler.codegen.memory import MEMORY_TYPES, dtype_alignment, from_memory, load_if
 from weft.compiler.cuda.elements import ElementsWriter
-from weft.compiler.cuda.schedule import THREADS, TILE, TILE_BITS, CudaSchedule, is_ahead, is_transposed
+from weft.compiler.cuda.row_values import is_ahead
+from weft.compiler.cuda.schedule import THREADS, TILE, TILE_BITS, CudaSchedule, is_transposed
 from weft.compiler.cuda.threads import synchronize_block
 from weft.compiler.kernel import Instruction, Kernel
 

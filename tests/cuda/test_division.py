@@ -1,0 +1,49 @@
+"""Division by what a row has in common, on GPUs: rounded as every division is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.ops.row import to_numpy
+
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -3.0, 2.0**-149, -(2.0**-149), 3 * 2.0**-149, 2.0**-126, 9 * 2.0**-149, 3.4e38, np.inf, -np.inf],
+    dtype=np.float32,
+)
+
+
+def quotients(x: mx.array, divisors: mx.array) -> mx.array:
+    """Rows divided by the sums of others, of which all but one element are zero."""
+    return x / mx.sum(divisors, axis=-1, keepdims=True)
+
+
+def check(numerators: np.ndarray, divisors: np.ndarray) -> None:
+    x = np.resize(numerators, (divisors.size, numerators.size)).astype(np.float32)
+    rows = np.zeros_like(x)
+    rows[np.arange(divisors.size), np.arange(divisors.size) % numerators.size] = divisors
+    with np.errstate(all="ignore"):
+        wanted = x / (divisors + np.float32(0))[:, None]
+    with mx.stream(mx.gpu):
+        found = to_numpy(quotients(mx.array(x), mx.array(rows)))
+    np.testing.assert_array_equal(found, wanted)
+    numbers = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(wanted)[numbers])
+
+
+def test_zeros_infinities_and_subnormal_numbers() -> None:
+    check(SPECIAL, SPECIAL)
+
+
+@pytest.mark.parametrize("lanes", [100, 128])
+def test_any_numbers(rng: np.random.Generator, lanes: int) -> None:
+    bits = rng.integers(0, 1 << 32, size=lanes + 70, dtype=np.uint32)
+    numbers = bits.view(np.float32)
+    check(numbers[:lanes], numbers[lanes:])
+
+
+def test_ties_between_subnormal_numbers() -> None:
+    """Quotients halfway between two of them are exact before they are rounded."""
+    numerators = (np.arange(1, 128, 2) * 3 * 2.0**-149).astype(np.float32)
+    check(numerators, np.array([6.0, -6.0, 12.0, 24.0, 1.5 * 2.0**20], dtype=np.float32))
