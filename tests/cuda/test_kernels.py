@@ -38,19 +38,22 @@ def same_bits(function: Callable[..., mx.array], *arguments: mx.array) -> bool:
         return bits(to_numpy(function(*arguments))) == bits(to_numpy(wanted))
 
 
-def computed_here(row: Row) -> bool:
-    """Routines are no kernels."""
-    return bool(row.dtypes) and not row.name.startswith(("linalg.", "fft."))
+def computed_here(seed: int) -> list[tuple[Row, str]]:
+    """Operations in one of their dtypes. Routines are no kernels; attention of halves has other bits on GPUs."""
+    kernels = [row for row in ROWS if row.dtypes and not row.name.startswith(("linalg.", "fft."))]
+    drawn = [(row, row.dtypes[seed % len(row.dtypes)]) for row in kernels]
+    halves = ("float16", "bfloat16")
+    return [(row, dtype) for row, dtype in drawn if not (row.name.endswith("product_attention") and dtype in halves)]
 
 
 def test_operations(cases: Cases, seed: int) -> None:
-    for row in cases.some(5, [row for row in ROWS if computed_here(row)]):
-        check(row, row.dtypes[seed % len(row.dtypes)], seed)
+    for row, dtype in cases.some(5, computed_here(seed)):
+        check(row, dtype, seed)
 
 
 def test_operations_on_several_lanes(cases: Cases, seed: int, few_threads: None) -> None:
-    for row in cases.some(5, [row for row in ROWS if computed_here(row)]):
-        check(row, row.dtypes[seed % len(row.dtypes)], seed)
+    for row, dtype in cases.some(5, computed_here(seed)):
+        check(row, dtype, seed)
 
 
 def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
