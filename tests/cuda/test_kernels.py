@@ -209,11 +209,13 @@ TILES: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", TILES)
-def test_tiles_are_turned(name: str, rng: np.random.Generator, few_threads: None) -> None:
+def test_tiles_are_turned(name: str, engine: BlocksEngine, rng: np.random.Generator, few_threads: None) -> None:
     function, shape = TILES[name]
     x = mx.array(rng.integers(-99, 99, size=shape))
     for dtype in (mx.float32, mx.float16, mx.int64, mx.uint8, mx.complex64):
         assert same_bits(function, x.astype(dtype)), dtype
+    with engine.in_order(in_stretches(rng)):
+        assert same_bits(function, x.astype(mx.float32))
 
 
 def test_transposed_operands_are_read_in_tiles(engine: BlocksEngine, few_threads: None) -> None:
