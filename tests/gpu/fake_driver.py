@@ -10,14 +10,18 @@ import ctypes
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from typing import Any
 
 import numpy as np
 
+from tests.cuda.machine import Grid, Machine, together
+from tests.cuda.module import Module
 from tests.reference.kernels import KernelCode
 from tests.reference.memory import REGION, ReferenceMemory
+from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.graph.node import Node
@@ -30,7 +34,26 @@ OTHERS = (1, 2)
 """Streams of other libraries: the default one, and that of the thread."""
 
 _contexts = count(1)
-_codes: dict[str, KernelCode] = {}
+
+
+class RoutineKernel:
+    """A kernel of a routine, which is run thread by thread."""
+
+    def __init__(self, code: RoutineCode) -> None:
+        self._module = Module(code.text(), code.shared)
+        self._grid = Grid(_BLOCKS, code.threads)
+
+    def run(self, memory: ReferenceMemory, numbers: _Words, slots: _Words) -> None:
+        with ExitStack() as stack:
+
+            def allocate(size: int) -> int:
+                return stack.enter_context(memory.block(size))
+
+            Machine(self._module, memory, allocate, [numbers.address, slots.address], self._grid).run(together)
+
+
+_BLOCKS = 2
+_codes: dict[str, KernelCode | RoutineKernel] = {}
 """What kernels mean, by what stands for their text."""
 
 
@@ -66,16 +89,23 @@ class FakeTarget(Target):
         _codes[name] = KernelCode(kernel)
         return CudaCode(name, name, 32, title=", ".join([x.name for x in kernel.primitives]))
 
+    def routine_code(self, code: Any) -> Any:
+        if not isinstance(code, RoutineCode):
+            return code
+        name = f"kernel{len(_codes)}"
+        _codes[name] = RoutineKernel(code)
+        return CudaCode(name, name, code.threads, title=code.title)
+
 
 class _Words(Sequence[int]):
     """64-bit integers in the memory of the card."""
 
     def __init__(self, memory: ReferenceMemory, address: int, signed: bool) -> None:
-        self._memory, self._address = memory, address
+        self._memory, self.address = memory, address
         self._dtype = np.dtype(np.int64 if signed else np.uint64)
 
     def __getitem__(self, place: Any) -> Any:
-        return int(self._memory.read(self._address, np.array([8 * place]), self._dtype)[0])
+        return int(self._memory.read(self.address, np.array([8 * place]), self._dtype)[0])
 
     def __len__(self) -> int:
         raise TypeError("kernels do not know how many there are")
@@ -105,7 +135,7 @@ class FakeDriver:
         self._queued: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
         self._handles = count(1 + len(OTHERS))
-        self._kernels: dict[int, KernelCode] = {}
+        self._kernels: dict[int, KernelCode | RoutineKernel] = {}
         self._graphs: dict[int, list[Callable[[], None]]] = {}
         self._captured: dict[int, list[Callable[[], None]]] = {}
         """What was queued on streams that capture it."""

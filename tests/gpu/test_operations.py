@@ -1,6 +1,6 @@
 """Every row of the operation table has the same bits on a card as on the CPU, unless a library computes it.
 
-Linear algebra runs on the CPU by itself, so that it has the same bits, too.
+What runs on the CPU by itself has the same bits, too.
 """
 
 from __future__ import annotations

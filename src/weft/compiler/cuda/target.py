@@ -65,11 +65,15 @@ implemented_in(
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
     "weft.compiler.cuda.fourier",
+    "weft.compiler.cuda.solvers.factors",
+    "weft.compiler.cuda.solvers.decompositions",
 )
 replaced_in(
     CudaTarget.kind,
     "weft.compiler.cuda.cudnn.attention",
     "weft.compiler.cuda.cudnn.convolution",
     "weft.compiler.cuda.fourier",
+    "weft.compiler.cuda.solvers.factors",
+    "weft.compiler.cuda.solvers.decompositions",
     "weft.compiler.cuda.scattering",
 )

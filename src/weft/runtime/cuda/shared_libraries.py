@@ -125,4 +125,10 @@ CUDNN = SharedLibrary("cudnn", ("libcudnn.so.9",), "nvidia-cudnn-cu13", _as_told
 CUFFT = SharedLibrary(
     "cufft", ("libcufft.so.12", "libcufft.so.11"), "nvidia-cufft", _by_own_version("cufftGetProperty")
 )
-ALL = (CUBLAS, CUDNN, CUFFT)
+BLAS = SharedLibrary(
+    "cublas", ("libcublas.so.13", "libcublas.so.12"), "nvidia-cublas", _as_told_by("cublasGetCudartVersion")
+)
+CUSOLVER = SharedLibrary(
+    "cusolver", ("libcusolver.so.12", "libcusolver.so.11"), "nvidia-cusolver", _by_own_version("cusolverGetProperty")
+)
+ALL = (CUBLAS, CUDNN, CUFFT, BLAS, CUSOLVER)
