@@ -301,6 +301,7 @@ class FakeDriver:
 
     def wait_event(self, stream: int, event: int) -> None:
         self.calls["wait_event"] += 1
+        self._check_context(stream)
         if event in self._records:
             self._queue_anywhere(stream, partial(self._run_until, *self._records[event]))
 

@@ -187,7 +187,7 @@ class CudaEngine(Engine):
         computed = other.entered().marks_of(there)
         self._enter()
         copied = self._copies.from_card(other.context, there, self.context, here, size, computed)
-        other.order.note_reader(there, copied)
+        other.entered().note_reader(there, copied)
         if recording.recorders:
             self._wait(self._driver.is_done, copied.queue.handle)
 
