@@ -34,46 +34,32 @@ def rows_joined(shape: Shape, short: int) -> int:
 class JoinedRows:
     """What becomes of the nodes of a graph that are computed on joined rows; ``members`` are these.
 
-    All elementwise nodes of one shape are, or none: if others than routines read one of them, these have other loops.
+    Elementwise nodes that read each other are, together, or none of them: if others than routines read one of them,
+    these have other loops. Numbers are looked at last, since a template is good for those with the same answers.
     """
 
     def __init__(self, order: Sequence[Node], inputs: dict[Node, Shape], short: int) -> None:
         self._inputs, self._short = inputs, short
-        found: dict[Shape, list[Node]] = {}
-        for node in order:
-            if isinstance(node.primitive, p.Elementwise) and not node.primitive.is_view:
-                found.setdefault(node.shape, []).append(node)
-        self.members: set[Node] = set()
-        for shape, nodes in found.items():
-            if rows_joined(shape, short) > 1 and self._fit(nodes):
-                self.members.update(nodes)
-        if self.members:
-            self._leave_out(order)
         self._wide: dict[Node, Node] = {}
+        self.members: set[Node] = set()
+        if any(map(p.repeats, order)):
+            for nodes, is_read in _elementwise_parts(order):
+                if not is_read and self._fit(nodes):
+                    self.members.update(nodes)
 
-    def _fit(self, nodes: Sequence[Node]) -> bool:
+    def _fit(self, nodes: set[Node]) -> bool:
         """Whether nodes read each other, arrays in memory and repeated rows, of which there is one at least."""
-        own = set(nodes)
-        others = {x for node in nodes for x in node.inputs if x not in own and not p.is_constant(x)}
-        rows = {x: row for x in others if (row := p.repeated_row(x)) is not None}
-        is_any_repeated = any(row.size > 1 for row in rows.values())
-        return is_any_repeated and all(map(self._is_in_memory, others - rows.keys()))
-
-    def _is_in_memory(self, node: Node) -> bool:
-        if node in self._inputs:
-            return bool(self._inputs[node] == contiguous_strides(node.shape))
-        return node.primitive.routine is not None
-
-    def _leave_out(self, order: Sequence[Node]) -> None:
-        """Leave out the shapes of which something else is made than by routines, which read memory."""
-        other = {
-            x.shape
-            for node in order
-            if node.primitive is not None and node not in self.members and node.primitive.routine is None
-            for x in node.inputs
-            if x in self.members
-        }
-        self.members = {node for node in self.members if node.shape not in other}
+        others = {x for node in nodes for x in node.inputs if x not in nodes and not p.is_constant(x)}
+        repeated = {x for x in others if p.repeats(x)}
+        whole = others - repeated
+        if not repeated or not all(x in self._inputs or x.primitive.routine is not None for x in whole):
+            return False
+        if rows_joined(next(iter(nodes)).shape, self._short) == 1:
+            return False
+        rows = [p.repeated_row(x) for x in repeated]
+        if not all(rows) or not any(row is not None and row.size > 1 for row in rows):
+            return False
+        return all(self._inputs[x] == contiguous_strides(x.shape) for x in whole if x in self._inputs)
 
     def replaced(self, node: Node) -> Node | None:
         """A view of the node that is computed instead; None if it stays."""
@@ -94,3 +80,22 @@ class JoinedRows:
             row = p.repeated_row(x)
             self._wide[x] = p.reshaped(x, shape) if row is None else p.joined_row(row, count, shape)
         return self._wide[x]
+
+
+def _elementwise_parts(order: Sequence[Node]) -> list[tuple[set[Node], bool]]:
+    """The elementwise nodes that read each other, and whether others than routines read one of them."""
+    parts: dict[Node, set[Node]] = {}
+    read: set[Node] = set()
+    for node in order:
+        primitive = node.primitive
+        if isinstance(primitive, p.Elementwise) and not primitive.is_view:
+            joined = [parts[x] for x in node.inputs if x in parts]
+            part = parts[node] = max(joined, key=len, default=set())
+            part.add(node)
+            for smaller in joined:
+                if smaller is not part:
+                    part |= smaller
+                    parts.update(dict.fromkeys(smaller, part))
+        elif primitive is not None and primitive.routine is None:
+            read.update(node.inputs)
+    return [(part, not part.isdisjoint(read)) for part in {id(part): part for part in parts.values()}.values()]

@@ -26,6 +26,7 @@ __all__ = [
     "ones_like",
     "pick",
     "repeated_row",
+    "repeats",
     "reshape",
     "reshaped",
     "slice_",
@@ -148,9 +149,14 @@ def reshaped(x: Node, shape: Shape) -> Node:
     return Node(reshape, (x,), (shape,), shape, x.dtype, x.stream)
 
 
+def repeats(x: Node) -> bool:
+    """Whether ``x`` has copies of what it is made of."""
+    return x.primitive is broadcast
+
+
 def repeated_row(x: Node) -> Node | None:
     """The row, or the number, of which ``x`` has nothing but copies; None if it is made in another way."""
-    if x.primitive is not broadcast:
+    if not repeats(x):
         return None
     row = x.inputs[0]
     return row if all(extent == 1 for extent in row.shape[:-1]) else None
