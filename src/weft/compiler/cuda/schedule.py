@@ -20,7 +20,7 @@ ROW_THREADS = 64
 """Threads of a block that does rows, 16 threads each."""
 
 ROW_UNITS, ENOUGH_ROW_BLOCKS = 4, 1 << 11
-"""A block does so many units of rows, one after the other, if there are enough blocks in any case."""
+"""A block that writes no rows does so many units, one after the other, if there are enough blocks in any case."""
 
 WIDEST_ACCESS = 16
 """Bytes that a thread reads or writes at once."""
@@ -468,10 +468,17 @@ def _rows(launch: Launch) -> CudaSchedule:
         launch.row_count,
         saved,
         in_chunks=launch.in_chunks,
-        grain=max(_grain((ROW_THREADS >> bits) * launch.lane_extent), min(ROW_UNITS, units // ENOUGH_ROW_BLOCKS)),
+        grain=max(_grain((ROW_THREADS >> bits) * launch.lane_extent), _units_of_block(launch.kernel, units)),
         turns=turns,
         kept=kept,
     )
+
+
+def _units_of_block(kernel: Kernel, units: int) -> int:
+    """How many units of rows a block does. Blocks that write rows do one: then all are at places near each other."""
+    if any(i.operation == "store" and i.varying for i in kernel.instructions):
+        return 1
+    return min(ROW_UNITS, units // ENOUGH_ROW_BLOCKS)
 
 
 def _is_long_scan(launch: Launch) -> bool:
