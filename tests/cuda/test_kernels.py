@@ -231,6 +231,16 @@ def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generato
     assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
 
+def test_blocks_that_sweep_have_one_unit_each(engine: BlocksEngine) -> None:
+    """They are long, and there may be few of them."""
+    for function in (lambda x: mx.sum(x, axis=0), lambda x: mx.sum(x.reshape(20, 15, 20), axis=(0, 2))):
+        with mx.stream(mx.gpu):
+            ((record,),) = [plan.describe().records for plan in plans_of(function, mx.ones((20, 300)))]
+        assert record.launch is not None
+        assert record.launch.kernel.sweeps
+        assert schedule.schedule_of(record.launch).grain == 1
+
+
 def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine: BlocksEngine) -> None:
     def text(function: Callable[[mx.array], mx.array]) -> str:
         with mx.stream(mx.gpu):

@@ -304,7 +304,7 @@ def _elements(launch: Launch) -> CudaSchedule:
     blocks = -(-threads // (pieces << bits))
     together = THREADS >> bits
     units = -(-launch.row_count // together) * blocks if launch.has_results else 0
-    grain = _grain(THREADS * lanes * pieces)
+    grain = _grain(launch.kernel, THREADS * lanes * pieces)
     turns = launch.sweep_extents[-1] if launch.sweep_extents else 0
     few = turns >= LONG_SWEEP and launch.row_count * launch.lane_extent <= FEW_THREADS
     return CudaSchedule(
@@ -321,9 +321,9 @@ def _elements(launch: Launch) -> CudaSchedule:
     )
 
 
-def _grain(elements: int) -> int:
-    """How many units of so many elements a block has at least."""
-    return max(1, BLOCK_ELEMENTS // max(1, elements))
+def _grain(kernel: Kernel, elements: int) -> int:
+    """How many units of so many elements, or of so many in each turn of the sweeps, a block has at least."""
+    return 1 if kernel.sweeps else max(1, BLOCK_ELEMENTS // max(1, elements))
 
 
 def _pieces(launch: Launch, lanes: int) -> int:
@@ -468,7 +468,9 @@ def _rows(launch: Launch) -> CudaSchedule:
         launch.row_count,
         saved,
         in_chunks=launch.in_chunks,
-        grain=max(_grain((ROW_THREADS >> bits) * launch.lane_extent), _units_of_block(launch.kernel, units)),
+        grain=max(
+            _grain(launch.kernel, (ROW_THREADS >> bits) * launch.lane_extent), _units_of_block(launch.kernel, units)
+        ),
         turns=turns,
         kept=kept,
     )
