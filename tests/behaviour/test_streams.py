@@ -321,14 +321,15 @@ def test_a_worker_that_would_wait_for_itself_gets_an_error() -> None:
         time.sleep(0.001)
     assert isinstance(event.error, EvaluationError)
     later[0].wait()
-    other = worker_of(mx.new_stream(mx.cpu)).submit(lambda: None)
-    worker.submit(other.wait).wait()
+    other = mx.new_stream(mx.cpu)
+    worker.submit(worker_of(other).submit(lambda: None).wait).wait()
     with pytest.raises(EvaluationError, match="a destructor asked for values"):
         mx.synchronize(stream)
 
 
 @pytest.mark.parametrize("wait", [Event.wait, Event.join])
 def test_who_waits_for_what_has_happened_on_its_own_worker_waits_for_nothing(wait: Callable[[Event], None]) -> None:
-    worker = worker_of(mx.new_stream(mx.cpu))
+    stream = mx.new_stream(mx.cpu)  # its worker ends with it
+    worker = worker_of(stream)
     first = worker.submit(lambda: None)
     worker.submit(lambda: wait(first)).wait()

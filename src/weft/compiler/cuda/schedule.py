@@ -48,7 +48,7 @@ BLOCK_ELEMENTS = 1 << 11
 ENOUGH_THREADS = 1 << 17
 """Lanes are taken together only if so many threads have some: about half of what the largest cards run at a time."""
 
-FEW_THREADS, LONG_SWEEP = 1 << 15, 64
+FEW_THREADS, LONG_SWEEP = 1 << 18, 64
 """So many threads keep memory busy only if each waits for much at once, which it can in a sweep of so many turns."""
 
 SAVED_BYTES = 34 << 10
