@@ -127,8 +127,8 @@ def test_large_arrays_go_there_and_back() -> None:
 
 
 def step(x: mx.array, w: mx.array) -> tuple[mx.array, mx.array]:
-    """Kernels, a decomposition, which the CPU computes, and a result in the memory of an input."""
-    hidden = mx.softmax(mx.tanh(mx.linalg.qr(x + w)[0]), axis=-1)
+    """Kernels, eigenvalues, which the CPU computes, and a result in the memory of an input."""
+    hidden = mx.softmax(mx.tanh(x + w + mx.abs(mx.linalg.eigvals(x + w))), axis=-1)
     return x * 0.5 + mx.mean(hidden, axis=0), mx.sort(hidden[0])
 
 
