@@ -18,7 +18,8 @@ from tests.reference.device import ReferenceEngine, ReferenceTarget, there
 from tests.reference.memory import ReferenceMemory
 from weft.compiler.cuda import loops
 from weft.compiler.cuda.kernels import RoutineCode
-from weft.compiler.cuda.schedule import CudaSchedule, schedule_of
+from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.cuda.scheduling import schedule_of
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import Schedule, Target

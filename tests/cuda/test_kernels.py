@@ -18,15 +18,15 @@ from tests.reference.test_operations import FOLDS, SCANS, check
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
-from weft.compiler.cuda import loops, schedule
+from weft.compiler.cuda import loops, schedule, scheduling
 from weft.primitives import reductions, scans
 
 
 @pytest.fixture
 def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads take several lanes also of small arrays."""
-    monkeypatch.setattr(schedule, "ENOUGH_THREADS", 1)
-    monkeypatch.setattr(schedule, "TILED_FROM", 1)
+    monkeypatch.setattr(scheduling, "ENOUGH_THREADS", 1)
+    monkeypatch.setattr(scheduling, "TILED_FROM", 1)
     evaluate.forget_plans()
 
 
@@ -70,7 +70,7 @@ def test_long_sweeps_of_few_threads(rng: np.random.Generator) -> None:
     with mx.stream(mx.gpu):
         ((record,),) = [plan.describe().records for plan in plans_of(lambda x: mx.sum(x * 2, axis=0), x)]
     assert record.launch is not None
-    assert schedule.schedule_of(record.launch).few_threads
+    assert scheduling.schedule_of(record.launch).few_threads
     for name, fold in FOLDS.items():
         assert same_bits(lambda x, fold=fold: fold(x * 2, 0), x), name
 
@@ -89,14 +89,14 @@ def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatc
 def test_long_rows_that_are_only_folded(
     engine: BlocksEngine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "ENOUGH_FOLDS", 1)
+    monkeypatch.setattr(scheduling, "ENOUGH_FOLDS", 1)
     evaluate.forget_plans()
     x = mx.array((rng.normal(size=(3, 9001)) * 10.0 ** rng.integers(-3, 4, size=(3, 9001))).astype(np.float32))
     rows = [x[:, :9000], x[:, 1:], x.astype(mx.float16)[:, :8704], x.astype(mx.int64)]
     with mx.stream(mx.gpu):
         ((record,),) = [plan.describe().records for plan in plans_of(lambda x: mx.sum(x * 2, axis=1), rows[0])]
     assert record.launch is not None
-    assert schedule.schedule_of(record.launch).walk is schedule.Walk.FOLDS
+    assert scheduling.schedule_of(record.launch).walk is schedule.Walk.FOLDS
     with engine.in_order(in_stretches(rng)):
         for row in rows:
             assert same_bits(lambda x: mx.sum(x / 3, axis=1), row)
@@ -121,7 +121,7 @@ def test_the_order_of_scans(cases: Cases, rng: np.random.Generator, monkeypatch:
 def test_the_order_of_scans_of_long_rows(
     engine: BlocksEngine, cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "SCAN_THREADS", 64)
+    monkeypatch.setattr(scheduling, "SCAN_THREADS", 64)
     evaluate.forget_plans()
     ways = list(product(SCANS, (False, True), (False, True)))
     for name, reverse, inclusive in cases.some(2, ways):
@@ -194,7 +194,7 @@ def test_random_words_are_made_in_pairs(count: int, few_threads: None) -> None:
     with mx.stream(mx.gpu):
         plans = plans_of(lambda key: mx.random.uniform(shape=(count,), key=key), key)
     launches = [record.launch for plan in plans for record in plan.describe().records]
-    assert schedule.Walk.PAIRS in [schedule.schedule_of(launch).walk for launch in launches if launch is not None]
+    assert schedule.Walk.PAIRS in [scheduling.schedule_of(launch).walk for launch in launches if launch is not None]
     assert same_bits(lambda key: mx.random.uniform(shape=(count,), key=key), key)
     assert same_bits(lambda key: mx.random.uniform(shape=(count,), key=key)[3:] * 2, key)
     assert same_bits(lambda key: mx.random.uniform(shape=(count,), key=key, dtype=mx.float16), key)
@@ -222,11 +222,11 @@ def test_transposed_operands_are_read_in_tiles(engine: BlocksEngine, few_threads
     with mx.stream(mx.gpu):
         ((record,),) = [plan.describe().records for plan in plans_of(lambda x: x.T * 2, mx.zeros((128, 64)))]
     assert record.launch is not None
-    assert schedule.schedule_of(record.launch).walk is schedule.Walk.TILES
+    assert scheduling.schedule_of(record.launch).walk is schedule.Walk.TILES
 
 
 def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generator, few_threads: None) -> None:
-    x = mx.array(rng.normal(size=2 * schedule.WASTED * 4 * schedule.THREADS + 1030).astype(np.float32))
+    x = mx.array(rng.normal(size=2 * scheduling.WASTED * 4 * schedule.THREADS + 1030).astype(np.float32))
     assert same_bits(lambda x: mx.sqrt(x * x + 1), x)
     assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
@@ -238,7 +238,7 @@ def test_blocks_that_sweep_have_one_unit_each(engine: BlocksEngine) -> None:
             ((record,),) = [plan.describe().records for plan in plans_of(function, mx.ones((20, 300)))]
         assert record.launch is not None
         assert record.launch.kernel.sweeps
-        assert schedule.schedule_of(record.launch).grain == 1
+        assert scheduling.schedule_of(record.launch).grain == 1
 
 
 def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine: BlocksEngine) -> None:
@@ -246,7 +246,7 @@ def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine:
         with mx.stream(mx.gpu):
             ((record,),) = [plan.describe().records for plan in plans_of(function, mx.ones((4, 300)))]
         assert record.launch is not None
-        return loops.generate(record.launch.kernel, schedule.schedule_of(record.launch), "kernel")
+        return loops.generate(record.launch.kernel, scheduling.schedule_of(record.launch), "kernel")
 
     assert '"nvvm.minctasm"="4"' in text(lambda x: x * 2 + 1)
     assert "minctasm" not in text(lambda x: sum([mx.sin(x + i) for i in range(30)], x))
@@ -264,6 +264,6 @@ def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
         for plan in plans_of(function, x):
             for record in plan.describe().records:
                 if record.launch is not None:
-                    chosen = schedule.schedule_of(record.launch)
+                    chosen = scheduling.schedule_of(record.launch)
                     text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
                     assert ".entry kernel(" in text

@@ -6,7 +6,8 @@ from typing import Any
 
 from weft.compiler.cuda import kernels
 from weft.compiler.cuda.kernels import RoutineCode
-from weft.compiler.cuda.schedule import Blocks, CudaSchedule, schedule_of
+from weft.compiler.cuda.schedule import Blocks, CudaSchedule
+from weft.compiler.cuda.scheduling import schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.primitives.replacing import replaced_in

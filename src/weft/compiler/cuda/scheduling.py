@@ -1,0 +1,392 @@
+"""Which schedule the loops of a kernel get on a GPU."""
+
+from __future__ import annotations
+
+from weft.compiler.cuda.row_values import arranged, is_ahead, is_worth_saving, register_bytes, saved_row
+from weft.compiler.cuda.schedule import (
+    HOPPER,
+    LONGEST_BODY,
+    THREADS,
+    TILE,
+    TILE_BITS,
+    WIDEST_ACCESS,
+    Blocks,
+    CudaSchedule,
+    Walk,
+    inputs_of_pairs,
+    is_transposed,
+    pair_distance,
+    tiles_down,
+    weight_of,
+)
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Kernel, LaneStride, Launch
+from weft.compiler.passes import Pass, passes_of
+
+ROW_THREADS = 64
+"""Threads of a block that does rows, 16 threads each."""
+
+ROW_UNITS, ENOUGH_ROW_BLOCKS = 4, 1 << 11
+"""A block that writes no rows does so many units, one after the other, if there are enough blocks in any case."""
+
+LANES, MOST_LANES = 4, 8
+"""Lanes that a thread takes at a time: as many of the narrowest numbers as it reads or writes at once, within these
+bounds."""
+
+BYTES_AHEAD = 32
+"""Of each operand, a thread loads so many bytes before it computes: memory answers late."""
+
+MOST_AHEAD = 3
+"""Of more operands, registers would not hold that."""
+
+BLOCK_ELEMENTS = 1 << 11
+"""Elements that a block has at least, if there are many: it finds out where operands are before it begins."""
+
+ENOUGH_THREADS = 1 << 17
+"""Lanes are taken together only if so many threads have some: about half of what the largest cards run at a time."""
+
+FEW_THREADS, LONG_SWEEP = 1 << 18, 64
+"""So many threads keep memory busy only if each waits for much at once, which it can in a sweep of so many turns."""
+
+SAVED_BYTES = 34 << 10
+"""Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
+such blocks."""
+
+LONG_ROW_THREADS = 32, 512
+"""The fewest and most threads of a block that does a long row."""
+
+TOTALS_BYTES = 32 << 10
+"""Shared memory for what the chunks of a long row come to, in all passes."""
+
+FEWEST_FOLDED, ENOUGH_FOLDS = 8, 1 << 15
+"""Four threads fold a chunk if rows have so many, and if these are so many threads."""
+
+SCAN_THREADS = 256
+"""Threads of a block that scans a row."""
+
+SCANNED_ROW = 512
+"""Rows of so many elements may be scanned by a block each."""
+
+ENOUGH_SCANS = 1 << 12
+"""Rows of which each is scanned by sixteen threads: with fewer, a card has too little to do, and a row has a block."""
+
+KEPT_BYTES, KEPT_OF_LONG = 512, 256
+"""A thread has so many bytes of registers for what is saved of its elements of a row, or of a long one: there a block
+needs room for another one on its multiprocessor, as it often waits."""
+
+KEPT_ROW = 128
+"""Rows have something in registers if their length is a multiple of this: each length has code of its own."""
+
+SAVED_OF_LONG = 72 << 10
+"""Shared memory that a block has for what is saved of a long row, so that a multiprocessor has room for three. Several
+blocks do parts of a row that needs more."""
+
+ENOUGH_BLOCKS = 256
+"""Fewer long rows are done by several blocks each."""
+
+FEWEST_CHUNKS = 4
+"""A block has at least so many chunks of a row that several do."""
+
+WASTED = 8
+"""At most every so many-th thread of a block may have no lane of its row, if more than a warp are neighbours there."""
+
+WARP_BITS = 5
+
+TILED_FROM = 1 << 20
+"""Elements of which there are tiles enough for all blocks."""
+
+TILE_BYTES = 40 << 10
+"""Shared memory of a block for tiles."""
+
+SECTOR = 32
+"""Bytes that memory gives at once."""
+
+
+def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
+    """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
+    if launch.kernel.lane == "parallel":
+        return _tiles(launch) or _pairs(launch) or _elements(launch)
+    return _folds(launch) or _long_rows(launch, blocks) or _rows(launch)
+
+
+def _elements(launch: Launch) -> CudaSchedule:
+    lanes = _lanes_of_thread(launch)
+    threads = -(-launch.lane_extent // lanes)
+    bits = min([_bits(threads), *_bits_of_transposed(launch.kernel)])
+    pieces = _pieces(launch, lanes) if THREADS >> bits == 1 else 1
+    blocks = -(-threads // (pieces << bits))
+    together = THREADS >> bits
+    units = -(-launch.row_count // together) * blocks if launch.has_results else 0
+    grain = _grain(launch.kernel, THREADS * lanes * pieces)
+    turns = launch.sweep_extents[-1] if launch.sweep_extents else 0
+    few = turns >= LONG_SWEEP and launch.row_count * launch.lane_extent <= FEW_THREADS
+    return CudaSchedule(
+        Walk.ELEMENTS,
+        THREADS,
+        lanes,
+        bits,
+        units,
+        blocks,
+        launch.row_count,
+        pieces=pieces,
+        grain=grain,
+        few_threads=few,
+    )
+
+
+def _grain(kernel: Kernel, elements: int) -> int:
+    """How many units of so many elements, or of so many in each turn of the sweeps, a block has at least."""
+    return 1 if kernel.sweeps else max(1, BLOCK_ELEMENTS // max(1, elements))
+
+
+def _pieces(launch: Launch, lanes: int) -> int:
+    """How many times a thread takes ``lanes`` lanes, whose loads come first."""
+    kernel = launch.kernel
+    loaded = [i.dtype.size for i in kernel.instructions if is_ahead(i)]
+    if lanes == 1 or kernel.sweeps or not loaded or len(loaded) > MOST_AHEAD:
+        return 1
+    pieces = max(1, BYTES_AHEAD // (lanes * max(loaded)))
+    while pieces > 1 and launch.lane_extent < THREADS * lanes * pieces * WASTED:
+        pieces //= 2
+    return pieces
+
+
+def _bits(threads: int) -> int:
+    """The logarithm of how many threads of a block are neighbours in a row that needs so many."""
+    most = min((THREADS - 1).bit_length(), (threads - 1).bit_length())
+    for bits in range(most, WARP_BITS, -1):
+        if -threads % (1 << bits) * WASTED <= threads:
+            return bits
+    return min(most, WARP_BITS)
+
+
+def _bits_of_transposed(kernel: Kernel) -> list[int]:
+    """For each transposed load, how few threads of a warp may have the same row, so that together they read whole
+    sectors of memory."""
+    found = []
+    for instruction in kernel.instructions:
+        if is_transposed(instruction):
+            rows = max(1, SECTOR // instruction.dtype.size)
+            found.append(WARP_BITS - min(WARP_BITS, rows.bit_length() - 1))
+    return found
+
+
+def _pairs(launch: Launch) -> CudaSchedule | None:
+    """A schedule for values that are made in pairs; None if there are none, or few."""
+    distance = pair_distance(launch.kernel)
+    if distance is None:
+        return None
+    index, _, total = inputs_of_pairs(launch.kernel)[0]
+    accesses = [launch.kernel.instructions[number].access for number in (index, distance, total)]
+    begin, half, count = [access.offset for access in accesses if access is not None]
+    lanes = _lanes_of_thread(launch)
+    if begin or count != launch.lane_extent or 2 * half < count or count < ENOUGH_THREADS * lanes:
+        return None
+    units = -(-half // (THREADS * lanes))
+    return CudaSchedule(Walk.PAIRS, THREADS, lanes, _bits(THREADS), units, units, launch.row_count, pieces=2)
+
+
+def _tiles(launch: Launch) -> CudaSchedule | None:
+    """A schedule whose blocks do tiles of rows and lanes; None if nothing is transposed, or if much of the tiles would
+    be empty."""
+    kernel = launch.kernel
+    turned = [instruction for instruction in kernel.instructions if is_transposed(instruction)]
+    if not turned or kernel.sweeps or kernel.ragged:
+        return None
+    if sum([instruction.dtype.size for instruction in turned]) * TILE * (TILE + 1) > TILE_BYTES:
+        return None
+    if any(instruction.where is not None for instruction in turned):
+        return None
+    weight = sum([weight_of(instruction) for instruction in kernel.instructions if instruction.varying])
+    if weight * TILE * TILE > LONGEST_BODY * THREADS or launch.row_count * launch.lane_extent < TILED_FROM:
+        return None
+    if any(-extent % TILE * WASTED > extent for extent in (launch.row_extents[-1], launch.lane_extent)):
+        return None
+    blocks = -(-launch.lane_extent // TILE)
+    units = tiles_down(launch) * blocks if launch.has_results else 0
+    return CudaSchedule(Walk.TILES, THREADS, 1, TILE_BITS, units, blocks, launch.row_count)
+
+
+def _lanes_of_thread(launch: Launch) -> int:
+    """How many lanes a thread takes at a time."""
+    kernel = launch.kernel
+    varying = [instruction for instruction in kernel.instructions if instruction.varying]
+    accesses = [i.access for i in varying if i.access is not None and i.access.operand is not None]
+    beside = [access.dtype.size for access in accesses if access.lane_stride is LaneStride.ONE]
+    if not beside:
+        return 1
+    weight = max(1, sum(map(weight_of, varying)))
+    lanes = min(max(LANES, WIDEST_ACCESS // min(beside)), MOST_LANES)
+    while lanes > 1 and (
+        weight * lanes > LONGEST_BODY or launch.row_count * launch.lane_extent < ENOUGH_THREADS * lanes
+    ):
+        lanes //= 2
+    return lanes
+
+
+def _rows(launch: Launch) -> CudaSchedule:
+    bits = 4 if launch.kernel.lane == "reduced" else 0
+    units = -(-launch.row_count // (ROW_THREADS >> bits)) if launch.has_results else 0
+    kept, turns = _kept(launch, launch.lane_extent // VIRTUAL_LANES, KEPT_BYTES)
+    saved = launch.lane_extent if kept else _saved_lanes(launch, ROW_THREADS >> bits)
+    if _is_long_scan(launch):
+        units = launch.row_count if launch.has_results else 0
+        return CudaSchedule(Walk.SCANS, SCAN_THREADS, 1, _bits(SCAN_THREADS), units, 1, launch.row_count)
+    return CudaSchedule(
+        Walk.ROWS,
+        ROW_THREADS,
+        1,
+        bits,
+        units,
+        1,
+        launch.row_count,
+        saved,
+        in_chunks=launch.in_chunks,
+        grain=max(
+            _grain(launch.kernel, (ROW_THREADS >> bits) * launch.lane_extent), _units_of_block(launch.kernel, units)
+        ),
+        turns=turns,
+        kept=kept,
+    )
+
+
+def _units_of_block(kernel: Kernel, units: int) -> int:
+    """How many units of rows a block does. Blocks that write rows do one: then all are at places near each other."""
+    if any(i.operation == "store" and i.varying for i in kernel.instructions):
+        return 1
+    return min(ROW_UNITS, units // ENOUGH_ROW_BLOCKS)
+
+
+def _is_long_scan(launch: Launch) -> bool:
+    """Whether blocks do rows that are scanned: few long ones, of which nothing is folded. A sequential scan is one
+    chain of operations in any case."""
+    kernel = launch.kernel
+    operations = [i for i in kernel.instructions if i.operation in ("scan", "reduce")]
+    if kernel.lane != "reduced" or kernel.sweeps or launch.lane_extent < SCANNED_ROW:
+        return False
+    if launch.row_count >= ENOUGH_SCANS or not operations:
+        return False
+    return all(i.operation == "scan" and not i.primitive.reducer.sequential for i in operations)
+
+
+def _folds(launch: Launch) -> CudaSchedule | None:
+    """A schedule that reads four lanes at once; None if rows are not long or too few, or if more is done than to fold
+    them once."""
+    kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)
+    if kernel.lane != "reduced" or kernel.sweeps or any(i.operation == "scan" for i in kernel.instructions):
+        return None
+    varying = [i for i in kernel.instructions if i.varying]
+    folds = [i for i in kernel.instructions if i.operation == "reduce"]
+    if any(i.primitive.reducer.ordered or i.stage for i in folds) or any(i.operation == "store" for i in varying):
+        return None
+    if not any(map(is_ahead, varying)) or sum(map(weight_of, varying)) * LANES > LONGEST_BODY:
+        return None
+    (current,) = [one for one in passes_of(kernel) if one.roots]
+    few = VIRTUAL_LANES // LANES
+    if chunks < FEWEST_FOLDED or launch.row_count * chunks * few < ENOUGH_FOLDS:
+        return None
+    if _next_power(chunks) * _bytes_of_total(kernel, current) > TOTALS_BYTES:
+        return None
+    fewest, most = LONG_ROW_THREADS
+    threads = min(most, max(fewest, _next_power(chunks * few)))
+    units = launch.row_count if launch.has_results else 0
+    bits = threads.bit_length() - 1
+    return CudaSchedule(
+        Walk.FOLDS,
+        threads,
+        LANES,
+        bits,
+        units,
+        1,
+        launch.row_count,
+        chunks=_next_power(chunks),
+        in_chunks=launch.in_chunks,
+    )
+
+
+def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:
+    """A schedule whose rows are done by a block or some blocks each; None if they are short, or scanned or folded in
+    order, or there is too little shared memory."""
+    kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)
+    ordered = [i.operation == "reduce" and i.primitive.reducer.ordered for i in kernel.instructions]
+    if (
+        kernel.lane != "reduced"
+        or chunks == 1
+        or any(ordered)
+        or any(i.operation == "scan" for i in kernel.instructions)
+    ):
+        return None
+    passes = passes_of(kernel, worth_saving=is_worth_saving)
+    if _next_power(chunks) * sum([_bytes_of_total(kernel, current) for current in passes]) > TOTALS_BYTES:
+        return None
+    saved = 0 if kernel.sweeps else sum(arranged(kernel, passes)[1])
+    cluster = 1
+    while cluster < blocks.cluster and (
+        saved * saved_row(CHUNK) * _next_power(-(-chunks // cluster)) > SAVED_OF_LONG
+        or (launch.row_count * cluster < ENOUGH_BLOCKS and chunks >= 2 * FEWEST_CHUNKS * cluster)
+    ):
+        cluster *= 2
+    own = _next_power(-(-chunks // cluster))
+    fewest, most = LONG_ROW_THREADS
+    threads = min(most, max(fewest, own * VIRTUAL_LANES))
+    kept = turns = 0
+    if threads == own * VIRTUAL_LANES and launch.lane_extent == own * cluster * CHUNK:
+        kept, turns = _kept(launch, CHUNK // VIRTUAL_LANES, KEPT_OF_LONG)
+    return CudaSchedule(
+        Walk.LONG_ROWS,
+        threads,
+        1,
+        threads.bit_length() - 1,
+        launch.row_count if launch.has_results else 0,
+        1,
+        launch.row_count,
+        own * CHUNK if kept or 0 < saved * saved_row(CHUNK) * own <= blocks.saved else 0,
+        cluster=cluster,
+        chunks=_next_power(chunks),
+        in_chunks=launch.in_chunks,
+        turns=turns,
+        kept=kept,
+    )
+
+
+def _kept(launch: Launch, turns: int, most: int) -> tuple[int, int]:
+    """How many of the arrays that are saved a thread keeps in registers, which has so many elements of a row; and that
+    number of elements. Both are 0 if there are none."""
+    kernel = launch.kernel
+    if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards or kernel.ragged or launch.lane_extent % KEPT_ROW:
+        return 0, 0
+    if any(
+        i.operation == "scan" or (i.operation == "reduce" and i.primitive.reducer.ordered) for i in kernel.instructions
+    ):
+        return 0, 0
+    sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))[1]
+    kept = 0
+    while kept < len(sizes) and sum(sizes[: kept + 1]) * turns <= most:
+        kept += 1
+    return (kept, turns) if kept else (0, 0)
+
+
+def _next_power(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (count - 1).bit_length()
+
+
+def _bytes_of_total(kernel: Kernel, current: Pass) -> int:
+    """Bytes of what the reductions of a pass come to, in registers."""
+    size = 0
+    for instruction in [kernel.instructions[root] for root in current.roots]:
+        if instruction.operation == "reduce":
+            elements = kernel.instructions[instruction.inputs[0]].dtype
+            identity = instruction.primitive.reducer.identity(instruction.params.get("of", elements))
+            size += sum([register_bytes(dtype) for dtype, _ in identity])
+    return size
+
+
+def _saved_lanes(launch: Launch, rows: int) -> int:
+    """The lanes of a row for which there is shared memory, a power of two; 0 if nothing is saved, or if that of
+    ``rows`` rows is too much for a block."""
+    kernel = launch.kernel
+    if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards:
+        return 0
+    _, sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))
+    lanes = max(VIRTUAL_LANES, 1 << (launch.lane_extent - 1).bit_length())
+    return lanes if sizes and sum(sizes) * saved_row(lanes) * rows <= SAVED_BYTES else 0
