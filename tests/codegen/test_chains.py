@@ -125,6 +125,18 @@ def test_what_another_turn_makes_is_made_before(threads: int) -> None:
     assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
 
 
+def test_what_a_kernel_reads_that_feeds_a_product_behind_is_in_memory(threads: int) -> None:
+    def function(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
+        scores = keep(q @ mx.swapaxes(k, -1, -2))
+        reversed_rows = keep(scores.reshape(-1, 512)[::-1] * 2)
+        return keep(mx.exp(scores * 0.01) @ v), keep(reversed_rows @ v[0])
+
+    q, k, v = [numbers(6, 512, 64) for _ in range(3)]
+    (plan,) = plans_of(lambda: function(lambda x: x, q, k, v))
+    assert "fed by" in str(plan)
+    assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
+
+
 def test_what_is_said_of_a_chain() -> None:
     before = executor.thread_count()
     executor.set_thread_count(2)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.attaching import Attachment
+from weft.compiler.feeding import Feeder
 from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Launch
 from weft.compiler.target import ChainEntry, Schedule, Target
@@ -119,8 +120,9 @@ class ChainFinder:
     """Finds the chains of a plan.
 
     ``operands`` gives where the inputs of a call are, ``apart`` the loops of a kernel with its lanes unmerged;
-    ``attached`` are the kernels that are attached to calls. ``stored`` gives the groups that store a node;
-    ``fixed`` are nodes that are in the memory of the run in any case, ``shared`` those that share it with others.
+    ``attached`` are the kernels that are attached to calls, ``fed`` those that feed calls. ``stored`` gives the groups
+    that store a node; ``fixed`` are nodes that are in the memory of the run in any case, ``shared`` those that share it
+    with others.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class ChainFinder:
         target: Target,
         drafts: list[Draft],
         attached: Mapping[Group, Attachment],
+        fed: Mapping[Group, Feeder],
         stored: Mapping[Node, Sequence[Group]],
         fixed: Container[Node],
         shared: Container[Node],
@@ -137,6 +140,7 @@ class ChainFinder:
         self.target = target
         self.drafts = drafts
         self.attached = attached
+        self.fed = fed
         self.stored = stored
         self.fixed = fixed
         self.shared = shared
@@ -247,20 +251,22 @@ class ChainFinder:
         return known[1]
 
     def _walks(self, draft: Draft) -> list[Walk]:
-        """All accesses of a step. The result of a call that only the kernel attached to it reads is not in memory."""
+        """All accesses of a step to memory. What kernels that are parts of it pass on within it is not in memory."""
         group, launch, _ = draft
-        found = self.attached.get(group)
         walks = [] if launch is None else list(walks_of_launch(launch))
-        if found is not None and not found.stored:
-            walks = [walk for walk in walks if walk.node is not found.result]
         if not isinstance(group, RoutineGroup):
             return walks
         for source, layout in zip(group.node.inputs, self.operands(group), strict=True):
             walks.append(_walk_of_stack(layout, source.shape, reads=True))
-        for result in group.results if found is None or found.stored else ():
+        for result in group.results:
             layout = Layout(result, contiguous_strides(result.shape), 0)
             walks.append(_walk_of_stack(layout, result.shape, reads=False))
-        return walks
+        feeder = self.fed.get(group)
+        if feeder is not None:
+            walks += walks_of_launch(feeder.kernel.launch)
+        parts = (self.attached.get(group), None if feeder is None else feeder.kernel)
+        passed_on = {part.result for part in parts if part is not None and not part.stored}
+        return [walk for walk in walks if walk.node not in passed_on]
 
     def _inside(self, first: int, last: int, turns: int) -> set[Node]:
         """The nodes that only the steps ``first`` to ``last`` need."""

@@ -123,6 +123,7 @@ class Planner:
             self.target,
             self.drafts,
             self.attached,
+            self.fed,
             self.fusion.stored,
             fixed=self.buffers.keys() | self.inputs.keys(),
             shared=self.homes.keys() | set(self.homes.values()),
