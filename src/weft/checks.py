@@ -69,14 +69,22 @@ def integer_of(name: str, word: str, value: Any) -> int:
         TypeError: it is something else.
         ValueError: it is so large that no array could have such an extent, index or seed.
     """
-    if not isinstance(value, int):
-        try:
-            value = operator.index(value)
-        except TypeError:
-            raise wrong_type(name, word, "an int", value) from None
-    if not _LOWEST <= value <= _HIGHEST:
-        raise ValueError(f"[{name}] {word} must be from -2**63 to 2**64 - 1; got {shortened(value)}.")
-    return value
+    try:
+        number = plain_int(value)
+    except TypeError:
+        raise wrong_type(name, word, "an int", value) from None
+    if not _LOWEST <= number <= _HIGHEST:
+        raise ValueError(f"[{name}] {word} must be from -2**63 to 2**64 - 1; got {shortened(number)}.")
+    return number
+
+
+def plain_int(value: Any) -> int:
+    """The int that ``value`` stands for, of no subclass: True equals 1, but NumPy takes it for no extent.
+
+    Raises:
+        TypeError: it stands for none.
+    """
+    return int.__int__(operator.index(value))
 
 
 def function_of(name: str, word: str, value: Any) -> Any:

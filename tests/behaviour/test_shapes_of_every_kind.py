@@ -14,6 +14,7 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits, leaves
 from tests.sampling import Cases
+from weft.graph.node import reachable
 
 Shape = tuple[int, ...]
 EIGHT = (2, 1, 3, 1, 2, 1, 1, 2)
@@ -305,3 +306,29 @@ def test_streams_compile_and_gradients_of_a_step_without_elements() -> None:
     assert compiled(mx.zeros((0, 4)), mx.zeros((0, 3))).item() == 0
     assert state[0].tolist() == [[1.0] * 3] * 4
     assert state[1].tolist() == [0.0] * 3
+
+
+class _Count(int):
+    """An int of a class of its own."""
+
+
+@pytest.mark.parametrize("one", [True, _Count(1), np.int8(1)])
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        lambda n: mx.zeros((n, 1)),
+        lambda n: mx.reshape(mx.array(2.0), (n, -1)),
+        lambda n: mx.broadcast_to(mx.array(2.0), (n, n)),
+        lambda n: mx.unflatten(mx.array([2.0]), 0, (n, n)),
+        lambda n: mx.array([[1.0], [2.0]])[:n],
+        lambda n: mx.topk(mx.array([[1.0, 2.0]]), n),
+        lambda n: mx.as_strided(mx.arange(4), (n, n), (1, 1)),
+    ],
+)
+def test_extents_are_plain_ints(shaped: Callable[[Any], mx.array], one: Any) -> None:
+    """Whatever an int was given as: nodes of equal shapes and parameters stand for each other."""
+    x = shaped(one)
+    assert [type(extent) for extent in x.shape] == [int] * x.ndim
+    assert np.array(mx.astype(x, mx.float64)).shape == x.shape
+    nodes = reachable([shaped(one).node])
+    assert {type(n) for node in nodes for param in node.params if type(param) is tuple for n in param} <= {int}

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from weft.checks import shortened, shown
+from weft.checks import plain_int, shortened, shown
 from weft.graph.extents import AnyExtent, agree, decide, derived, fixed, named
 from weft.graph.node import Handle, Shape
 from weft.graph.shown import Extent
@@ -84,11 +84,11 @@ def _size_of(extent: int, start: int | None, stop: int | None, step: int) -> int
 
 
 def _bound(bound: Any) -> Any:
-    if bound is None or isinstance(bound, int):
-        return bound
+    if bound is None:
+        return None
     if isinstance(bound, Extent):
         return bound.symbolic
     is_array = isinstance(bound, Handle)
     if not hasattr(bound, "__index__") or (is_array and (bound.node.shape or not bound.node.dtype.is_integer)):
         raise ValueError(f"The bounds of a slice are ints, 0-d arrays of ints or None, not {shown(bound)}.")
-    return operator.index(bound)
+    return plain_int(bound)

@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.checks import shortened
+from weft.checks import plain_int, shortened
 from weft.graph.extents import AnyExtent, agree, decide, decide_equal
 from weft.graph.node import Shape
 from weft.graph.shown import Extent
@@ -60,7 +60,9 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
         along = axis_of("take", axis, x.node.ndim)
     if isinstance(indices, Extent):
         indices = indices.symbolic
-    if isinstance(indices, (int, SymbolicExtent)) and not isinstance(indices, bool):
+    if isinstance(indices, int) and not isinstance(indices, bool):
+        indices = plain_int(indices)
+    if type(indices) in (int, SymbolicExtent):
         return _entry(x, indices, along)
     index = _indices("take", indices)
     shape = x.node.shape

@@ -15,7 +15,7 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
-from weft.checks import shown
+from weft.checks import plain_int, shown
 from weft.compiler.evaluate import evaluate
 from weft.graph.extents import AnyExtent, agree, decide, decide_equal, smallest
 from weft.graph.node import Handle, Node, Shape
@@ -383,7 +383,7 @@ def _entry(item: Any) -> Any:
     if isinstance(item, Extent):
         return item.symbolic
     if not isinstance(item, (builtins.bool, np.bool_)) and hasattr(item, "__index__"):
-        return operator.index(item)
+        return plain_int(item)
     raise ValueError(
         f"Cannot index an array with {shown(item)}; an index has ints, slices, None, ... and arrays or lists of ints."
     )
