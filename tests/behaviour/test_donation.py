@@ -229,6 +229,28 @@ def test_a_parameter_that_somebody_holds_keeps_its_value() -> None:
     assert not np.array_equal(np.array(model.layers[0].weight), before[0][0])
 
 
+def test_what_is_updated_gives_its_memory_to_the_result() -> None:
+    """Not to another one of as many bytes, nor does it take that of an argument which is read before."""
+    state = [mx.zeros((64, 32)), mx.zeros((64, 32)), mx.array([0])]
+    mx.eval(state)
+
+    def step(table: mx.array) -> mx.array:
+        keys, numbers, place = state
+        row = table[place] * 2
+        state[0], state[1] = (mx.slice_update(old, row, place, axes=(0,)) for old in (keys, numbers))
+        state[2] = place + 1
+        return mx.softmax(row @ state[0].T) @ state[1]
+
+    compiled, table = mx.compile(step, inputs=state, outputs=state), values(64, 32)
+    addresses = []
+    for _ in range(5):
+        mx.eval(compiled(table), state)
+        addresses.append([address(x) for x in state[:2]])
+    assert addresses[1:] == addresses[:-1]
+    for x in state[:2]:
+        np.testing.assert_array_equal(np.array(x)[:5], 2 * np.array(table)[:5])
+
+
 def test_what_the_function_leaves_alone_stays() -> None:
     state = {"w": values(SIZE), "frozen": values(SIZE, seed=1)}
     frozen = np.array(state["frozen"])

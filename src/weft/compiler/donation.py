@@ -100,15 +100,31 @@ class Touches:
         ``shown`` are the inputs that outputs show, ``homes`` what `overlays` found.
         """
         free = [node for node, number in inputs.items() if number not in shown]
-        found: list[tuple[int, int]] = []
-        for target, buffer in buffers.items():
-            stores = self.stores_in(target, homes)
-            for node in free if stores else ():
-                if _block(node) == _block(target) and self.may_end(node, stores):
-                    found.append((inputs[node], buffer))
-                    free.remove(node)
-                    break
-        return found
+        stores = {target: self.stores_in(target, homes) for target in buffers}
+        givers: dict[Node, Node] = {}
+        for target in buffers:
+            # What is updated gives its memory to the result, and not to another one: then only what is new is written.
+            copied = [touch.copied for touch in stores[target] if not touch.accesses.is_call]
+            self._give([node for node in copied if node in free], target, stores[target], givers, free)
+        for target in buffers:
+            if stores[target] and target not in givers:
+                self._give(free, target, stores[target], givers, free)
+        return [(inputs[givers[target]], buffer) for target, buffer in buffers.items() if target in givers]
+
+    def _give(
+        self,
+        candidates: Iterable[Node],
+        target: Node,
+        stores: Sequence[_Touch],
+        givers: dict[Node, Node],
+        free: list[Node],
+    ) -> None:
+        """Note the first of some inputs that may give its memory to ``target``; it is not ``free`` any more."""
+        for node in candidates:
+            if _block(node) == _block(target) and self.may_end(node, stores):
+                givers[target] = node
+                free.remove(node)
+                return
 
     def stores_in(self, target: Node, homes: Mapping[Node, Node]) -> list[_Touch]:
         """All stores in the memory of a node."""
