@@ -37,6 +37,13 @@ def stored(x: mx.array) -> mx.array:
 Keep = Callable[[mx.array], mx.array]
 
 
+def assert_bits_of_the_steps(function: Callable[..., Any], *arguments: mx.array) -> None:
+    """What a function gives in one plan has the bits of what it gives if each intermediate result is stored."""
+    found = function(lambda x: x, *arguments)
+    mx.eval(found)
+    assert_same_bits(found, function(stored, *arguments))
+
+
 def attended(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
     return keep(mx.softmax(keep(q @ mx.swapaxes(k, -1, -2)), axis=-1)) @ v
 
@@ -70,7 +77,7 @@ def test_bits_are_those_of_the_steps(function: Callable[..., Any], threads: int,
         q, k, v = [numbers(*shape) for _ in range(3)]
         plans = plans_of(lambda: function(lambda x: x, q, k, v))  # noqa: B023  # called at once
         assert "chain of" in str(plans[0])
-        assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
+        assert_bits_of_the_steps(function, q, k, v)
 
 
 def test_what_is_inside_takes_memory_for_the_turns_at_work(threads: int) -> None:
@@ -107,7 +114,7 @@ def test_a_result_of_the_program_in_the_middle_is_in_memory(threads: int) -> Non
         return weights, keep(weights @ v) - keep(scores @ v)
 
     q, k, v = [numbers(12, 256, 64) for _ in range(3)]
-    assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
+    assert_bits_of_the_steps(function, q, k, v)
 
 
 def test_what_another_turn_makes_is_made_before(threads: int) -> None:
@@ -122,7 +129,21 @@ def test_what_another_turn_makes_is_made_before(threads: int) -> None:
     q, k, v = [numbers(12, 256, 64) for _ in range(3)]
     (plan,) = plans_of(lambda: function(lambda x: x, q, k, v))
     assert (plan.steps.count, "chain of 2 steps, 12 turns" in str(plan)) == (3, True)
-    assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
+    assert_bits_of_the_steps(function, q, k, v)
+
+
+def test_what_is_written_twice_is_written_in_order(threads: int) -> None:
+    """A scatter writes in the matrices of other turns than its own, over what a step before it writes there."""
+    index, x = mx.array([3, 0, 7, 11, 5]), numbers(5, 240, 240)
+
+    def function(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
+        scores = keep(q @ mx.swapaxes(k, -1, -2))
+        written = keep(mx.tanh(scores))
+        written[index] = x
+        return keep(written), keep(mx.cos(scores * 0.01)) @ v
+
+    q, k, v = [numbers(12, 240, 64) for _ in range(3)]
+    assert_bits_of_the_steps(function, q, k, v)
 
 
 def test_what_a_kernel_reads_that_feeds_a_product_behind_is_in_memory(threads: int) -> None:
@@ -134,7 +155,7 @@ def test_what_a_kernel_reads_that_feeds_a_product_behind_is_in_memory(threads: i
     q, k, v = [numbers(6, 512, 64) for _ in range(3)]
     (plan,) = plans_of(lambda: function(lambda x: x, q, k, v))
     assert "fed by" in str(plan)
-    assert_same_bits(function(lambda x: x, q, k, v), function(stored, q, k, v))
+    assert_bits_of_the_steps(function, q, k, v)
 
 
 def test_what_is_said_of_a_chain() -> None:

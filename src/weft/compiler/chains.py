@@ -8,6 +8,7 @@ code for the same units of work, so bits are the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,7 +151,7 @@ class ChainFinder:
         self._accessed: dict[int, tuple[int, Accesses]] = {}
 
     @cached_property
-    def _last_use(self) -> dict[Node, tuple[int, int]]:
+    def _uses(self) -> dict[Node, tuple[int, int]]:
         """The first and the last step that accesses a node."""
         found: dict[Node, tuple[int, int]] = {}
         for number, draft in enumerate(self.drafts):
@@ -172,7 +173,7 @@ class ChainFinder:
                 done = chain.last + 1
                 chains.append(chain)
                 for position in range(chain.first, done):
-                    self.drafts[position] = self._for_turns(position, chain.turns) or self.drafts[position]
+                    self.drafts[position] = self._turned(position, chain.turns)
         return chains
 
     def _chain_around(self, number: int, start: int) -> Chain | None:
@@ -192,7 +193,7 @@ class ChainFinder:
         if not used or used[0] == used[-1]:
             return None
         first, last = used[0], used[-1]
-        offsets, scratch = self._arranged(first, last, turns, inside)
+        offsets, scratch = self._arranged(turns, inside)
         if not self._are_worth_it(inside) or units * scratch > _bytes_of(inside):
             return None
         return Chain(first, last, turns, units, offsets, scratch)
@@ -208,17 +209,24 @@ class ChainFinder:
             known = self._of_turns[number] = turns, self._divided(self.drafts[number], turns)
         return known[1]
 
+    def _turned(self, number: int, turns: int) -> Draft:
+        """A step that `_may_turn`, turn by turn."""
+        draft = self._for_turns(number, turns)
+        assert draft is not None
+        return draft
+
     def _divided(self, draft: Draft, turns: int) -> Draft | None:
         group, launch, schedule = draft
         if isinstance(group, RoutineGroup):
             routine: Routine = group.node.primitive.routine
             stacked = routine.is_stacked(self.target.kind) and not routine.scratch_on(group.node, self.target.kind)
             return draft if stacked and prod(group.node.shape[:-2]) % turns == 0 else None
-        if launch is None or schedule is None or not isinstance(group, FusedGroup) or not schedule.units:
+        assert isinstance(group, FusedGroup)
+        if schedule is None or not schedule.units:
             return None
-        for one in (launch, self.apart(group)):
-            schedule = None if one is None else self.target.schedule(one)
-            found = None if one is None or schedule is None else schedule.divided(one, turns)
+        for one in filter(None, (launch, self.apart(group))):
+            schedule = self.target.schedule(one)
+            found = None if schedule is None else schedule.divided(one, turns)
             if found is not None:
                 return Draft(group, one, found)
         return None
@@ -227,7 +235,8 @@ class ChainFinder:
         return self._for_turns(number, turns) is not None
 
     def _may_be(self, first: int, last: int, turns: int) -> bool:
-        """Whether steps may be a chain: each turn needs nothing that another one makes."""
+        """Whether steps may be a chain: no turn reads what another one writes, nor do two steps write in the part of
+        another turn."""
         numbers = range(first, last + 1)
         if not all(self._may_turn(number, turns) for number in numbers):
             return False
@@ -236,8 +245,10 @@ class ChainFinder:
         if len(touched) + self._constants(numbers) > MOST_ENTRIES or any(node in self.shared for node in touched):
             return False
         groups = {self.drafts[number].group for number in numbers}
-        passed_on = _union([step.read for step in steps]) & _union([step.leaving for step in steps])
-        return all(groups.isdisjoint(self.stored.get(node, ())) for node in passed_on)
+        uses = Counter([node for step in steps for node in step.nodes])
+        read = _union([step.read for step in steps])
+        ordered = {node for node in _union([step.leaving for step in steps]) if node in read or uses[node] > 1}
+        return all(groups.isdisjoint(self.stored.get(node, ())) for node in ordered)
 
     def _constants(self, numbers: Sequence[int]) -> int:
         launches = [self.drafts[number].launch for number in numbers]
@@ -246,7 +257,7 @@ class ChainFinder:
     def _accesses(self, number: int, turns: int) -> Accesses:
         known = self._accessed.get(number)
         if known is None or known[0] != turns:
-            walks = self._walks(self._for_turns(number, turns) or self.drafts[number])
+            walks = self._walks(self._turned(number, turns))
             known = self._accessed[number] = turns, Accesses.of(walks, turns)
         return known[1]
 
@@ -270,20 +281,18 @@ class ChainFinder:
 
     def _inside(self, first: int, last: int, turns: int) -> set[Node]:
         """The nodes that only the steps ``first`` to ``last`` need."""
-        groups = {self.drafts[number].group for number in range(first, last + 1)}
         steps = [self._accesses(number, turns) for number in range(first, last + 1)]
         inside = set()
         for node in _union([step.nodes for step in steps]) - _union([step.leaving for step in steps]):
-            begin, end = self._last_use[node]
-            alone = first <= begin and end <= last and node not in self.fixed
-            if alone and node in self.stored and groups.issuperset(self.stored[node]):
+            begin, end = self._uses[node]
+            if first <= begin and end <= last and node not in self.fixed:
                 inside.add(node)
         return inside
 
-    def _arranged(self, first: int, last: int, turns: int, inside: set[Node]) -> tuple[dict[Node, int], int]:
+    def _arranged(self, turns: int, inside: set[Node]) -> tuple[dict[Node, int], int]:
         """Where nodes are in the scratch memory of a unit, and its size."""
         nodes = sorted(inside, key=lambda node: node.serial)
-        intervals = [Interval(node.size * node.dtype.size // turns, *self._last_use[node]) for node in nodes]
+        intervals = [Interval(node.size * node.dtype.size // turns, *self._uses[node]) for node in nodes]
         offsets, size = arrange(intervals)
         return dict(zip(nodes, offsets, strict=True)), size
 
