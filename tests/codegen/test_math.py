@@ -194,6 +194,19 @@ def test_huge_angles_and_multiples_of_a_quarter_turn(name, dtype, rng):
     assert ulps_from_exact(MPMATH[name], got, x, digits=400) <= BOUND
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
+def test_nothing_is_larger_than_one(name, dtype, rng):
+    """Of such a number there is no arcsine, and no root of one minus its square."""
+    quarters = (
+        np.arange(-5000, 5000) * (np.pi / 2) * (1 + rng.normal(size=10_000) * 10.0 ** -rng.uniform(2, 16, 10_000))
+    )
+    x = np.concatenate([quarters, np.linspace(-1e-3, 1e-3, 10_001)]).astype(dtype.numpy)
+    x = np.append(x, np.array([-1506.3937, 10.995575, -3953.69435454, -3711.79172022], dtype.numpy))
+    got = np.abs(kernel(method(name), dtype)(x))
+    assert np.max(got) == 1.0
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
 def test_exact_powers(dtype):
     numbers = np.arange(-100, 39, dtype=dtype.numpy)

@@ -96,8 +96,9 @@ def _sine(L: Lanes, x: Value, r: Value, shifted: Value, quarters: float) -> Valu
 
     (angle,) = replace_lanes(L, _beyond(L, x) & (L.absolute(x) < INFINITY), [angle], exact)
     square = angle * angle
-    y = L.fma(angle * square, L.polynomial(square, SINE[format_]), angle)
-    return L.copysign(y, angle)
+    y = L.absolute(L.fma(angle * square, L.polynomial(square, SINE[format_]), angle))
+    # Rounding may give the number behind 1, of which there is no arcsine. A NaN is not larger, and stays.
+    return L.copysign(L.select(y > 1.0, L.constant(1.0, x.dtype), y), angle)
 
 
 def _subtract_multiple(L: Lanes, x: Value, n: Value) -> Value:
