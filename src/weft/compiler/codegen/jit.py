@@ -34,20 +34,18 @@ class Engine:
         name = llvm.get_host_cpu_name()
         native = Host(llvm.get_process_triple(), name, _preferred(features), version, OPTIMISATION)
         self.host = lesser(native, {name for name, present in features.items() if present})
-        target = llvm.Target.from_triple(self.host.triple)
-        self.machine = target.create_target_machine(
-            cpu=self.host.name,
-            features=self.host.features,
-            opt=int(self.host.optimisation),
-            reloc="pic",
-            codemodel="default",
-        )
+        self.machine = self._machine(int(self.host.optimisation))
         self._builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(2))
         self._linker: llvm.LLJIT | None = None
         self._libraries: list[llvm.ResourceTracker] = []
 
-    def object_code(self, text: str) -> bytes:
-        """Relocatable object code of a module.
+    def _machine(self, optimisation: int) -> llvm.TargetMachine:
+        return llvm.Target.from_triple(self.host.triple).create_target_machine(
+            cpu=self.host.name, features=self.host.features, opt=optimisation, reloc="pic", codemodel="default"
+        )
+
+    def object_code(self, text: str, quickly: bool = False) -> bytes:
+        """Relocatable object code of a module; emitted ``quickly`` it is slow code.
 
         The one pass is what stack slots need to become registers. Others were measured: LLVM's instruction combining
         takes as long as writing the IR, and the code is slower more often than faster.
@@ -62,7 +60,8 @@ class Engine:
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
         passes.run(module, self._builder)
-        return bytes(self.machine.emit_object(module))
+        machine = self._machine(0) if quickly else self.machine
+        return bytes(machine.emit_object(module))
 
     def link(self, object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
         """Load object code into the process and return the addresses of ``functions``."""
@@ -98,9 +97,9 @@ def host() -> Host:
     return without_interrupts(lambda: _engine().host)
 
 
-def make(text: str, functions: tuple[str, ...]) -> Image | bytes:
+def make(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
     """The machine code of a module that defines ``functions``."""
-    object_code = without_interrupts(lambda: _engine().object_code(text))
+    object_code = without_interrupts(lambda: _engine().object_code(text, quickly))
     return image_of(object_code, functions) or object_code
 
 

@@ -69,16 +69,18 @@ def load(
     provided: Mapping[str, int] | None = None,
     lasting: bool = True,
     title: str = "",
+    quickly: bool = False,
 ) -> dict[str, int]:
     """The addresses of ``functions`` in the module that ``generate`` writes.
 
     ``source`` says in full what the module is made of; the IR is asked for only if the disk cache does not know that.
     What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not kept on disk. To
-    people it is known by its ``title``, or else by its first function.
+    people it is known by its ``title``, or else by its first function. Where code runs too little to be worth LLVM's
+    optimising, it is made ``quickly``.
     """
     title = title or functions[0]
     with recording.span("machine code", title):
-        return _found_or_made(source, generate, functions, provided or {}, lasting, title)
+        return _found_or_made(source, generate, functions, provided or {}, lasting, title, quickly)
 
 
 def _found_or_made(
@@ -88,6 +90,7 @@ def _found_or_made(
     provided: Mapping[str, int],
     lasting: bool,
     title: str,
+    quickly: bool,
 ) -> dict[str, int]:
     disk = process_cache() if lasting and _sources else None
     key = _key(source) if disk is not None else b""
@@ -99,7 +102,7 @@ def _found_or_made(
     text = generate()
     if "llvm" in dumps.stages:
         dumps.show("llvm", f"; {title}\n{text}")
-    made = host.generator().make(text, functions)
+    made = host.generator().make(text, functions, quickly)
     if disk is not None and _made_as_said():
         disk.put(key, _to_bytes(made))
     return _loaded(made, functions, provided)

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from weft.runtime.cuda.driver import LIBRARY, CudaError, Driver
-from weft.runtime.cuda.engine import CudaEngine
+
+if TYPE_CHECKING:
+    from weft.runtime.cuda.engine import CudaEngine
 
 
 @cache
 def _found() -> tuple[list[CudaEngine], str]:
     try:
         driver = Driver()
-        engines = [CudaEngine(driver, card) for card in range(driver.count())]
+        engines = _engines(driver, driver.count())
     except (OSError, AttributeError):
         return [], f"NVIDIA's driver ({LIBRARY}) is not installed, or too old"
     except CudaError as error:
         return [], f"NVIDIA's driver says {error}"
     return engines, "" if engines else "NVIDIA's driver finds no card"
+
+
+def _engines(driver: Driver, count: int) -> list[CudaEngine]:
+    if not count:
+        return []
+    from weft.runtime.cuda.engine import CudaEngine  # takes some ms, which a machine without a card can do without
+
+    return [CudaEngine(driver, card) for card in range(count)]
 
 
 def engines() -> list[CudaEngine]:
