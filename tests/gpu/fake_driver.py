@@ -335,9 +335,6 @@ class FakeDriver:
     def elapsed(self, first: int, second: int) -> int:
         return 1000 * (1 + abs(second - first))
 
-    def destroy_event(self, event: int) -> None:
-        self.calls["destroy_event"] += 1
-
     def version(self) -> int:
         return 0
 

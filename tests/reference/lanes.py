@@ -41,7 +41,6 @@ def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 _TWO: dict[str, Callable[..., Any]] = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "sdiv": _quotient, "udiv": _quotient},
     **{"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": np.divide},
-    **{"srem": np.fmod, "urem": np.fmod, "frem": np.fmod},
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},
     **{"shl": np.left_shift, "ashr": np.right_shift, "lshr": np.right_shift},
 }

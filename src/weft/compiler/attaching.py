@@ -72,7 +72,7 @@ def fits(launch: Launch, alone: Launch, result: Node) -> bool:
         return False
     if launch.lane_extent < min(VIRTUAL_LANES, alone.lane_extent):
         return False
-    return all(_walks_over(access, launch, result) for access in _accesses_to(kernel, result)) and _writes_apart(kernel)
+    return all(_walks_over(access, launch) for access in _accesses_to(kernel, result)) and _writes_apart(kernel)
 
 
 def may_fit(launch: Launch, result: Node) -> bool:
@@ -92,8 +92,8 @@ def _accesses_to(kernel: Kernel, node: Node) -> list[Access]:
     return [i.access for i in kernel.instructions if i.access is not None and i.access.operand is node]
 
 
-def _walks_over(access: Access, launch: Launch, result: Node) -> bool:
-    """Whether an access goes over all of the result, in the order in which it is made."""
+def _walks_over(access: Access, launch: Launch) -> bool:
+    """Whether an access goes over all elements in the order of the loops, as a result in memory is made."""
     *rows, lane = contiguous_strides((*launch.row_extents, launch.lane_extent))
     expected = [stride if extent != 1 else 0 for stride, extent in zip(rows, launch.row_extents, strict=True)]
     found = [stride if extent != 1 else 0 for stride, extent in zip(access.rows, launch.row_extents, strict=True)]

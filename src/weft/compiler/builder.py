@@ -318,7 +318,7 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_
     reduced = set(draft._reduced)
     parallel = [axis for axis in axes if axis not in reduced]
     lane = axes[-1] if axes else None
-    if lane in reduced and _writes_along(draft, reduced):
+    if lane in reduced and _scatters(draft):
         lane = None
     mode = "none" if lane is None else ("reduced" if lane in reduced else "parallel")
     rows = [axis for axis in parallel if axis != lane]
@@ -340,7 +340,7 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_
     return Launch(kernel, tuple(row_extents), tuple(sweep_extents), lane_extent, whole)
 
 
-def _writes_along(draft: Draft, reduced: set[int]) -> bool:
+def _scatters(draft: Draft) -> bool:
     """Whether a store has computed indices: then lanes may collide along the axes that the indices depend on."""
     return any(
         instruction.operation == "store" and term is not None and term.computed

@@ -14,9 +14,6 @@ import numpy.typing as npt
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
-LARGEST_PRIME = 13
-"""Lengths with larger prime factors are computed as convolutions."""
-
 LONG = 1 << 17
 """Rows from this length on are transformed as many short ones: their memory is more than caches hold."""
 
@@ -24,6 +21,7 @@ FINE = 16
 """Roots of unity of long rows are products: of those for multiples of this number, and of those for what is left."""
 
 _ODD_RADICES = (13, 11, 7, 5, 9, 3)
+"""Lengths with larger prime factors are computed as convolutions."""
 _SINE = (1 / 355687428096000, -1 / 1307674368000, 1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6)
 _COSINE = (
     -1 / 6402373705728000,

@@ -99,11 +99,6 @@ class Lanes:
         left, right = self._pair(left, right)
         return self._two("sdiv" if left.dtype.is_signed else "udiv", left, right)
 
-    def integer_remainder(self, left: Value, right: Value | Number) -> Value:
-        """The remainder with the sign of the dividend; the caller excludes a zero divisor and the one overflow."""
-        left, right = self._pair(left, right)
-        return self._two("srem" if left.dtype.is_signed else "urem", left, right)
-
     def truncate_to_integer(self, x: Value, dtype: Dtype) -> Value:
         """A float rounded towards zero; the caller excludes what no integer of ``dtype`` equals then."""
         return self._cast("fptosi" if dtype.is_signed else "fptoui", x, dtype)
@@ -124,11 +119,6 @@ class Lanes:
         wide = all_bits if element == "i64" else self.emitter.assign(f"zext {element} {all_bits} to i64")
         zeros = self.emitter.call("llvm.ctlz.i64", "i64", [("i64", wide), ("i1", "false")])
         return self.emitter.assign(f"sub i64 64, {zeros}")
-
-    def float_remainder(self, left: Value, right: Value | Number) -> Value:
-        """``left - trunc(left / right) * right``, exactly (C's fmod)."""
-        left, right = self._pair(left, right)
-        return self._two("frem", left, right)
 
     def negative(self, x: Value) -> Value:
         type_ = self.type_of(x.dtype)

@@ -18,6 +18,8 @@ MEMORY_TYPES = {
     dtypes.complex64: "i64",
 }
 STREAM_ALIGNMENT = 64
+ALL_LANES = "splat (i1 true)"
+"""The mask of all lanes of a vector."""
 SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
 
 
@@ -50,7 +52,7 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     if L.width == 1:
         return load_if(L.emitter, type_, pointer, dtype_alignment(dtype), mask)
     if location.scattered:
-        return _gather(L, dtype, type_, pointer, mask or all_lanes(L))
+        return _gather(L, dtype, type_, pointer, mask or ALL_LANES)
     if mask is None:
         align = max(location.alignment, dtype_alignment(dtype))
         return L.emitter.assign(f"load {type_}, ptr {pointer}, align {align}")
@@ -89,7 +91,7 @@ def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | No
         function = f"llvm.masked.scatter.{suffix}.v{L.width}p0"
         L.emitter.declarations[function] = f"declare void @{function}({type_}, {pointers}, i32, {masks})"
         L.emitter.emit(
-            f"call void @{function}({type_} {raw}, {pointers} {pointer}, i32 {align}, {masks} {mask or all_lanes(L)})"
+            f"call void @{function}({type_} {raw}, {pointers} {pointer}, i32 {align}, {masks} {mask or ALL_LANES})"
         )
     elif mask is None and streamed:
         align = min(L.width * dtype.size, STREAM_ALIGNMENT)
@@ -124,10 +126,6 @@ def masked_load(L: Lanes, dtype: Dtype, type_: str, pointer: str, mask: str) -> 
 
 def dtype_alignment(dtype: Dtype) -> int:
     return 4 if dtype.is_complex else dtype.size
-
-
-def all_lanes(L: Lanes) -> str:
-    return "splat (i1 true)"
 
 
 def from_memory(L: Lanes, raw: str, dtype: Dtype) -> Any:

@@ -48,13 +48,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventQuery": (_Pointer,),
     "cuCtxSynchronize": (),
     "cuEventElapsedTime": (_Pointer, _Pointer, _Pointer),
-    "cuEventDestroy_v2": (_Pointer,),
     "cuLinkCreate_v2": (_Unsigned, _Pointer, _Pointer, _Pointer),
     "cuLinkAddData_v2": (_Pointer, _Int, _Pointer, _Size, ctypes.c_char_p, _Unsigned, _Pointer, _Pointer),
     "cuLinkComplete": (_Pointer, _Pointer, _Pointer),
     "cuLinkDestroy": (_Pointer,),
     "cuModuleLoadDataEx": (_Pointer, _Pointer, _Unsigned, _Pointer, _Pointer),
-    "cuModuleUnload": (_Pointer,),
     "cuModuleGetFunction": (_Pointer, _Pointer, ctypes.c_char_p),
     "cuFuncSetAttribute": (_Pointer, _Int, _Int),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_Pointer, _Pointer, _Int, _Size),
@@ -340,9 +338,6 @@ class Driver:
         """Nanoseconds between two events that have happened."""
         return round(self._given("cuEventElapsedTime", ctypes.c_float, first, second) * 1e6)
 
-    def destroy_event(self, event: int) -> None:
-        self._call("cuEventDestroy_v2", event)
-
     # Code
 
     def assembled(self, ptx: bytes, name: str) -> bytes:
@@ -373,9 +368,6 @@ class Driver:
             self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
         assert module.value is not None
         return module.value, function
-
-    def unload(self, module: int) -> None:
-        self._call("cuModuleUnload", module)
 
     def resident_blocks(self, function: int, threads: int, shared: int) -> int:
         """How many blocks of a function a multiprocessor holds at once."""

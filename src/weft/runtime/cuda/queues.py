@@ -140,9 +140,3 @@ class Blocks:
         for use in self._uses_of(written):
             use.writer = mark
             use.readers.clear()
-
-    def forget_uses(self) -> None:
-        """All that was queued is done."""
-        for use in self._uses.values():
-            use.writer = None
-            use.readers.clear()

@@ -31,7 +31,6 @@ class Pointwise(IntEnum):
     SUBTRACT = 9
     EXP = 13
     LOG = 15
-    IDENTITY = 21
     GREATER_EQUAL = 303
     INDEX = 501
     SELECT = 601

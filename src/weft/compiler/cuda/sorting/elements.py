@@ -35,10 +35,6 @@ class Elements:
         return "i32" if self.indices else self.word
 
     @property
-    def result_size(self) -> int:
-        return 4 if self.indices else self.dtype.size
-
-    @property
     def digits(self) -> int:
         """How many digits a key has."""
         return 8 * self.dtype.size // DIGIT_BITS
