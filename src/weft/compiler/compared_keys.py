@@ -14,7 +14,7 @@ class ComparedKeys(MutableMapping[Any, Any]):
 
     def __init__(self) -> None:
         self._items: list[tuple[Any, Any]] = []
-        self._places: dict[Any, int] = {}
+        self._positions: dict[Any, int] = {}
         """Where keys without open numbers are."""
         self._alike: dict[Any, list[int]] = {}
         """Where keys are by what they have besides numbers: the first ``_sorted`` ones."""
@@ -28,12 +28,12 @@ class ComparedKeys(MutableMapping[Any, Any]):
             found[key] = None
         return found
 
-    def _place(self, key: Any) -> int | None:
+    def _position(self, key: Any) -> int | None:
         """Where an equal key is."""
         try:
-            place = self._places.get(key)
-            if place is not None or not self._has_open:
-                return place
+            position = self._positions.get(key)
+            if position is not None or not self._has_open:
+                return position
         except OpenNumberError:
             pass
         for number in range(self._sorted, len(self._items)):
@@ -43,25 +43,25 @@ class ComparedKeys(MutableMapping[Any, Any]):
         return next((number for number in alike if self._items[number][0] == key), None)
 
     def __contains__(self, key: Any) -> bool:
-        return self._place(key) is not None
+        return self._position(key) is not None
 
     def __getitem__(self, key: Any) -> Any:
-        place = self._place(key)
-        if place is None:
+        position = self._position(key)
+        if position is None:
             raise KeyError(key)
-        return self._items[place][1]
+        return self._items[position][1]
 
     def get(self, key: Any, default: Any = None) -> Any:
-        place = self._place(key)
-        return default if place is None else self._items[place][1]
+        position = self._position(key)
+        return default if position is None else self._items[position][1]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        place = self._place(key)
-        if place is not None:
-            self._items[place] = self._items[place][0], value
+        position = self._position(key)
+        if position is not None:
+            self._items[position] = self._items[position][0], value
             return
         try:
-            self._places[key] = len(self._items)
+            self._positions[key] = len(self._items)
         except OpenNumberError:
             self._has_open = True
         self._items.append((key, value))

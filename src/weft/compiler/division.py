@@ -12,7 +12,7 @@ from weft.graph.node import Node, Shape
 from weft.runtime.memory import span_of
 from weft.runtime.steps import OnHost, Touched
 
-Places = Mapping[object, tuple[int, int]]
+Slots = Mapping[object, tuple[int, int]]
 """The slot and the byte offset of everything in memory."""
 
 
@@ -50,7 +50,7 @@ class Division:
         return f"on the {target.kind.upper()}" + (f": {reason}" if reason else "")
 
     def with_memory(
-        self, code: Any, group: Group, read: Iterable[Node], inputs: Mapping[Node, Shape], slots: Places, scratch: int
+        self, code: Any, group: Group, read: Iterable[Node], inputs: Mapping[Node, Shape], slots: Slots, scratch: int
     ) -> OnHost:
         """Code of the stand-in for a group in the form in which the engine takes it: with the memory that it touches.
 
@@ -69,8 +69,8 @@ class Division:
         return OnHost(code, tuple(touched))
 
 
-def _touched(node: Node, strides: Shape | None, place: tuple[int, int], read: bool, written: bool) -> Touched:
-    slot, offset = place
+def _touched(node: Node, strides: Shape | None, start: tuple[int, int], read: bool, written: bool) -> Touched:
+    slot, offset = start
     low, high = 0, node.size * node.dtype.size
     if strides is not None:
         low, high = span_of(node.shape, strides, node.dtype.size)

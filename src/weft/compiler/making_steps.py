@@ -30,7 +30,7 @@ class PlannedStep(NamedTuple):
     chained: Sequence[PlannedStep] = ()
 
 
-class Places(NamedTuple):
+class StepTable(NamedTuple):
     """Where the table that steps have holds what is in memory, and each constant."""
 
     slots: Mapping[object, tuple[int, int]]
@@ -45,59 +45,59 @@ class StepMaker:
 
     def steps(self) -> Iterator[PlannedStep]:
         """The steps in order. Groups without work are left out."""
-        places = Places(self.slots, self.planner.layout.constant)
+        table = StepTable(self.slots, self.planner.layout.constant)
         for number, draft in enumerate(self.planner.drafts):
             chain = self.planner.chain_at(number)
             if chain is None:
-                yield from self._steps_of(draft, places)
+                yield from self._steps_of(draft, table)
             elif number == chain.first:
                 yield self._chain(chain)
 
-    def _steps_of(self, draft: Draft, places: Places) -> Iterator[PlannedStep]:
+    def _steps_of(self, draft: Draft, table: StepTable) -> Iterator[PlannedStep]:
         group, launch, schedule = draft
         if isinstance(group, RoutineGroup):
-            yield from self._call(group, places)
+            yield from self._call(group, table)
         elif launch is not None and schedule is not None and schedule.units:
-            yield self._launch(group, launch, schedule, places)
+            yield self._launch(group, launch, schedule, table)
 
     def _chain(self, chain: Chain) -> PlannedStep:
         """The step of a chain."""
-        table = ChainTable(chain, self.slots, self.slots[chain], self.planner.made_in_place())
-        places = Places(table, lambda number: table.plain(self.planner.layout.constant(number)))
+        own = ChainTable(chain, self.slots, self.slots[chain], self.planner.made_in_place())
+        table = StepTable(own, lambda number: own.plain(self.planner.layout.constant(number)))
         steps = [
-            one for draft in self.planner.drafts[chain.first : chain.last + 1] for one in self._steps_of(draft, places)
+            one for draft in self.planner.drafts[chain.first : chain.last + 1] for one in self._steps_of(draft, table)
         ]
-        step = self.planner.target.chained(chain.turns, chain.units, table.entries, [one.step for one in steps])
+        step = self.planner.target.chained(chain.turns, chain.units, own.entries, [one.step for one in steps])
         work = sum([one.work for one in steps])
         return PlannedStep(steps[0].group, None, None, step, work, chain=chain, chained=steps)
 
-    def _call(self, group: RoutineGroup, places: Places) -> list[PlannedStep]:
+    def _call(self, group: RoutineGroup, table: StepTable) -> list[PlannedStep]:
         node = group.node
         if not any(result.size for result in group.results):
             return []
         routine: Routine = node.primitive.routine
         target = self.planner.division.target_of(group)
         routine.require(node.primitive.name, node.inputs, (target.kind,))
-        made = routine.steps(self._routine_call(group, places), target.kind)
+        made = routine.steps(self._routine_call(group, table), target.kind)
         made = [step._replace(code=target.routine_code(step.code)) for step in made]
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
         beside = sum([kernel.launch.work for kernel in self._kernels_of(group)])
         return [
-            PlannedStep(group, None, None, self._step(group, None, x, places), x.work + beside, phase)
+            PlannedStep(group, None, None, self._step(group, None, x, table), x.work + beside, phase)
             for x, phase in zip(made, phases, strict=True)
         ]
 
-    def _routine_call(self, group: RoutineGroup, places: Places) -> RoutineCall:
+    def _routine_call(self, group: RoutineGroup, table: StepTable) -> RoutineCall:
         """What the steps of a call are made for, with the kernels that are parts of it."""
         found, feeder = self.planner.attached.get(group), self.planner.fed.get(group)
-        attached = None if found is None else self._numbered(found, places)
-        fed = None if feeder is None else (feeder.position, self._numbered(feeder.kernel, places))
-        return self.planner.routine_call(group, places.slots)._replace(attached=attached, feeder=fed)
+        attached = None if found is None else self._numbered(found, table)
+        fed = None if feeder is None else (feeder.position, self._numbered(feeder.kernel, table))
+        return self.planner.routine_call(group, table.slots)._replace(attached=attached, feeder=fed)
 
-    def _numbered(self, found: Attachment, places: Places) -> Attached:
+    def _numbered(self, found: Attachment, table: StepTable) -> Attached:
         """A kernel that runs as a part of the step of a call."""
-        numbers = numbers_of(found.launch, found.schedule.numbers.values(), *places)
+        numbers = numbers_of(found.launch, found.schedule.numbers.values(), *table)
         return found.numbered(self.planner.target.code(found.launch.kernel, found.schedule), numbers)
 
     def _kernels_of(self, group: RoutineGroup) -> list[Attachment]:
@@ -105,18 +105,18 @@ class StepMaker:
         found, feeder = self.planner.attached.get(group), self.planner.fed.get(group)
         return [*([feeder.kernel] if feeder is not None else []), *([found] if found is not None else [])]
 
-    def _launch(self, group: Group, launch: Launch, schedule: Schedule, places: Places) -> PlannedStep:
-        numbers = numbers_of(launch, schedule.numbers.values(), *places)
+    def _launch(self, group: Group, launch: Launch, schedule: Schedule, table: StepTable) -> PlannedStep:
+        numbers = numbers_of(launch, schedule.numbers.values(), *table)
         code = self.planner.division.target_of(group).code(launch.kernel, schedule)
-        step = self._step(group, launch, Step(code, numbers, schedule.units, schedule.grain), places)
+        step = self._step(group, launch, Step(code, numbers, schedule.units, schedule.grain), table)
         return PlannedStep(group, launch, schedule, step, launch.work)
 
-    def _step(self, group: Group, launch: Launch | None, made: Step | RoutineStep, places: Places) -> Step:
+    def _step(self, group: Group, launch: Launch | None, made: Step | RoutineStep, table: StepTable) -> Step:
         """A step of the engine, made of what the target that does it made."""
         code = made.code
         if self.planner.division.target_of(group) is not self.planner.target:
             read, scratch = self.planner.read_by(group, launch), self.planner.scratch_of(group)
             code = self.planner.division.with_memory(
-                code, group, read, self.planner.fusion.inputs, places.slots, scratch
+                code, group, read, self.planner.fusion.inputs, table.slots, scratch
             )
         return Step(code, list(made.numbers), made.units, made.grain)

@@ -331,8 +331,8 @@ class Planner:
             operands.append(Operand(source.shape, source.dtype, layout.strides, slot, offset, layout.factors))
         results = []
         for x in group.results:
-            place = (0, 0) if slots is None else slots[x]
-            results.append(Operand(x.shape, x.dtype, contiguous_strides(x.shape), *place))
+            start = (0, 0) if slots is None else slots[x]
+            results.append(Operand(x.shape, x.dtype, contiguous_strides(x.shape), *start))
         nowhere = self.layout.arena, 0
         scratch = nowhere if slots is None else slots.get(group, nowhere)
         return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch)

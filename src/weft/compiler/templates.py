@@ -95,10 +95,10 @@ class _Known:
 
     def parts(self, numbers: Numbers) -> Unsealed | None:
         """What the plan of a program is made of; None if no template is one for it."""
-        for place, template in enumerate(self.templates):
+        for position, template in enumerate(self.templates):
             found = template.parts(numbers)
             if found is not None:
-                self.templates.insert(0, self.templates.pop(place))
+                self.templates.insert(0, self.templates.pop(position))
                 self.misses = 0
                 return found
         return None

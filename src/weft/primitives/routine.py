@@ -37,10 +37,10 @@ class Attached(NamedTuple):
 
     ``code`` and ``numbers`` are those of a step. Its units are the rows of the result, those of all matrices one after
     the other, and its lanes the columns; or the lanes are rows, if there is one column. In ``numbers``, ``lane`` is the
-    place of how many lanes there are. ``shifts`` are places and what is added there for each lane that comes before the
-    first one; of accesses to the result, ``reads`` are the places of the offset (behind that of the slot) and of the
-    distances from row to row. ``whole``: a unit needs all its lanes at once. If ``in_memory``, the result is made where
-    the call says, and read there; else it may be anywhere.
+    position of how many lanes there are. ``shifts`` are positions and what is added there for each lane that comes
+    before the first one; of accesses to the result, ``reads`` are the positions of the offset (behind that of the slot)
+    and of the distances from row to row. ``whole``: a unit needs all its lanes at once. If ``in_memory``, the result is
+    made where the call says, and read there; else it may be anywhere.
     """
 
     code: Any

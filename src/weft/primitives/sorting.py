@@ -79,7 +79,7 @@ class Ordering(Primitive):
             raise ValueError(f"[{self.name}] A row has at most {LARGEST_INDEX} elements, not {x.shape[-1]}.")
         return (*x.shape[:-1], count), dtypes.uint32 if self.indices else x.dtype
 
-    def places(self, x: Array, **params: Any) -> Array:
+    def indices_of(self, x: Array, **params: Any) -> Array:
         """Where in its row of ``x`` each element of the result was."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class Ordering(Primitive):
         t = tangents[0]
         if t is None or self.indices:
             return None
-        return take_from_rows(t, self.places(inputs[0], **params))
+        return take_from_rows(t, self.indices_of(inputs[0], **params))
 
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
@@ -95,7 +95,7 @@ class Ordering(Primitive):
         x = inputs[0]
         if self.indices or not wanted[0]:
             return [None]
-        return [put_in_rows(p.zeros_like(x), self.places(x, **params), cotangent)]
+        return [put_in_rows(p.zeros_like(x), self.indices_of(x, **params), cotangent)]
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         axis = axes[0]
@@ -124,7 +124,7 @@ class Sorting(Ordering):
             raise ValueError(f"[{self.name}] There are no elements {start} to {end} in rows of {last} elements.")
         return self.result(x, count)
 
-    def places(self, x: Array, **params: Any) -> Array:
+    def indices_of(self, x: Array, **params: Any) -> Array:
         return argsort(x, **params)
 
 
@@ -153,7 +153,7 @@ class Partition(Ordering):
             raise ValueError(f"[{self.name}] There is no element {kth} in rows of {last} elements.")
         return self.result(x, x.shape[-1])
 
-    def places(self, x: Array, **params: Any) -> Array:
+    def indices_of(self, x: Array, **params: Any) -> Array:
         return argpartition(x, **params)
 
 

@@ -11,9 +11,9 @@ class Integers:
     def __init__(self, e: Emitter) -> None:
         self.e = e
 
-    def number(self, place: int | str) -> str:
+    def number(self, position: int | str) -> str:
         """A number of the step."""
-        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
+        return self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}"))
 
     def add(self, left: str, right: str | int) -> str:
         return self.e.assign(f"add i64 {left}, {right}")

@@ -16,8 +16,8 @@ from weft.primitives.routine import Attached
 MOST_NUMBERS = 512
 """Of a kernel that is attached: so many have room on the stack."""
 
-# What a section begins with. Then come the numbers of the kernel, pairs of a place and what is added there for each
-# lane that comes before the first one, and places of offsets of accesses to the result.
+# What a section begins with. Then come the numbers of the kernel, pairs of a position and what is added there for each
+# lane that comes before the first one, and positions of offsets of accesses to the result.
 CODE, SCRATCH, PITCH, TURNED, UNITS, LANE, COUNT, SHIFTS, READS, HEAD = range(10)
 
 NONE = (0,) * HEAD
@@ -48,8 +48,8 @@ def section(attached: Attached | None, lines: Lines) -> tuple[int, ...]:
     if not attached.in_memory:
         lanes = numbers[attached.lane]
         for _, strides in attached.reads:
-            for place in strides:
-                numbers[place] = numbers[place] // lanes * lines.pitch
+            for position in strides:
+                numbers[position] = numbers[position] // lanes * lines.pitch
         offsets = {offset for offset, _ in attached.reads}
         shifts = tuple([shift for shift in shifts if shift[0] not in offsets])
     scratch = 0 if attached.in_memory else REUSED if lines.reused else USED
@@ -83,8 +83,8 @@ class _Caller(Integers):
         shifts = self.add(self.head(COUNT), HEAD)
         with self.e.loop("0", self.head(SHIFTS)) as shift:
             pair = self.add(shifts, self.multiply(shift, 2))
-            place, step = self.head(pair), self.head(self.add(pair, 1))
-            self.set(block, place, self.add(self.get(block, place), self.multiply(column, step)))
+            position, step = self.head(pair), self.head(self.add(pair, 1))
+            self.set(block, position, self.add(self.get(block, position), self.multiply(column, step)))
         reads = self.add(shifts, self.multiply(self.head(SHIFTS), 2))
         with self.e.when(self.compare("ne", self.head(SCRATCH), 0)):
             before = self.multiply(begin, self.multiply(self.head(PITCH), size))
@@ -97,19 +97,19 @@ class _Caller(Integers):
         address = self.e.assign(f"inttoptr i64 {self.head(CODE)} to ptr")
         self.e.emit(f"call void {address}(ptr {block}, ptr %table, i64 {begin}, i64 {self.add(begin, rows)})")
 
-    def head(self, place: int | str) -> str:
+    def head(self, position: int | str) -> str:
         """A number of the section."""
-        return self.get("%section", place)
+        return self.get("%section", position)
 
-    def get(self, numbers: str, place: int | str) -> str:
-        return self.e.load("i64", self.moved(numbers, place, "i64"))
+    def get(self, numbers: str, position: int | str) -> str:
+        return self.e.load("i64", self.moved(numbers, position, "i64"))
 
-    def set(self, numbers: str, place: str, value: str) -> None:
-        self.e.store("i64", value, self.moved(numbers, place, "i64"))
+    def set(self, numbers: str, position: str, value: str) -> None:
+        self.e.store("i64", value, self.moved(numbers, position, "i64"))
 
     def copied(self) -> str:
         """A copy of the numbers of the kernel."""
         block = self.e.slot(f"[{MOST_NUMBERS} x i64]")
-        with self.e.loop("0", self.head(COUNT)) as place:
-            self.set(block, place, self.head(self.add(place, HEAD)))
+        with self.e.loop("0", self.head(COUNT)) as position:
+            self.set(block, position, self.head(self.add(position, HEAD)))
         return block

@@ -42,10 +42,10 @@ def units_of(turns: int) -> int:
 def step(turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
     """The step of a chain."""
     numbers = [turns, units, len(entries), len(steps), *[field for entry in entries for field in entry]]
-    place = len(numbers) + STEP_FIELDS * len(steps)
+    position = len(numbers) + STEP_FIELDS * len(steps)
     for one in steps:
-        numbers += [int(one.code), one.units // turns, place]
-        place += len(one.numbers)
+        numbers += [int(one.code), one.units // turns, position]
+        position += len(one.numbers)
     numbers += [number for one in steps for number in one.numbers]
     grains = sum([-(-one.units // one.grain) for one in steps])
     code = ChainAddress(_address())
@@ -74,8 +74,8 @@ def _generate(name: str) -> str:
 
 def _make_table(w: Integers, table: str, unit: str, turn: str) -> None:
     with w.e.loop("0", w.number(ENTRIES)) as entry:
-        place = w.add(w.multiply(entry, ENTRY_FIELDS), HEAD)
-        slot, offset, by_unit, by_turn = [w.number(w.add(place, field)) for field in range(ENTRY_FIELDS)]
+        position = w.add(w.multiply(entry, ENTRY_FIELDS), HEAD)
+        slot, offset, by_unit, by_turn = [w.number(w.add(position, field)) for field in range(ENTRY_FIELDS)]
         before = w.add(w.multiply(unit, by_unit), w.multiply(turn, by_turn))
         value = w.add(w.e.load("i64", w.moved("%table", slot, "i64")), w.add(offset, before))
         w.e.store("i64", value, w.moved(table, entry, "i64"))
@@ -84,8 +84,8 @@ def _make_table(w: Integers, table: str, unit: str, turn: str) -> None:
 def _run_steps(w: Integers, table: str, turn: str) -> None:
     behind = w.add(w.multiply(w.number(ENTRIES), ENTRY_FIELDS), HEAD)
     with w.e.loop("0", w.number(STEPS)) as step:
-        place = w.add(behind, w.multiply(step, STEP_FIELDS))
-        code, units, start = [w.number(w.add(place, field)) for field in range(STEP_FIELDS)]
+        position = w.add(behind, w.multiply(step, STEP_FIELDS))
+        code, units, start = [w.number(w.add(position, field)) for field in range(STEP_FIELDS)]
         begin = w.multiply(turn, units)
         numbers = w.moved("%numbers", start, "i64")
         address = w.e.assign(f"inttoptr i64 {code} to ptr")
