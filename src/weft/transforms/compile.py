@@ -21,7 +21,7 @@ from weft.graph.location import user_location
 from weft.graph.node import Handle, Placeholder, next_serial, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import Decisions, input_shape
-from weft.graph.tracing import assign, assignments_undone, is_tracing, name_of, trace
+from weft.graph.tracing import Trace, assign, assignments_undone, is_tracing, name_of, trace
 from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.devices import saved_stream, set_current_stream
@@ -323,6 +323,12 @@ class _Compiled:
             cache.add(key, traced)
         return traced, cache.history.add(call, earlier, seconds, tick, traced.cacheable)
 
+    def _placeholders(self, arrays: Sequence[Handle], record: Trace, decisions: Decisions) -> list[Placeholder]:
+        shapes = [array.node.shape for array in arrays]
+        if self._shapeless:
+            shapes = [input_shape(number, shape, decisions) for number, shape in enumerate(shapes)]
+        return [Placeholder(record, shape, x.node.dtype) for x, shape in zip(arrays, shapes, strict=True)]
+
     def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
         """Run the function on placeholders."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
@@ -335,18 +341,9 @@ class _Compiled:
         tracing = trace("compile", self._fun, LINE_BY_LINE, AS_OUTPUT)
         with timed, tracing as record, assignments_undone() as assigned, restoring:
             decisions = Decisions(record)
-            placeholders: list[Placeholder] = []
-            stand_ins: dict[int, Handle] = {}
-            fixed = list(map(id, fixed_arrays((inputs, outputs))))
-            for leaf in distinct(leaves):
-                shape = leaf.node.shape
-                if self._shapeless:
-                    shape = input_shape(len(placeholders), shape, decisions)
-                placeholder = Placeholder(record, shape, leaf.node.dtype)
-                placeholders.append(placeholder)
-                if id(leaf) in fixed:
-                    assign(leaf, placeholder)
-                stand_ins[id(leaf)] = leaf if id(leaf) in fixed else wrap(placeholder)
+            arrays = distinct(leaves)
+            placeholders = self._placeholders(arrays, record, decisions)
+            stand_ins = _stand_ins(arrays, placeholders, fixed_arrays((inputs, outputs)))
             replaced = [stand_ins.get(id(leaf), leaf) for leaf in leaves]
             own = len(leaves) - (0 if moment is None else len(moment.inputs))
             in_place = moment is not None and moment.is_shared
@@ -379,6 +376,20 @@ class _Compiled:
             decisions if self._shapeless else None,
             apart=apart,
         )
+
+
+def _stand_ins(
+    arrays: Sequence[Handle], placeholders: Sequence[Placeholder], fixed: Sequence[Handle]
+) -> dict[int, Handle]:
+    """What the function gets in place of each array, by its identity: a name of the placeholder. Where that cannot be
+    put into a container, because the array is ``fixed`` there, the array itself names the placeholder."""
+    kept = set(map(id, fixed))
+    found = {}
+    for array, placeholder in zip(arrays, placeholders, strict=True):
+        if id(array) in kept:
+            assign(array, placeholder)
+        found[id(array)] = array if id(array) in kept else wrap(placeholder)
+    return found
 
 
 # A compiled function that was looked up on an instance: calls pass the instance as the first argument.
