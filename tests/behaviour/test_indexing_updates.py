@@ -179,10 +179,66 @@ def test_masks_that_do_not_fit() -> None:
         a[a > 3] = mx.array([1])
     with pytest.raises(ValueError, match=r"\(3,\).*\(2, 3\)"):
         a[mx.array([True, False, True])] = 1
-    with pytest.raises(ValueError, match="only index"):
-        a[mx.array([True, False]), 0] = 1
+    with pytest.raises(ValueError, match="stands alone"):
+        mx.compile(lambda a, mask: a.at[mask, 0].add(1))(a, mx.array([True, False]))
+    with pytest.raises(IndexError, match=r"\(2,\)"):
+        a[0, mx.array([True, False])] = 1
     with pytest.raises(ValueError, match="broadcast"):
         a[mx.array([True, False])] = mx.ones((2, 2))
+
+
+TALL, WIDE = np.array([True, False, True]), np.array([False, True, True, False])
+BESIDE: list[tuple[Any, Any]] = [
+    ((slice(None), TALL), [[[1.0], [2.0]]]),
+    ((slice(None), TALL), np.arange(16.0).reshape(2, 2, 4)),
+    ((slice(None), TALL, slice(None)), 5.0),
+    ((..., WIDE), [3.0, 4.0]),
+    ((..., WIDE), np.arange(12.0).reshape(2, 3, 2)),
+    ((..., WIDE), [[1.0], [2.0], [3.0]]),
+    ((slice(None), TALL[:, None] & WIDE), [1.0, 2.0, 3.0, 4.0]),
+    ((TALL[:2], ...), [[[1.0], [2.0], [3.0]]]),
+    ((1, TALL), np.arange(8.0).reshape(2, 4)),
+    ((slice(None), TALL, 0), [1.0, 2.0]),
+    ((slice(None), TALL, WIDE), [1.0, 2.0]),
+    ((np.array([1, 0]), TALL), 6.0),
+    ((None, slice(1, None), TALL), 7.0),
+    ((slice(None), [True, False, True]), 8.0),
+]
+"""Masks among other indices of an array of shape (2, 3, 4), and what is assigned."""
+
+
+@pytest.mark.parametrize(("index", "value"), BESIDE)
+def test_masks_beside_other_indices(index: tuple[Any, ...], value: Any) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    new = np.array(value, np.float32)
+    ours = weft_index(index)
+    assigned, a = x.copy(), mx.array(x)
+    assigned[index] = new
+    a[ours] = mx.array(new)
+    np.testing.assert_array_equal(a, assigned)
+    added = x.copy()
+    np.add.at(added, index, new)
+    np.testing.assert_array_equal(mx.array(x).at[ours].add(mx.array(new)), added)
+
+
+@pytest.mark.parametrize(("index", "value"), BESIDE[:8])
+def test_masks_that_stand_alone_are_traced(index: tuple[Any, ...], value: Any) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    new = np.array(value, np.float32)
+    expected = x.copy()
+    expected[index] = new
+
+    def assign(x: mx.array, mask: mx.array, new: mx.array) -> mx.array:
+        x = x + 0
+        x[tuple(mask if isinstance(item, np.ndarray) else item for item in index)] = new
+        return x
+
+    (mask,) = [mx.array(item) for item in index if isinstance(item, np.ndarray)]
+    arguments = (mx.array(x), mask, mx.array(new))
+    np.testing.assert_array_equal(mx.compile(assign)(*arguments), expected)
+    np.testing.assert_array_equal(mx.compile(assign, shapeless=True)(*arguments), expected)
+    mapped = mx.vmap(assign, in_axes=(0, None, None))(mx.array(x)[None], *arguments[1:])
+    np.testing.assert_array_equal(mapped[0], expected)
 
 
 def test_updates_of_integers_round_down() -> None:

@@ -26,7 +26,7 @@ from weft.ops.arguments import (
 )
 from weft.ops.axis_index import from_front, inside, need_elements
 from weft.ops.entrance import on_stream
-from weft.ops.subscripts import broadcast_update
+from weft.ops.masks import broadcast_update
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]

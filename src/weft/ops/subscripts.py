@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -16,26 +15,18 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import plain_int, shown
-from weft.compiler.evaluate import evaluate
-from weft.graph.extents import AnyExtent, agree, decide, decide_equal, smallest
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.shown import Extent
-from weft.graph.tracing import trace_of
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.axis_index import checked_index, from_front, need_elements, strided_range
 from weft.ops.convert import as_array, python_scalar
-from weft.ops.sets import nonzero
+from weft.ops.masks import NO_SHAPE, broadcast_update, has_mask, lone_mask, masked, with_lists_as_masks, without_masks
 from weft.runtime.devices import current_stream
-from weft.runtime.interchange import scalar
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
 _PLAIN_BOUNDS = {int, type(None)}
-_NO_SHAPE = (
-    "Booleans as an index select a number of elements that depends on their values, so the result has no shape before "
-    "it is computed. Use mx.where(mask, a, other). Assignment works: a[mask] = value, with the mask as the only index."
-)
 _NAMED = -1
 """Stands for an axis that an int or an array names."""
 _APART = -2
@@ -57,64 +48,12 @@ def getitem(x: Array, index: Any) -> Array:
         found = common(node, items)
         if found is not None:
             return found
-    if _has_mask(index):
-        index = _with_lists_as_masks(index)
+    if has_mask(index):
+        index = with_lists_as_masks(index)
         if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
             return getitem(p.expand(x, axes=(0,)), as_array(index)[None])
-        index = _without_masks(index, node.shape)
+        index = without_masks(index, node.shape)
     return Subscript(node.shape, index).read(x)
-
-
-def _is_mask(item: Any) -> builtins.bool:
-    if isinstance(item, Handle):
-        return item.node.dtype.is_bool
-    if isinstance(item, list):
-        return isinstance(_first(item), (builtins.bool, np.bool_))
-    return isinstance(item, np.ndarray) and item.dtype == np.bool_
-
-
-def _with_lists_as_masks(index: Any) -> Any:
-    """The index with arrays in the place of lists that begin with a boolean."""
-    if isinstance(index, tuple):
-        return tuple([_with_lists_as_masks(item) for item in index])
-    return as_array(index) if isinstance(index, list) and _is_mask(index) else index
-
-
-def _has_mask(index: Any) -> builtins.bool:
-    return builtins.any(map(_is_mask, index)) if isinstance(index, tuple) else _is_mask(index)
-
-
-def _without_masks(index: Any, shape: Shape) -> Any:
-    """An index in which the places where a mask is true stand instead of the mask."""
-    entries: list[Any] = []
-    axis = 0
-    items = index if isinstance(index, tuple) else (index,)
-    for position, item in enumerate(items):
-        if not _is_mask(item):
-            entries.append(item)
-            axis += item is not None and item is not Ellipsis
-            if item is Ellipsis:
-                axis = len(shape) - builtins.sum([_axes_of(one) for one in items[position + 1 :]])
-            continue
-        mask = as_array(item)
-        ndim = mask.node.ndim
-        if not ndim or trace_of(mask.node) is not None:
-            raise ValueError(_NO_SHAPE)
-        if len(shape) < axis + ndim or not all(map(agree, mask.node.shape, shape[axis : axis + ndim])):
-            raise IndexError(
-                f"A mask of shape {shape_text(mask.node.shape)} does not fit axes {axis} to {axis + ndim - 1} of an "
-                f"array of shape {shape_text(shape)}."
-            )
-        entries += nonzero(mask)
-        axis += ndim
-    return tuple(entries)
-
-
-def _axes_of(item: Any) -> int:
-    """How many axes an entry of an index stands for."""
-    if _is_mask(item):
-        return int(item.ndim)
-    return int(item is not None)
 
 
 def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
@@ -185,9 +124,10 @@ def update(x: Array, index: Any, value: Any, mode: str, name: str = "setitem") -
     the last one stays. Messages speak of the function ``name``.
     """
     new = new_value(x, value, name)
-    mask = _mask(index)
-    if mask is not None:
-        return _masked(x, mask, new, mode, name)
+    if (alone := lone_mask(index, x.node.shape)) is not None:
+        return masked(x, *alone, new, mode, name)
+    if has_mask(index):
+        index = without_masks(with_lists_as_masks(index), x.node.shape)
     return Subscript(x.node.shape, index).write(x, new, mode, name)
 
 
@@ -345,19 +285,6 @@ class Subscript:
         return spread
 
 
-def broadcast_update(new: Array, shape: Shape, name: str) -> Array:
-    """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
-    found = new.node.shape
-    extra = len(found) - len(shape)
-    if extra > 0 and all(agree(extent, 1) for extent in found[:extra]):
-        new = p.squeeze(new, axes=tuple(range(extra)))
-    if new.node.ndim > len(shape) or not agree(broadcasted_shape(name, [new.node.shape, shape]), shape):
-        raise ValueError(
-            f"[{name}] Cannot broadcast an array of shape {shape_text(found)} to shape {shape_text(shape)}."
-        )
-    return broadcast(new, shape)
-
-
 def _entries(shape: Shape, index: Any) -> list[Any]:
     """An int, a slice or an array of ints for each axis, None for new ones, and Ellipsis where one stood."""
     items = index if isinstance(index, tuple) else (index,)
@@ -393,75 +320,10 @@ def _index_array(item: Any) -> Array:
     array = as_array(item, dtypes.int32) if isinstance(item, list) and not item else as_array(item)
     dtype = array.node.dtype
     if dtype.is_bool:
-        raise ValueError(_NO_SHAPE)
+        raise ValueError(NO_SHAPE)
     if not dtype.is_integer:
         raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
     return array
-
-
-def _mask(index: Any) -> Array | None:
-    """The index as an array of booleans, if it is one."""
-    if isinstance(index, (builtins.bool, np.bool_)):
-        return as_array(bool(index))
-    if isinstance(index, list) and isinstance(_first(index), builtins.bool):
-        index = as_array(index)
-    if isinstance(index, np.ndarray) and index.dtype == np.bool_:
-        index = as_array(index)
-    return index if isinstance(index, Handle) and index.node.dtype.is_bool else None
-
-
-def _first(values: Any) -> Any:
-    """The first number of nested lists."""
-    while isinstance(values, list):
-        values = values[0] if values else None
-    return values
-
-
-def _masked(x: Array, mask: Array, new: Array, mode: str, name: str) -> Array:
-    """``x`` with ``new`` where ``mask``, whose axes are the first ones of ``x``, holds.
-
-    Each index of the mask that holds gets all of ``new``; or, if ``new`` has one axis more, the next row of it.
-    """
-    shape, covered = x.node.shape, mask.node.ndim
-    if not decide_equal(mask.node.shape, shape[:covered]):
-        raise ValueError(
-            f"[{name}] A mask of shape {shape_text(mask.node.shape)} does not fit an array of shape "
-            f"{shape_text(shape)}: its axes must be the first ones of the array."
-        )
-    rest = shape[covered:]
-    spread_mask = broadcast(p.expand(mask, axes=tuple(range(covered, len(shape)))), shape)
-    if new.node.ndim == len(rest) + 1 and mode == "set":
-        new = _rows_in_order(mask, broadcast_update(new, (new.node.shape[0], *rest), name))
-    else:
-        new = broadcast(broadcast_update(new, rest, name), shape)
-    combine = p.COMBINE[mode]
-    return p.select(spread_mask, new if combine is None else combine(x, new), x)
-
-
-def _rows_in_order(mask: Array, rows: Array) -> Array:
-    """For each element of ``mask`` the row that belongs to it: the first row to the first that holds, and so on."""
-    count, *rest = rows.node.shape
-    flat = p.cast(p.reshape(mask, shape=(mask.node.size,)), dtype=dtypes.int32)
-    _check_count(flat, count)
-    # So that there is a row to look up, even if no element needs it.
-    missing = (1 - smallest(count, 1), *[0] * len(rest))
-    rows = p.pad(rows, p.zeros((), rows.node.dtype), low=(0,) * rows.node.ndim, high=missing)
-    index = p.reshape(p.cumsum(flat, axis=0, reverse=False, inclusive=True), shape=mask.node.shape) - 1
-    index = p.maximum(index, 0)
-    taken = p.gather(rows, index, axes=(0,), slice_sizes=(1, *rest))
-    return p.squeeze(taken, axes=(mask.node.ndim,))
-
-
-def _check_count(flat: Array, count: AnyExtent) -> None:
-    """Say so if there are fewer than ``count`` rows for the elements of a mask that hold, unless the mask is traced."""
-    if trace_of(flat.node) is not None:
-        return
-    total = p.sum(flat, axes=(0,)).node
-    evaluate([total])
-    assert total.value is not None
-    wanted = scalar(total.value, total.dtype)
-    if decide(operator.gt, wanted, count):
-        raise ValueError(f"[setitem] The mask holds in {wanted} places, but there are only {count} values to assign.")
 
 
 def divided(x: Array, index: Any, value: Any) -> Array:
