@@ -81,6 +81,12 @@ def test_shapes_and_dtypes() -> None:
 def test_second_names_of_arguments() -> None:
     assert mx.var(A, correction=1).item() == mx.var(A, ddof=1).item() == A.var(correction=1).item()
     assert A.std(None, False, 0, correction=1).item() == mx.std(A, ddof=1).item()
+    assert A.var(correction=1.0).item() == mx.var(A, ddof=1).item()
+    assert mx.var(mx.array([0.0, 3.0]), correction=0.5).item() == 3
+    assert mx.var(mx.array([0.0, 3.0]), correction=2.5).item() == mx.inf
+    assert mx.compile(lambda x: mx.std(x, correction=0.5), shapeless=True)(
+        mx.array([0.0, 6.0, 0.0])
+    ).item() == pytest.approx((24 / 2.5) ** 0.5)
     assert A.astype(mx.int32, mx.cpu).dtype == A.astype(dtype=mx.int32).dtype == mx.int32
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.extents import agree, decide_equal, largest, product
+from weft.graph.extents import AnyExtent, agree, decide_equal, largest, product
 from weft.ops.arguments import (
     Array,
     array_argument,
@@ -19,6 +19,7 @@ from weft.ops.arguments import (
     fresh,
     inexact,
     integer_of,
+    real_number,
     shape_text,
     to_dtype,
 )
@@ -306,7 +307,7 @@ def var(
     keepdims: bool = False,
     ddof: int = 0,
     *,
-    correction: int | None = None,
+    correction: float | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
     """The variance over axes: the sum of squared distances from the mean, divided by n - ddof.
@@ -315,12 +316,12 @@ def var(
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
         keepdims: keep the axes, with extent 1.
         ddof: 0 for the variance of these numbers, 1 for an unbiased estimate from a sample.
-        correction: another name of ``ddof``, which it replaces.
+        correction: what is subtracted from n instead of ``ddof``; it may be a fraction.
 
     >>> mx.var(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.25, dtype=float32)
     """
-    return _moment("var", a, axis, keepdims, ddof if correction is None else correction, False)
+    return _moment("var", a, axis, keepdims, _subtracted("var", ddof, correction), False)
 
 
 @on_stream
@@ -331,7 +332,7 @@ def std(
     keepdims: bool = False,
     ddof: int = 0,
     *,
-    correction: int | None = None,
+    correction: float | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
     """The standard deviation over axes: the square root of `var`.
@@ -344,12 +345,27 @@ def std(
     >>> mx.std(mx.array([1.0, 2.0, 3.0, 4.0]))
     array(1.11803, dtype=float32)
     """
-    return _moment("std", a, axis, keepdims, ddof if correction is None else correction, True)
+    return _moment("std", a, axis, keepdims, _subtracted("std", ddof, correction), True)
 
 
-def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bool) -> Array:
+def _subtracted(name: str, ddof: Any, correction: Any) -> Any:
+    """What is subtracted from the number of elements: an int, or the fraction that ``correction`` may be."""
+    if correction is None:
+        return integer_of(name, "ddof", ddof)
+    number = real_number(name, "correction", correction)
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _divisor(count: AnyExtent, subtracted: float, dtype: Dtype) -> Array:
+    """``count`` less what is subtracted, and 0 where that is negative."""
+    if isinstance(subtracted, int):
+        return extent_constant(largest(count - subtracted, 0), dtype)
+    rest = extent_constant(count, dtype) - subtracted
+    return p.maximum(rest, p.zeros_like(rest))
+
+
+def _moment(name: str, a: Any, axis: Axis, keepdims: bool, subtracted: float, rooted: bool) -> Array:
     x = array_argument(name, a)
-    ddof = integer_of(name, "ddof", ddof)
     axes = axes_of(name, axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
     x = to_dtype(x, _halves_widened(dtype))
@@ -358,8 +374,7 @@ def _moment(name: str, a: Any, axis: Axis, keepdims: bool, ddof: int, rooted: bo
         centre = p.broadcast(p.expand(centre, axes=axes), shape=x.node.shape)
     squares = _squared_magnitude(p.subtract(x, centre))
     count = product([x.node.shape[axis] for axis in axes])
-    rest = largest(count - ddof, 0)
-    result = p.divide(p.sum(squares, axes=axes), extent_constant(rest, squares.node.dtype))
+    result = p.divide(p.sum(squares, axes=axes), _divisor(count, subtracted, squares.node.dtype))
     if rooted:
         result = p.sqrt(result)
     if dtype.is_floating:
