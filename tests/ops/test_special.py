@@ -61,6 +61,20 @@ def test_softmax_does_not_overflow() -> None:
     np.testing.assert_allclose(np.array(mx.softmax(mx.array([1000.0, 1000.0, -1000.0]))), [0.5, 0.5, 0.0])
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
+def test_softmax_of_halves_is_rounded_once(dtype: mx.Dtype) -> None:
+    """The sum of 100,000 powers is larger than any number of float16."""
+    x = mx.zeros((2, 100_000), dtype)
+    np.testing.assert_array_equal(np.array(mx.softmax(x, axis=-1)[0, 0].astype(mx.float32)), _half(1e-5, dtype))
+    cotangent = mx.zeros_like(x).at[:, 0].add(1)
+    (gradient,) = mx.vjp(lambda x: mx.softmax(x, axis=-1), [x], [cotangent])[1]
+    np.testing.assert_array_equal(np.array(gradient[1, 0].astype(mx.float32)), _half(1e-5 - 1e-10, dtype))
+
+
+def _half(number: float, dtype: mx.Dtype) -> float:
+    return float(mx.array(number, dtype).item())
+
+
 def test_means_of_halves_do_not_overflow() -> None:
     assert mx.mean(mx.full((70000,), 1.0, mx.float16)).item() == 1.0
     assert mx.std(mx.array([300.0, -300.0], mx.float16)).item() == 300.0

@@ -433,11 +433,11 @@ def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream:
 @on_stream
 @replayed
 def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: StreamOrDevice = None) -> Array:
-    """exp(a) / sum(exp(a)) over axes without overflow; integers are computed in float32.
+    """exp(a) / sum(exp(a)) over axes without overflow; integers and halves are computed in float32.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
-        precise: compute halves in float32.
+        precise: for MLX's programs; without effect.
 
     >>> mx.softmax(mx.array([[0.0, 0.0], [1000.0, 0.0]]), axis=-1)
     array([[0.5, 0.5],
@@ -446,7 +446,7 @@ def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: St
     x = array_argument("softmax", a)
     axes = axes_of("softmax", axis, x.node.ndim)
     dtype = inexact(x.node.dtype)
-    x = to_dtype(x, _halves_widened(dtype) if precise else dtype)
+    x = to_dtype(x, _halves_widened(dtype))
     if _is_empty(x, axes):
         return to_dtype(fresh(x), dtype)
     shape = x.node.shape
