@@ -183,6 +183,25 @@ def test_a_subclass_deals_with_single_parameters():
     }
 
 
+def test_the_first_update_calls_the_init_that_a_subclass_has_extended():
+    class Prepared(Recording):
+        times = 0
+
+        def init(self, parameters):
+            super().init(parameters)
+            self.times += 1
+
+    optimizer = Prepared()
+    assert not optimizer._initialized
+    for _ in range(2):
+        optimizer.apply_gradients({"a": mx.array(1.0)}, {"a": mx.array(1.0)})
+        assert (optimizer.times, optimizer._initialized) == (1, True)
+    optimizer.state = optimizer.state
+    assert not optimizer._initialized
+    optimizer.apply_gradients({"a": mx.array(1.0)}, {"a": mx.array(1.0)})
+    assert (optimizer.times, optimizer.state["a"]["count"].item()) == (2, 3)
+
+
 def test_the_base_class_says_what_is_missing():
     with pytest.raises(NotImplementedError, match="Optimizer has to define init_single"):
         optim.Optimizer().init({"a": mx.array(1.0)})

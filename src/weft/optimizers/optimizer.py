@@ -38,10 +38,11 @@ NOT_IN_STATE = (
 class Optimizer:
     """The base class of optimizers.
 
-    A subclass writes `init_single` and `apply_single`, which deal with one parameter. All that changes is
-    in `state`, a dict that keeps its identity: `step` (a count), `learning_rate`, what schedules give, and for
-    each parameter a dict, in a tree like that of the parameters. So an optimizer works inside
-    ``mx.compile(step, inputs=state, outputs=state)`` with ``state = [model.state, optimizer.state]``.
+    A subclass writes `init_single` and `apply_single`, which deal with one parameter; it may extend `init`, which the
+    first update calls, and the first one after `state` was assigned. All that changes is in `state`, a dict that keeps
+    its identity: `step` (a count), `learning_rate`, what schedules give, and for each parameter a dict, in a tree like
+    that of the parameters. So an optimizer works inside ``mx.compile(step, inputs=state, outputs=state)`` with
+    ``state = [model.state, optimizer.state]``.
 
     Args:
         schedulers: functions of the step, by the names of the entries of `state` that they set.
@@ -65,6 +66,7 @@ class Optimizer:
                     f"[{_name(self)}] the schedule of {name} has to be a function of the step, got {shown(schedule)}."
                 )
         self._state: dict[str, Any] = {"step": mx.array(0, mx.uint64)}
+        self._initialized = False  # whether `init` was called for this state; subclasses read and set it
 
     # For subclasses.
 
@@ -109,6 +111,7 @@ class Optimizer:
         if not isinstance(parameters, dict):
             raise ValueError(f"[{_name(self)}] init takes a dict of parameters, got {type(parameters).__name__}.")
         self._states(parameters, *flatten(parameters))
+        self._initialized = True
 
     def update(self, model: Module, gradients: dict[str, Any]) -> None:
         """Apply gradients to the parameters of a model, in place.
@@ -152,6 +155,8 @@ class Optimizer:
         leaves, structure = flatten(gradients)
         current = structure.leaves_beside(parameters)
         check_gradients(_name(self), structure, leaves, current)
+        if not self._initialized:
+            self.init(gradients)  # which a subclass may have extended
         states = self._states(gradients, leaves, structure)
         with restored_after_errors([self._state, *states]) as (_, *before):
             for name, schedule in self._schedulers.items():
@@ -182,6 +187,7 @@ class Optimizer:
         settings = [name for name, value in self._state.items() if isinstance(value, mx.array)]
         check_state(_name(self), state, settings)
         self._state = state
+        self._initialized = False
 
     @property
     def step(self) -> mx.array:
