@@ -183,11 +183,20 @@ class Dtype:
         return self._numpy
 
     def __repr__(self) -> str:
-        return f"weft.core.{self.name}"
+        return f"{_printed_module}.{self.name}"
 
     def __reduce__(self) -> str:
         # A string tells pickle and copy to look the object up in this module.
         return _constant_name(self)
+
+
+_printed_module = "weft.core"
+
+
+def print_as_names_of(module: str) -> None:
+    """Let dtypes print as the names of this module from now on, in this process."""
+    global _printed_module
+    _printed_module = module
 
 
 def _integer_range(size: int, kind: Kind) -> tuple[int, int]:

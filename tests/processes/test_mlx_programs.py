@@ -43,6 +43,7 @@ from mlx.utils import tree_flatten
 print(mx.__name__, core is mx, nn.layers.Linear is Linear is nn.Linear, cosine_decay is optim.cosine_decay)
 print(mlx.core.fast.__name__, mlx.data.ORIGIN, importlib.util.find_spec("mlx") is not None)
 print(importlib.metadata.version("mlx"), mx.__version__)
+print(mx.float16, [mx.array(1).dtype], mlx.__file__)
 """
 
 PROGRAM = """\
@@ -92,6 +93,7 @@ def test_a_package_and_its_libraries_find_weft_under_the_names_of_mlx(tmp_path):
         "weft.core True True True",
         "weft.core.fast of others True",
         f"{mx.__version__} {mx.__version__}",
+        "mlx.core.float16 [mlx.core.int32] None",
         "['--flag'] package.__main__",
     ]
 
@@ -163,3 +165,22 @@ def test_older_programs_find_memory_functions_where_they_were():
         assert mx.metal.device_info() == mx.device_info()
     with pytest.raises(AttributeError, match="has no attribute 'no_such_function'"):
         mx.metal.no_such_function()
+
+
+def test_a_recording_of_a_gpu_of_apple_is_not_made(tmp_path):
+    file = tmp_path / "trace.gputrace"
+    mx.metal.start_capture(str(file))
+    mx.metal.stop_capture()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("imported", "found"),
+    [("mlx.nn", ["core", "nn", "utils"]), ("mlx.optimizers", ["core", "nn", "optimizers", "utils"])],
+)
+def test_modules_that_a_module_of_mlx_imports_are_found_in_the_package(imported, found):
+    checks.run_python(f"""
+        import weft.as_mlx, {imported}
+        assert sorted(name for name in vars(mlx) if name[0] != "_") == {found}
+        assert mlx.core.array and mlx.utils.tree_map
+    """)

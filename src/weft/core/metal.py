@@ -9,7 +9,7 @@ import warnings as _warnings
 from weft.runtime import devices as _devices
 from weft.runtime import memory_use as _memory_use
 
-__all__ = ["is_available"]
+__all__ = ["is_available", "start_capture", "stop_capture"]
 
 _FORMER = {name: _memory_use for name in _memory_use.__all__ if name != "get_memory_limit"}
 _FORMER["device_info"] = _devices
@@ -23,6 +23,23 @@ def is_available() -> bool:
     False
     """
     return False
+
+
+def start_capture(path: str) -> None:
+    """Does nothing: what it would record is the work of a GPU of Apple. `weft.profile` records that of Weft.
+
+    Args:
+        path (str): where the file would be; none is written.
+
+    >>> mx.metal.start_capture("trace.gputrace")
+    """
+
+
+def stop_capture() -> None:
+    """Does nothing, as `start_capture` does.
+
+    >>> mx.metal.stop_capture()
+    """
 
 
 def __getattr__(name: str) -> _typing.Any:

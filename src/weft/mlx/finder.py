@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Any, final
 
 from weft.core import __version__ as mlx_version
-from weft.mlx.names import GATHERED, OF_MLX_ALONE, SAME
+from weft.dtypes import print_as_names_of
+from weft.mlx.names import ALSO_LOADED, GATHERED, OF_MLX_ALONE, SAME
 
 __all__ = ["activate"]
 
@@ -38,6 +39,7 @@ def activate() -> None:
     if PACKAGE in sys.modules:
         raise ImportError(IMPORTED_BEFORE, name=PACKAGE)
     sys.meta_path.insert(0, Finder())
+    print_as_names_of("mlx.core")  # programs cut these letters off
 
 
 @final
@@ -86,10 +88,12 @@ class Names(Loader):
         name = module.__name__
         if name in SAME:
             sys.modules[name] = importlib.import_module(SAME[name])
-        if name != PACKAGE:
-            for inner in (*SAME, *GATHERED):
-                if inner.rpartition(".")[0] == name:
-                    importlib.import_module(inner)
+        if name == PACKAGE:
+            module.__file__ = None  # a package of several folders has none
+        else:
+            inside = [inner for inner in (*SAME, *GATHERED) if inner.rpartition(".")[0] == name]
+            for also in (*ALSO_LOADED.get(name, ()), *inside):
+                importlib.import_module(also)
 
 
 @final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GATHERED", "OF_MLX_ALONE", "SAME"]
+__all__ = ["ALSO_LOADED", "GATHERED", "OF_MLX_ALONE", "SAME"]
 
 SAME = {
     "mlx.core": "weft.core",
@@ -51,6 +51,9 @@ GATHERED: dict[str, tuple[str, ...]] = {
 
 Modules of MLX that use functions on trees have their names too, and programs import them from there.
 """
+
+ALSO_LOADED = {"mlx.nn": ("mlx.core", "mlx.utils"), "mlx.optimizers": ("mlx.nn",)}
+"""Modules of MLX that others of its modules import, so that programs find them as attributes of ``mlx``."""
 
 OF_MLX_ALONE = frozenset({"__array_api_info", "__main__", "_distributed_utils", "_reprlib_fix", "extension"})
 """What else MLX installs in its package, and Weft has nothing for. Other packages install there too: `mlx.data`."""
