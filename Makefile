@@ -104,9 +104,9 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 
 # MLX, the oracle of some tests, has wheels for few platforms: without it those tests are skipped.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python $(PIP) -e '.[demo,dev,oracle]' || { $(BIN)/python $(PIP) -e '.[demo,dev]' \
+	$(BIN)/python $(PIP) -e '.[demo,dev,docs,oracle]' || { $(BIN)/python $(PIP) -e '.[demo,dev,docs]' \
 	    && echo 'MLX is not available here: the tests that compare with it are skipped.'; }
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 $(ARM64)/.ready: pyproject.toml tools/arm64.py | $(BIN)/python
 	rm -rf $(ARM64)

@@ -1,6 +1,7 @@
 """Builds the site in build/docs: runs every example, prepares the pages, lets Sphinx make HTML of them.
 
-Nothing is taken from the network, and the result asks for nothing from there.
+Nothing is taken from the network, and the result asks for nothing from there. With ``--check``, Sphinx reads the pages
+and follows all links in them, but no HTML is made and no example runs: the tests do so.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from sphinx.cmd.build import main as build
 
@@ -25,14 +28,19 @@ FETCHED = re.compile(r"<(?:link|script|img|iframe|source)\b[^>]*?(?:href|src|src
 IMPORTED = re.compile(r"(?:@import\s*|url\(\s*)[\"']?(?:https?:)?//[^)\"';]*")
 
 
-def main() -> int:
+STRICT = ("--fail-on-warning", "--keep-going", "--quiet", "--nitpicky", "-c", str(DOCS / "site"))
+
+
+def main(arguments: Sequence[str]) -> int:
     """Say what was built, or what is wrong; 1 if something is."""
+    if "--check" in arguments:
+        with tempfile.TemporaryDirectory() as folder:
+            return check(Path(folder))
     if not run_examples():
         return 1
     shutil.rmtree(PLACE, ignore_errors=True)
-    write_pages()
-    options = ["--fail-on-warning", "--keep-going", "--quiet", "--nitpicky", "--jobs", "auto"]
-    failed = build([*options, "-c", str(DOCS / "site"), "-d", str(PLACE / "doctrees"), str(SOURCE), str(HTML)])
+    write_pages(SOURCE)
+    failed = build([*STRICT, "--jobs", "auto", "-d", str(PLACE / "doctrees"), str(SOURCE), str(HTML)])
     fetched = list(fetches())
     for text in fetched:
         print(f"asks for something from the network: {text}", file=sys.stderr)
@@ -40,6 +48,12 @@ def main() -> int:
         return 1
     print(f"The documentation is in {(HTML / 'index.html').relative_to(ROOT)}.")
     return 0
+
+
+def check(folder: Path) -> int:
+    """Have Sphinx read all pages, with a folder for them; 1 if something is wrong."""
+    write_pages(folder / "source")
+    return build([*STRICT, "--builder", "dummy", str(folder / "source"), str(folder / "built")])
 
 
 def run_examples() -> bool:
@@ -51,18 +65,18 @@ def run_examples() -> bool:
     return not any(run.returncode for run in runs)
 
 
-def write_pages() -> None:
+def write_pages(source: Path) -> None:
     """The pages as Sphinx reads them: those written by hand, and those of the reference."""
     for name in (*guide_pages(), *INSIDE):
-        target = SOURCE / f"{name}.md"
+        target = source / f"{name}.md"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(DOCS / f"{name}.md", target)
-    folder = SOURCE / "reference"
+    folder = source / "reference"
     folder.mkdir()
     (folder / "index.rst").write_text(reference.first_page())
     for group in GROUPS:
         (folder / f"{group.page}.rst").write_text(reference.page(group))
-    (SOURCE / "index.md").write_text(front_page())
+    (source / "index.md").write_text(front_page())
 
 
 def front_page() -> str:
@@ -92,4 +106,4 @@ def fetches() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """The documentation is whole: every public name is described, has an example and a place, and every block runs.
 
-`make docs` makes a site of the same pages and docstrings; nothing here needs Sphinx.
+`make docs` makes a site of the same pages and docstrings; nothing here needs Sphinx. What does is in `test_site`.
 """
 
 from __future__ import annotations
