@@ -83,10 +83,11 @@ def check_ten_streams(function: Callable[[mx.array], Any], counted: Counted, x: 
     assert seen[1:] == seen[:-1]
 
 
+@pytest.mark.parametrize("compiled_first", [False, True], ids=["compiled last", "compiled first"])
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_ten_streams_are_traced_planned_and_generated_for_once(
-    function: Callable[[mx.array], mx.array], transformation: str
+    function: Callable[[mx.array], mx.array], transformation: str, compiled_first: bool
 ) -> None:
     if function is with_its_own_rule and transformation == "jvp":
         pytest.skip("it has a rule for reverse mode only")
@@ -95,22 +96,8 @@ def test_ten_streams_are_traced_planned_and_generated_for_once(
     expected = transform(function)(x)
     mx.eval(x, expected)
     counted = Counted(function)
-    check_ten_streams(mx.compile(transform(counted.function)), counted, x, expected)
-
-
-@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_transformations_of_compiled_functions_on_ten_streams(
-    function: Callable[[mx.array], mx.array], transformation: str
-) -> None:
-    if function is with_its_own_rule and transformation == "jvp":
-        pytest.skip("it has a rule for reverse mode only")
-    transform = TRANSFORMATIONS[transformation]
-    x = mx.random.normal((4, 4), key=mx.random.key(0))
-    expected = transform(function)(x)
-    mx.eval(x, expected)
-    counted = Counted(function)
-    check_ten_streams(transform(mx.compile(counted.function)), counted, x, expected)
+    inner, outer = (mx.compile, transform) if compiled_first else (transform, mx.compile)
+    check_ten_streams(outer(inner(counted.function)), counted, x, expected)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

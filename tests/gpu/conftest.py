@@ -1,8 +1,9 @@
-"""The one card of tests without a card."""
+"""The cards of tests without a card."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -20,17 +21,27 @@ def scans(kernel: Kernel) -> bool:
     return any(instruction.operation == "scan" for instruction in kernel.instructions)
 
 
-@pytest.fixture
-def driver() -> Iterator[FakeDriver]:
-    """That of a card which has no kernels for scans and no routines, but those that a test adds."""
-    driver = FakeDriver()
-    engine = CudaEngine(cast(Any, driver), 0)
-    engine.target = FakeTarget(scans)
-    register_engine(engine)
+@contextmanager
+def driver_of(cards: int) -> Iterator[FakeDriver]:
+    """That of so many cards, which are there while the block runs. They have no kernels for scans and no routines, but
+    those that a test adds."""
+    driver = FakeDriver(cards=cards)
+    engines = [CudaEngine(cast(Any, driver), card) for card in range(cards)]
+    for engine in engines:
+        engine.target = FakeTarget(scans)
+        register_engine(engine)
     try:
         yield driver
     finally:
         mx.set_default_device(mx.cpu)
         drain_all()
-        forget_engine(engine)
+        for engine in engines:
+            forget_engine(engine)
         evaluate.forget_plans()
+
+
+@pytest.fixture
+def driver() -> Iterator[FakeDriver]:
+    """That of one card."""
+    with driver_of(1) as driver:
+        yield driver

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,13 +10,9 @@ import pytest
 import weft
 import weft.core as mx
 from tests.checks import assert_same_bits
-from tests.gpu.conftest import scans
-from tests.gpu.fake_driver import FakeDriver, FakeTarget
+from tests.gpu.conftest import driver_of
+from tests.gpu.fake_driver import FakeDriver
 from tests.gpu.test_engine import values, walk
-from weft.compiler import evaluate
-from weft.runtime.available import forget_engine, register_engine
-from weft.runtime.cuda.engine import CudaEngine
-from weft.runtime.streams import drain_all
 
 FIRST, SECOND = mx.Device(mx.gpu, 0), mx.Device(mx.gpu, 1)
 
@@ -25,19 +20,8 @@ FIRST, SECOND = mx.Device(mx.gpu, 0), mx.Device(mx.gpu, 1)
 @pytest.fixture
 def cards() -> Iterator[FakeDriver]:
     """A driver with two cards."""
-    driver = FakeDriver(cards=2)
-    engines = [CudaEngine(cast(Any, driver), card) for card in range(2)]
-    for engine in engines:
-        engine.target = FakeTarget(scans)
-        register_engine(engine)
-    try:
+    with driver_of(2) as driver:
         yield driver
-    finally:
-        mx.set_default_device(mx.cpu)
-        drain_all()
-        for engine in engines:
-            forget_engine(engine)
-        evaluate.forget_plans()
 
 
 def test_work_goes_from_card_to_card(cards: FakeDriver) -> None:

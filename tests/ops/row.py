@@ -154,6 +154,18 @@ class Row:
             warnings.simplefilter("ignore", RuntimeWarning)
             return flat(self.oracle(*[widened(x) for x in arguments]))
 
+    def on_cpu_and_gpu(self, arguments: Sequence[np.ndarray]) -> list[tuple[mx.array, mx.array]]:
+        """The results on the CPU, each with that on the GPU, of the same shape and dtype."""
+        results = []
+        for device in (mx.cpu, mx.gpu):
+            with mx.stream(device):
+                results.append(flat(self.function(mx, *[to_array(x) for x in arguments])))
+                mx.eval(results[-1])
+        found = list(zip(*results, strict=True))
+        for here, there in found:
+            assert (here.dtype, here.shape) == (there.dtype, there.shape)
+        return found
+
     def tolerance(self, dtype: str) -> float:
         half = dtype in ("float16", "bfloat16")
         return self.ulp_half if half and self.ulp_half is not None else self.ulp

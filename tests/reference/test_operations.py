@@ -13,7 +13,7 @@ import pytest
 
 import weft.core as mx
 import weft.primitives as p
-from tests.ops.row import Row, bits, flat, to_array, to_numpy
+from tests.ops.row import Row, bits, to_numpy
 from tests.ops.table import ROWS
 from tests.ops.test_table import from_library
 from tests.sampling import Cases
@@ -23,15 +23,7 @@ from weft.primitives.sort_cuts import MIDDLE
 
 
 def check(row: Row, dtype: str, seed: int) -> None:
-    arguments = row.sample(seed, dtype)
-    wanted = flat(row.function(mx, *[to_array(x) for x in arguments]))
-    mx.eval(wanted)
-    with mx.stream(mx.gpu):
-        got = flat(row.function(mx, *[to_array(x) for x in arguments]))
-        mx.eval(got)
-    for here, there in zip(got, wanted, strict=True):
-        assert here.dtype == there.dtype
-        assert here.shape == there.shape
+    for there, here in row.on_cpu_and_gpu(row.sample(seed, dtype)):
         if from_library(row, dtype) or (row.name.startswith("linalg.") and row.name != "linalg.cross"):
             np.testing.assert_allclose(to_numpy(here), to_numpy(there), rtol=1e-5, atol=1e-5)
         else:

@@ -18,6 +18,9 @@ from weft.compiler.cpu.schedule import FAR_BYTES
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import RoutineCall, RoutineStep
 
+Transform = Callable[[Stages, End, End], None]
+"""Writes the stages of a transform from one end to the other."""
+
 _LONGEST_SHORT_ROW = 128
 """Rows up to this length are transformed side by side, if there are several."""
 
@@ -33,24 +36,18 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     if split_of(work_length(length)) is not None:
         return long_convolutions(call, length)
 
-    def fill(stages: Stages, source: End, sink: End) -> None:
-        if maker.together:
-            stages.rows_together(length, source, sink)
-            return
-        if source.rows:
-            stages.load_rows(length, source)
-        inner_source, inner_sink = _inside(stages, source), _inside(stages, sink)
-        stages.complex(length, inner_source, inner_sink)
-        if sink.rows:
-            stages.store_rows(length, sink)
+    def together(stages: Stages, source: End, sink: End) -> None:
+        stages.rows_together(length, source, sink)
 
-    maker = _Maker(call, length, length, inverse, inverse)
-    return maker.step(fill)
+    def apart(stages: Stages, source: End, sink: End) -> None:
+        stages.complex(length, source, sink)
+
+    return _Maker(call, length, length, inverse, inverse).step(together, apart, (length, length))
 
 
-def _inside(stages: Stages, end: End) -> End:
-    """The end itself, or the planes between which rows are brought."""
-    return End(Access("planes"), stages.step) if end.rows else end
+def _planes(stages: Stages) -> End:
+    """The buffers between stages."""
+    return End(Access("planes"), stages.step)
 
 
 @p.rfft.routine.on("cpu")
@@ -62,19 +59,14 @@ def real_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     if split is not None:
         return long_real_rows(call, split)
 
-    def fill(stages: Stages, source: End, sink: End) -> None:
-        if maker.together:
-            stages.real_rows_together(half, source, sink)
-            return
-        if source.rows:
-            stages.load_rows(half, source)
-        stages.complex(half, _inside(stages, source), End(Access("planes"), stages.step))
-        stages.halves_to_real(half, _inside(stages, sink))
-        if sink.rows:
-            stages.store_rows(half + 1, sink)
+    def together(stages: Stages, source: End, sink: End) -> None:
+        stages.real_rows_together(half, source, sink)
 
-    maker = _Maker(call, length, half, False, False)
-    return maker.step(fill)
+    def apart(stages: Stages, source: End, sink: End) -> None:
+        stages.complex(half, source, _planes(stages))
+        stages.halves_to_real(half, sink)
+
+    return _Maker(call, length, half, False, False).step(together, apart, (half, half + 1))
 
 
 @p.irfft.routine.on("cpu")
@@ -86,19 +78,22 @@ def inverse_real_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     if split is not None:
         return long_half_rows(call, split)
 
-    def fill(stages: Stages, source: End, sink: End) -> None:
-        if maker.together:
-            stages.half_rows_together(half, source, sink)
-            return
-        if source.rows:
-            stages.load_rows(half + 1, source)
-        stages.real_to_halves(half, _inside(stages, source))
-        stages.complex(half, End(Access("planes"), stages.step), _inside(stages, sink))
-        if sink.rows:
-            stages.store_rows(half, sink)
+    def together(stages: Stages, source: End, sink: End) -> None:
+        stages.half_rows_together(half, source, sink)
 
-    maker = _Maker(call, length, half, False, True)
-    return maker.step(fill)
+    def apart(stages: Stages, source: End, sink: End) -> None:
+        stages.real_to_halves(half, source)
+        stages.complex(half, _planes(stages), sink)
+
+    return _Maker(call, length, half, False, True).step(together, apart, (half + 1, half))
+
+
+def _write_apart(apart: Transform, stages: Stages, source: End, sink: End, read: int, written: int) -> None:
+    if source.rows:
+        stages.load_rows(read, source)
+    apart(stages, _planes(stages) if source.rows else source, _planes(stages) if sink.rows else sink)
+    if sink.rows:
+        stages.store_rows(written, sink)
 
 
 class _Maker:
@@ -180,11 +175,16 @@ class _Maker:
                 ends.append(End(Access("row", swapped, apply, ahead), step, rows=True))
         return ends[0], ends[1]
 
-    def step(self, fill: Callable[[Stages, End, End], None]) -> RoutineStep:
+    def step(self, together: Transform, apart: Transform, lengths: tuple[int, int]) -> RoutineStep:
+        """The step whose stages are written by ``together`` for short rows that share vectors, else by ``apart``:
+        between ends in memory, or the planes that rows of these ``lengths`` are brought to and from."""
         plane = plane_bytes(work_length(self.inner), self.single, self.width)
         scale = scale_of(self.length, self.call.params["roots"])
         stages = Stages(self.single, plane, scale, self._ahead(), self.width)
-        fill(stages, *self._ends())
+        if self.together:
+            together(stages, *self._ends())
+        else:
+            _write_apart(apart, stages, *self._ends(), *lengths)
         axes, lanes = self.others, self.lane_axis or Axis(1, 0, 0)
         work = self.transforms * self.inner * 2
         source, target = (self.source.slot, self.source.offset), (self.target.slot, self.target.offset)
