@@ -11,7 +11,7 @@ import pytest
 import weft.core as mx
 from weft import dtypes
 from weft.compiler.attaching import Attachment
-from weft.compiler.chains import MOST_ENTRIES, ChainFinder, Draft
+from weft.compiler.chains import MOST_ENTRIES, ChainFinder, ScheduledGroup
 from weft.compiler.cpu.target import CpuTarget
 from weft.compiler.feeding import Feeder
 from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
@@ -96,7 +96,7 @@ class Steps:
     """Steps of a plan, which a test adds in order. Nodes that no step stores are inputs."""
 
     def __init__(self) -> None:
-        self.drafts: list[Draft] = []
+        self.scheduled: list[ScheduledGroup] = []
         self.stored: dict[Node, list[Group]] = {}
         self.attached: dict[Group, Attachment] = {}
         self.fed: dict[Group, Feeder] = {}
@@ -112,9 +112,9 @@ class Steps:
         sources = tuple([Node(PRODUCT, (), (), one, dtypes.float32, None) for one in shapes])
         node = Node(primitive, sources, (), shape, dtypes.float32, None)
         result = result or node
-        group = RoutineGroup(len(self.drafts), node=node, results=[result])
+        group = RoutineGroup(len(self.scheduled), node=node, results=[result])
         self.layouts[group] = layouts
-        self.add(Draft(group, None, None), [result])
+        self.add(ScheduledGroup(group, None, None), [result])
         return result
 
     def kernel(
@@ -129,42 +129,42 @@ class Steps:
     ) -> FusedGroup:
         """A kernel that reads and writes nodes."""
         launch = launched(reads, writes, rows, lanes, constants, combine)
-        group = FusedGroup(len(self.drafts))
-        self.add(Draft(group, launch, schedule or Turns()), [_node(x) for x in writes])
+        group = FusedGroup(len(self.scheduled))
+        self.add(ScheduledGroup(group, launch, schedule or Turns()), [_node(x) for x in writes])
         return group
 
     def attach(self, call: Node, reads: Sequence[Node | Access], *writes: Node | Access, stored: bool = True) -> None:
         """Attach a kernel to the call that was added last, whose result it reads."""
-        group = self.drafts.pop().group
+        group = self.scheduled.pop().group
         launch = launched(reads, writes)
         self.attached[group] = Attachment(FusedGroup(-1), launch, Turns(), call, stored)
-        self.add(Draft(group, launch, Turns()), [_node(x) for x in writes])
+        self.add(ScheduledGroup(group, launch, Turns()), [_node(x) for x in writes])
         if not stored:
             del self.stored[call]
 
     def feed(self, operand: Node, reads: Sequence[Node | Access]) -> None:
         """Have an operand of the call that was added last made by a kernel that feeds it."""
         kernel = Attachment(FusedGroup(-1), launched(reads, [operand]), Turns(), operand, stored=False)
-        self.fed[self.drafts[-1].group] = Feeder(0, kernel)
+        self.fed[self.scheduled[-1].group] = Feeder(0, kernel)
 
-    def add(self, draft: Draft, written: Sequence[Node]) -> None:
-        self.drafts.append(draft)
+    def add(self, step: ScheduledGroup, written: Sequence[Node]) -> None:
+        self.scheduled.append(step)
         for node in written:
             writers = self.stored.setdefault(node, [])
-            if draft.group not in writers:
-                writers.append(draft.group)
+            if step.group not in writers:
+                writers.append(step.group)
 
     def finder(
         self, target: Target | None = None, fixed: Collection[Node] = (), shared: Collection[Node] = ()
     ) -> ChainFinder:
         accessed = [layout.base for layouts in self.layouts.values() for layout in layouts]
-        accessed += [node for draft in self.drafts if draft.launch for node in draft.launch.operands]
+        accessed += [node for step in self.scheduled if step.launch for node in step.launch.operands]
         accessed += [node for feeder in self.fed.values() for node in feeder.kernel.launch.operands]
         passed_on = {feeder.kernel.result for feeder in self.fed.values()}
         inputs = {node for node in accessed if node not in self.stored} - passed_on
         return ChainFinder(
             target or Stacks(),
-            self.drafts,
+            self.scheduled,
             self.attached,
             self.fed,
             self.stored,
@@ -213,7 +213,7 @@ def three_steps(steps: Steps, **options: Any) -> tuple[Node, Node]:
 def test_a_chain() -> None:
     steps = Steps()
     product, made = three_steps(steps)
-    unread = steps.drafts[2].group.results[0]  # type: ignore[attr-defined]  # it is a call
+    unread = steps.scheduled[2].group.results[0]  # type: ignore[attr-defined]  # it is a call
     result = steps.call(made)
     (chain,) = steps.finder(fixed=[result]).found()
     assert (chain.first, chain.last, chain.turns, chain.units) == (0, 3, 4, 2)
@@ -291,7 +291,7 @@ def test_there_is_nothing_to_look_for_if_temporaries_are_small() -> None:
     """Nor if they are the memory of the program's results."""
     steps = Steps()
     product, _ = three_steps(steps)
-    result = steps.drafts[2].group.results[0]  # type: ignore[attr-defined]  # it is a call
+    result = steps.scheduled[2].group.results[0]  # type: ignore[attr-defined]  # it is a call
     few = Stacks(uncached_size=12 * PART + 1)
     assert steps.chains(few) == []
     assert few.asked == 0
@@ -356,7 +356,7 @@ def test_a_kernel_without_units() -> None:
 def test_a_kernel_that_has_nothing_to_do() -> None:
     steps = Steps()
     product = steps.call(value())
-    steps.drafts.append(Draft(FusedGroup(1), None, None))
+    steps.scheduled.append(ScheduledGroup(FusedGroup(1), None, None))
     result = steps.call(product)
     assert steps.chains(fixed=[result]) == []
 
@@ -371,7 +371,7 @@ def test_lanes_that_are_several_axes_are_taken_apart() -> None:
     assert steps.chains(fixed=[result]) == []
     steps.apart[group] = launched([product], [made])
     assert steps.chains(fixed=[result]) == [(0, 2, [product, made])]
-    assert steps.drafts[1].launch is steps.apart[group]
+    assert steps.scheduled[1].launch is steps.apart[group]
 
 
 def test_a_step_is_looked_at_for_each_number_of_turns() -> None:
@@ -394,7 +394,10 @@ def test_accesses_are_looked_at_for_each_number_of_turns() -> None:
     ]
     load = Instruction("load", dtypes.float32, (), access=first)
     store = Instruction("store", dtypes.float32, (0,), access=own)
-    steps.add(Draft(FusedGroup(1), Launch(Kernel(2, 0, "parallel", [load, store]), (2, 2), (), TURN), Turns()), [made])
+    steps.add(
+        ScheduledGroup(FusedGroup(1), Launch(Kernel(2, 0, "parallel", [load, store]), (2, 2), (), TURN), Turns()),
+        [made],
+    )
     result = steps.call(Layout(made, (2 * TURN, 16, 1), 0), shape=(2, 32, 16))
     (chain,) = steps.finder(fixed=[result]).found()
     assert (chain.first, chain.last, chain.turns) == (0, 2, 2)
@@ -523,7 +526,7 @@ def test_operands_over_several_axes() -> None:
 def test_steps_of_a_chain_are_those_for_turns() -> None:
     steps = Steps()
     three_steps(steps)
-    before = steps.drafts[1]
+    before = steps.scheduled[1]
     steps.finder().found()
-    assert steps.drafts[1].group is before.group
-    assert steps.drafts[1].schedule is not before.schedule
+    assert steps.scheduled[1].group is before.group
+    assert steps.scheduled[1].schedule is not before.schedule

@@ -29,7 +29,7 @@ MOST_ENTRIES = 200
 """Of addresses and constants that the steps of a chain refer to."""
 
 
-class Draft(NamedTuple):
+class ScheduledGroup(NamedTuple):
     """A step that is planned: a group, and of a kernel its loops and how they are done."""
 
     group: Group
@@ -53,7 +53,7 @@ class Chain:
     scratch: int
 
 
-class Walk(NamedTuple):
+class NodeAccess(NamedTuple):
     """Where a step accesses a node, in elements: along the ``outer`` axes of its work, in order, and within these.
 
     ``computed``: at places that are not known."""
@@ -83,7 +83,7 @@ class Walk(NamedTuple):
         return left == 1 and self.offset >= 0 and reach < part and all(stride >= 0 for _, stride in inner)
 
 
-class Accesses(NamedTuple):
+class TurnAccesses(NamedTuple):
     """The nodes that a step accesses, those that it reads, and those of which a turn needs the part of another one."""
 
     nodes: frozenset[Node]
@@ -91,15 +91,15 @@ class Accesses(NamedTuple):
     leaving: frozenset[Node]
 
     @staticmethod
-    def of(walks: Collection[Walk], turns: int) -> Accesses:
-        return Accesses(
-            frozenset([walk.node for walk in walks]),
-            frozenset([walk.node for walk in walks if walk.reads]),
-            frozenset([walk.node for walk in walks if not walk.stays_in(turns)]),
+    def of(accesses: Collection[NodeAccess], turns: int) -> TurnAccesses:
+        return TurnAccesses(
+            frozenset([access.node for access in accesses]),
+            frozenset([access.node for access in accesses if access.reads]),
+            frozenset([access.node for access in accesses if not access.stays_in(turns)]),
         )
 
 
-def walks_of_launch(launch: Launch) -> Iterator[Walk]:
+def accesses_of_launch(launch: Launch) -> Iterator[NodeAccess]:
     """What a kernel accesses."""
     for instruction in launch.kernel.instructions:
         access = instruction.access
@@ -107,14 +107,14 @@ def walks_of_launch(launch: Launch) -> Iterator[Walk]:
             outer = list(zip(launch.row_extents, access.rows, strict=True))
             inner = [*zip(launch.sweep_extents, access.sweeps, strict=True), (launch.lane_extent, access.lane)]
             reads = instruction.operation != "store" or instruction.combine is not None
-            yield Walk(access.operand, reads, outer, inner, access.offset, bool(access.computed))
+            yield NodeAccess(access.operand, reads, outer, inner, access.offset, bool(access.computed))
 
 
-def _walk_of_stack(layout: Layout, shape: Shape, reads: bool) -> Walk:
+def _access_of_stack(layout: Layout, shape: Shape, reads: bool) -> NodeAccess:
     """What a call accesses of a stack of matrices."""
     factors = layout.factors or [[axis] for axis in zip(shape, layout.strides, strict=True)]
     outer, inner = ([axis for one in part for axis in one] for part in (factors[:-2], factors[-2:]))
-    return Walk(layout.base, reads, outer, inner, layout.offset)
+    return NodeAccess(layout.base, reads, outer, inner, layout.offset)
 
 
 class ChainFinder:
@@ -129,7 +129,7 @@ class ChainFinder:
     def __init__(
         self,
         target: Target,
-        drafts: list[Draft],
+        scheduled: list[ScheduledGroup],
         attached: Mapping[Group, Attachment],
         fed: Mapping[Group, Feeder],
         stored: Mapping[Node, Sequence[Group]],
@@ -139,7 +139,7 @@ class ChainFinder:
         apart: Callable[[FusedGroup], Launch | None],
     ) -> None:
         self.target = target
-        self.drafts = drafts
+        self.scheduled = scheduled
         self.attached = attached
         self.fed = fed
         self.stored = stored
@@ -147,16 +147,16 @@ class ChainFinder:
         self.shared = shared
         self.operands = operands
         self.apart = apart
-        self._of_turns: dict[int, tuple[int, Draft | None]] = {}
-        self._accessed: dict[int, tuple[int, Accesses]] = {}
+        self._of_turns: dict[int, tuple[int, ScheduledGroup | None]] = {}
+        self._accessed: dict[int, tuple[int, TurnAccesses]] = {}
 
     @cached_property
     def _uses(self) -> dict[Node, tuple[int, int]]:
         """The first and the last step that accesses a node."""
         found: dict[Node, tuple[int, int]] = {}
-        for number, draft in enumerate(self.drafts):
-            for walk in self._walks(draft):
-                found[walk.node] = found.get(walk.node, (number, number))[0], number
+        for number, step in enumerate(self.scheduled):
+            for access in self._accesses_of(step):
+                found[access.node] = found.get(access.node, (number, number))[0], number
         return found
 
     def found(self) -> list[Chain]:
@@ -165,7 +165,7 @@ class ChainFinder:
         if not self._are_worth_it(self.stored.keys()):
             return chains
         done = 0
-        for number, (group, *_) in enumerate(self.drafts):
+        for number, (group, *_) in enumerate(self.scheduled):
             if number < done or not isinstance(group, RoutineGroup):
                 continue
             chain = self._chain_around(number, done)
@@ -173,23 +173,23 @@ class ChainFinder:
                 done = chain.last + 1
                 chains.append(chain)
                 for position in range(chain.first, done):
-                    self.drafts[position] = self._turned(position, chain.turns)
+                    self.scheduled[position] = self._turned(position, chain.turns)
         return chains
 
     def _chain_around(self, number: int, start: int) -> Chain | None:
         """The chain with a call, whose steps come after ``start``."""
-        node = self.drafts[number].group.node  # type: ignore[attr-defined]  # it is a call
+        node = self.scheduled[number].group.node  # type: ignore[attr-defined]  # it is a call
         turns = prod(node.shape[:-2])
         units = self.target.chain_units(turns) if turns > 1 else 0
         if not units or not self._may_turn(number, turns):
             return None
         first = last = number
-        while last + 1 < len(self.drafts) and self._may_be(first, last + 1, turns):
+        while last + 1 < len(self.scheduled) and self._may_be(first, last + 1, turns):
             last += 1
         while first > start and self._may_be(first - 1, last, turns):
             first -= 1
         inside = self._inside(first, last, turns)
-        used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._accesses(n, turns).nodes)]
+        used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._turn_accesses(n, turns).nodes)]
         if not used or used[0] == used[-1]:
             return None
         first, last = used[0], used[-1]
@@ -202,25 +202,25 @@ class ChainFinder:
         """Whether a chain may be worth it inside of which are some of these nodes at most."""
         return _bytes_of([node for node in nodes if node not in self.fixed]) >= self.target.limits.uncached_size
 
-    def _for_turns(self, number: int, turns: int) -> Draft | None:
+    def _for_turns(self, number: int, turns: int) -> ScheduledGroup | None:
         """A step as it can be done turn by turn."""
         known = self._of_turns.get(number)
         if known is None or known[0] != turns:
-            known = self._of_turns[number] = turns, self._divided(self.drafts[number], turns)
+            known = self._of_turns[number] = turns, self._divided(self.scheduled[number], turns)
         return known[1]
 
-    def _turned(self, number: int, turns: int) -> Draft:
+    def _turned(self, number: int, turns: int) -> ScheduledGroup:
         """A step that `_may_turn`, turn by turn."""
-        draft = self._for_turns(number, turns)
-        assert draft is not None
-        return draft
+        step = self._for_turns(number, turns)
+        assert step is not None
+        return step
 
-    def _divided(self, draft: Draft, turns: int) -> Draft | None:
-        group, launch, schedule = draft
+    def _divided(self, step: ScheduledGroup, turns: int) -> ScheduledGroup | None:
+        group, launch, schedule = step
         if isinstance(group, RoutineGroup):
             routine: Routine = group.node.primitive.routine
             stacked = routine.is_stacked(self.target.kind) and not routine.scratch_on(group.node, self.target.kind)
-            return draft if stacked and prod(group.node.shape[:-2]) % turns == 0 else None
+            return step if stacked and prod(group.node.shape[:-2]) % turns == 0 else None
         assert isinstance(group, FusedGroup)
         if schedule is None or not schedule.units:
             return None
@@ -228,7 +228,7 @@ class ChainFinder:
             schedule = self.target.schedule(one)
             found = None if schedule is None else schedule.divided(one, turns)
             if found is not None:
-                return Draft(group, one, found)
+                return ScheduledGroup(group, one, found)
         return None
 
     def _may_turn(self, number: int, turns: int) -> bool:
@@ -240,48 +240,48 @@ class ChainFinder:
         numbers = range(first, last + 1)
         if not all(self._may_turn(number, turns) for number in numbers):
             return False
-        steps = [self._accesses(number, turns) for number in numbers]
+        steps = [self._turn_accesses(number, turns) for number in numbers]
         touched = _union([step.nodes for step in steps])
         if len(touched) + self._constants(numbers) > MOST_ENTRIES or any(node in self.shared for node in touched):
             return False
-        groups = {self.drafts[number].group for number in numbers}
+        groups = {self.scheduled[number].group for number in numbers}
         uses = Counter([node for step in steps for node in step.nodes])
         read = _union([step.read for step in steps])
         ordered = {node for node in _union([step.leaving for step in steps]) if node in read or uses[node] > 1}
         return all(groups.isdisjoint(self.stored.get(node, ())) for node in ordered)
 
     def _constants(self, numbers: Sequence[int]) -> int:
-        launches = [self.drafts[number].launch for number in numbers]
+        launches = [self.scheduled[number].launch for number in numbers]
         return sum([i.operation == "scalar" for one in launches if one for i in one.kernel.instructions])
 
-    def _accesses(self, number: int, turns: int) -> Accesses:
+    def _turn_accesses(self, number: int, turns: int) -> TurnAccesses:
         known = self._accessed.get(number)
         if known is None or known[0] != turns:
-            walks = self._walks(self._turned(number, turns))
-            known = self._accessed[number] = turns, Accesses.of(walks, turns)
+            accesses = self._accesses_of(self._turned(number, turns))
+            known = self._accessed[number] = turns, TurnAccesses.of(accesses, turns)
         return known[1]
 
-    def _walks(self, draft: Draft) -> list[Walk]:
+    def _accesses_of(self, step: ScheduledGroup) -> list[NodeAccess]:
         """All accesses of a step to memory. What kernels that are parts of it pass on within it is not in memory."""
-        group, launch, _ = draft
-        walks = [] if launch is None else list(walks_of_launch(launch))
+        group, launch, _ = step
+        accesses = [] if launch is None else list(accesses_of_launch(launch))
         if not isinstance(group, RoutineGroup):
-            return walks
+            return accesses
         for source, layout in zip(group.node.inputs, self.operands(group), strict=True):
-            walks.append(_walk_of_stack(layout, source.shape, reads=True))
+            accesses.append(_access_of_stack(layout, source.shape, reads=True))
         for result in group.results:
             layout = Layout(result, contiguous_strides(result.shape), 0)
-            walks.append(_walk_of_stack(layout, result.shape, reads=False))
+            accesses.append(_access_of_stack(layout, result.shape, reads=False))
         feeder = self.fed.get(group)
         if feeder is not None:
-            walks += walks_of_launch(feeder.kernel.launch)
+            accesses += accesses_of_launch(feeder.kernel.launch)
         parts = (self.attached.get(group), None if feeder is None else feeder.kernel)
         passed_on = {part.result for part in parts if part is not None and not part.stored}
-        return [walk for walk in walks if walk.node not in passed_on]
+        return [access for access in accesses if access.node not in passed_on]
 
     def _inside(self, first: int, last: int, turns: int) -> set[Node]:
         """The nodes that only the steps ``first`` to ``last`` need."""
-        steps = [self._accesses(number, turns) for number in range(first, last + 1)]
+        steps = [self._turn_accesses(number, turns) for number in range(first, last + 1)]
         inside = set()
         for node in _union([step.nodes for step in steps]) - _union([step.leaving for step in steps]):
             begin, end = self._uses[node]

@@ -58,7 +58,7 @@ class FeederFinder:
 
     def found(
         self,
-        drafted: dict[Group, tuple[Launch | None, Schedule | None]],
+        planned: dict[Group, tuple[Launch | None, Schedule | None]],
         readers: Mapping[Node, Sequence[Group]],
         wanted: Container[Node],
         apart: Container[Group],
@@ -71,13 +71,13 @@ class FeederFinder:
             if not isinstance(group, RoutineGroup) or group in apart:
                 continue
             for position, node, maker in self._candidates(group):
-                alone, _ = drafted.get(maker, (None, None))
+                alone, _ = planned.get(maker, (None, None))
                 if alone is None or node in wanted or set(readers[node]) != {maker, group}:
                     continue
                 kernel = self._kernel(group, position, maker, alone, node)
                 if kernel is not None:
                     fed[group] = Feeder(position, kernel)
-                    del drafted[maker]
+                    del planned[maker]
                     self.fusion.attach(maker, group)
                     del self.fusion.stored[node]
                     break

@@ -12,7 +12,7 @@ from weft.dtypes import Dtype
 from weft.graph.node import Handle, Node, Shape, serial_of
 from weft.runtime.steps import FIRST, Table
 
-Layout = tuple[Shape, Dtype, Shape]
+InputLayout = tuple[Shape, Dtype, Shape]
 """Shape, dtype and strides of an input."""
 
 CHANGING_LIMIT = 16
@@ -40,7 +40,7 @@ class InputTables:
     """
 
     def __init__(
-        self, plan: Plan, constants: Sequence[int], sources: Sequence[int | Node], layouts: Sequence[Layout]
+        self, plan: Plan, constants: Sequence[int], sources: Sequence[int | Node], layouts: Sequence[InputLayout]
     ) -> None:
         self._plan, self._constants, self._layouts = plan, constants, layouts
         self._slots = {source: FIRST + slot for slot, source in enumerate(sources) if isinstance(source, int)}

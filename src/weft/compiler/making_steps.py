@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from weft.compiler.attaching import Attachment
-from weft.compiler.chains import Chain, ChainTable, Draft
+from weft.compiler.chains import Chain, ChainTable, ScheduledGroup
 from weft.compiler.groups import Group, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.plan_check import Slots
@@ -30,7 +30,7 @@ class PlannedStep(NamedTuple):
     chained: Sequence[PlannedStep] = ()
 
 
-class StepTable(NamedTuple):
+class TableEntries(NamedTuple):
     """Where the table that steps have holds what is in memory, and each constant."""
 
     slots: Mapping[object, tuple[int, int]]
@@ -45,16 +45,16 @@ class StepMaker:
 
     def steps(self) -> Iterator[PlannedStep]:
         """The steps in order. Groups without work are left out."""
-        table = StepTable(self.slots, self.planner.layout.constant)
-        for number, draft in enumerate(self.planner.drafts):
+        table = TableEntries(self.slots, self.planner.layout.constant)
+        for number, scheduled in enumerate(self.planner.scheduled):
             chain = self.planner.chain_at(number)
             if chain is None:
-                yield from self._steps_of(draft, table)
+                yield from self._steps_of(scheduled, table)
             elif number == chain.first:
                 yield self._chain(chain)
 
-    def _steps_of(self, draft: Draft, table: StepTable) -> Iterator[PlannedStep]:
-        group, launch, schedule = draft
+    def _steps_of(self, scheduled: ScheduledGroup, table: TableEntries) -> Iterator[PlannedStep]:
+        group, launch, schedule = scheduled
         if isinstance(group, RoutineGroup):
             yield from self._call(group, table)
         elif launch is not None and schedule is not None and schedule.units:
@@ -63,15 +63,17 @@ class StepMaker:
     def _chain(self, chain: Chain) -> PlannedStep:
         """The step of a chain."""
         own = ChainTable(chain, self.slots, self.slots[chain], self.planner.made_in_place())
-        table = StepTable(own, lambda number: own.plain(self.planner.layout.constant(number)))
+        table = TableEntries(own, lambda number: own.plain(self.planner.layout.constant(number)))
         steps = [
-            one for draft in self.planner.drafts[chain.first : chain.last + 1] for one in self._steps_of(draft, table)
+            one
+            for scheduled in self.planner.scheduled[chain.first : chain.last + 1]
+            for one in self._steps_of(scheduled, table)
         ]
         step = self.planner.target.chained(chain.turns, chain.units, own.entries, [one.step for one in steps])
         work = sum([one.work for one in steps])
         return PlannedStep(steps[0].group, None, None, step, work, chain=chain, chained=steps)
 
-    def _call(self, group: RoutineGroup, table: StepTable) -> list[PlannedStep]:
+    def _call(self, group: RoutineGroup, table: TableEntries) -> list[PlannedStep]:
         node = group.node
         if not any(result.size for result in group.results):
             return []
@@ -88,14 +90,14 @@ class StepMaker:
             for x, phase in zip(made, phases, strict=True)
         ]
 
-    def _routine_call(self, group: RoutineGroup, table: StepTable) -> RoutineCall:
+    def _routine_call(self, group: RoutineGroup, table: TableEntries) -> RoutineCall:
         """What the steps of a call are made for, with the kernels that are parts of it."""
         found, feeder = self.planner.attached.get(group), self.planner.fed.get(group)
         attached = None if found is None else self._numbered(found, table)
         fed = None if feeder is None else (feeder.position, self._numbered(feeder.kernel, table))
         return self.planner.routine_call(group, table.slots)._replace(attached=attached, feeder=fed)
 
-    def _numbered(self, found: Attachment, table: StepTable) -> Attached:
+    def _numbered(self, found: Attachment, table: TableEntries) -> Attached:
         """A kernel that runs as a part of the step of a call."""
         numbers = numbers_of(found.launch, found.schedule.numbers.values(), *table)
         return found.numbered(self.planner.target.code(found.launch.kernel, found.schedule), numbers)
@@ -105,13 +107,13 @@ class StepMaker:
         found, feeder = self.planner.attached.get(group), self.planner.fed.get(group)
         return [*([feeder.kernel] if feeder is not None else []), *([found] if found is not None else [])]
 
-    def _launch(self, group: Group, launch: Launch, schedule: Schedule, table: StepTable) -> PlannedStep:
+    def _launch(self, group: Group, launch: Launch, schedule: Schedule, table: TableEntries) -> PlannedStep:
         numbers = numbers_of(launch, schedule.numbers.values(), *table)
         code = self.planner.division.target_of(group).code(launch.kernel, schedule)
         step = self._step(group, launch, Step(code, numbers, schedule.units, schedule.grain), table)
         return PlannedStep(group, launch, schedule, step, launch.work)
 
-    def _step(self, group: Group, launch: Launch | None, made: Step | RoutineStep, table: StepTable) -> Step:
+    def _step(self, group: Group, launch: Launch | None, made: Step | RoutineStep, table: TableEntries) -> Step:
         """A step of the engine, made of what the target that does it made."""
         code = made.code
         if self.planner.division.target_of(group) is not self.planner.target:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from weft.compiler.arena import Interval, arrange
 from weft.compiler.attaching import Attachment, fits, is_whole, may_fit
-from weft.compiler.chains import Chain, ChainFinder, Draft
+from weft.compiler.chains import Chain, ChainFinder, ScheduledGroup
 from weft.compiler.compared_keys import Lookup
 from weft.compiler.division import Division
 from weft.compiler.donation import Accesses, Touches, may_share, needless_stores
@@ -71,7 +71,7 @@ class Planner:
         self.buffers: dict[Node, int] = {}
         self.outputs = [self._output(node) for node in wanted]
         self.layout = TableLayout(len(inputs), len(self.buffers))
-        self.drafts = [Draft(group, *self._scheduled(group)) for group in fusion.groups]
+        self.scheduled = [ScheduledGroup(group, *self._scheduled(group)) for group in fusion.groups]
         self.chains: list[Chain] = []
         self.homes: dict[Node, Node] = {}
         self.attached: dict[Group, Attachment] = {}
@@ -110,18 +110,18 @@ class Planner:
         homes = Touches(self.accesses()).overlays(self.fusion.updated, temporaries)
         if homes:
             for number, accesses in enumerate(self.accesses()):
-                group = self.drafts[number][0]
+                group = self.scheduled[number][0]
                 needless = needless_stores(accesses, homes)
                 if needless and isinstance(group, FusedGroup):
                     group.roots = [root for position, root in enumerate(group.roots) if position not in needless]
-                    self.drafts[number] = Draft(group, *self._scheduled(group))
+                    self.scheduled[number] = ScheduledGroup(group, *self._scheduled(group))
         return homes
 
     def _found_chains(self) -> list[Chain]:
         """The steps that are done for one turn after the other."""
         finder = ChainFinder(
             self.target,
-            self.drafts,
+            self.scheduled,
             self.attached,
             self.fed,
             self.fusion.stored,
@@ -138,26 +138,26 @@ class Planner:
 
     def _attach_kernels(self) -> None:
         """Attach kernels to the calls whose results they read, where they can be."""
-        drafted = {group: (launch, schedule) for group, launch, schedule in self.drafts}
+        planned = {group: (launch, schedule) for group, launch, schedule in self.scheduled}
         readers: dict[Node, list[Group]] = {}
-        for group, launch, _ in self.drafts:
+        for group, launch, _ in self.scheduled:
             for node in dict.fromkeys(self.read_by(group, launch)):
                 readers.setdefault(node, []).append(group)
         for group in reversed(self.fusion.groups):
             if isinstance(group, RoutineGroup) and self._makes_rectangles(group):
                 users = readers.get(group.results[0], ())
-                found = self._attachable(group, [(user, drafted[user][0]) for user in users if user in drafted])
+                found = self._attachable(group, [(user, planned[user][0]) for user in users if user in planned])
                 if found is not None:
                     self.attached[group] = found
                     found.stored = len(users) > 1 or found.result in self.buffers
-                    del drafted[found.group]
-                    drafted[group] = found.launch, found.schedule
+                    del planned[found.group]
+                    planned[group] = found.launch, found.schedule
                     self.fusion.attach(found.group, group)
         finder = FeederFinder(self.target, self.fusion, self.launches, self.routine_call)
         apart = {group for group, found in self.attached.items() if found.whole}
-        self.fed = finder.found(drafted, readers, self.buffers.keys(), apart)
+        self.fed = finder.found(planned, readers, self.buffers.keys(), apart)
         if self.attached or self.fed:
-            self.drafts = [Draft(group, *drafted[group]) for group in self.fusion.dependencies.in_order()]
+            self.scheduled = [ScheduledGroup(group, *planned[group]) for group in self.fusion.dependencies.in_order()]
             self._place_results()
 
     def _makes_rectangles(self, group: RoutineGroup) -> bool:
@@ -197,7 +197,7 @@ class Planner:
         steps = self.accesses()
         nodes = list(self.inputs)
         giver = {taker: nodes[given] for given, taker in self.donations()}
-        for (group, *_), step in zip(self.drafts, steps, strict=True):
+        for (group, *_), step in zip(self.scheduled, steps, strict=True):
             found = self.attached.get(group)
             if found is not None and not found.stored:
                 for node in [root.target for root in found.group.roots]:
@@ -212,11 +212,13 @@ class Planner:
 
     def accesses(self) -> list[Accesses]:
         """What the steps read and write, in order."""
-        stored: dict[Group, set[Node]] = {group: set() for group, *_ in self.drafts}
+        stored: dict[Group, set[Node]] = {group: set() for group, *_ in self.scheduled}
         for node, writers in self.fusion.stored.items():
             for group in writers:
                 stored[group].add(node)
-        steps = [self._accesses_of(group, launch, schedule, stored[group]) for group, launch, schedule in self.drafts]
+        steps = [
+            self._accesses_of(group, launch, schedule, stored[group]) for group, launch, schedule in self.scheduled
+        ]
         for chain in reversed(self.chains):
             parts = steps[chain.first : chain.last + 1]
             read = {node for x in parts for node in x.read} - chain.inside.keys()
@@ -271,9 +273,9 @@ class Planner:
     def lifetimes(self) -> dict[Node | RoutineGroup | Chain, Interval]:
         """When each temporary is written first and read last, in steps; the scratch memory of a call, by its group, and
         that of a chain, all steps of which are done at once."""
-        position = {group: number for number, (group, *_) in enumerate(self.drafts)}
+        position = {group: number for number, (group, *_) in enumerate(self.scheduled)}
         last: dict[Node, int] = {}
-        for number, (group, launch, _) in enumerate(self.drafts):
+        for number, (group, launch, _) in enumerate(self.scheduled):
             for base in self.read_by(group, launch):
                 last[base] = number
         intervals: dict[Node | RoutineGroup | Chain, Interval] = {}
@@ -297,7 +299,7 @@ class Planner:
 
     def _spans(self) -> tuple[list[int], list[int]]:
         """The first and the last of the steps that are done together with each step."""
-        begins, ends = list(range(len(self.drafts))), list(range(len(self.drafts)))
+        begins, ends = list(range(len(self.scheduled))), list(range(len(self.scheduled)))
         for chain in self.chains:
             for number in range(chain.first, chain.last + 1):
                 begins[number], ends[number] = chain.first, chain.last

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from weft.compiler.evaluate import evaluate, plan_of, strides_of_value
-from weft.compiler.input_tables import InputTables, Layout
+from weft.compiler.input_tables import InputLayout, InputTables
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now, run_written
 from weft.graph.node import Handle, Node, leaf
@@ -139,7 +139,7 @@ class Prepared:
         ]
 
 
-def distinct_values(arrays: Sequence[Any], layouts: Sequence[Layout]) -> list[View] | None:
+def distinct_values(arrays: Sequence[Any], layouts: Sequence[InputLayout]) -> list[View] | None:
     """The values of arrays; None unless these are as many as the ``layouts``, all different, evaluated and of these
     layouts."""
     count = len(layouts)

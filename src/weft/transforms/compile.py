@@ -30,7 +30,7 @@ from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import attribute_key, constant_key, object_keys
-from weft.transforms.containers import Moment, State, Update, distinct, fill, fixed_arrays, repeats, restored
+from weft.transforms.containers import Moment, State, StateUpdate, distinct, fill, fixed_arrays, repeats, restored
 from weft.transforms.repeat import AnyRepeat, StatefulRepeat, repeat_of
 from weft.transforms.traced import TRACE_LIMIT, Traced
 from weft.transforms.tracelog import History, Message, emit
@@ -353,7 +353,7 @@ class _Compiled:
             if outputs is not None:
                 if moment is not None and outputs is not inputs:
                     fill(outputs, [stand_ins.get(id(leaf), leaf) for leaf in moment.outputs])
-                update = Update(outputs)
+                update = StateUpdate(outputs)
             set_current_stream(None)
             try:
                 value = self._fun(*args, **kwargs)

@@ -159,7 +159,7 @@ class Writer:
         consume(chain(map(operator.setitem, containers, self._keys, values), starmap(point, assigned)))
 
 
-class Update:
+class StateUpdate:
     """What a traced call does to the containers of outputs.
 
     Their leaves ``before`` and ``after`` are compared: an entry that the function left alone stays whatever it is, one

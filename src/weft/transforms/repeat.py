@@ -8,7 +8,7 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from weft.compiler.evaluate import memory_of
-from weft.compiler.input_tables import Layout
+from weft.compiler.input_tables import InputLayout
 from weft.compiler.prepared import Prepared, distinct_values
 from weft.compiler.prepared_segments import Runnable
 from weft.graph.node import Handle, Node, wrap
@@ -262,6 +262,6 @@ def _nested_repeat(traced: Traced, prepared: Prepared, root: Any, state: State |
 AnyRepeat = Repeat | NestedRepeat
 
 
-def _layout(node: Node) -> Layout:
+def _layout(node: Node) -> InputLayout:
     assert node.value is not None
     return node.shape, node.dtype, node.value.strides

@@ -21,7 +21,7 @@ from weft.runtime.engine import Engine
 from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart
 from weft.transforms.calls import CallArguments
-from weft.transforms.containers import Update, repeats
+from weft.transforms.containers import StateUpdate, repeats
 from weft.transforms.replay import RecordedGraph
 
 TRACE_LIMIT = 64
@@ -64,7 +64,7 @@ class Traced:
         results: list[Any],
         result_nodes: list[Node],
         structure: tree.Structure,
-        update: Update | None,
+        update: StateUpdate | None,
         decisions: Decisions | None,
         imported: bool = False,
         apart: Apart | None = None,

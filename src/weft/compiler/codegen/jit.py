@@ -23,7 +23,7 @@ class CodeGenerationError(RuntimeError):
     """LLVM refused a module: a fault of Weft's, never of the user's program."""
 
 
-class Engine:
+class CodeGenerator:
     """Optimises and emits modules for one host, and links what is not an `Image`."""
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ def _preferred(features: llvm.FeatureMap) -> str:
 
 
 @cache
-def _engine() -> Engine:
-    return Engine()
+def _engine() -> CodeGenerator:
+    return CodeGenerator()
 
 
 @cache
