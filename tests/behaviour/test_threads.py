@@ -19,6 +19,7 @@ from tests.checks import assert_same_bits, run_python
 from tests.gates import Gate, is_there
 from weft.compiler import evaluate
 from weft.compiler.single import Single
+from weft.runtime.atomic import no_garbage_collected
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer
 
@@ -154,6 +155,53 @@ def test_a_forked_child_starts_clean() -> None:
         print(os.waitstatus_to_exitcode(status), compiled(x).item() == 600.0**3)
     """
     assert run_python(program) == "0 True\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(sys.platform == "darwin", reason="system libraries there do not survive a fork")
+def test_a_child_collects_garbage_although_another_thread_was_planning() -> None:
+    program = """
+        import gc, os, threading, warnings
+        from weft.runtime.atomic import no_garbage_collected
+
+        warnings.simplefilter("ignore")
+        planning, forked = threading.Event(), threading.Event()
+
+        def plan():
+            with no_garbage_collected():
+                planning.set()
+                forked.wait()
+
+        def in_child():
+            child = os.fork()
+            if child == 0:
+                os._exit(gc.isenabled())
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+        for collecting in (True, False):
+            gc.enable() if collecting else gc.disable()
+            planning.clear(), forked.clear()
+            thread = threading.Thread(target=plan)
+            thread.start()
+            planning.wait()
+            print(in_child(), end=" ")
+            forked.set()
+            thread.join()
+            print(gc.isenabled(), end=" ")
+        gc.enable()
+        with no_garbage_collected():
+            print(in_child(), end=" ")
+    """
+    assert run_python(program) == "1 True 0 False 0 "
+
+
+def test_garbage_is_collected_after_the_last_of_several_plans() -> None:
+    seen = []
+    with no_garbage_collected():
+        with no_garbage_collected():
+            seen.append(gc.isenabled())
+        seen.append(gc.isenabled())
+    assert [*seen, gc.isenabled()] == [False, False, True]
 
 
 def test_leaving_while_work_is_under_way() -> None:

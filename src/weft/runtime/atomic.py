@@ -142,15 +142,36 @@ def without_interrupts(work: Callable[[], T]) -> T:
 @contextmanager
 def no_garbage_collected() -> Iterator[None]:
     """Collect none in the block: that may run users' code, which may need a lock that a waiting thread holds; and where
-    many objects are made that stay, it takes long and finds nothing."""
-    collecting = gc.isenabled()
+    many objects are made that stay, it takes long and finds nothing. It goes on when the last such block ends."""
+    global _collects
+    block = object()
+    collects = gc.isenabled()
     try:
+        _collects = _collects or collects
+        _blocks[block] = threading.get_ident()
         gc.disable()
         yield
     finally:
-        if collecting:
-            gc.enable()
+        try:
+            _blocks.pop(block, None)
+        finally:
+            if _collects and not _blocks:
+                _collects = False
+                gc.enable()
 
+
+def _end_blocks_of_others() -> None:
+    """In a child, where those of other threads do not end."""
+    own = threading.get_ident()
+    others = [block for block, thread in _blocks.items() if thread != own]
+    with no_garbage_collected():
+        consume(map(_blocks.pop, others))
+
+
+_blocks: dict[object, int] = {}
+"""The threads of blocks in which no garbage is collected."""
+_collects = False
+"""Whether it was collected before the first of these blocks."""
 
 _STARTED = 2
 _unfinished: dict[LockType, list[Any]] = {}
@@ -166,4 +187,5 @@ def _at_exit() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unfinished.clear)
+    os.register_at_fork(after_in_child=_end_blocks_of_others)
 atexit.register(_at_exit)
