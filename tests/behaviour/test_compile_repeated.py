@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import Counted
 from tests.gates import Gate, is_there
 from weft.compiler import run
+from weft.errors import TraceError
 
 
 def like_the_first() -> mx.array:
@@ -128,3 +130,50 @@ def test_threads_that_make_the_same_call(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(results[number]) == 5
         for twice, more in results[number]:
             assert (twice.tolist(), more.tolist()) == ([2.0 * number] * 100, [number + 1.0] * 100)
+
+
+@pytest.mark.parametrize("kind", ["arguments", "inputs", "replaced"])
+def test_arrays_without_values_take_the_short_way_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is computed on the way, a learning rate that is assigned: neither is all that a call has."""
+    state: dict[str, Any] = {"rate": mx.array(1.0), "w": [mx.array(float(n)) for n in range(5)]}
+
+    def function(x: mx.array) -> mx.array:
+        if kind == "replaced":
+            state["w"][0] = state["w"][0] + state["rate"] * x
+        return sum(state["w"], x) * state["rate"]
+
+    def with_argument(x: mx.array, values: Any) -> mx.array:
+        return sum(values["w"], x) * values["rate"]
+
+    if kind == "arguments":
+        compiled = mx.compile(with_argument)
+    else:
+        compiled = mx.compile(function, inputs=state, outputs=state if kind == "replaced" else None)
+    long_way = Counted(type(compiled)._find)
+    monkeypatch.setattr(type(compiled), "_find", long_way.function)
+    first = 0.0
+    for step in range(8):
+        state["rate"] = mx.array(step) * 0.5
+        x = mx.array(step) + 1.0
+        found = compiled(x, state) if kind == "arguments" else compiled(x)
+        first += 0.5 * step * (step + 1) if kind == "replaced" else 0.0
+        assert found.item() == (first + 10.0 + step + 1) * 0.5 * step
+        if step == 1:
+            before = long_way.calls
+    assert long_way.calls == before
+
+
+def test_arrays_without_values_of_a_trace_take_the_long_way() -> None:
+    leaked = {}
+
+    def leaking(x: mx.array) -> mx.array:
+        leaked["x"] = x * 2
+        return x
+
+    mx.compile(leaking)(mx.array(1.0))
+    compiled = mx.compile(lambda values: values["a"] + values["b"])
+    for _ in range(3):
+        assert compiled({"a": mx.array(1.0), "b": mx.array(2.0)}).item() == 3.0
+    with pytest.raises(TraceError, match="traced"):
+        compiled({"a": mx.array(1.0), "b": leaked["x"]}).item()
+    assert compiled({"a": mx.array(1.0), "b": mx.array(2.0) + 1}).item() == 4.0

@@ -61,6 +61,16 @@ class InputTables:
         before = self._free_table()
         if before is None:
             return None
+        written = self._rewritten(before, arrays, nodes, serials)
+        if written is None:
+            self._free.append(before)
+            return None
+        return written, nodes
+
+    def _rewritten(
+        self, before: Written, arrays: Sequence[Any], nodes: Sequence[Node], serials: list[int]
+    ) -> Written | None:
+        """A table with the addresses of other arrays. If it is None, what stands ``before`` is true still."""
         table, known, changing = before
         found = serials.copy()
         for number in changing:
@@ -76,9 +86,11 @@ class InputTables:
             for number in changed:
                 if not self._write_array(table, number, arrays[number], nodes[number]):
                     return None
+                if known:
+                    known[number] = found[number]
             if known and len(changing) + len(changed) <= CHANGING_LIMIT:
                 changing = [*changing, *changed]
-        return Written(table, found, changing), nodes
+        return Written(table, found, changing)
 
     def _free_table(self) -> Written | None:
         """A table that no run uses, or a new one; None if what the function captured is not to be read yet."""

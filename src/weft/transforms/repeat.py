@@ -7,10 +7,11 @@ from itertools import accumulate, compress
 from operator import is_
 from typing import Any, NamedTuple
 
-from weft.compiler.evaluate import memory_of
+from weft.compiler.evaluate import memory_of, start
 from weft.compiler.input_tables import InputLayout
 from weft.compiler.prepared import Prepared, distinct_values
 from weft.compiler.prepared_segments import Runnable
+from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import Stream, current_stream
@@ -101,11 +102,18 @@ class NestedRepeat:
         found = None if stream is None else self._read(args, kwargs)
         if stream is None or found is None:
             return NotImplemented
-        nodes = self._prepared.run_again(found.arrays, stream)
+        nodes = self._run_again(found.arrays, stream)
         if nodes is None:
             return NotImplemented
         self._note_use(tick)
         return self.traced.results(nodes)
+
+    def _run_again(self, arrays: Sequence[Handle], stream: Stream) -> list[Node] | None:
+        """The results for arrays; None if these are not what is expected."""
+        nodes = self._prepared.run_again(arrays, stream)
+        if nodes is None and _started(arrays):
+            nodes = self._prepared.run_again(arrays, stream)
+        return nodes
 
     def _stream(self) -> Stream | None:
         """The stream of a call; None if it is another device's, or if a transformation has to see the call."""
@@ -135,6 +143,18 @@ class NestedRepeat:
             if not own.isdisjoint(map(id, compress(containers, self._is_state))):
                 return None
         return _Found(reading.leaves, arrays, containers)
+
+
+def _started(arrays: Sequence[Any]) -> bool:
+    """Whether some of these arrays had no values, and now they have, though these may be on their way."""
+    pending = [array.node for array in arrays if isinstance(array, Handle) and array.node.value is None]
+    if not pending:
+        return False
+    try:
+        start(pending)
+    except TraceError:  # the long way says of which trace they are
+        return False
+    return True
 
 
 class _Found(NamedTuple):
@@ -185,13 +205,15 @@ class StatefulRepeat(NestedRepeat):
         state = leaves[self._first :]
         traced, prepared = self.traced, self._prepared
         if not prepared.can_replace:
-            nodes = prepared.run_again(arrays, stream)
+            nodes = self._run_again(arrays, stream)
             if nodes is None:
                 return NotImplemented
             self._note_use(tick)
             new = self._write(containers, state, nodes[traced.count :])
             return traced.results(nodes, self._after(state, new))
         inputs = prepared.values(arrays)
+        if inputs is None and _started(arrays):
+            inputs = prepared.values(arrays)
         if inputs is None:
             return NotImplemented
         self._note_use(tick)
