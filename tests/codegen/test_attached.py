@@ -165,3 +165,28 @@ def test_what_is_said_of_it() -> None:
     assert call.arithmetic == 64 * 32 * (2 * 48 + 2)
     assert call.writes == ["result 0 float32[64,32]"]
     assert "attached to it:\nkernel rows=1" in call.text
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_sum_of_many_products_grows_with_each(dtype: mx.Dtype, turned: bool) -> None:
+    """Its memory does not: one kernel for all of it would need all products at once. It does need them where no kernel
+    can be attached, because rows are read from the last to the first."""
+    count, size = 20, 192
+    start = numbers(size, size, dtype=dtype)
+    terms = [numbers(40, size, dtype=dtype) + number for number in range(count)]
+    mx.eval(terms)
+
+    def added(evaluate: Callable[[mx.array], Any] = lambda x: None) -> mx.array:
+        total = start
+        for term in terms:
+            product = term.T @ term
+            evaluate(product)
+            total = total + (product[::-1] if turned else product)
+            evaluate(total)
+        return mx.tanh(total)
+
+    (plan,) = plans_of(added)
+    assert plan.steps.count == count + turned
+    assert (plan.arena > 3 * size * size * 4) is turned
+    assert_same_bits(added(), added(mx.eval))

@@ -9,8 +9,9 @@ spread over again: softmax is one group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import weft.primitives as p
@@ -39,8 +40,14 @@ class Fusion(Grouping):
         limits: FusionLimits,
         kind_for: Callable[[Node], str] = lambda node: "",
         lookup: Lookup = dict,
+        alone: Container[Node] = (),
     ) -> None:
         super().__init__(inputs, limits, lookup)
+        self._alone, self._order = alone, order
+        self._count: Counter[Node] = Counter()
+        """How often nodes are inputs of others, once somebody has asked."""
+        self.grown: list[Node] = []
+        """What is stored because it follows a call; nothing that is ``alone``."""
         self._kind_for = kind_for
         self._results: dict[Node, dict[int, Node]] = {}
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
@@ -124,6 +131,10 @@ class Fusion(Grouping):
         uses = list(self.lookup.fromkeys(uses))
         cut_off = node in self._cut_off
         stored = in_memory or cut_off
+        if not stored and self._follows_call(node, uses):
+            self.grown.append(node)
+            self._store_in_new_group(node, uses)
+            return
         if not stored and (self._inline(node, uses) or node.primitive.is_counted or self._repeat(node, uses)):
             return
         uses = self._united(node, uses)
@@ -137,6 +148,34 @@ class Fusion(Grouping):
                 self._expand(node, user, terms)
                 return
         self._store_in_new_group(node, uses)
+
+    def _follows_call(self, node: Node, uses: Sequence[Use]) -> bool:
+        """Whether a node is stored because it can be made where a call makes its result, which then is not in memory;
+        and because what uses it can be made by another call. So a sum of many products is not computed when all of them
+        are in memory, but grows with each."""
+        (user, _), *others = uses
+        read = self._read_of_calls.get(user)
+        if others or read is None or node in self._alone or not isinstance(node.primitive, p.Elementwise):
+            return False
+        if not 0 < self.limits.grown_size <= node.size * node.dtype.size:
+            return False
+        if sum([source.shape == node.shape for source in node.inputs]) < 2:
+            return False
+        return any(map(self._is_left_by_call, read)) and any(map(self._is_left_by_call, node.inputs))
+
+    def _is_left_by_call(self, node: Node) -> bool:
+        """Whether a node, which is used once, is made by a call that can have a kernel attached; or is a conversion of
+        such a result."""
+        if not self._count:
+            self._count.update(chain.from_iterable([user.inputs for user in self._order]))
+        while self._count[node] == 1 and node not in self.inputs:
+            routine = node.primitive.routine
+            if routine is not None:
+                return routine.can_attach(self._kind_for(node))
+            if not (p.is_view(node) or (isinstance(node.primitive, p.Elementwise) and len(node.inputs) == 1)):
+                break
+            node = node.inputs[0]
+        return False
 
     def _inline(self, node: Node, uses: Sequence[Use]) -> bool:
         """Compute a node inside of the one group that uses it; returns whether that is done."""

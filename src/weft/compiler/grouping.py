@@ -32,6 +32,8 @@ class Grouping:
         self._used_by: dict[Group, list[Node]] = {}
         self._cut_off: set[Node] = set()
         """Long formulas, whose values are stored."""
+        self._read_of_calls: dict[Group, list[Node]] = {}
+        """Which results of calls groups read."""
 
     def attach(self, group: FusedGroup, call: RoutineGroup) -> None:
         """Make a group a part of the step of a call, which then stores what it does."""
@@ -49,6 +51,8 @@ class Grouping:
         if node not in self.inputs:
             self._uses.setdefault(node, []).append((user, terms))
             self._used_by.setdefault(user, []).append(node)
+            if node.primitive.routine is not None:
+                self._read_of_calls.setdefault(user, []).append(node)
 
     def _use_formula(self, node: Node, user: FusedGroup, terms: Terms) -> None:
         """Note that a group uses what it folds, scans or writes. The body of the kernel of one that is not plain is not
@@ -152,6 +156,8 @@ class Grouping:
 
     def _rename(self, old: FusedGroup, new: FusedGroup, renaming: uniting.Renaming) -> None:
         """What was used or stored by one group at an index, is by another one at an index of its own loops."""
+        if old is not new and old in self._read_of_calls:
+            self._read_of_calls.setdefault(new, []).extend(self._read_of_calls.pop(old))
         for node in dict.fromkeys(self._used_by.pop(old, ())):
             if node in self._uses:
                 self._uses[node] = [

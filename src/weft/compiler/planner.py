@@ -47,8 +47,14 @@ def planner_of(
     lookup: Lookup = dict,
 ) -> Planner:
     graph = planned_graph(entries, outputs, target)
-    fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind_for, lookup)
-    return Planner(target, fusion, graph.outputs, list(graph.inputs), watch)
+    alone: set[Node] = set()
+    while True:
+        fusion = Fusion(graph.order, graph.outputs, graph.inputs, target.limits, target.kind_for, lookup, alone)
+        planner = Planner(target, fusion, graph.outputs, list(graph.inputs), watch)
+        found = [node for node in fusion.grown if any(isinstance(group, FusedGroup) for group in fusion.stored[node])]
+        if not found:
+            return planner
+        alone.update(found)  # their kernels cannot be attached: to store them would take time
 
 
 class Planner:

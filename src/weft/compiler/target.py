@@ -68,7 +68,8 @@ class FusionLimits:
     ``fewer`` times the elements of what it is made of, by at most ``repeated_operations`` cheap operations, is
     recomputed in each user instead of stored. So is one that is made of what is in memory in any case, at a cost of at
     most so many such operations; of values that caches do not hold, which have ``uncached_size`` bytes and more, per
-    byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`.
+    byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`. What is made of
+    results of several calls grows with each of them, if it has at least ``grown_size`` bytes; 0 is never.
     """
 
     members: int
@@ -79,6 +80,7 @@ class FusionLimits:
     fewer: int
     uncached_size: int
     short_row: int = 0
+    grown_size: int = 0
 
 
 class ChainEntry(NamedTuple):

@@ -30,6 +30,7 @@ class CpuTarget(Target):
         fewer=4,
         uncached_size=1 << 20,
         short_row=64,
+        grown_size=1 << 16,
     )
 
     def schedule(self, launch: Launch) -> CpuSchedule:
