@@ -248,6 +248,8 @@ class Machine:
         if name.startswith("llvm.nvvm.cp.async"):
             self._copy(name, arguments, here)
             return None
+        if name.startswith("llvm.nvvm.griddepcontrol"):
+            return None  # kernels run one after the other
         if name.startswith("llvm.nvvm.bar"):
             self.barriers[here] += "barrier" in name and "arrive" not in name
             return None

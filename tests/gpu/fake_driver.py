@@ -92,9 +92,12 @@ class FakeTarget(Target):
     def routine_code(self, code: Any) -> Any:
         if not isinstance(code, RoutineCode):
             return code
-        name = f"kernel{len(_codes)}"
-        _codes[name] = RoutineKernel(code)
-        return CudaCode(name, name, code.threads, title=code.title)
+        key = code.source, ()
+        if key not in self._codes:
+            name = f"kernel{len(_codes)}"
+            _codes[name] = RoutineKernel(code)
+            self._codes[key] = CudaCode(name, name, code.threads, title=code.title)
+        return self._codes[key]
 
 
 class _Words(Sequence[int]):
@@ -351,6 +354,9 @@ class FakeDriver:
         return 2
 
     def launching(self, launch: Any, stream: int) -> tuple[Any, ...]:
+        return self._launch, launch, stream
+
+    def launching_early(self, launch: Any, stream: int) -> tuple[Any, ...]:
         return self._launch, launch, stream
 
     def _launch(self, launch: Any, stream: int) -> int:

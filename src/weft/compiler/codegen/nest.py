@@ -40,8 +40,12 @@ class NestWriter(InstructionWriter, ABC):
             self.numbers[position] = self.e.load("i64", pointer)
         for position in range(len(self.kernel.instructions)):
             self._prepare(position)
+        self._wait()
         self._leave_if_in_place()
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
+
+    def _wait(self) -> None:
+        """Wait for what has to come before memory is read or written: nothing, on most machines."""
 
     def _leave_if_in_place(self) -> None:
         """A copy of elements to where they are is done: only a run knows whether an update got the memory of what it

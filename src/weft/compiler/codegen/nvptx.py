@@ -26,8 +26,15 @@ def _machine(architecture: str) -> llvm.TargetMachine:
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, opt=3)
 
 
-def _whole(text: str) -> str:
-    """A module with the shared functions that it calls, in place of their declarations."""
+_WAITS = re.compile(r"^ *(?:declare|call) void @llvm\.nvvm\.griddepcontrol\..*$", re.MULTILINE)
+_FIRST_THAT_WAITS = 90
+"""The first architecture on which a kernel may begin before the one before it has ended."""
+
+
+def _whole(text: str, architecture: str) -> str:
+    """A module with the shared functions that it calls, in place of their declarations, for an architecture."""
+    if int(architecture.removeprefix("sm_").rstrip("af")) < _FIRST_THAT_WAITS:
+        text = _WAITS.sub("", text)
     for module in MODULES:
         called = [name for name in module.functions if re.search(rf"call [a-z]+ @{re.escape(name)}\(", text)]
         if called:
@@ -38,7 +45,7 @@ def _whole(text: str) -> str:
 
 def _ptx(text: str, architecture: str) -> str:
     machine = _machine(architecture)
-    whole = f'target datalayout = "{machine.target_data}"\ntarget triple = "{TRIPLE}"\n{_whole(text)}'
+    whole = f'target datalayout = "{machine.target_data}"\ntarget triple = "{TRIPLE}"\n{_whole(text, architecture)}'
     try:
         module = llvm.parse_assembly(whole)
         module.verify()

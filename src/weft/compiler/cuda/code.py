@@ -9,12 +9,15 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.integers import Integers
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cuda.nests import ENTRY
-from weft.compiler.cuda.threads import ALL, WARP, special, synchronize_block
+from weft.compiler.cuda.threads import ALL, WARP, let_next_begin, special, synchronize_block, wait_for_kernels
 
 
 class BlockCode(Integers):
     """Writes a kernel whose blocks have ``threads`` threads. Numbers in a block are ``i32``, others ``i64``. Threads
     get so few registers that a multiprocessor has room for at least so many ``blocks``."""
+
+    waits_first = True
+    """Else the kernel itself says where it waits for those before it: all of its blocks, at least once."""
 
     def __init__(self, threads: int, blocks: int = 1) -> None:
         super().__init__(Emitter(rounds_bfloat16=True))
@@ -22,6 +25,13 @@ class BlockCode(Integers):
         self.scalar = Lanes(self.e, 1)
         self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])
         self.lane, self.warp = self.word("and", self.thread, WARP - 1), self.word("lshr", self.thread, 5)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What a thread does first."""
+        let_next_begin(self.e)
+        if self.waits_first:
+            wait_for_kernels(self.e)
 
     def word(self, operation: str, left: str | int, right: str | int) -> str:
         """Arithmetic on ``i32``, or a comparison (``icmp ult``)."""

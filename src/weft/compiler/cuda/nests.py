@@ -14,7 +14,7 @@ from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.nest import NestWriter, Reductions
 from weft.compiler.cuda.row_values import is_ahead
 from weft.compiler.cuda.schedule import CudaSchedule, weight_of
-from weft.compiler.cuda.threads import special
+from weft.compiler.cuda.threads import let_next_begin, special, wait_for_kernels
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
 
@@ -77,6 +77,10 @@ class ThreadWriter(NestWriter):
         if self.schedule.cluster > 1:
             attributes += f' "nvvm.cluster_dim"="{self.schedule.cluster}"'
         return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
+
+    def _wait(self) -> None:
+        let_next_begin(self.e)
+        wait_for_kernels(self.e)
 
     def _begin_threads(self) -> None:
         """What a thread has to know of its block before it does anything."""

@@ -22,6 +22,17 @@ def special(e: Emitter, register: str) -> str:
     return e.assign(f"zext i32 {number} to i64")
 
 
+def wait_for_kernels(e: Emitter) -> None:
+    """Wait for what the kernels before this one write to memory. A kernel that does not would let the next one begin
+    too early. Cards before Hopper have no such instruction, nor that of `let_next_begin`."""
+    e.call("llvm.nvvm.griddepcontrol.wait", "void", [])
+
+
+def let_next_begin(e: Emitter) -> None:
+    """The next kernel may begin, and wait in its turn: so what it does before it waits takes no time."""
+    e.call("llvm.nvvm.griddepcontrol.launch.dependents", "void", [])
+
+
 def synchronize_block(e: Emitter) -> None:
     """Wait for the other threads of the block; what they wrote to memory is seen."""
     e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])

@@ -67,7 +67,12 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphExecDestroy": (_Pointer,),
 }
 
-_SINCE_CUDA_12_5: dict[str, tuple[Any, ...]] = {"cuCtxRecordEvent": (_Pointer, _Pointer)}
+_NEWER: dict[str, tuple[Any, ...]] = {
+    "cuCtxRecordEvent": (_Pointer, _Pointer),
+    "cuGraphAddDependencies_v2": (_Pointer, _Pointer, _Pointer, _Pointer, _Size),
+    "cuLaunchKernelEx": (_Pointer, _Pointer, _Pointer, _Pointer),
+}
+"""Since CUDA 12.5, 12.3 and 11.8."""
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600
@@ -77,6 +82,10 @@ _CAPTURE_PATIENCE = 1000
 _NON_BLOCKING = 1
 _RELAXED = 2
 """Other work of the process goes on as usual while a stream captures."""
+_MAY_BEGIN_EARLY = 6
+"""Of launches: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
+_WHEN_IT_SAYS = 1
+"""Of edges in a graph: a kernel may begin when the one before says so, and waits by itself for its end."""
 _LOG_SIZE = 1 << 14
 _ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
 _PTX = 1
@@ -113,6 +122,36 @@ class _KernelNode(ctypes.Structure):
     )
 
 
+class _Edge(ctypes.Structure):
+    """CUgraphEdgeData of cuda.h."""
+
+    _fields_ = (
+        ("from_port", ctypes.c_ubyte),
+        ("to_port", ctypes.c_ubyte),
+        ("type", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte * 5),
+    )
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute of cuda.h, with a value that is an integer."""
+
+    _fields_ = (("id", _Int), ("padding", _Int), ("value", _Int), ("rest", ctypes.c_char * 60))
+
+
+class _LaunchConfiguration(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = (
+        ("blocks", _Unsigned * 3),
+        ("threads", _Unsigned * 3),
+        ("shared", _Unsigned),
+        ("stream", _Pointer),
+        ("attributes", _Pointer),
+        ("count", _Unsigned),
+    )
+
+
 class _Log:
     """What the driver says of code that it cannot take. The ``options`` are the number of options, they, and their
     values; the linker writes to it until it is destroyed."""
@@ -129,15 +168,18 @@ class _Log:
 
 
 class Launch:
-    """A launch of a function with two addresses of the card as its parameters."""
+    """A launch of a function with two addresses of the card as its parameters. One that ``waits`` by itself for what is
+    before it may begin earlier."""
 
-    def __init__(self, function: int, blocks: int, threads: int, shared: int, numbers: int, slots: int) -> None:
+    def __init__(
+        self, function: int, blocks: int, threads: int, shared: int, numbers: int, slots: int, waits: bool = False
+    ) -> None:
         self._values = (_Address * 2)(numbers, slots)
         first = ctypes.addressof(self._values)
         self._parameters = (_Pointer * 2)(first, first + 8)
         self.parameters = ctypes.addressof(self._parameters)
         self.function, self.blocks, self.threads, self.shared = function, blocks, threads, shared
-        self.numbers, self.slots = numbers, slots
+        self.numbers, self.slots, self.waits = numbers, slots, waits
 
     def arguments(self, stream: int) -> tuple[Any, ...]:
         """Those of ``cuLaunchKernel``."""
@@ -155,7 +197,7 @@ class Driver:
     def __init__(self) -> None:
         library = ctypes.CDLL(LIBRARY)
         self._functions: dict[str, Callable[..., int]] = {}
-        for name, arguments in (_SIGNATURES | _SINCE_CUDA_12_5).items():
+        for name, arguments in (_SIGNATURES | _NEWER).items():
             if name in _SIGNATURES or hasattr(library, name):
                 function = getattr(library, name)
                 function.argtypes, function.restype = arguments, _Int
@@ -283,6 +325,17 @@ class Driver:
         """One launch."""
         return self._functions["cuLaunchKernel"], *launch.arguments(stream)
 
+    def launching_early(self, launch: Launch, stream: int) -> Action:
+        """One launch behind another one, which it waits for by itself."""
+        function = self._functions.get("cuLaunchKernelEx")
+        if function is None or not launch.waits:
+            return self.launching(launch, stream)
+        attribute = _Attribute(_MAY_BEGIN_EARLY, 0, 1)
+        one = (_Unsigned * 3)(launch.blocks, 1, 1), (_Unsigned * 3)(launch.threads, 1, 1)
+        configuration = _LaunchConfiguration(*one, launch.shared, stream, ctypes.addressof(attribute), 1)
+        configuration.kept = attribute
+        return function, ctypes.byref(configuration), launch.function, launch.parameters, None
+
     def launching_graph(self, graph: int, stream: int) -> Action:
         """All launches of a graph."""
         return self._functions["cuGraphLaunch"], graph, stream
@@ -380,8 +433,16 @@ class Driver:
         for launch in launches:
             one = (_Unsigned * 3)(launch.blocks, 1, 1), (_Unsigned * 3)(launch.threads, 1, 1)
             node = _KernelNode(launch.function, *one, launch.shared, launch.parameters, None, None, None)
-            needed = (_Pointer * max(len(before), 1))(*before)
-            before = (self._given("cuGraphAddKernelNode_v2", _Pointer, graph, needed, len(before), ctypes.byref(node)),)
+            early = before if launch.waits and "cuGraphAddDependencies_v2" in self._functions else ()
+            needed = () if early else before
+            dependencies = (_Pointer * max(len(needed), 1))(*needed)
+            added = "cuGraphAddKernelNode_v2", _Pointer, graph, dependencies, len(needed), ctypes.byref(node)
+            now = self._given(*added)
+            if early:
+                edge = _Edge(_WHEN_IT_SAYS, 0, _WHEN_IT_SAYS)
+                ends = (_Pointer * 1)(*early), (_Pointer * 1)(now)
+                self._call("cuGraphAddDependencies_v2", graph, *ends, ctypes.byref(edge), 1)
+            before = (now,)
         return self._ready(graph)
 
     def _ready(self, graph: int) -> int:

@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,17 +30,24 @@ Addresses = Sequence[list[int]]
 """For each call of a library, what it is given."""
 
 
+_WAITS = "griddepcontrol.wait"
+"""What code has that waits for the kernels before it by itself."""
+
+
 class Loaded(NamedTuple):
-    """A function on a card, and how many of its blocks the card holds at once."""
+    """A function on a card, how many of its blocks the card holds at once, and whether it waits by itself for the
+    kernels before it."""
 
     function: int
     most_blocks: int
+    waits: bool
 
     @classmethod
     def of(cls, driver: Driver, code: CudaCode, machine_code: bytes, multiprocessors: int) -> Loaded:
         _, function = driver.load(machine_code, code.name, code.shared)
         resident = driver.resident_blocks(function, code.threads, code.shared)
-        return cls(function, max(resident, 1) * multiprocessors)
+        waits = isinstance(code.ptx, str) and _WAITS in code.ptx
+        return cls(function, max(resident, 1) * multiprocessors, waits)
 
 
 class OwnMemory:
@@ -165,16 +172,24 @@ class CudaSteps(StepList):
             if loaded is not None:
                 code: CudaCode = step.code
                 blocks = code.blocks(step.units, step.grain, loaded.most_blocks)
-                launch = Launch(loaded.function, blocks, code.threads, code.shared, numbers, buffer.address)
+                sizes = blocks, code.threads, code.shared
+                launch = Launch(loaded.function, *sizes, numbers, buffer.address, loaded.waits)
             launches.append(launch)
             numbers += _WORD * len(step.numbers)
         slots = Slots(buffer, launches, addresses)
-        slots.actions = self._actions(slots, queue)
+        slots.actions = self._actions(slots, queue, self._driver.launching)
         return slots
 
-    def _actions(self, slots: Slots, queue: Queue) -> list[list[Action] | None]:
-        """What queues each step on a queue."""
-        found = [None if x is None else [self._driver.launching(x, queue.handle)] for x in slots.launches]
+    def _actions(
+        self, slots: Slots, queue: Queue, behind: Callable[[Launch, int], Action]
+    ) -> list[list[Action] | None]:
+        """What queues each step on a queue; ``behind`` launches a kernel behind another one."""
+        found: list[list[Action] | None] = []
+        before: Launch | None = None
+        for launch in slots.launches:
+            launching = self._driver.launching if before is None else behind
+            found.append(None if launch is None else [launching(launch, queue.handle)])
+            before = launch
         for (number, call), addresses in zip(self.calls.items(), slots.addresses, strict=True):
             found[number] = call.queued(addresses, queue)
         return found
@@ -182,11 +197,16 @@ class CudaSteps(StepList):
     def together(self, slots: Slots, queue: Queue) -> Action | None:
         """What queues all steps as one graph. If that takes a capture, it is made for addresses that came again."""
         if slots.together is None and slots.again and self._may_capture:
-            graph = self._engine.captured(lambda on: [x for step in self._actions(slots, on) for x in step or ()])
+            graph = self._engine.captured(lambda on: self._early(slots, on))
             self._may_capture = graph != 0
             if graph:
                 self._launch_together(slots, graph, queue)
         return slots.together
+
+    def _early(self, slots: Slots, queue: Queue) -> list[Action]:
+        """What queues all steps on a queue, if each kernel may begin before the one before it has ended."""
+        actions = self._actions(slots, queue, self._driver.launching_early)
+        return [action for step in actions for action in step or ()]
 
     def _launch_together(self, slots: Slots, graph: int, queue: Queue) -> None:
         slots.together = self._driver.launching_graph(graph, queue.handle)

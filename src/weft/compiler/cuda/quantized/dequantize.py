@@ -9,7 +9,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.quantized import Coding, scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.kernels import RoutineCode
-from weft.compiler.cuda.quantized.code import NumberedCode
+from weft.compiler.cuda.numbered import NumberedCode
 from weft.compiler.cuda.quantized.codes import coding_of, number_at, words_from
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.dtypes import Dtype

@@ -6,7 +6,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.kernels import RoutineCode
-from weft.compiler.cuda.quantized.code import NumberedCode
+from weft.compiler.cuda.numbered import NumberedCode
 from weft.dtypes import Dtype
 from weft.primitives.routine import Operand, RoutineStep
 

@@ -8,7 +8,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.quantized import Coding, scale, scale_image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.quantized.code import NumberedCode
+from weft.compiler.cuda.numbered import NumberedCode
 from weft.dtypes import Dtype
 from weft.primitives.quantized_formats import Format
 from weft.primitives.routine import RoutineCall

@@ -1,4 +1,4 @@
-"""What kernels of quantised matrices are written with."""
+"""What kernels of products are written with."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ class NumberedCode(BlockCode):
     it has. ``position`` is that of the thread in its block, as ``i64``."""
 
     def __init__(self, threads: int, count: int) -> None:
+        self._count = count
         super().__init__(threads)
         self.position = self.wide(self.thread)
-        places = [self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}") for place in range(count)]
+
+    def _begin(self) -> None:
+        places = [self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}") for place in range(self._count)]
         self._found = [self.e.assign(f"load i64, ptr {place}, align 8") for place in places]
+        super()._begin()
 
     def number(self, place: int | str) -> str:
         return self._found[int(place)]
