@@ -16,7 +16,7 @@ from tests.cuda.machine import Grid, Machine, Order, together
 from tests.cuda.module import Module
 from tests.reference.device import ReferenceEngine, ReferenceTarget, there
 from tests.reference.memory import ReferenceMemory
-from weft.compiler.cuda import loops
+from weft.compiler.cuda import loops, matmul
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
@@ -76,6 +76,8 @@ class BlocksTarget(Target):
         self.order: Order = together
 
     def does(self, node: Node) -> bool:
+        if node.primitive is p.matmul:
+            return matmul._has_few_rows(node)
         return any(node.primitive is primitive for primitive in GENERATED)
 
     def schedule(self, launch: Launch) -> CudaSchedule:

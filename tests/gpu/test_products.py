@@ -13,9 +13,11 @@ import pytest
 import weft
 import weft.core as mx
 import weft.primitives as p
+from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from tests.sampling import Cases
 from weft.compiler import templates
+from weft.compiler.cuda import few_rows
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.plan import parts_of
 from weft.runtime.cuda import cublas
@@ -88,6 +90,7 @@ def multiplying(driver: FakeDriver) -> None:
 @pytest.fixture
 def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     library = FakeLibrary(driver)
+    monkeypatch.setattr(few_rows, "MOST_ROWS", 0)  # small matrices are no exception here
     monkeypatch.setattr(cublas, "missing", lambda: "")
     monkeypatch.setattr(cublas, "_library", lambda: library)
     multiplying(driver)
@@ -182,6 +185,18 @@ def test_operands_of_two_dtypes(library: FakeLibrary, swapped: bool) -> None:
     assert library.computed[-1].left.kind == cublas.FLOAT32
 
 
+def test_few_rows_need_no_library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the bits of the CPU, and run with any addresses as the same graph."""
+    monkeypatch.setattr(cublas, "missing", lambda: "libcublasLt.so.13 is missing: pip install nvidia-cublas")
+    multiplying(driver)
+    compiled = mx.compile(lambda x, w: mx.exp(x @ w) * 2)
+    inputs = [(numbers(1, 40), numbers(40, 5) * n) for n in range(1, 8)]
+    for x, w in inputs:
+        assert_same_bits(compiled(x, w), mx.multiply(mx.exp(mx.matmul(x, w, stream=mx.cpu), stream=mx.cpu), 2))
+    assert driver.calls["launch"] == 0
+    assert not any(step.place for step in compiled.explain(*inputs[0]).steps)
+
+
 @pytest.mark.parametrize("dtype", [mx.int8, mx.uint16, mx.int32, mx.uint64])
 def test_integers_are_multiplied_by_a_kernel(library: FakeLibrary, dtype: mx.Dtype) -> None:
     """Sums wrap around."""
@@ -236,7 +251,7 @@ def test_a_growing_operand_is_not_planned_for_each_extent(
 def test_without_the_library_the_cpu_multiplies(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublas, "missing", lambda: "libcublasLt.so.13 is missing: pip install nvidia-cublas")
     multiplying(driver)
-    a = numbers(4, 4)
+    a = numbers(9, 9)
     assert np.array_equal(np.array(a @ a), np.array(a) @ np.array(a))
     assert "matmul (on the CPU: libcublasLt.so.13 is missing: pip install nvidia-cublas)" in str(
         mx.compile(lambda x: x @ x).explain(a)

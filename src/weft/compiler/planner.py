@@ -343,7 +343,8 @@ class Planner:
             results.append(Operand(x.shape, x.dtype, contiguous_strides(x.shape), *start))
         nowhere = self.layout.arena, 0
         scratch = nowhere if slots is None else slots.get(group, nowhere)
-        return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch)
+        inputs = 0 if slots is None else self.layout.inputs
+        return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch, inputs=inputs)
 
     def operands(self, group: RoutineGroup) -> list[Layout]:
         """Where the inputs of a routine are."""

@@ -55,7 +55,8 @@ class Attached(NamedTuple):
 class RoutineCall(NamedTuple):
     """What a step is made for: parameters of the operation, operands, results (in row-major order), slot and offset
     in bytes of the scratch memory, a kernel that is attached, and one that makes the operand at a position, rectangle
-    by rectangle: to that, the operand is what the result is to the attached one."""
+    by rectangle: to that, the operand is what the result is to the attached one. The first slots are those of so many
+    ``inputs`` of the run: as long as an operand is read there, no step of the plan changes it."""
 
     params: dict[str, Any]
     operands: tuple[Operand, ...]
@@ -63,6 +64,7 @@ class RoutineCall(NamedTuple):
     scratch: tuple[int, int]
     attached: Attached | None = None
     feeder: tuple[int, Attached] | None = None
+    inputs: int = 0
 
 
 class RoutineStep(NamedTuple):

@@ -1,4 +1,4 @@
-"""Matrix products on NVIDIA GPUs, by cuBLASLt."""
+"""Matrix products on NVIDIA GPUs: of a few rows by kernels of our own, else by cuBLASLt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
+from weft.compiler.cuda import few_rows
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.products import leading
@@ -43,6 +44,8 @@ class _Axis(NamedTuple):
 
 
 def _declines(node: Node) -> str:
+    if _has_few_rows(node):
+        return ""
     return cublas.missing() or ("" if _is_known(node) else "cuBLASLt has no such products")
 
 
@@ -57,7 +60,7 @@ def _adapts(node: Node) -> Node | None:
     converted again, for the library multiplies numbers of one kind."""
     if node.dtype.is_integer:
         return _sums_of_products(node)
-    if cublas.missing() or _is_known(node):
+    if cublas.missing() or _is_known(node) or _has_few_rows(node):
         return None
     a, b = [_converted(x, node.dtype) for x in node.inputs]
     return Node(node.primitive, (a, b), node.params, node.shape, node.dtype, None)
@@ -78,8 +81,22 @@ def _converted(x: Node, dtype: Dtype) -> Node:
     return x if x.dtype is dtype else Node(p.cast, (x,), (dtype,), x.shape, dtype, None)
 
 
+def _has_few_rows(node: Node) -> bool:
+    return _is_few(node.shape, node.inputs[0].shape[-1], [x.dtype for x in (node, *node.inputs)])
+
+
+def _is_few(shape: Shape, inner: int, kinds: Sequence[Dtype]) -> bool:
+    """Whether there are so few rows, or columns, that to read the other operand takes longer than to multiply."""
+    known = all(kind in few_rows.DTYPES for kind in kinds)
+    fits = inner <= few_rows.MOST_TERMS and prod(shape[:-2]) <= few_rows.MOST_PRODUCTS
+    return known and fits and min(shape[-2:]) <= few_rows.MOST_ROWS
+
+
 def _rounds(node: Node, dtype: Dtype) -> bool:
-    """Whether the library can round to the operands' half precision, where the sums are asked for."""
+    """Whether sums, where these are asked for, can be rounded to half precision when they are stored: the library does
+    it if that is the operands' own."""
+    if _has_few_rows(node):
+        return dtype in _NARROW
     return not cublas.missing() and all(x.dtype is dtype for x in node.inputs) and dtype in _NARROW
 
 
@@ -87,7 +104,8 @@ def _accepts(node: Node, position: int, strides: Shape) -> bool:
     """Whether the matrices of an operand are stored by rows or by columns, and a few calls of the library get to all of
     them."""
     shape = node.inputs[position].shape
-    if leading(shape[-2:], strides[-2:]) is None:
+    found = leading(shape[-2:], strides[-2:])
+    if found is None or (_has_few_rows(node) and found[1] > few_rows.MOST_DISTANCE):
         return False
     *outer, _ = _united([_Axis(n, [stride]) for n, stride in zip(shape[:-2], strides[:-2], strict=True)], 1)
     return prod([axis.extent for axis in outer]) <= _MOST_CALLS
@@ -103,9 +121,9 @@ def _scratch_for(shape: Shape) -> int:
     declines=_declines,
     adapts=_adapts,
     rounds=_rounds,
-    scratch=lambda node: _scratch_for(node.shape) + cublas.SPARE,
+    scratch=lambda node: 0 if _has_few_rows(node) else _scratch_for(node.shape) + cublas.SPARE,
 )
-def step(call: RoutineCall) -> RoutineStep:
+def step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     """The step for a matrix product.
 
     The library's matrices are stored by columns. The transposed result of ours is, and it is the product of the
@@ -114,7 +132,10 @@ def step(call: RoutineCall) -> RoutineStep:
     (a, b), (out,) = call.operands, call.results
     rows, columns, inner = a.shape[-2], b.shape[-1], a.shape[-1]
     axes = [_Axis(n, strides) for n, *strides in zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False)]
-    *outer, batch = _united(axes, 3)
+    united = _united(axes, 3)
+    if _is_few(out.shape, inner, [x.dtype for x in (a, b, out)]):
+        return _steps_of_few_rows(call, united)
+    *outer, batch = united
     (left, left_turned), (right, right_turned) = _matrix(b, batch.strides[1]), _matrix(a, batch.strides[0])
     factors = dtypes.float32 if out.dtype in _NARROW else out.dtype
     code = cublas.ProductCall(
@@ -133,6 +154,17 @@ def step(call: RoutineCall) -> RoutineStep:
         offsets=_offsets(outer, (a, b, out)),
     )
     return RoutineStep(code, work=prod(out.shape) * inner)
+
+
+def _steps_of_few_rows(call: RoutineCall, axes: Sequence[_Axis]) -> list[RoutineStep]:
+    (a, b), (out,) = call.operands, call.results
+    *outer, far, near = [_Axis(1, [0] * 3), *axes]
+    batch = [(axis.extent, axis.strides[0], axis.strides[1], axis.strides[2]) for axis in (far, near)]
+    transposed = bool(out.shape[-2] > out.shape[-1])
+    return [
+        few_rows.step(call, transposed, (left, right, result), batch)
+        for right, left, result in _offsets(outer, (a, b, out))
+    ]
 
 
 def _united(axes: Sequence[_Axis], operands: int) -> list[_Axis]:
