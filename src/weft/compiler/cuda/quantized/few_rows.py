@@ -30,7 +30,7 @@ from weft.compiler.cuda.quantized.operands import (
     numbers_of,
 )
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
-from weft.compiler.cuda.threads import WARP
+from weft.compiler.cuda.threads import WARP, wait_for_kernels
 from weft.dtypes import Dtype
 from weft.primitives.dequantization import wide_dtype
 from weft.primitives.products import DEPTH
@@ -52,7 +52,8 @@ _QUAD = 4
 class Strip:
     """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
     neighbouring blocks as there are threads for. The left operand and the result have the dtypes ``x`` and ``result``.
-    Codes may be ``joined`` with powers of two that biases take in, where that is exact."""
+    Codes may be ``joined`` with powers of two that biases take in, where that is exact. ``early``: the kernels before
+    do not write the matrix."""
 
     coding: Coding
     x: Dtype
@@ -62,6 +63,7 @@ class Strip:
     columns: int
     warps: int
     joined: bool
+    early: bool = False
 
     @property
     def blocks(self) -> int:
@@ -130,7 +132,8 @@ def step(call: RoutineCall, kind: Format) -> RoutineStep:
     x, _, scales = [operand.dtype for operand in call.operands[:3]]
     result = call.results[0].dtype
     coding, wide = coding_of(kind, scales, wide_dtype(x)), NARROW if rows == 1 else WIDE
-    strip = strip_of(Strip(coding, x, result, kind.group_size, rows, wide, 1, _joins(coding)), inner)
+    early = all(operand.slot < call.inputs for operand in call.operands[1:])
+    strip = strip_of(Strip(coding, x, result, kind.group_size, rows, wide, 1, _joins(coding), early), inner)
     across = -(-columns // strip.columns)
     units = prod(batch) * across
     return RoutineStep(
@@ -155,6 +158,7 @@ class _FewRows(ProductWriter):
     """Writes the kernel."""
 
     def __init__(self, strip: Strip) -> None:
+        self.waits_first = not strip.early
         super().__init__(strip.coding, strip.warps * WARP, strip.x, strip.result)
         self.strip = strip
         self.quad = Lanes(self.e, WIDEST_ACCESS // self.coding.dtype.size)
@@ -186,9 +190,14 @@ class _FewRows(ProductWriter):
                 self.synchronize()
                 self._fold(product, left, first)
                 self.synchronize()
+        self._wait()  # also where there is nothing to do
         return self.finished(name)
 
     # From memory to shared memory
+
+    def _wait(self) -> None:
+        if self.strip.early:
+            wait_for_kernels(self.e)
 
     def _hand_on(self, product: Product, left: str, begin: str) -> None:
         """Put what the chains of this warp need into shared memory. What is beyond the matrix is the last there is."""
@@ -197,11 +206,11 @@ class _FewRows(ProductWriter):
         wide = self.e.assign(f"and i1 {wide}, {whole}")
         starts = self.compare("eq", self.remainder_of_address(product.x, self.quad_bytes), 0)
         wide = self.e.assign(f"and i1 {wide}, {starts}")
+        self._hand_on_scales(product, left, begin)
         with self.e.when(wide):
             self._hand_on_quads(product, left, begin)
         with self.e.when(self.negated(wide)):
             self._hand_on_singly(product, left, begin)
-        self._hand_on_scales(product, left, begin)
 
     def _hand_on_quads(self, product: Product, left: str, begin: str) -> None:
         """Words, and terms of the left operand: all are asked for before the first one is waited for."""
@@ -209,6 +218,7 @@ class _FewRows(ProductWriter):
         words = self._quads_of_words(left, begin)
         found = [self.e.assign(f"load <4 x i32>, ptr {self.at(lines, source)}, align 16") for source, _ in words]
         terms, count = self._quads_of_terms(begin), self.quad.width
+        self._wait()
         numbers = [self.terms_of_x(product.x, self.wide(source), count, self.quad_bytes) for source, _ in terms]
         for raw, (_, target) in zip(found, words, strict=True):
             self._put_words(raw, self.wide(target))
@@ -270,6 +280,7 @@ class _FewRows(ProductWriter):
             source, target = self._word_place(place, strip.words, left, begin, 1)
             word = self.e.load("i32", self.moved(product.words, source, "i32"))
             self.e.store("i32", word, self.moved(self.words, target, "i32"))
+        self._wait()
         with self.e.loop(self.warp_position, str(strip.rows * strip.blocks * DEPTH), WARP) as place:
             source, target = self._term_place(place, begin, 1)
             number = self.terms_of_x(product.x, source)
