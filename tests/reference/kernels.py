@@ -27,7 +27,7 @@ class KernelCode:
         self.layout = number_layout(kernel, ())
 
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
-        Run(self.kernel, memory, {key: numbers[place] for key, place in self.layout.items()}, slots).execute()
+        Run(self.kernel, memory, {key: numbers[position] for key, position in self.layout.items()}, slots).execute()
 
 
 class Run:

@@ -56,8 +56,8 @@ def run_attached(attached: Attached, result: np.ndarray, memory: ReferenceMemory
         for first, last in pairwise(cuts):
             numbers = list(attached.numbers)
             numbers[attached.lane] = last - first
-            for place, step in attached.shifts:
-                numbers[place] += first * step
+            for position, step in attached.shifts:
+                numbers[position] += first * step
             if not attached.in_memory:
                 for offset, _ in attached.reads:
                     numbers[offset - 1 : offset + 1] = len(slots), first * result.itemsize

@@ -234,14 +234,16 @@ def chain_record(
     steps: Sequence[StepRecord], turns: int, units: int, grain: int, inside: Container[Node]
 ) -> StepRecord:
     """The record of a chain of steps. What is ``inside`` of it is in a cache and does not count."""
-    call = next(record for record in steps if record.launch is None)
+    first = next((record for record in steps if record.launch is None), steps[0])  # kernels may be left alone
     operations: dict[str, int] = {}
     for record in steps:
         for name, times in record.operations.items():
             operations[name] = operations.get(name, 0) + times
     written = [one for record in steps for one in record.written if one.node not in inside]
     regions = [region for record in steps for region in record.regions if region.operand not in inside]
-    return call._replace(
+    return first._replace(
+        launch=None,
+        schedule=None,
         names=("chain of steps", "chains of steps"),
         operations=operations,
         units=units,

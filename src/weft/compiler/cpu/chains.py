@@ -22,7 +22,7 @@ UNITS_PER_THREAD = 2
 
 # The numbers of a step. Then come the entries, the steps (code, units of a turn, where their numbers begin), and these.
 TURNS, UNITS, ENTRIES, STEPS, HEAD = range(5)
-ENTRY_FIELDS, STEP_FIELDS = 4, 3
+ENTRY_FIELDS, CHAINED_FIELDS = 4, 3
 
 
 class ChainAddress(int):
@@ -42,7 +42,7 @@ def units_of(turns: int) -> int:
 def step(turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
     """The step of a chain."""
     numbers = [turns, units, len(entries), len(steps), *[field for entry in entries for field in entry]]
-    position = len(numbers) + STEP_FIELDS * len(steps)
+    position = len(numbers) + CHAINED_FIELDS * len(steps)
     for one in steps:
         numbers += [int(one.code), one.units // turns, position]
         position += len(one.numbers)
@@ -84,8 +84,8 @@ def _make_table(w: Integers, table: str, unit: str, turn: str) -> None:
 def _run_steps(w: Integers, table: str, turn: str) -> None:
     behind = w.add(w.multiply(w.number(ENTRIES), ENTRY_FIELDS), HEAD)
     with w.e.loop("0", w.number(STEPS)) as step:
-        position = w.add(behind, w.multiply(step, STEP_FIELDS))
-        code, units, start = [w.number(w.add(position, field)) for field in range(STEP_FIELDS)]
+        position = w.add(behind, w.multiply(step, CHAINED_FIELDS))
+        code, units, start = [w.number(w.add(position, field)) for field in range(CHAINED_FIELDS)]
         begin = w.multiply(turn, units)
         numbers = w.moved("%numbers", start, "i64")
         address = w.e.assign(f"inttoptr i64 {code} to ptr")

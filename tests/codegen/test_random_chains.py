@@ -1,0 +1,127 @@
+"""Random programs of products of stacks, with chains of small steps: bits are those of each operation by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.checks import assert_same_bits
+from tests.codegen.planned import plans_of
+from weft.compiler import evaluate
+from weft.runtime.host import host
+
+STACK, ROWS = 4, 8
+"""All arrays are stacks of four square matrices of eight rows."""
+
+ORDER = mx.array([2, 0, 3])
+
+
+def assigned(x: mx.array, y: mx.array) -> mx.array:
+    x = x + 0
+    x[ORDER] = y[:3]
+    return x
+
+
+def updated(x: mx.array, y: mx.array) -> mx.array:
+    x = x * 2
+    x[1:3, 2:5] = y[:2, :3]
+    return x
+
+
+OPERATIONS: list[Callable[[mx.array, mx.array], mx.array]] = [
+    lambda x, y: mx.matmul(x, y),
+    lambda x, y: mx.matmul(x, mx.swapaxes(y, -1, -2)),
+    lambda x, y: mx.matmul(x[::-1], y),
+    lambda x, y: mx.matmul(x.reshape(STACK * ROWS, ROWS), y[1]).reshape(STACK, ROWS, ROWS),
+    lambda x, y: mx.matmul(mx.swapaxes(x, 0, 1).reshape(STACK, ROWS, ROWS), y),
+    lambda x, y: mx.softmax(x + y, axis=-1),
+    lambda x, y: mx.softmax(x, axis=-2) * y,
+    lambda x, y: mx.tanh(x) - y[::-1],
+    lambda x, y: x + mx.mean(y, axis=0),
+    lambda x, y: x + mx.sum(y, axis=-1, keepdims=True),
+    lambda x, y: mx.concatenate([x[2:], y[:2]], axis=0),
+    lambda x, y: mx.concatenate([x[:, :3], y[:, 3:]], axis=1),
+    lambda x, y: mx.cumsum(x, axis=-1) + y,
+    lambda x, y: mx.take(x, mx.array([3, 3, 0, 1]), axis=0) * y,
+    lambda x, y: x.at[ORDER].add(y[1:]),
+    assigned,
+    updated,
+]
+PRODUCTS = 5
+"""The first operations, which are half of all."""
+
+Step = tuple[int, int, int]
+Keep = Callable[[mx.array], mx.array]
+
+
+@pytest.fixture(autouse=True)
+def small_chains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Steps become a chain for little memory."""
+    monkeypatch.setattr(type(host.target), "limits", replace(host.target.limits, uncached_size=STACK * ROWS * ROWS * 4))
+    yield
+    evaluate.forget_plans()
+
+
+def drawn(rng: np.random.Generator) -> tuple[list[Step], list[int]]:
+    """Operations with the numbers of their operands, and which results are asked for."""
+    count = int(rng.integers(4, 12))
+    products = rng.random(count) < 0.5
+    steps = []
+    for number, product in enumerate(products):
+        operation = int(rng.integers(0, PRODUCTS) if product else rng.integers(PRODUCTS, len(OPERATIONS)))
+        # Mostly the latest results, as in chains.
+        operands = [max(0, number + 2 - int(rng.geometric(0.4))) for _ in range(2)]
+        steps.append((operation, operands[0], operands[1]))
+    asked = [number for number in range(count) if rng.random() < 0.3]
+    return steps, [*asked, count - 1]
+
+
+def computed(steps: list[Step], asked: list[int], keep: Keep, values: list[mx.array]) -> list[mx.array]:
+    known = list(values)
+    for operation, left, right in steps:
+        known.append(keep(OPERATIONS[operation](known[left], known[right])))
+    return [known[len(values) + number] for number in dict.fromkeys(asked)]
+
+
+def stored(x: mx.array) -> mx.array:
+    mx.eval(x)
+    return x
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(600, marks=pytest.mark.slow)])
+def test_bits_are_those_of_the_operations(count: int, rng: np.random.Generator) -> None:
+    values = [mx.array(rng.uniform(-1, 1, (STACK, ROWS, ROWS)).astype(np.float32)) for _ in range(2)]
+    chains = 0
+    for _ in range(count):
+        steps, asked = drawn(rng)
+        print("program:", steps, asked)
+        found: list[mx.array] = []
+
+        def program() -> list[mx.array]:
+            found[:] = computed(steps, asked, lambda x: x, values)  # noqa: B023  # called at once
+            return found  # noqa: B023
+
+        chains += sum([str(plan).count("chain of") for plan in plans_of(program)])
+        assert_same_bits(found, computed(steps, asked, stored, values))
+    assert chains > count // 10
+
+
+def test_a_chain_of_kernels_alone() -> None:
+    """A call begins to look for it, but accesses nothing that is inside."""
+    x, y = (mx.random.normal((STACK, ROWS, ROWS), key=mx.random.key(number)) for number in range(2))
+    mx.eval(x, y)
+
+    def function(x: mx.array, y: mx.array) -> tuple[mx.array, mx.array]:
+        product = x @ y
+        joined = mx.concatenate([mx.tanh(x)[:, :3], y[:, 3:]], axis=1)
+        return product, mx.softmax(joined, axis=-2) * product
+
+    (plan,) = plans_of(mx.compile(function), x, y)
+    text = str(plan)
+    assert "chain of 3 steps" in text
+    assert text.count("call") == 1  # before the chain
+    assert text.index("call") < text.index("chain of")
