@@ -100,3 +100,48 @@ def test_distances_of_all_pairs_are_summed_in_one_kernel(count: int) -> None:
     assert bits(mx.compile(summed)(a, b)) == bits(mx.compile(in_rows)(a, b)[0])
     turned, whole = mx.compile(summed).explain(a, b).steps
     assert (turned.loops, whole.loops) == (f"{count}x70", "70x[70]")
+
+
+def padded_operations(f: Callable[..., Any], *arrays: mx.array) -> list[str]:
+    """The operations in the steps of a compiled function."""
+    return sorted({name for step in mx.compile(f).explain(*arrays).steps for name in step.operations})
+
+
+@pytest.mark.parametrize(
+    ("f", "is_assigned"),
+    [
+        (lambda x: mx.pad(x, 1), True),
+        (lambda x: mx.pad(x * 2, 1, constant_values=3), True),
+        (lambda x: mx.sort(mx.pad(x, 1)), True),
+        (lambda x: mx.pad(x, 1) + 1, False),
+        (lambda x: mx.pad(x, 1).sum(axis=0), False),
+        (lambda x: mx.pad(x[:10], 1), False),
+    ],
+    ids=["alone", "with what makes it", "for a routine", "in a kernel", "for a reduction", "small"],
+)
+def test_large_padded_arrays_are_assigned(f: Callable[..., mx.array], is_assigned: bool) -> None:
+    x = mx.arange(300.0 * 300).reshape(300, 300)
+    operations = padded_operations(f, x)
+    assert ("slice_update" in operations, "pad" in operations) == (is_assigned, not is_assigned)
+    assert mx.array_equal(mx.compile(f)(x), f(x))
+
+
+@pytest.mark.parametrize("dtype", [mx.bool_, mx.int8, mx.float16, mx.float32, mx.float64, mx.complex64])
+@pytest.mark.parametrize(
+    ("shape", "widths"),
+    [
+        ((70000,), ((1, 0),)),
+        ((70000,), ((0, 5),)),
+        ((70000,), ((0, 0),)),
+        ((0, 300), ((0, 300), (0, 0))),
+        ((40, 40, 40), ((1, 2), (0, 3), (4, 0))),
+        ((3, 300, 1, 70), ((0, 0), (1, 1), (2, 0), (0, 0))),
+        ((2, 2), ((200, 100), (100, 200))),
+    ],
+)
+def test_large_padded_arrays_are_those_of_numpy(dtype: Dtype, shape: tuple[int, ...], widths: Any) -> None:
+    x = (np.arange(np.prod(shape)) % 100).reshape(shape)
+    a = mx.array(x).astype(dtype)
+    expected = np.pad(np.array(a), widths, constant_values=1)
+    for pad in (mx.pad, mx.compile(mx.pad)):
+        np.testing.assert_array_equal(pad(a, widths, "constant", 1), expected)

@@ -84,7 +84,9 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
         graph = adaptation(graph, target)
     for rewrite in PASSES:
         graph = rewrite(graph)
-    return graph if target is None else long_rows(graph, target.limits.short_row)
+    if target is None:
+        return graph
+    return assignments(long_rows(graph, target.limits.short_row), target.limits.assigned_size)
 
 
 def expansion(graph: Graph, target: Target | None = None) -> Graph:
@@ -247,6 +249,20 @@ def long_rows(graph: Graph, short: int) -> Graph:
     """Many rows of less than ``short`` elements become one, where an operand is the same for all of them."""
     joined = JoinedRows(graph.order, graph.inputs, short)
     return _replaced(graph, joined.replaced) if joined.members else graph
+
+
+def assignments(graph: Graph, least: int) -> Graph:
+    """Results of at least so many elements that are stored in any case are written part by part, with what makes the
+    parts; see `Primitive.assigned`. What kernels read goes on being computed in them."""
+    read = {x for node in graph.order if node.primitive is None or node.primitive.routine is None for x in node.inputs}
+
+    def assigned(node: Node) -> Node | None:
+        if node.primitive is None or node in read:
+            return None
+        found: Node | None = node.primitive.assigned(node)
+        return found if found is not None and 0 < least <= node.size else None
+
+    return _replaced(graph, assigned) if least else graph
 
 
 def _uses(graph: Graph) -> Counter[Node]:

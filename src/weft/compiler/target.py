@@ -69,7 +69,8 @@ class FusionLimits:
     recomputed in each user instead of stored. So is one that is made of what is in memory in any case, at a cost of at
     most so many such operations; of values that caches do not hold, which have ``uncached_size`` bytes and more, per
     byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`. What is made of
-    results of several calls grows with each of them, if it has at least ``grown_size`` bytes; 0 is never.
+    results of several calls grows with each of them, if it has at least ``grown_size`` bytes; 0 is never. Results of at
+    least ``assigned_size`` elements are written part by part, if that is not 0; see `Primitive.assigned`.
     """
 
     members: int
@@ -81,6 +82,7 @@ class FusionLimits:
     uncached_size: int
     short_row: int = 0
     grown_size: int = 0
+    assigned_size: int = 0
 
 
 class ChainEntry(NamedTuple):

@@ -130,6 +130,10 @@ class Primitive:
         """A node of simpler operations with the same value, which is planned instead of ``node``; or None."""
         return None
 
+    def assigned(self, node: Node) -> Node | None:
+        """An update with the same value, which writes the parts of a result that is stored one by one; or None."""
+        return None
+
     def swapped(self, node: Node) -> Node | None:
         """A node of this primitive that computes the transpose (of the last two axes) at the same cost, or None."""
         return None

@@ -119,6 +119,12 @@ class Pad(Indexed, Linear):
         shifted = [k.shift(term, -start) for term, start in zip(index, low, strict=True)]
         return k.apply(p.select, inside, k.read(0, shifted, where=inside), value)
 
+    def assigned(self, node: Node) -> Node | None:
+        x, value = node.inputs
+        around = Node(p.broadcast, (value,), (node.shape,), node.shape, node.dtype, None)
+        params = (node.params[0], (1,) * node.ndim)
+        return Node(p.slice_update, (around, x), params, node.shape, node.dtype, None)
+
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         x, value = tangents
         if x is None and value is None:

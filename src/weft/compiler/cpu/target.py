@@ -31,6 +31,7 @@ class CpuTarget(Target):
         uncached_size=1 << 20,
         short_row=64,
         grown_size=1 << 16,
+        assigned_size=1 << 16,
     )
 
     def schedule(self, launch: Launch) -> CpuSchedule:
