@@ -165,6 +165,12 @@ def test_a_description_is_that_of_the_plan(program: Program) -> None:
     assert all(one.offset >= 0 and one.offset + one.size <= plan.arena for one in temporaries)
 
 
+def test_temporaries_without_elements_are_left_out() -> None:
+    empty = mx.zeros((0,))
+    description = plan_of(lambda x: mx.sin(mx.concatenate([x, x])), empty).describe()
+    assert description.temporaries == []
+
+
 def test_a_description_of_another_plan_is_refused() -> None:
     plan, other = plan_of(lambda x: x + 1, ROW), plan_of(lambda x: x + 1, MATRIX)
     with pytest.raises(AssertionError, match="another plan"):

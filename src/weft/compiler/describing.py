@@ -57,6 +57,7 @@ class Describer:
         temporaries = [
             Temporary(self._shown_as(key), not isinstance(key, Node), offset, size, *map(self._without_chains, steps))
             for (key, (size, *steps)), offset in zip(intervals.items(), offsets, strict=True)
+            if size
         ]
         copies = {
             (key, 0) if isinstance(key, Node) else (key[0].node, key[1]): copy
