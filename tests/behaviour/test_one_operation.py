@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,3 +89,69 @@ def test_threads_that_evaluate_the_same_views() -> None:
         for thread in threads:
             thread.join()
         np.testing.assert_array_equal(np.array(mx.stack(results)), np.array(x) * 2)
+
+
+def row_of_another(x: Any, other: Any) -> None:
+    x[1] = other[2]
+
+
+def own_row(x: Any, other: Any) -> None:
+    x[1] = x[2]
+
+
+def own_column_as_a_row(x: Any, other: Any) -> None:
+    x[1] = x[:, 3].copy() if isinstance(x, np.ndarray) else x[:, 3]
+
+
+def element(x: Any, other: Any) -> None:
+    x[1, 2] = x[2, 3]
+
+
+ASSIGNED = [row_of_another, own_row, own_column_as_a_row, element]
+HELD: dict[str, Callable[[Any, Any], Any]] = {
+    "the array": lambda x, other: x[...],
+    "a row": lambda x, other: x[1],
+    "rows": lambda x, other: x[1:],
+    "its transpose": lambda x, other: x.T,
+    "what is computed of it": lambda x, other: x + other,
+    "a row of the other": lambda x, other: other[2],
+}
+
+
+def base_of(x: mx.array) -> int:
+    return int(np.array(x, copy=False).__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize("assign", [row_of_another, own_row, element])
+def test_what_is_assigned_from_a_view_is_written_in_place(assign: Callable[[Any, Any], None]) -> None:
+    x, other = matrix(300, 300), matrix(300, 300)
+    expected = np.array(x)
+    base = base_of(x)
+    assign(x, other)
+    assign(expected, np.array(other))
+    mx.eval(x)
+    assert base_of(x) == base
+    np.testing.assert_array_equal(np.array(x), expected)
+
+
+@pytest.mark.parametrize("assign", ASSIGNED)
+@pytest.mark.parametrize("name", HELD)
+def test_what_is_assigned_from_a_view_leaves_alone_what_is_held(assign: Callable[[Any, Any], None], name: str) -> None:
+    x, other = matrix(300, 300), matrix(300, 300)
+    held, wanted = HELD[name](x, other), HELD[name](np.array(x), np.array(other))
+    expected = np.array(x)
+    assign(x, other)
+    assign(expected, np.array(other))
+    mx.eval(x)
+    np.testing.assert_array_equal(np.array(x), expected)
+    np.testing.assert_array_equal(np.array(held), wanted)
+
+
+def test_assigning_rows_of_another_array_takes_one_plan_each() -> None:
+    x, y = matrix(40, 40), matrix(40, 40)
+    before = weft.counters().plans
+    for i in range(10):
+        x[i] = y[2 * i]
+        mx.eval(x)
+    assert weft.counters().plans - before == 10
+    np.testing.assert_array_equal(np.array(x)[:10], np.array(y)[:20:2])

@@ -33,6 +33,8 @@ MOST_ENTRIES = 1 << 18
 """Of all programs whose plans are cached: a plan takes some 300 bytes for each entry."""
 LITTLE_WORK = 1 << 13
 """Of several results those that take less work, in element steps, need not share a kernel with others."""
+COPYING_WORK = 1 << 16
+"""To write elsewhere is quicker for less work, in element steps, than to find out whether a shown array ends."""
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
@@ -154,8 +156,10 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
         return False
     if plan.donations:
         ended = found.ended(plan.donations)
-        if ended or ended is None:
-            return ended is not None and _evaluate_donating(node, found, plan, stream)
+        if ended:
+            return _evaluate_donating(node, found, plan, stream)
+        if ended is None and plan.work >= COPYING_WORK:
+            return False
     table = plan.table_for(found.constants)
     views = run_now(plan, table, found.views, stream)
     assert views is not None
@@ -163,14 +167,20 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     with sections:
         if node.value is None:
             node.value = views[0]
-        if not found.shown:
-            tracing.release((node,))
-            return True
-        for shown, view in found.shown:
-            if shown.value is None:
-                shown.value = view
-        tracing.release([*[shown for shown, _ in found.shown], node])
+        _publish_shown(found, node)
     return True
+
+
+def _publish_shown(found: Single, node: Node) -> None:
+    """Give values to the views that a node, which has its value, was made of; none of them is needed any more to tell
+    how they were made. In a section."""
+    if not found.shown:
+        tracing.release((node,))
+        return
+    for shown, view in found.shown:
+        if shown.value is None:
+            shown.value = view
+    tracing.release([*[shown for shown, _ in found.shown], node])
 
 
 def _evaluate_donating(node: Node, found: Single, plan: Plan, stream: Stream) -> bool:
@@ -184,7 +194,7 @@ def _evaluate_donating(node: Node, found: Single, plan: Plan, stream: Stream) ->
             return False
         run = Run(plan, found.views, found.constants, ended, stream=stream)
         (node.value,) = run.promised()
-        tracing.release((node,))
+        _publish_shown(found, node)
     run.wait()
     return True
 

@@ -78,13 +78,23 @@ class Single:
         found = []
         for number, _ in donations:
             owners, views = self._owners, self.views
-            if not only_known([owners[number]], [self._known[number]]):
+            if not only_known([owners[number]], [self._references_to(number)]):
                 continue
-            if self.shown or tracing.followed:
+            if tracing.followed or self._is_shown(number):
                 return None
             if only_known([views[number], views[number].buffer], _OWN):
                 found.append(number)
         return found
+
+    def _references_to(self, number: int) -> int:
+        """How often this and the operation, with its views, refer to the owner of an input."""
+        owner = self._owners[number]
+        return sum([known for one, known in zip(self._owners, self._known, strict=True) if one is owner])
+
+    def _is_shown(self, number: int) -> bool:
+        """Whether a view shows what the owner of an input has."""
+        owners = self._owners
+        return owners.count(owners[number]) > 1 or any(view is self.views[number] for _, view in self.shown)
 
 
 def may_be_single(node: Node) -> bool:
