@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +79,20 @@ def _half(number: float, dtype: mx.Dtype) -> float:
 def test_means_of_halves_do_not_overflow() -> None:
     assert mx.mean(mx.full((70000,), 1.0, mx.float16)).item() == 1.0
     assert mx.std(mx.array([300.0, -300.0], mx.float16)).item() == 300.0
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(-3, 3, 0.7), (1.9, 9, 2.2), (3, 0.1, -0.7), (-0.5, 3, 1), (0.5, 4, 0.5), (0, 1, 0.1), (-2.5, 2.5, 1.5), (5.9,)],
+    ids=str,
+)
+def test_ranges_of_whole_numbers_from_floats(numbers: tuple[float, ...]) -> None:
+    """NumPy and MLX take the difference of the first two elements as the step."""
+    assert _range(mx, numbers).tolist() == _range(np, numbers).tolist()
+
+
+def _range(namespace: Any, numbers: tuple[float, ...]) -> Any:
+    return namespace.arange(*numbers, dtype=namespace.int32)
 
 
 def test_rounding_of_integers_stays_in_the_dtype() -> None:

@@ -267,7 +267,9 @@ def arange(
     """Numbers from ``start`` in steps of ``step`` as long as they are before ``stop``; one number alone is the stop.
 
     Args:
-        dtype: by default int32 (int64 for larger limits) if all numbers are ints, else float32.
+        dtype: by default int32 (int64 for larger limits) if all numbers are ints, else float32. If it is one of
+            integers and the numbers are floats, the first two elements are rounded towards zero, and the others go on
+            with their difference.
 
     Raises:
         ValueError: the step is zero, or the number of elements is not finite.
@@ -321,11 +323,14 @@ def _ratio(distance: float, step: float) -> float:
         return math.inf
 
 
-def _progression(count: AnyExtent, begin: float, by: float, dtype: Dtype) -> Array:
-    """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers with a whole step."""
+def _progression(count: AnyExtent, begin: Any, by: Any, dtype: Dtype) -> Array:
+    """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers go on as the first two
+    do."""
     whole = dtype.is_integer
-    if whole:
-        begin, by = (int(one) if isinstance(one, float) else one for one in (begin, by))
+    if whole and any(isinstance(one, float) for one in (begin, by)):
+        second = int(fixed(begin) + fixed(by))
+        begin = int(fixed(begin))
+        by = second - begin
     x = p.iota(shape=(count,), axis=0, dtype=dtype if whole else dtypes.float64)
     if not identical(by, 1):
         x = p.multiply(x, by)
