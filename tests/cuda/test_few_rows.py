@@ -79,6 +79,15 @@ def test_no_order_of_threads_changes_results(engine: BlocksEngine, rng: np.rando
         assert multiplies(rng, (2, 520), (520, 20), layouts=("by rows", "by rows"))
 
 
+def test_kernels_wait_for_those_before_them() -> None:
+    """Where cards have instructions for it. A matrix that is there is read before."""
+    strips = [few_rows.strip_of((mx.bfloat16,) * 3, 1, 768, True, early) for early in (False, True)]
+    late, early = (nvptx.ptx(few_rows.code(strip).text(), "sm_90") for strip in strips)
+    assert late.index("griddepcontrol.wait") < late.index("ld.global.v4")
+    assert early.index("griddepcontrol.wait") > early.index("ld.global.v4")
+    assert "griddepcontrol" not in nvptx.ptx(few_rows.code(strips[1]).text(), "sm_89")
+
+
 def test_ptx_is_made() -> None:
     """Also for many rows, which take too long thread by thread."""
     for rows, dtype, along in product((1, few_rows.MOST_ROWS), DTYPES, (False, True)):

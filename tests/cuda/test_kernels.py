@@ -267,3 +267,4 @@ def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
                     chosen = scheduling.schedule_of(record.launch)
                     text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
                     assert ".entry kernel(" in text
+                    assert text.count("griddepcontrol.wait") == 1

@@ -327,14 +327,19 @@ class Driver:
 
     def launching_early(self, launch: Launch, stream: int) -> Action:
         """One launch behind another one, which it waits for by itself."""
-        function = self._functions.get("cuLaunchKernelEx")
-        if function is None or not launch.waits:
+        if not (launch.waits and self._functions.keys() >= _NEWER.keys()):
             return self.launching(launch, stream)
         attribute = _Attribute(_MAY_BEGIN_EARLY, 0, 1)
         one = (_Unsigned * 3)(launch.blocks, 1, 1), (_Unsigned * 3)(launch.threads, 1, 1)
         configuration = _LaunchConfiguration(*one, launch.shared, stream, ctypes.addressof(attribute), 1)
         configuration.kept = attribute
-        return function, ctypes.byref(configuration), launch.function, launch.parameters, None
+        return (
+            self._functions["cuLaunchKernelEx"],
+            ctypes.byref(configuration),
+            launch.function,
+            launch.parameters,
+            None,
+        )
 
     def launching_graph(self, graph: int, stream: int) -> Action:
         """All launches of a graph."""
@@ -433,7 +438,7 @@ class Driver:
         for launch in launches:
             one = (_Unsigned * 3)(launch.blocks, 1, 1), (_Unsigned * 3)(launch.threads, 1, 1)
             node = _KernelNode(launch.function, *one, launch.shared, launch.parameters, None, None, None)
-            early = before if launch.waits and "cuGraphAddDependencies_v2" in self._functions else ()
+            early = before if launch.waits and self._functions.keys() >= _NEWER.keys() else ()
             needed = () if early else before
             dependencies = (_Pointer * max(len(needed), 1))(*needed)
             added = "cuGraphAddKernelNode_v2", _Pointer, graph, dependencies, len(needed), ctypes.byref(node)
