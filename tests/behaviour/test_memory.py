@@ -104,6 +104,31 @@ def test_a_view_keeps_its_buffer_and_no_more() -> None:
     assert mx.get_active_memory() <= before
 
 
+@pytest.mark.parametrize("part", [lambda x: x[4:8], lambda x: x[:, ::64].T, lambda x: x[0]])
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_contiguous_has_memory_of_its_own(part: Callable[[mx.array], mx.array], evaluated: bool) -> None:
+    before = mx.get_active_memory()
+    x = mx.random.normal((1 << 8, 1 << 8))
+    shown = part(x)
+    mx.eval(x, shown) if evaluated else mx.eval(x)
+    expected = shown.tolist()
+    kept = mx.contiguous(shown)
+    mx.eval(kept)
+    del x, shown
+    assert mx.get_active_memory() - before < 1 << 14
+    assert kept.tolist() == expected
+    assert mx.compile(lambda x: mx.contiguous(part(x)))(mx.ones((1 << 8, 1 << 8))).shape == kept.shape
+
+
+def test_contiguous_does_not_copy_what_is_whole() -> None:
+    x = mx.ones((1 << 8, 1 << 8))
+    mx.eval(x)
+    before = mx.get_active_memory()
+    same = mx.contiguous(x)
+    mx.eval(same)
+    assert mx.get_active_memory() == before
+
+
 def test_intermediates_are_released_while_evaluating() -> None:
     """A long chain of large arrays needs a few of them at a time."""
     x, weight = mx.ones((256, 256)), mx.full((256, 256), 1e-3)

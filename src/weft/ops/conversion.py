@@ -8,12 +8,13 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
-from weft.graph.node import Handle
+from weft.graph.node import Handle, Node
 from weft.ops.arguments import Array, array_argument, fresh
 from weft.ops.convert import python_scalar, scalar_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
+from weft.runtime.memory import contiguous_strides
 
 __all__ = ["astype", "can_cast", "contiguous", "depends", "result_type", "stop_gradient"]
 
@@ -52,17 +53,26 @@ def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The same values. Evaluation decides how they lie in memory, so this does nothing.
+    """The same values in memory of their own: what shows a part of a larger array does not keep that alive.
 
     Args:
-        a: an array.
+        a: an array. It is copied if it is a part of another one, or another way to see it.
         allow_col_major: changes nothing.
 
     >>> mx.contiguous(mx.array([[1, 2], [3, 4]]).T)
     array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    return fresh(array_argument("contiguous", a))
+    x = array_argument("contiguous", a)
+    return p.copy(x) if _shows_another(x.node) else fresh(x)
+
+
+def _shows_another(node: Node) -> bool:
+    """Whether the elements of an array are, or will be, some of those of another array, or in another order."""
+    view = node.value
+    if view is None:
+        return p.is_view(node)
+    return view.strides != contiguous_strides(node.shape) or view.buffer.size > node.size * node.dtype.size
 
 
 def depends(inputs: Array | Sequence[Array], dependencies: Array | Sequence[Array]) -> Array | list[Array]:
