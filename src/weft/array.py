@@ -179,12 +179,12 @@ class array(Handle):
     __ge__ = ops.greater_equal
 
     def __eq__(self, other: Any) -> Any:
-        if isinstance(other, _COMPARABLE) or hasattr(other, "__array__"):
+        if isinstance(other, _COMPARABLE) or hasattr(other, "__array__") or hasattr(other, "__mlx_array__"):
             return ops.equal(self, other)
         return NotImplemented
 
     def __ne__(self, other: Any) -> Any:
-        if isinstance(other, _COMPARABLE) or hasattr(other, "__array__"):
+        if isinstance(other, _COMPARABLE) or hasattr(other, "__array__") or hasattr(other, "__mlx_array__"):
             return ops.not_equal(self, other)
         return NotImplemented
 

@@ -184,3 +184,18 @@ def test_modules_that_a_module_of_mlx_imports_are_found_in_the_package(imported,
         assert sorted(name for name in vars(mlx) if name[0] != "_") == {found}
         assert mlx.core.array and mlx.utils.tree_map
     """)
+
+
+@pytest.mark.parametrize("transformed", [mx.compile, mx.vmap])
+def test_programs_find_the_words_of_mlx_where_a_traced_array_is_evaluated(transformed):
+    with pytest.raises(ValueError, match="Attempting to eval an array during function transformations"):
+        transformed(lambda x: mx.eval(x + 1))(mx.ones(2))
+
+
+def test_what_gives_an_array_of_mlx_is_compared_element_by_element():
+    class Wrapped:
+        def __mlx_array__(self):
+            return mx.array([1.0, 2.0])
+
+    assert (mx.array([1.0, 3.0]) == Wrapped()).tolist() == [True, False]
+    assert (mx.array([1.0, 3.0]) != Wrapped()).tolist() == [False, True]

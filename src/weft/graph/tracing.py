@@ -198,10 +198,12 @@ def no_value(node: Node, trace_: Trace, action: str) -> TraceError:
     """The error for asking a traced array for its value."""
     what = describe(node.shape, node.dtype)
     if trace_.active:
+        # Programs written for MLX look for the words from "Attempting" to "transformations" in errors.
         return TraceError(
             f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all "
             "the values that the function may be called with and has none of its own.\n"
-            f"Use mx.where instead of a Python branch, or return the array and look at it outside.{trace_.if_open}"
+            "Attempting to eval an array during function transformations cannot succeed: use mx.where instead of a "
+            f"Python branch, or return the array and look at it outside.{trace_.if_open}"
         )
     return TraceError(
         f"{user_location()}: cannot {action} this array ({what}): it was made inside {trace_} while the function was "

@@ -13,8 +13,8 @@ __all__ = ["cuda_kernel", "metal_kernel", "precompiled_cuda_kernel"]
 
 def _missing(name: str, language: str) -> NotImplementedError:
     return NotImplementedError(
-        f"[{name}] Weft cannot run kernels written in {language}: it generates code for the CPU through LLVM and has "
-        "no GPU backend. Write the operation with functions of weft.core and wrap it in mx.compile, which fuses them; "
+        f"[{name}] Weft cannot run kernels written in {language}: it compiles for the CPU and for NVIDIA GPUs through "
+        "LLVM itself. Write the operation with functions of weft.core and wrap it in mx.compile, which fuses them; "
         "a gradient of its own goes with mx.custom_function."
     )
 
