@@ -85,6 +85,12 @@ def test_an_explanation() -> None:
     assert sum(block["size"] for block in memory["blocks"]) == explanation.unshared_bytes
 
 
+def test_the_operations_of_a_step_show_the_numbers_of_the_program() -> None:
+    data = data_of(explained(lambda x: mx.exp(x * 0.25) + 3))
+    (step,) = data["details"]
+    assert {box["lines"][0] for box in step["graph"]["boxes"] if box["kind"] == "constant"} == {"0.25", "3.0"}
+
+
 def test_a_profile() -> None:
     data = data_of(profiled())
     kernels, timeline = data["views"]

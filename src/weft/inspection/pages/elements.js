@@ -2,6 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** How much a small drawing is magnified at most when it is first shown. */
+const LARGEST = 1.5;
+
 /** An element of HTML with attributes and children; a child that is no element becomes text. */
 function html(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
@@ -56,7 +59,7 @@ function zoomable(content, width, height, label, middle = width / 2) {
   const show = () => drawing.setAttribute("viewBox", `${view.x} ${view.y} ${view.width} ${view.height}`);
   const fit = () => {
     const most = Math.max(1, drawing.clientWidth || 900);
-    view.width = Math.min(width, Math.max(most, Math.min(width, 1.25 * most)));
+    view.width = Math.max(most / LARGEST, Math.min(width, 1.25 * most));
     view.height = (view.width * Math.max(1, drawing.clientHeight || 600)) / most;
     view.x = (width > view.width ? middle : width / 2) - view.width / 2;
     view.y = height < view.height ? (height - view.height) / 2 : 0;

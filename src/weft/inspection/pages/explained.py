@@ -22,7 +22,7 @@ def explanation_data(
     explanation: Explanation, segments: Sequence[Segment], names: dict[Node, str], outputs: Sequence[Node]
 ) -> dict[str, Any]:
     """What the page of an explanation shows; arguments have ``names``, and ``outputs`` were traced."""
-    described = [(record, segment.description) for segment in segments for record in segment.description.records]
+    described = [(record, segment) for segment in segments for record in segment.description.records]
     return {
         "title": explanation.title,
         "facts": list(_facts(explanation)),
@@ -81,15 +81,21 @@ def _detail(number: int, step: ExplainedStep, graph: dict[str, Any]) -> dict[str
     return detail(f"{step.kind} {number}: {shortened(step.name)}", facts, step.text, graph)
 
 
-def _operations_graph(record: StepRecord, description: Description) -> dict[str, Any]:
+def _operations_graph(record: StepRecord, segment: Segment) -> dict[str, Any]:
     """The operations of one step."""
     numbers = {node: number for number, node in enumerate(record.nodes)}
     written = {one.node for one in record.written}
-    parts = [Part(label_of(node).splitlines(), "result" if node in written else "operation") for node in record.nodes]
+    parts = []
+    for node in record.nodes:
+        if p.is_constant(node):
+            # The plan serves other numbers too: it names one by its place among those of the program.
+            parts.append(Part([number_text(segment.program.constants[node.params[0]], node)], "constant"))
+        else:
+            parts.append(Part(label_of(node).splitlines(), "result" if node in written else "operation"))
     arrows = [
         (numbers[source], number)
         for node, number in numbers.items()
-        for source in _read_by(node, numbers, description)
+        for source in _read_by(node, numbers, segment.description)
         if numbers[source] < number
     ]
     return drawn("operations", parts, arrows)

@@ -59,7 +59,7 @@ function detailElement(detail) {
 }
 
 function showPage(data) {
-  const aside = html("aside", { "aria-live": "polite" }, html("p", { class: "hint" }, "Choose something to see it here."));
+  const aside = html("aside", { "aria-live": "polite" }, html("p", { class: "hint" }, "Click on a row or a box to see here what it is; or use the arrow keys and Enter."));
   const choose = (number) => {
     if (number === null) return;
     aside.replaceChildren(detailElement(data.details[number]));
