@@ -114,7 +114,7 @@ def test_bits_are_those_of_the_operations(count: int, rows: int, rng: np.random.
 
         chains += sum([str(plan).count("chain of") for plan in plans_of(program)])
         assert_same_bits(found, computed(steps, asked, stored, values))
-    assert chains > count // 12
+    assert chains > count // 12 - 1  # of a dozen it may happen that none has one
 
 
 def test_a_chain_of_kernels_alone() -> None:
