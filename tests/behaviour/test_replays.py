@@ -37,6 +37,14 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "astype of the same": lambda x: mx.astype(x, mx.float32),
     "mean": lambda x: mx.mean(x, axis=(0, 2)),
     "var": lambda x: mx.var(x, axis=1, ddof=1),
+    "sort": lambda x: mx.sort(x, axis=1),
+    "sort of all": lambda x: mx.sort(x, axis=None, descending=True),
+    "argsort": lambda x: mx.argsort(x).astype(mx.float32),
+    "cumsum": lambda x: mx.cumsum(x, axis=1, reverse=True, include_initial=True),
+    "pad": lambda x: mx.pad(x, 1, constant_values=2),
+    "pad at one end": lambda x: mx.pad(x, [(0, 1), (0, 0), (2, 0)], mode="edge"),
+    "take": lambda x: mx.take(x, mx.array([1, 0]), axis=1),
+    "take of one": lambda x: mx.take(x, 1, axis=2),
     "sum of a number": lambda x: mx.sum(mx.full((), 2.0)),
 }
 

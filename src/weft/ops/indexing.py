@@ -27,12 +27,14 @@ from weft.ops.arguments import (
 from weft.ops.axis_index import from_front, inside, need_elements
 from weft.ops.entrance import on_stream
 from weft.ops.masks import broadcast_update
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
 
 
 @on_stream
+@replayed
 def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Entries of ``a`` along an axis.
 

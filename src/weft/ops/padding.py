@@ -21,6 +21,7 @@ from weft.ops.arguments import (
 )
 from weft.ops.convert import python_scalar
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["pad"]
@@ -29,6 +30,7 @@ Widths = list[tuple[int, int]]
 
 
 @on_stream
+@replayed
 def pad(
     a: Array,
     pad_width: int | Sequence[Any],

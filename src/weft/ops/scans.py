@@ -9,6 +9,7 @@ from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
 from weft.ops.arguments import Array, array_argument, axis_of, inexact, to_dtype
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.primitives.scans import Scan
 from weft.runtime.devices import StreamOrDevice
 
@@ -16,6 +17,7 @@ __all__ = ["cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulati
 
 
 @on_stream
+@replayed
 def cumsum(
     a: Array,
     /,

@@ -29,6 +29,7 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["argpartition", "argsort", "median", "partition", "searchsorted", "sort", "topk", "unique"]
@@ -48,6 +49,7 @@ def _moved_back(x: Array, axis: int) -> Array:
 
 
 @on_stream
+@replayed
 def sort(
     a: Array,
     /,
@@ -82,6 +84,7 @@ def sort(
 
 
 @on_stream
+@replayed
 def argsort(
     a: Array,
     /,
