@@ -12,7 +12,7 @@ from weft.runtime.cuda.driver import Driver
 from weft.runtime.disk_cache import process_cache
 from weft.runtime.processors import available_processors
 
-_MOST_THREADS = 8
+_MOST_THREADS = 16
 
 
 class Assembler:
