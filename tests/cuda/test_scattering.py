@@ -10,6 +10,7 @@ import pytest
 import weft.core as mx
 from tests.codegen.planned import plans_of
 from tests.cuda.test_kernels import same_bits
+from tests.ops.row import bits, to_numpy
 from tests.sampling import Cases
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda import scattering
@@ -47,6 +48,16 @@ def test_gradient_of_an_embedding(rng: np.random.Generator) -> None:
     assert same_bits(gradient, table)
     with mx.stream(mx.gpu):
         assert any("row_updates" in str(plan) for plan in plans_of(gradient, table))
+
+
+def test_the_current_stream_may_be_another_one_when_it_is_planned(rng: np.random.Generator) -> None:
+    x, updates = (mx.array(rng.normal(size=(count, 4))) for count in (20, COUNT))
+    index = mx.array(rng.integers(0, 20, COUNT))
+    with mx.stream(mx.gpu):
+        found = x.at[index].add(updates)
+    with mx.stream(mx.cpu):
+        wanted = x.at[index].add(updates)
+        assert bits(to_numpy(found)) == bits(to_numpy(wanted))
 
 
 def test_few_updates_of_a_large_array_are_done_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,9 @@ def scattered_by_rows(node: Node) -> Node | None:
     every = p.iota(shape=(rows + 1,), axis=0, dtype=dtypes.uint32)
     starts = p.searchsorted(p.reshape(found, shape=(count,)), every, right=False)
     given = [p.reshape(p.wrap(part), shape=shape) for part, shape in ((x, (rows, width)), (updates, (count, width)))]
-    result: Node = p.reshape(p.row_updates(*given, order, starts, mode=mode), shape=x.shape).node
+    inputs = tuple([part.node for part in (*given, order, starts)])
+    updated = Node(row_updates, inputs, (mode,), (rows, width), x.dtype, None)  # whichever stream is current here
+    result: Node = p.reshape(p.wrap(updated), shape=x.shape).node
     return result
 
 
