@@ -58,6 +58,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{"fma": fused, "fabs": np.abs, "sqrt": np.sqrt, "copysign": np.copysign, "arithmetic.fence": np.positive},
+    **{"maximum": np.maximum, "minimum": np.minimum},
     "fshr": _shifted,
     **{"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint},
 }

@@ -152,6 +152,7 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
     "both directions": lambda x: mx.cumsum(x, axis=-1) * mx.cumsum(x, axis=-1, reverse=True),
     "row by row": lambda x: mx.sum(x, axis=-1) + x[:, 0],
     "gradient": lambda x: mx.vjp(lambda x: mx.softmax(x, axis=-1), [x], [mx.sin(x[::-1])])[1][0],
+    "norm": lambda x: mx.fast.layer_norm(x, x[0], x[1], 1e-5),
     "two axes": lambda x: mx.sum(mx.stack([x, x * 2]), axis=(0, 2)),
 }
 
@@ -170,7 +171,7 @@ EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
         *product(("in place", "gradient", "two axes"), (LONG,)),
         ("softmax", LONGER),
         *product(("in place", "gradient"), (EVEN, LONG_EVEN)),
-        ("gradient", LONGER_EVEN),
+        *product(("softmax", "norm", "gradient"), (LONGER_EVEN,)),
     ],
     ids=str,
 )
@@ -180,6 +181,18 @@ def test_no_order_of_threads_changes_results(
     x = mx.array(rng.normal(size=shape).astype(np.float32))
     with engine.in_order(in_stretches(rng)):
         assert same_bits(MEETING[name], x)
+
+
+@pytest.mark.parametrize("shape", [EVEN, LONG_EVEN, LONG, (9, 77)], ids=str)
+def test_extremes_of_zeros_infinities_and_nan(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    """Of 0 and -0, which are equal, the defined order decides which one it is."""
+    for numbers in ([0.0, -0.0], [0.0, -0.0, -1.0], [-np.inf, -0.0], [-np.inf], [1.0, 2.0, np.nan]):
+        x = mx.array(rng.choice(numbers, size=shape).astype(np.float32))
+        for extreme in (mx.max, mx.min):
+            assert same_bits(lambda x, extreme=extreme: extreme(x, axis=1), x), numbers
+            assert same_bits(lambda x, extreme=extreme: mx.maximum(x, 3) * extreme(x, axis=1, keepdims=True), x), (
+                numbers
+            )
 
 
 def test_views_that_are_not_aligned(rng: np.random.Generator, few_threads: None) -> None:

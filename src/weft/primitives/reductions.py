@@ -23,7 +23,7 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Elementwise, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.binary import complex_extreme
-from weft.primitives.reducers import Accumulator, ChunkTotals, Folding, JoinedTotals, OfElements, Reducer
+from weft.primitives.reducers import Accumulator, ChunkTotals, Folding, JoinedTotals, OfElements, Quick, Reducer
 from weft.primitives.untrusted import check_inputs, require
 
 __all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
@@ -336,6 +336,10 @@ def _extreme(name: str, lowest_first: bool) -> Reduction:
             join,
             lambda L, a, dtype: _joined(L, a) if dtype.is_complex else L.convert(a[0], dtype),
             regroups=lambda dtype: True,
+            quick=Quick(
+                lambda L, a: L.absolute(a) > 0,
+                lambda L, a, b: L.larger(a, b) if lowest_first else L.lesser(a, b),
+            ),
         ),
         lambda t, out, x, axes: sum_(t * _extreme_share(out, x, axes), axes=axes),
         lambda ct, out, x, axes: spread(ct, x, axes) * _extreme_share(out, x, axes),

@@ -321,6 +321,14 @@ class Lanes:
         larger = self.select(x > y, x, y)
         return self.select(self.is_nan(x), x, larger) if x.dtype.is_floating else larger
 
+    def larger(self, x: Value, y: Value) -> Value:
+        """The larger one of two numbers; NaN where either is NaN, and of two zeros any one."""
+        return self.intrinsic("maximum", x, y)
+
+    def lesser(self, x: Value, y: Value) -> Value:
+        """The smaller one of two numbers; NaN where either is NaN, and of two zeros any one."""
+        return self.intrinsic("minimum", x, y)
+
     def minimum(self, x: Value, y: Value | Number) -> Value:
         """The smaller one; NaN where either is NaN."""
         x, y = self._pair(x, y)
