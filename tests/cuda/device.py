@@ -38,6 +38,8 @@ GENERATED = (
     p.marked_first,
     p.searchsorted,
     p.row_updates,
+    p.long_cumsum,
+    p.long_cumprod,
     p.dequantize,
     p.quantized_matmul,
 )

@@ -245,6 +245,8 @@ class Machine:
             return self.special[name.removeprefix("llvm.nvvm.read.ptx.sreg.")][here].astype(np.uint32)
         if name.startswith("llvm.nvvm.shfl"):
             return self._exchanged(here, *arguments[1:])
+        if name.startswith("llvm.nvvm.vote.ballot"):
+            return self._votes(here, arguments[1])
         if name.startswith("llvm.nvvm.cp.async"):
             self._copy(name, arguments, here)
             return None
@@ -282,6 +284,12 @@ class Machine:
         segment = (clamp >> 8 & 31).astype(np.int64)
         lane = (here & segment) | (source.astype(np.int64) & ~segment & 31)
         return all_words[here // WARP * WARP + lane]
+
+    def _votes(self, here: np.ndarray, conditions: np.ndarray) -> np.ndarray:
+        """The bits of the lanes of a warp for which a condition holds."""
+        votes = np.zeros(self.count, np.uint32)
+        votes[here] = conditions.astype(np.uint32) << (here % WARP).astype(np.uint32)
+        return np.bitwise_or.reduceat(votes, np.arange(0, self.count, WARP))[here // WARP]
 
     # Memory
 

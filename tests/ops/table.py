@@ -93,6 +93,8 @@ INTERNAL = {
     "random_erfinv": "Reached through mx.random.normal, which is compared with MLX.",
     "random_exp": "Reached through mx.random.categorical, which is compared with MLX.",
     "random_log": "Reached through mx.random.gumbel, which is compared with MLX.",
+    "long_cumprod": "Made of a scan when it is planned for a GPU; see tests/cuda/test_long_scans.py.",
+    "long_cumsum": "Made of a scan when it is planned for a GPU; see tests/cuda/test_long_scans.py.",
     "random_log1p": "Reached through mx.random.laplace, which is compared with MLX.",
     "row_numbers": "Made of a scatter when it is planned for a GPU; see tests/cuda/test_scattering.py.",
     "row_updates": "Made of a scatter when it is planned for a GPU; see tests/cuda/test_scattering.py.",

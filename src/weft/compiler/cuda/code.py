@@ -81,6 +81,10 @@ class BlockCode(Integers):
         """Add to a number in memory that others add to; the result is what was there."""
         return self.e.assign(f'atomicrmw add ptr {pointer}, i32 {word} syncscope("device") monotonic')
 
+    def voted(self, condition: str) -> str:
+        """The threads of the warp for which a condition holds, as bits."""
+        return self.e.call("llvm.nvvm.vote.ballot.sync", "i32", [("i32", ALL), ("i1", condition)])
+
     def taken(self, word: str, lane: str | int) -> str:
         """The ``i32`` of another thread of the warp."""
         arguments = [("i32", ALL), ("i32", word), ("i32", str(lane)), ("i32", "31")]

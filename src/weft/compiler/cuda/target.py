@@ -62,6 +62,7 @@ implemented_in(
     CudaTarget.kind,
     "weft.compiler.cuda.matmul",
     "weft.compiler.cuda.scattering",
+    "weft.compiler.cuda.long_scans",
     "weft.compiler.cuda.sorting.steps",
     "weft.compiler.cuda.sorting.searching",
     "weft.compiler.cuda.quantized.steps",
@@ -77,4 +78,5 @@ replaced_in(
     "weft.compiler.cuda.solvers.factors",
     "weft.compiler.cuda.solvers.decompositions",
     "weft.compiler.cuda.scattering",
+    "weft.compiler.cuda.long_scans",
 )
