@@ -199,3 +199,9 @@ def test_what_gives_an_array_of_mlx_is_compared_element_by_element():
 
     assert (mx.array([1.0, 3.0]) == Wrapped()).tolist() == [True, False]
     assert (mx.array([1.0, 3.0]) != Wrapped()).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("kind", [ValueError, IndexError])
+def test_more_indices_than_axes_are_the_error_of_mlx_and_that_of_numpy(kind):
+    with pytest.raises(kind, match="Too many indices"):
+        mx.ones((2, 3))[0, 0, 0]

@@ -15,6 +15,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import plain_int, shown
+from weft.errors import AxisError
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.shown import Extent
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
@@ -291,7 +292,7 @@ def _entries(shape: Shape, index: Any) -> list[Any]:
     entries = [_entry(item) for item in items]
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if used > len(shape):
-        raise IndexError(f"Too many indices: {used} for an array of shape {shape_text(shape)}.")
+        raise AxisError(f"Too many indices: {used} for an array of shape {shape_text(shape)}.")
     fill = [_EVERYTHING] * (len(shape) - used)
     ellipses = [position for position, entry in enumerate(entries) if entry is Ellipsis]
     if len(ellipses) > 1:
