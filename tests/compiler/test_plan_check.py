@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import weft.core as mx
-from weft.compiler import arena, donation, evaluate, fusion, plan, planner
+from weft.compiler import arena, donation, evaluate, fusion, plan, plan_check, planner
 from weft.compiler.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -28,6 +30,19 @@ def test_a_right_plan_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned(monkeypatch)
     assert found.arena
     assert found.donations == [(1, 0)]  # the last step, which writes the result, still reads x
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(0, 7)), max_size=40))
+def test_who_wrote_last_to_which_bytes(writes: list[tuple[int, int, int]]) -> None:
+    nodes = [mx.zeros(1).node for _ in range(8)]
+    memory = plan_check._Memory()
+    owners: dict[int, set[int]] = {}
+    for low, size, writer in writes:
+        memory.write(low, low + size, nodes[writer])
+        written = set(range(low, low + size))
+        owners = {name: places for name, places in owners.items() if not places & written}
+        owners[writer] = written
+        assert [memory.holds(node) for node in nodes] == [name in owners for name in range(8)]
 
 
 def test_a_kernel_that_writes_beside_an_array(monkeypatch: pytest.MonkeyPatch) -> None:

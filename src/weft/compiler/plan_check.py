@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,20 +15,38 @@ Slots = dict[object, tuple[int, int]]
 
 @dataclass(slots=True)
 class _Memory:
-    """Who wrote last to which bytes of the memory for temporaries, while steps are walked over in order."""
+    """Who wrote last to which bytes of the memory for temporaries, while steps are walked over in order.
 
-    owners: list[tuple[int, int, Node]] = field(default_factory=list)
+    ``starts`` are where the written pieces begin, in order; they do not overlap. ``pieces`` has the end and the owner
+    of each, ``places`` where the piece of an owner begins.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    pieces: list[tuple[int, Node]] = field(default_factory=list)
+    places: dict[Node, int] = field(default_factory=dict)
 
     def write(self, low: int, high: int, node: Node) -> None:
-        self.owners = [
-            (start, end, owner)
-            for start, end, owner in self.owners
-            if owner is not node and (end <= low or high <= start)
-        ]
-        self.owners.append((low, high, node))
+        self._forget(node)
+        self.places[node] = low
+        if low == high:
+            return
+        first = bisect_right(self.starts, low)
+        if first and self.pieces[first - 1][0] > low:
+            first -= 1
+        last = bisect_left(self.starts, high, first)
+        for _, owner in self.pieces[first:last]:
+            del self.places[owner]
+        self.starts[first:last] = [low]
+        self.pieces[first:last] = [(high, node)]
 
     def holds(self, node: Node) -> bool:
-        return any(owner is node for _, _, owner in self.owners)
+        return node in self.places
+
+    def _forget(self, node: Node) -> None:
+        if node in self.places:
+            number = bisect_left(self.starts, self.places.pop(node))
+            if number < len(self.pieces) and self.pieces[number][1] is node:
+                del self.starts[number], self.pieces[number]
 
 
 def check_memory(
