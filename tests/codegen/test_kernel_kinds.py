@@ -256,3 +256,18 @@ def test_what_is_gathered_is_computed_in_the_order_of_the_result() -> None:
         mx.eval([array for array, _ in wanted])
         for array, values in wanted:
             np.testing.assert_array_equal(np.array(array), values)
+
+
+def test_each_of_many_values_is_stored_when_it_is_known() -> None:
+    """Those of a trajectory, say, which a list holds. Stored at the end, they would all have to be kept until then."""
+
+    def steps(x: mx.array) -> list[mx.array]:
+        found = [x]
+        for _ in range(40):
+            found.append(found[-1] * 0.5 + 1)
+        return found[:0:-1]
+
+    (plan,) = plans_of(steps, mx.ones((3, 5)))
+    stores = [line.split() for line in str(plan).splitlines() if " = store " in line]
+    assert len(stores) == 40
+    assert all(int(line[0][1:]) == int(line[3][1:]) + 1 for line in stores)
