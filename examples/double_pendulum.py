@@ -124,7 +124,9 @@ def draw(over: np.ndarray, seconds: float, path: Path) -> None:
     times = np.where(over > 0, over * TIME_STEP, np.nan).reshape(width, width)
     image = axes.imshow(times, origin="lower", extent=(-180, 180, -180, 180), cmap="magma_r", vmin=0, vmax=seconds)
     axes.set(
-        xlabel="angle of the upper rod", ylabel="angle of the lower rod", title="Seconds until it goes over the top"
+        xlabel="angle of the upper rod, degrees",
+        ylabel="angle of the lower rod, degrees",
+        title="Seconds until it goes over the top (white: not seen to)",
     )
     figure.colorbar(image)
     figure.savefig(path, dpi=110)

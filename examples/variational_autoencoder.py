@@ -99,7 +99,7 @@ def draw(model: Autoencoder, images: np.ndarray, labels: np.ndarray, file: Path)
     means = np.array(model.encoder(mx.array(images))[0])
     dots = left.scatter(*means.T, c=labels, cmap="tab10", s=8, vmin=-0.5, vmax=9.5)
     figure.colorbar(dots, ticks=range(10))
-    left.set(title="Where the digits are", aspect="equal")
+    left.set(title="Where the digits are", aspect="equal", adjustable="datalim")
     # Quantiles of the normal distribution: each cell of the grid is as likely as any other.
     count = 16
     across = mx.sqrt(mx.array(2.0)) * mx.erfinv((2 * mx.arange(count) + 1) / count - 1)
