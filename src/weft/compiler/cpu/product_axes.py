@@ -31,6 +31,8 @@ MOST_FACTORS = 8
 
 FEW_ROWS = 4
 """So many rows have a block of their own."""
+MANY_ROWS = 256
+"""With more rows, a block of more of them is worth it: they are read from as many places."""
 
 # The numbers of a step behind those of every product in blocks: for rows, terms of the left and of the right operand,
 # and columns how many axes they go over, and their extents and strides, innermost first.
@@ -51,14 +53,14 @@ def factor_numbers(*axes: Factors) -> list[int]:
 
 
 def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
-    """The block for a product with so many rows and columns. One that is a vector wider may leave no vector over, which
-    takes longer alone than with others; few rows have wide ones."""
+    """The block for a product with so many rows and columns. One that is a vector wider, or narrower, may leave no
+    vector over, which takes longer alone than with others; few rows have wide ones."""
     block = block_of(dtype)
+    vectors = -(-columns // block.lanes)
     if block != Block(dtype, 8, 3, 64):
-        return block
+        return Block(dtype, 6, 2, 32) if vectors % 3 and vectors % 2 == 0 and rows > MANY_ROWS else block
     if rows <= FEW_ROWS:
         return Block(dtype, FEW_ROWS, 6, 64)
-    vectors = -(-columns // block.lanes)
     return Block(dtype, 6, 4, 64) if vectors % 3 == 1 and vectors % 4 != 1 else block
 
 
