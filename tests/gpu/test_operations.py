@@ -20,6 +20,10 @@ from weft.runtime.cuda.steps import CudaSteps
 require_card()
 pytestmark = pytest.mark.gpu
 
+OTHER_BITS = {"fast.scaled_dot_product_attention": ("float16", "bfloat16")}
+"""Operations that docs/guide/same-bits.md names, though kernels of our own may do all of it: attention rounds weights to
+half precision on a card."""
+
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
 def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
@@ -28,7 +32,7 @@ def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
         arguments = row.sample(seed, dtype)
         pairs = row.on_cpu_and_gpu(arguments)
         if any(bits(to_numpy(here)) != bits(to_numpy(there)) for here, there in pairs):
-            assert libraries_used(row, arguments), dtype
+            assert dtype in OTHER_BITS.get(row.name, ()) or libraries_used(row, arguments), dtype
             assert_near_oracle(row, arguments, [there for _, there in pairs], dtype)
 
 
