@@ -183,7 +183,7 @@ def test_no_order_of_threads_changes_results(
         assert same_bits(MEETING[name], x)
 
 
-@pytest.mark.parametrize("shape", [EVEN, LONG_EVEN, LONG, (9, 77)], ids=str)
+@pytest.mark.parametrize("shape", [EVEN, (2, 2048), (9, 77)], ids=str)
 def test_extremes_of_zeros_infinities_and_nan(shape: tuple[int, ...], rng: np.random.Generator) -> None:
     """Of 0 and -0, which are equal, the defined order decides which one it is."""
     for numbers in ([0.0, -0.0], [0.0, -0.0, -1.0], [-np.inf, -0.0], [-np.inf], [1.0, 2.0, np.nan]):
