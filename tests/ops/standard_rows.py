@@ -90,17 +90,6 @@ OTHER_ROWS = [
         )
         for name in ("cumsum", "cumprod")
     ],
-    *[
-        plain(
-            name,
-            lambda mx, x, name=name: getattr(mx, name)(x, axis=0),
-            lambda x, name=name: getattr(np, name)(
-                x.astype(np.promote_types(x.dtype, x.dtype.kind + "4")) if x.dtype.kind in "iu" else x, axis=0
-            ),
-            dtypes=(*FLOATS, "int8", "int16", "uint8", "uint16", "int32", "uint32", "int64", "complex64"),
-        )
-        for name in ("cumulative_sum", "cumulative_prod")
-    ],
     plain(
         "cumsum",
         lambda mx, x: mx.cumsum(x, reverse=True, include_initial=True),

@@ -48,6 +48,8 @@ SAME_FUNCTION = {
     "bitwise_right_shift": "right_shift",
     "concat": "concatenate",
     "conj": "conjugate",
+    "cumulative_prod": "cumprod",
+    "cumulative_sum": "cumsum",
     "linalg.matmul": "matmul",
     "linalg.matrix_transpose": "matrix_transpose",
     "linalg.outer": "outer",

@@ -52,7 +52,10 @@ def cumsum(
     >>> mx.cumsum(mx.array([1, 2, 3]), reverse=True, inclusive=False)
     array([5, 3, 0], dtype=int32)
     """
-    return _summed("cumsum", _converted("cumsum", a, dtype), axis, reverse, inclusive, include_initial)
+    x = _converted("cumsum", a, dtype)
+    if x.node.dtype.is_bool:
+        x = p.cast(x, dtype=dtypes.int32)
+    return _from_initial(_scanned("cumsum", p.cumsum, x, axis, reverse, inclusive), 0, axis, include_initial, reverse)
 
 
 @on_stream
@@ -188,86 +191,13 @@ def logcumsumexp(
     return _scanned("logcumsumexp", p.logcumsumexp, x, axis, reverse, inclusive)
 
 
-@on_stream
-def cumulative_sum(
-    x: Array,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Dtype | None = None,
-    include_initial: bool = False,
-    stream: StreamOrDevice = None,
-) -> Array:
-    """`cumsum` as the Python array API standard has it: small integers are added in 32 bits.
-
-    Args:
-        axis: None sums over the flattened array, and the result has one axis.
-        dtype: what the elements are converted to before they are added; without it int8 and int16 become int32, uint8
-            and uint16 become uint32.
-        include_initial: begin with 0, so that there is one result more.
-
-    Returns:
-        An array of the shape of ``x``, or of as many elements if ``axis`` is None.
-
-    Raises:
-        IndexError: there is no such axis.
-
-    >>> mx.cumulative_sum(mx.array([100, 100, 100], mx.int8), include_initial=True)
-    array([0, 100, 200, 300], dtype=int32)
-    """
-    x = _widened("cumulative_sum", x, dtype)
-    return _summed("cumulative_sum", x, axis, reverse=False, inclusive=True, include_initial=include_initial)
-
-
-@on_stream
-def cumulative_prod(
-    x: Array,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Dtype | None = None,
-    include_initial: bool = False,
-    stream: StreamOrDevice = None,
-) -> Array:
-    """`cumprod` as the Python array API standard has it: small integers are multiplied in 32 bits.
-
-    Args:
-        axis: None multiplies over the flattened array, and the result has one axis.
-        dtype: what the elements are converted to before they are multiplied; without it int8 and int16 become int32,
-            uint8 and uint16 become uint32.
-        include_initial: begin with 1, so that there is one result more.
-
-    Returns:
-        An array of the shape of ``x``, or of as many elements if ``axis`` is None.
-
-    Raises:
-        IndexError: there is no such axis.
-
-    >>> mx.cumulative_prod(mx.array([10, 20, 30], mx.uint8))
-    array([10, 200, 6000], dtype=uint32)
-    """
-    x = _scanned("cumulative_prod", p.cumprod, _widened("cumulative_prod", x, dtype), axis, False, True)
-    return _from_initial(x, 1, axis, include_initial, reverse=False)
-
-
-def _widened(name: str, a: Any, dtype: Dtype | None) -> Array:
-    """``a`` as ``dtype``; without one, integers of fewer than 32 bits become as many."""
-    x = _converted(name, a, dtype)
-    found = x.node.dtype
-    if dtype is not None or not found.is_integer or found.size >= dtypes.int32.size:
-        return x
-    return to_dtype(x, dtypes.int32 if found.is_signed else dtypes.uint32)
+cumulative_sum = cumsum
+cumulative_prod = cumprod
 
 
 def _converted(name: str, a: Any, dtype: Dtype | None) -> Array:
     x = array_argument(name, a)
     return x if dtype is None else to_dtype(x, as_dtype(dtype))
-
-
-def _summed(name: str, x: Array, axis: Any, reverse: Any, inclusive: Any, include_initial: bool) -> Array:
-    if x.node.dtype.is_bool:
-        x = p.cast(x, dtype=dtypes.int32)
-    return _from_initial(_scanned(name, p.cumsum, x, axis, reverse, inclusive), 0, axis, include_initial, reverse)
 
 
 def _scanned(name: str, scan: Scan, x: Array, axis: Any, reverse: Any, inclusive: Any) -> Array:
