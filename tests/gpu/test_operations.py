@@ -21,8 +21,8 @@ require_card()
 pytestmark = pytest.mark.gpu
 
 OTHER_BITS = {"fast.scaled_dot_product_attention": ("float16", "bfloat16")}
-"""Operations that docs/guide/same-bits.md names, though kernels of our own may do all of it: attention rounds weights to
-half precision on a card."""
+"""Operations that docs/guide/same-bits.md names, though kernels of our own may do all of it: on a card attention rounds
+weights to half precision."""
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
