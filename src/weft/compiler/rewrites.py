@@ -86,7 +86,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
         graph = rewrite(graph)
     if target is None:
         return graph
-    return assignments(long_rows(graph, target.limits.short_row), target.limits.assigned_size)
+    return assignments(long_rows(graph, target.limits.short_row), target)
 
 
 def expansion(graph: Graph, target: Target | None = None) -> Graph:
@@ -251,18 +251,27 @@ def long_rows(graph: Graph, short: int) -> Graph:
     return _replaced(graph, joined.replaced) if joined.members else graph
 
 
-def assignments(graph: Graph, least: int) -> Graph:
-    """Results of at least so many elements that are stored in any case are written part by part, with what makes the
-    parts; see `Primitive.assigned`. What kernels read goes on being computed in them."""
-    read = {x for node in graph.order if node.primitive is None or node.primitive.routine is None for x in node.inputs}
+def assignments(graph: Graph, target: Target) -> Graph:
+    """Results of many elements that are stored in any case are written part by part, with what makes the parts; see
+    `Primitive.assigned`. What kernels read goes on being computed in them, and what calls may have made for them, too.
+    """
+    least = target.limits.assigned_size
+    if not least:
+        return graph
+
+    def stores(node: Node) -> bool:
+        routine = None if node.primitive is None else node.primitive.routine
+        return routine is not None and not routine.can_feed(target.kind)
+
+    read = {x for node in graph.order if not stores(node) for x in node.inputs}
 
     def assigned(node: Node) -> Node | None:
         if node.primitive is None or node in read:
             return None
         found: Node | None = node.primitive.assigned(node)
-        return found if found is not None and 0 < least <= node.size else None
+        return found if found is not None and node.size >= least else None
 
-    return _replaced(graph, assigned) if least else graph
+    return _replaced(graph, assigned)
 
 
 def _uses(graph: Graph) -> Counter[Node]:

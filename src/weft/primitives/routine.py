@@ -234,6 +234,10 @@ class Routine:
         """Whether the step of a call for a kind of device can have an operand made by a kernel."""
         return self.is_on(kind) and kind in self._feeds and self._feeds[kind](call, position)
 
+    def can_feed(self, kind: str) -> bool:
+        """Whether steps for a kind of device can have operands made by kernels."""
+        return self.is_on(kind) and kind in self._feeds
+
     def can_attach(self, kind: str) -> bool:
         """Whether steps for a kind of device can have kernels attached."""
         return self.is_on(kind) and kind in self._attaches
