@@ -171,6 +171,14 @@ def test_temporaries_without_elements_are_left_out() -> None:
     assert description.temporaries == []
 
 
+def test_the_parts_of_a_call_are_counted_one_by_one() -> None:
+    """A sum of a long row has two steps, and its totals live in both of them."""
+    row = mx.zeros((1 << 20,))
+    description = plan_of(lambda x: mx.cumsum(mx.sort(x)) * 2, row).describe()
+    last = len(description.records) - 1
+    assert max(one.last for one in description.temporaries) == last
+
+
 def test_a_description_of_another_plan_is_refused() -> None:
     plan, other = plan_of(lambda x: x + 1, ROW), plan_of(lambda x: x + 1, MATRIX)
     with pytest.raises(AssertionError, match="another plan"):

@@ -69,14 +69,17 @@ class _Space:
 def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
     """An offset for each interval such that those alive together do not overlap, and the size of the whole.
 
-    Intervals are arranged in the order in which they begin, each in the smallest free block that holds it.
+    Intervals are arranged in the order in which they begin, each in the smallest free block that holds it. Those
+    without bytes take no space.
     """
     offsets = [0] * len(intervals)
     space = _Space()
     alive: list[tuple[int, int, int]] = []
     for number in sorted(range(len(intervals)), key=lambda i: (intervals[i].first, -intervals[i].size)):
         interval = intervals[number]
-        size = max(-(-interval.size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+        size = -(-interval.size // ALIGNMENT) * ALIGNMENT
+        if not size:
+            continue
         while alive and alive[0][0] < interval.first:
             _, start, freed = heappop(alive)
             space.give(start, freed)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from weft.compiler.arena import arrange
+from weft.compiler.arena import Interval, arrange
 from weft.compiler.attaching import Attachment
 from weft.compiler.chains import Chain
 from weft.compiler.groups import FusedGroup, Group, RoutineGroup
@@ -51,13 +52,16 @@ class Describer:
 
     def description(self, steps: Iterable[PlannedStep]) -> Description:
         """What there is to say of a plan with these steps."""
-        records = [self.record(step) for step in steps]
+        planned = list(steps)
+        records = [self.record(step) for step in planned]
         intervals = self.planner.lifetimes()
         offsets, _ = arrange(list(intervals.values()))
         temporaries = [
-            Temporary(self._shown_as(key), not isinstance(key, Node), offset, size, *map(self._without_chains, steps))
-            for (key, (size, *steps)), offset in zip(intervals.items(), offsets, strict=True)
-            if size
+            Temporary(self._shown_as(key), not isinstance(key, Node), offset, size, first, last)
+            for (key, (size, *_)), offset, (first, last) in zip(
+                intervals.items(), offsets, self._spans(planned, intervals.values()), strict=True
+            )
+            if size and first <= last
         ]
         copies = {
             (key, 0) if isinstance(key, Node) else (key[0].node, key[1]): copy
@@ -65,11 +69,14 @@ class Describer:
         }
         return Description(records, list(self.planner.inputs), list(self.planner.wanted), copies, temporaries)
 
-    def _without_chains(self, number: int) -> int:
-        """The number of a step where each chain counts as one."""
-        return number - sum(
-            [min(number, chain.last) - chain.first for chain in self.planner.chains if chain.first < number]
-        )
+    def _spans(self, planned: Sequence[PlannedStep], intervals: Iterable[Interval]) -> Iterator[tuple[int, int]]:
+        """The first and the last step of each interval, as numbers of records: a chain has one, a call perhaps several,
+        and what computes no elements none."""
+        position = {group: number for number, (group, *_) in enumerate(self.planner.scheduled)}
+        begins = [position[one.group] if one.chain is None else one.chain.first for one in planned]
+        ends = [position[one.group] if one.chain is None else one.chain.last for one in planned]
+        for _, first, last in intervals:
+            yield bisect_left(ends, first), bisect_right(begins, last) - 1
 
     def _shown_as(self, key: Node | RoutineGroup | Chain) -> Node:
         """The node that temporary memory is for; of a chain the first one that is inside."""
