@@ -221,7 +221,8 @@ assert mx.eval(x + 1) is None and (x + 1)[0].item() == 1
 
 
 @pytest.mark.parametrize("wait", ["mx.eval(y)", "mx.synchronize()", "y[0].item()", "np.array(y)"])
-def test_the_keyboard_interrupts_waiting(wait: str) -> None:
+def test_the_keyboard_interrupts_waiting(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_DEVICE", "gpu")
     code = INTERRUPTED.replace("{wait}", wait)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
