@@ -12,7 +12,7 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import jit
-from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, row_streams
+from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, rows_at_once
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
 from weft.compiler.cpu.product_tiles import Way
 from weft.primitives.products import DEPTH
@@ -139,20 +139,20 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
 
 
 @pytest.mark.parametrize(("vector_bytes", "dtype"), [(64, dtypes.float32), (32, dtypes.float64)])
-def test_streams_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
+def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows with a matrix that is read along its rows: several strips, blocks of rows and of terms."""
     rng = np.random.default_rng(3)
     for (height, terms), apart in combinations([(1, 8), (3, 4)], [False, True]):
-        streams = row_streams.Streams(dtype, height, terms, vector_bytes, apart)
-        name = "_".join(map(str, ("tested", *vars(streams).values())))
-        address = jit.load(row_streams.generate(streams, Sources(dtype, dtype), name), name)[name]
+        at_once = rows_at_once.RowsAtOnce(dtype, height, terms, vector_bytes, apart)
+        name = "_".join(map(str, ("tested", *vars(at_once).values())))
+        address = jit.load(rows_at_once.generate(at_once, Sources(dtype, dtype), name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         for rows, inner, columns in [(1, 1, 1), (3, 7, 131), (7, 525, 3), (2, 0, 5)]:
             a, b = packed(rng, (rows, inner), apart, NUMPY[dtype]), packed(rng, (inner, columns), False, NUMPY[dtype])
             c = np.full((columns, rows), np.nan, NUMPY[dtype]).T if apart else np.full((rows, columns), np.nan, a.dtype)
             strides = [stride // dtype.size for array in (a, b, c) for stride in array.strides]
             strides[2:4] = columns, 1
-            numbers = row_streams.step_numbers([(0, 0), (1, 0), (2, 0)], (rows, columns, inner), strides, 128, [])
+            numbers = rows_at_once.step_numbers([(0, 0), (1, 0), (2, 0)], (rows, columns, inner), strides, 128, [])
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step((ctypes.c_int64 * len(numbers))(*numbers), table, 0, -(-columns // 128))
             padded = np.zeros((few_rows.MOST_ROWS + 1, inner), a.dtype), np.zeros((inner, columns + 40), a.dtype)

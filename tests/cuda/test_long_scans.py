@@ -89,5 +89,5 @@ def test_which_scans_are_done_so(scan: Callable[..., mx.array], dtype: mx.Dtype,
 def test_ptx() -> None:
     for dtype in (mx.float32, mx.bfloat16):
         for way in (False, True):
-            text = steps._Writer(p.long_cumsum, dtype, way, not way).text("kernel")
+            text = steps._LongScansWriter(p.long_cumsum, dtype, way, not way).text("kernel")
             assert ".entry kernel(" in nvptx.ptx(text, "sm_90")

@@ -18,15 +18,15 @@ from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda.quantized import blocks, few_rows
 from weft.compiler.cuda.quantized.codes import coding_of
-from weft.primitives.quantized_formats import MODES, Format
+from weft.primitives.quantized_formats import MODES, QuantizedFormat
 
-FORMATS = [Format(mode, size, bits) for mode, found in MODES.items() for size, bits in product(*found)]
+FORMATS = [QuantizedFormat(mode, size, bits) for mode, found in MODES.items() for size, bits in product(*found)]
 
 DTYPES = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
 
 
 def matrix(
-    rng: np.random.Generator, kind: Format, shape: tuple[int, ...], dtype: mx.Dtype = mx.float32
+    rng: np.random.Generator, kind: QuantizedFormat, shape: tuple[int, ...], dtype: mx.Dtype = mx.float32
 ) -> list[mx.array]:
     """Words and scales, and biases, of a quantised matrix of this shape. Some biases are much larger than their scales,
     and the other way round."""
@@ -47,7 +47,7 @@ def test_numbers_in_memory(cases: Cases, rng: np.random.Generator) -> None:
 
 def multiplies(
     rng: np.random.Generator,
-    kind: Format,
+    kind: QuantizedFormat,
     shape: tuple[int, int, int],
     transpose: bool = True,
     start: int = 0,
@@ -78,12 +78,17 @@ def test_warps_take_turns(rng: np.random.Generator, monkeypatch: pytest.MonkeyPa
     """Of words that are not aligned."""
     monkeypatch.setattr(few_rows, "MOST_WARPS", 2)
     evaluate.forget_plans()
-    assert multiplies(rng, Format("affine", 64, 4), (1, 5, 2 * 256 + 64), start=1)
+    assert multiplies(rng, QuantizedFormat("affine", 64, 4), (1, 5, 2 * 256 + 64), start=1)
     evaluate.forget_plans()
 
 
 def test_tiles(cases: Cases, rng: np.random.Generator) -> None:
-    kinds = [Format("affine", 32, 3), Format("affine", 64, 4), Format("nvfp4", 16, 4), Format("mxfp8", 32, 8)]
+    kinds = [
+        QuantizedFormat("affine", 32, 3),
+        QuantizedFormat("affine", 64, 4),
+        QuantizedFormat("nvfp4", 16, 4),
+        QuantizedFormat("mxfp8", 32, 8),
+    ]
     shapes = [((9, 20, 64), True), ((2, 64, 33), False), ((3, 128, 20), False)]
     for kind, (shape, transpose) in cases.some(1, list(product(kinds, shapes))):
         assert multiplies(rng, kind, shape, transpose), (kind, shape, transpose)
@@ -91,11 +96,11 @@ def test_tiles(cases: Cases, rng: np.random.Generator) -> None:
 
 def test_blocks_at_once(rng: np.random.Generator) -> None:
     """Sums of blocks are added up in a step of its own."""
-    assert multiplies(rng, Format("affine", 32, 4), (1, 32, 257), transpose=False)
+    assert multiplies(rng, QuantizedFormat("affine", 32, 4), (1, 32, 257), transpose=False)
 
 
 def test_matrices_that_an_index_chooses(rng: np.random.Generator) -> None:
-    kind = Format("affine", 32, 4)
+    kind = QuantizedFormat("affine", 32, 4)
     parts = matrix(rng, kind, (3, 8, 64))
     x, index = mx.array(rng.normal(size=(5, 1, 64)).astype(np.float32)), mx.array([2, 2, 0, 7, -1])
     manner: dict[str, Any] = {**kind._asdict(), "rhs_indices": index}
@@ -104,14 +109,14 @@ def test_matrices_that_an_index_chooses(rng: np.random.Generator) -> None:
 
 def test_no_order_of_threads_changes_results(engine: BlocksEngine, rng: np.random.Generator) -> None:
     with engine.in_order(in_stretches(rng)):
-        assert multiplies(rng, Format("affine", 64, 4), (1, 40, 320))
-        assert multiplies(rng, Format("nvfp4", 16, 4), (2, 32, 40), transpose=False)
+        assert multiplies(rng, QuantizedFormat("affine", 64, 4), (1, 40, 320))
+        assert multiplies(rng, QuantizedFormat("nvfp4", 16, 4), (2, 32, 40), transpose=False)
 
 
 def test_ptx_is_made() -> None:
     """Also of the largest tiles, which take too long thread by thread."""
-    coding = coding_of(Format("affine", 64, 4), mx.bfloat16, mx.float32)
-    tile = blocks.Tile(coding, 64, True, *blocks.cut_of((512, 512, 512), 1, mx.float32))
-    whole = few_rows.Strip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1, True)
+    coding = coding_of(QuantizedFormat("affine", 64, 4), mx.bfloat16, mx.float32)
+    tile = blocks.QuantizedTile(coding, 64, True, *blocks.cut_of((512, 512, 512), 1, mx.float32))
+    whole = few_rows.QuantizedWarpStrip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1, True)
     for code in (blocks.code(tile), few_rows.code(few_rows.strip_of(whole, 4096))):
         assert ".entry kernel(" in nvptx.ptx(code.text(), "sm_75")

@@ -15,7 +15,7 @@ from tests.cuda.test_kernels import in_stretches, same_bits
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.cuda.sorting import distribution, steps
-from weft.compiler.cuda.sorting.distribution import Block, Move, OfKeys
+from weft.compiler.cuda.sorting.distribution import Move, OfKeys, ThreadBlock
 from weft.compiler.cuda.sorting.elements import Elements
 
 NAMES = ("bool_", "uint8", "int16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64")
@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
 @pytest.fixture
 def short_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows are long that have more than 40 elements."""
-    block = Block(64, 2, 1)
+    block = ThreadBlock(64, 2, 1)
     short = {
         "VALUES": block,
         "INTEGERS": block,

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.gpu.fake_driver import FakeDriver
-from weft.runtime.cuda.cudnn.descriptors import Attribute, Kind, Of
+from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorKind, Of
 from weft.runtime.cuda.cudnn.plans import Note
 
 ELEMENTS: dict[int, Any] = {
@@ -101,12 +101,12 @@ class FakeCudnn:
 
     def _finalize(self, descriptor: Any) -> int:
         made = self.of(descriptor)
-        if made.kind == Kind.PLAN:
+        if made.kind == DescriptorKind.PLAN:
             (configuration,) = made.values[Attribute.PLAN_CONFIGURATION]
             number = self.of(configuration).values[0][0]
             if not self.engines[number][1]:
                 return BAD
-        if made.kind == Kind.TENSOR and self.refuses(made.values[Attribute.TENSOR_STRIDES]):
+        if made.kind == DescriptorKind.TENSOR and self.refuses(made.values[Attribute.TENSOR_STRIDES]):
             return BAD
         made.is_final = True
         return 0
@@ -178,7 +178,7 @@ class _Run:
             self._driver.memory.write(scratch, np.arange(size), np.full(size, 0xEE, np.uint8))
         with np.errstate(all="ignore"):
             for operation in operations:
-                _OPERATIONS[Kind(operation.kind)](self, operation.values)
+                _OPERATIONS[DescriptorKind(operation.kind)](self, operation.values)
 
     def described(self, tensor: int) -> dict[int, list[Any]]:
         return self._library.of(tensor).values
@@ -287,20 +287,20 @@ _POINTWISE: dict[int, Callable[..., np.ndarray]] = {
     303: np.greater_equal,
     601: _select,
 }
-_OPERATIONS: dict[Kind, Callable[[_Run, Any], None]] = {
-    Kind.PRODUCT: _Run.product,
-    Kind.POINTWISE: _Run.pointwise,
-    Kind.REDUCTION: _Run.reduction,
-    Kind.RESHAPE: _Run.reshape,
-    Kind.CONVOLUTION: lambda run, values: run.convolution(
+_OPERATIONS: dict[DescriptorKind, Callable[[_Run, Any], None]] = {
+    DescriptorKind.PRODUCT: _Run.product,
+    DescriptorKind.POINTWISE: _Run.pointwise,
+    DescriptorKind.REDUCTION: _Run.reduction,
+    DescriptorKind.RESHAPE: _Run.reshape,
+    DescriptorKind.CONVOLUTION: lambda run, values: run.convolution(
         Attribute.CONVOLUTION_GEOMETRY,
         (Attribute.CONVOLUTION_X, Attribute.CONVOLUTION_W, Attribute.CONVOLUTION_Y),
         values,
     ),
-    Kind.CONVOLUTION_ARRAY: lambda run, values: run.convolution(
+    DescriptorKind.CONVOLUTION_ARRAY: lambda run, values: run.convolution(
         Attribute.ARRAY_GEOMETRY, (Attribute.ARRAY_DX, Attribute.ARRAY_W, Attribute.ARRAY_DY), values
     ),
-    Kind.CONVOLUTION_WEIGHTS: lambda run, values: run.convolution(
+    DescriptorKind.CONVOLUTION_WEIGHTS: lambda run, values: run.convolution(
         Attribute.WEIGHTS_GEOMETRY, (Attribute.WEIGHTS_X, Attribute.WEIGHTS_DW, Attribute.WEIGHTS_DY), values
     ),
 }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.gpu.fake_driver import FakeDriver
-from weft.runtime.cuda.cufft import Kind
+from weft.runtime.cuda.cufft import TransformKind
 
 INVALID_PLAN, INVALID_VALUE = 1, 4
 FORWARD = -1
@@ -27,7 +27,7 @@ class _Layout(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    kind: Kind
+    kind: TransformKind
     length: int
     taken: _Layout
     given: _Layout
@@ -52,9 +52,9 @@ class FakeCufft:
             "cufftMakePlanMany64": self._make,
             "cufftSetStream": partial(self._note, self._streams),
             "cufftSetWorkArea": partial(self._note, self._areas),
-            "cufftExecC2C": partial(self._execute, Kind.COMPLEX),
-            "cufftExecR2C": partial(self._execute, Kind.FROM_REAL),
-            "cufftExecC2R": partial(self._execute, Kind.TO_REAL),
+            "cufftExecC2C": partial(self._execute, TransformKind.COMPLEX),
+            "cufftExecR2C": partial(self._execute, TransformKind.FROM_REAL),
+            "cufftExecC2R": partial(self._execute, TransformKind.TO_REAL),
         }
 
     def _create(self, made: Any) -> int:
@@ -70,7 +70,7 @@ class FakeCufft:
         _, stride, distance, _, result_stride, result_distance, kind, transforms, size = more
         taken, given = _Layout(stride, distance), _Layout(result_stride, result_distance)
         assert rank == 1
-        self.plans[plan._as_parameter_] = _Plan(Kind(kind), lengths[0], taken, given, transforms)
+        self.plans[plan._as_parameter_] = _Plan(TransformKind(kind), lengths[0], taken, given, transforms)
         size._obj.value = self.scratch
         return 0
 
@@ -78,7 +78,7 @@ class FakeCufft:
         known[plan._as_parameter_] = value
         return 0
 
-    def _execute(self, kind: Kind, plan: Any, source: Any, result: int, direction: int = FORWARD) -> int:
+    def _execute(self, kind: TransformKind, plan: Any, source: Any, result: int, direction: int = FORWARD) -> int:
         number, source = plan._as_parameter_, source._as_parameter_.value
         known, area = self.plans[number], self._areas[number]
         if known is None or known.kind is not kind:
@@ -93,26 +93,26 @@ class FakeCufft:
         memory = self._driver.memory
         memory.write(area, np.arange(self.scratch), np.full(self.scratch, 0xEE, np.uint8))
         half = plan.length // 2 + 1
-        places = plan.taken.places(plan.transforms, half if plan.kind is Kind.TO_REAL else plan.length)
+        places = plan.taken.places(plan.transforms, half if plan.kind is TransformKind.TO_REAL else plan.length)
         real = np.dtype(np.float32)
-        if plan.kind is Kind.FROM_REAL:
+        if plan.kind is TransformKind.FROM_REAL:
             x = memory.read(source, 4 * places, real)
         else:
             x = memory.read(source, 8 * places, real) + 1j * memory.read(source, 8 * places + 4, real)
         found: Any
-        if plan.kind is Kind.TO_REAL:
+        if plan.kind is TransformKind.TO_REAL:
             ends = x[:, [0] if plan.length % 2 else [0, -1]]
             found = (
                 np.full((len(x), plan.length), np.nan)
                 if ends.imag.any()
                 else np.fft.irfft(x, plan.length, norm="forward")
             )
-        elif plan.kind is Kind.FROM_REAL:
+        elif plan.kind is TransformKind.FROM_REAL:
             found = np.fft.rfft(x)
         else:
             found = np.fft.fft(x) if direction == FORWARD else np.fft.ifft(x, norm="forward")
         there = plan.given.places(plan.transforms, found.shape[1])
-        if plan.kind is Kind.TO_REAL:
+        if plan.kind is TransformKind.TO_REAL:
             memory.write(result, 4 * there, found.astype(np.float32))
         else:
             memory.write(result, 8 * there, found.real.astype(np.float32))

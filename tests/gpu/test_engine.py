@@ -193,7 +193,7 @@ def test_times_are_those_of_the_card(driver: FakeDriver) -> None:
         events.append(driver.calls["event"])
         mx.eval(y)
     assert events[2] == events[0]
-    assert "gpu 0, stream" in profile._events()[-1].row.title
+    assert "gpu 0, stream" in profile._entries()[-1].track.title
 
 
 def test_what_overlaps_is_said(driver: FakeDriver) -> None:
@@ -201,7 +201,7 @@ def test_what_overlaps_is_said(driver: FakeDriver) -> None:
     streams = [mx.new_stream(mx.gpu) for _ in range(2)]
     with weft.profile() as profile:
         mx.eval(mx.exp(x, stream=streams[0]), mx.sin(y, stream=streams[1]))
-    titles = {event.row.title for event in profile._events() if event.record}
+    titles = {event.track.title for event in profile._entries() if event.record}
     assert len(titles) == 2
     assert ("at the same time" in str(profile)) == (profile.overlap > 0)
 

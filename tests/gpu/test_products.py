@@ -37,16 +37,16 @@ class FakeLibrary:
 
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
-        self.computed: list[cublas.Problem] = []
+        self.computed: list[cublas.MatmulProblem] = []
 
     def handle(self) -> object:
         return object()
 
-    def way(self, problem: cublas.Problem, alignments: Any, handle: Any, title: str) -> Any:
+    def way(self, problem: cublas.MatmulProblem, alignments: Any, handle: Any, title: str) -> Any:
         assert all(alignment >= 2 for alignment in alignments)
         return cublas._Way(problem, *problem[:3], None, problem.scratch)
 
-    def multiply(self, handle: Any, problem: cublas.Problem, one: Any, *operands: Any) -> int:
+    def multiply(self, handle: Any, problem: cublas.MatmulProblem, one: Any, *operands: Any) -> int:
         a, _, b, _, zero, c, _, d, _, _, scratch, size, stream = operands
         assert c == d
         assert next(iter(one)) == 1
@@ -57,7 +57,7 @@ class FakeLibrary:
         self._driver._queue(stream, partial(self._multiply, problem, a, b, d, scratch))
         return 0
 
-    def _multiply(self, problem: cublas.Problem, a: int, b: int, result: int, scratch: int) -> None:
+    def _multiply(self, problem: cublas.MatmulProblem, a: int, b: int, result: int, scratch: int) -> None:
         memory = self._driver.memory
         memory.write(scratch, np.arange(problem.scratch), np.full(problem.scratch, 0xEE, np.uint8))
         for number in range(problem.batch):
@@ -72,7 +72,7 @@ class FakeLibrary:
             assert found.shape == (problem.result.rows, problem.result.columns)
             memory.write(result, self._places(problem.result, number), found)
 
-    def _places(self, matrix: cublas.Matrix, number: int) -> np.ndarray:
+    def _places(self, matrix: cublas.MatrixLayout, number: int) -> np.ndarray:
         """The bytes behind the first one at which the elements of a matrix are."""
         rows, columns = np.arange(matrix.rows)[:, None], np.arange(matrix.columns)
         assert matrix.leading >= matrix.rows

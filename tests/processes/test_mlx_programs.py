@@ -12,7 +12,7 @@ import pytest
 import weft.core as mx
 from tests import checks
 from weft.__main__ import main
-from weft.mlx.finder import Finder
+from weft.mlx.finder import ModuleFinder
 from weft.mlx.names import GATHERED, SAME
 
 SCRIPT = """\
@@ -122,7 +122,7 @@ def test_run_needs_a_program(arguments, message, capsys):
 
 def test_modules_that_weft_does_not_have_are_not_looked_for_elsewhere():
     """`mlx.nn.linear` is no module of MLX, but there is a file `linear.py` in the folder of `weft.nn`."""
-    finder = Finder()
+    finder = ModuleFinder()
     for name in ("mlx.nn.linear", "mlx.core.array", "mlx.extension"):
         with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}'"):
             finder.find_spec(name, None)
@@ -131,7 +131,7 @@ def test_modules_that_weft_does_not_have_are_not_looked_for_elsewhere():
 
 
 def test_the_version_is_told_only_where_the_environment_is_asked():
-    finder = Finder()
+    finder = ModuleFinder()
     of_mlx = [DistributionFinder.Context(name="mlx"), DistributionFinder.Context()]
     others = [DistributionFinder.Context(name="numpy"), DistributionFinder.Context(name="mlx", path=["/elsewhere"])]
     assert [found.version for context in of_mlx for found in finder.find_distributions(context)] == ["0.32.4"] * 2

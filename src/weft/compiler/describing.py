@@ -15,8 +15,8 @@ from weft.compiler.making_steps import PlannedStep
 from weft.compiler.planner import Planner
 from weft.compiler.records import (
     StepRecord,
+    StepResult,
     Temporary,
-    Written,
     call_record,
     chain_record,
     kernel_record,
@@ -121,9 +121,9 @@ class Describer:
         updated = [root.target for root in group.roots if root.write is not None]
         return kernel_record(launch, schedule, {*self.computed.get(group, ()), *updated}, written)
 
-    def _written(self, node: Node) -> Written:
+    def _written(self, node: Node) -> StepResult:
         number = self.planner.buffers.get(node)
         for position, output in enumerate(self.planner.outputs):
             if not output.from_input and output.number == number:
-                return Written(position, node)
-        return Written(None, node)
+                return StepResult(position, node)
+        return StepResult(None, node)

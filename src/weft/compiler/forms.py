@@ -8,7 +8,7 @@ from typing import Any
 from weft.compiler.program import Entry
 
 Form = tuple[Entry, ...]
-Numbers = list[tuple[int, ...]]
+FormNumbers = list[tuple[int, ...]]
 """The integers of each entry of a program."""
 
 
@@ -19,10 +19,10 @@ class _Number:
 _NUMBER = _Number()
 
 
-def form_of(entries: Sequence[Entry]) -> tuple[Form, Numbers]:
+def form_of(entries: Sequence[Entry]) -> tuple[Form, FormNumbers]:
     """The form of a program, and its numbers."""
     form: list[Entry] = []
-    found: Numbers = []
+    found: FormNumbers = []
     known: dict[Any, tuple[Any, Any, tuple[int, ...]]] = {}
     """Many entries of a program have the same parameters and shape."""
     for entry in entries:

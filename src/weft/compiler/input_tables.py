@@ -22,7 +22,7 @@ _UNKNOWN = -1
 _node_of: Callable[[Any], Node] = attrgetter("node")
 
 
-class Written(NamedTuple):
+class FilledTable(NamedTuple):
     """A table with the addresses of inputs, and the serials of their nodes. A serial is given once, so no other node is
     taken for one of them; and none of them is kept alive."""
 
@@ -45,9 +45,9 @@ class InputTables:
         self._plan, self._constants, self._layouts = plan, constants, layouts
         self._slots = {source: FIRST + slot for slot, source in enumerate(sources) if isinstance(source, int)}
         self._fixed = [(FIRST + slot, source) for slot, source in enumerate(sources) if isinstance(source, Node)]
-        self._free: list[Written] = []
+        self._free: list[FilledTable] = []
 
-    def take(self, arrays: Sequence[Any]) -> tuple[Written, list[Node]] | None:
+    def take(self, arrays: Sequence[Any]) -> tuple[FilledTable, list[Node]] | None:
         """A table with the addresses of ``arrays``, to `give_back` after a run on this thread, and their nodes, which
         have to live until then.
 
@@ -68,8 +68,8 @@ class InputTables:
         return written, nodes
 
     def _rewritten(
-        self, before: Written, arrays: Sequence[Any], nodes: Sequence[Node], serials: list[int]
-    ) -> Written | None:
+        self, before: FilledTable, arrays: Sequence[Any], nodes: Sequence[Node], serials: list[int]
+    ) -> FilledTable | None:
         """A table with the addresses of other arrays. If it is None, what stands ``before`` is true still."""
         table, known, changing = before
         found = serials.copy()
@@ -90,16 +90,16 @@ class InputTables:
                     known[number] = found[number]
             if known and len(changing) + len(changed) <= CHANGING_LIMIT:
                 changing = [*changing, *changed]
-        return Written(table, found, changing)
+        return FilledTable(table, found, changing)
 
-    def _free_table(self) -> Written | None:
+    def _free_table(self) -> FilledTable | None:
         """A table that no run uses, or a new one; None if what the function captured is not to be read yet."""
         try:
             return self._free.pop()
         except IndexError:
             table = self._plan.new_table(self._constants)
             there = [self._write(table, slot, node) for slot, node in self._fixed]
-            return Written(table, [], []) if all(there) else None
+            return FilledTable(table, [], []) if all(there) else None
 
     def _write_array(self, table: Table, number: int, array: Any, node: Node) -> bool:
         """Write the address of an array with this node; False if it is none, or not as expected."""
@@ -122,5 +122,5 @@ class InputTables:
             table.values[slot] = view.address
         return True
 
-    def give_back(self, written: Written) -> None:
+    def give_back(self, written: FilledTable) -> None:
         self._free.append(written)

@@ -275,15 +275,15 @@ class Launch:
         return total
 
 
-Key = tuple[object, ...]
+NumberKey = tuple[object, ...]
 
 
-def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[Key, int]:
+def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[NumberKey, int]:
     """Where each run-time number of a kernel stands in its argument block of 64-bit integers.
 
     ``scheduled`` are the names of those that belong to its schedule.
     """
-    keys: list[Key] = [("row", axis) for axis in range(kernel.rows)]
+    keys: list[NumberKey] = [("row", axis) for axis in range(kernel.rows)]
     keys.extend(("sweep", axis) for axis in range(kernel.sweeps))
     keys.append(("lane",))
     if kernel.ragged:
@@ -294,7 +294,7 @@ def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[Key, int]:
     return {key: position for position, key in enumerate(keys)}
 
 
-def instruction_keys(position: int, kernel: Kernel) -> list[Key]:
+def instruction_keys(position: int, kernel: Kernel) -> list[NumberKey]:
     """What `number_layout` calls the numbers of an instruction."""
     instruction = kernel.instructions[position]
     access = instruction.access
@@ -302,7 +302,7 @@ def instruction_keys(position: int, kernel: Kernel) -> list[Key]:
         return [(position, "slot")]
     if access is None:
         return []
-    keys: list[Key] = [(position, "slot")] if access.operand is not None else []
+    keys: list[NumberKey] = [(position, "slot")] if access.operand is not None else []
     keys.append((position, "offset"))
     keys.extend((position, "row", axis) for axis, stride in enumerate(access.rows) if stride)
     keys.extend((position, "sweep", axis) for axis, stride in enumerate(access.sweeps) if stride)

@@ -29,7 +29,7 @@ Steps = TypeVar("Steps")
 
 
 @dataclass(slots=True)
-class Parts(Generic[Steps]):
+class PlanParts(Generic[Steps]):
     """What planning a program gives.
 
     ``layout`` says what the table of a run holds. New buffers have ``sizes`` bytes, temporaries ``arena`` bytes in all;
@@ -48,10 +48,10 @@ class Parts(Generic[Steps]):
 
     def values(self) -> list[Any]:
         """The fields, in order."""
-        return [getattr(self, field.name) for field in fields(Parts)]
+        return [getattr(self, field.name) for field in fields(PlanParts)]
 
 
-Unsealed = Parts[list[Step]]
+Unsealed = PlanParts[list[Step]]
 
 
 def comparable(parts: Unsealed) -> Unsealed:
@@ -60,7 +60,7 @@ def comparable(parts: Unsealed) -> Unsealed:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan(Parts[Sealed]):
+class Plan(PlanParts[Sealed]):
     """A program that an engine can run: its steps are sealed. ``entries`` and ``wanted`` are what was planned, for
     ``target``."""
 
@@ -125,7 +125,7 @@ def parts_of(
     found = planner.donations()
     if CHECKS and lookup is dict:
         planner.check(slots, arena, found)
-    return Parts(
+    return PlanParts(
         steps=[one.step for one in planned],
         layout=planner.layout,
         spans=[span_of(node.shape, strides, node.dtype.size) for node, strides in planner.fusion.inputs.items()],

@@ -25,7 +25,7 @@ class Region(NamedTuple):
     size: int
 
 
-class Written(NamedTuple):
+class StepResult(NamedTuple):
     """What a step writes: a result of the program, by number, or a temporary (None)."""
 
     result: int | None
@@ -89,7 +89,7 @@ class StepRecord(NamedTuple):
     arithmetic: int
     bytes_read: int
     bytes_written: int
-    written: tuple[Written, ...]
+    written: tuple[StepResult, ...]
     nodes: tuple[Node, ...]
     attached: StepRecord | None = None
     feeder: StepRecord | None = None
@@ -133,7 +133,9 @@ class StepRecord(NamedTuple):
         return f"{launch.kernel.described(schedule.text)}\n  extents {launch.extents_text}"
 
 
-def kernel_record(launch: Launch, schedule: Schedule, nodes: Iterable[Node], written: Sequence[Written]) -> StepRecord:
+def kernel_record(
+    launch: Launch, schedule: Schedule, nodes: Iterable[Node], written: Sequence[StepResult]
+) -> StepRecord:
     """The record of a kernel that computes ``nodes``."""
     order = sorted(nodes, key=lambda node: node.serial)
     parallel, folded, lane = launch.row_extents, launch.sweep_extents, (launch.lane_extent,)
@@ -165,7 +167,7 @@ def call_record(
     units: int,
     grain: int,
     phase: Phase,
-    written: Sequence[Written],
+    written: Sequence[StepResult],
 ) -> StepRecord:
     """The record of a step of a call of a routine; ``locations`` are memory and offset of its inputs, extents and
     strides of loops over them.
@@ -213,7 +215,7 @@ def with_feeder(call: StepRecord, kernel: StepRecord) -> StepRecord:
 
 
 def _with_kernel(
-    call: StepRecord, kernel: StepRecord, loaded: Sequence[Region], written: Sequence[Written]
+    call: StepRecord, kernel: StepRecord, loaded: Sequence[Region], written: Sequence[StepResult]
 ) -> StepRecord:
     operations = dict(call.operations)
     for name, times in kernel.operations.items():

@@ -11,7 +11,7 @@ from weft.runtime.devices import Stream
 Depth = tuple[int, Stream]
 """How many changes of stream there are before a node, and its stream."""
 
-Key = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
+SegmentKey = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
 
 
 class Segment(NamedTuple):
@@ -34,7 +34,7 @@ def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -
         for source in _sources(node):
             if source in keys and keys[source] != keys[node] and source.inputs:
                 needed.setdefault(source, {})[keys[node][1]] = None
-    segments: dict[Key, Segment] = {}
+    segments: dict[SegmentKey, Segment] = {}
     for node in order:
         if node in needed:
             key = keys[node]
@@ -44,7 +44,7 @@ def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -
     return [segments[key] for key in sorted(segments, key=_turn)]
 
 
-def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, Key]:
+def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, SegmentKey]:
     """The segment of each node. Two nodes are in one segment if they are on one stream, have equally many changes of
     stream before them, wait for the same other streams, and the same other streams wait for them. So no node waits for
     another one merely because they are on the same stream. All results of one node are in its segment."""
@@ -85,7 +85,7 @@ def _is_computed_result(node: Node) -> bool:
     return primitive is not None and primitive.is_result and primitive.alias(node) is None
 
 
-def _turn(key: Key) -> tuple[int, int, int]:
+def _turn(key: SegmentKey) -> tuple[int, int, int]:
     """Sources before what is made of them: at equal depth they wait for at most as many other streams, and at least as
     many other streams wait for them."""
     depth, _, awaited, waiting = key

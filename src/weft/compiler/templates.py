@@ -15,9 +15,9 @@ from typing import Any
 from weft.compiler import dumps
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
-from weft.compiler.forms import Form, Numbers, entries_of, form_of
+from weft.compiler.forms import Form, FormNumbers, entries_of, form_of
 from weft.compiler.open_numbers import Formulas, OpenNumberError
-from weft.compiler.plan import Parts, Plan, Unsealed, comparable, parts_of, plan_from
+from weft.compiler.plan import Plan, PlanParts, Unsealed, comparable, parts_of, plan_from
 from weft.compiler.planner import CHECKS
 from weft.compiler.program import Entry
 from weft.compiler.target import Target
@@ -42,7 +42,13 @@ class Template:
     """
 
     def __init__(
-        self, form: Form, outputs: Sequence[int], numbers: Numbers, others: Numbers, target: Target, engine: Engine
+        self,
+        form: Form,
+        outputs: Sequence[int],
+        numbers: FormNumbers,
+        others: FormNumbers,
+        target: Target,
+        engine: Engine,
     ) -> None:
         self._numbers = numbers
         self._variables: dict[int, list[tuple[int, int]]] = {}
@@ -72,13 +78,13 @@ class Template:
             found[entry] = tuple(own)
         return found
 
-    def parts(self, numbers: Numbers) -> Unsealed | None:
+    def parts(self, numbers: FormNumbers) -> Unsealed | None:
         """What the plan of a program with these numbers is made of; None if this is no template for it."""
         given = [numbers[entry][position] for entry, position in self._places]
         if self._with(given) != numbers:
             return None
         found = self._parts(*given)
-        return None if found is None else Parts(*found)
+        return None if found is None else PlanParts(*found)
 
 
 @dataclass(slots=True)
@@ -89,11 +95,11 @@ class _Known:
     ``misses`` is how many templates were made since one was used.
     """
 
-    numbers: Numbers
+    numbers: FormNumbers
     templates: list[Template] = field(default_factory=list)
     misses: int = 0
 
-    def parts(self, numbers: Numbers) -> Unsealed | None:
+    def parts(self, numbers: FormNumbers) -> Unsealed | None:
         """What the plan of a program is made of; None if no template is one for it."""
         for position, template in enumerate(self.templates):
             found = template.parts(numbers)
@@ -103,7 +109,7 @@ class _Known:
                 return found
         return None
 
-    def add(self, template: Template, numbers: Numbers) -> None:
+    def add(self, template: Template, numbers: FormNumbers) -> None:
         """Add the template that was made for a program."""
         self.templates = [template, *self.templates[: MOST_TEMPLATES - 1]]
         self.numbers = numbers

@@ -19,7 +19,7 @@ BATCH = 64
 WANTED_ACCURACY = 0.97
 
 
-def train(trainer: digits.Trainer, learned: digits.Digits, epochs: int, seed: int) -> list[float]:
+def train(trainer: digits.Trainer, learned: digits.DigitImages, epochs: int, seed: int) -> list[float]:
     """Runs the compiled step over all batches of all epochs; gives the loss of each step."""
     random = np.random.default_rng(seed)
     losses: list[float] = []

@@ -13,14 +13,14 @@ import numpy as np
 
 import weft.core as mx
 
-from .digits import Digits, Trainer
+from .digits import DigitImages, Trainer
 
 GELU_SHAPE = (32, 1000, 1024)
 ROWS, COLUMNS = 4096, 100
 
 
 @dataclass(frozen=True)
-class Row:
+class TimedWork:
     """One piece of work done in two ways, in seconds (medians)."""
 
     work: str
@@ -49,25 +49,25 @@ def gelu(x: mx.array) -> mx.array:
     return activated
 
 
-def compare_steps(trainer: Trainer, digits: Digits, batch: int) -> Row:
+def compare_steps(trainer: Trainer, digits: DigitImages, batch: int) -> TimedWork:
     """Training steps on one batch, eager against compiled."""
     images, labels = next(digits.batches(batch, np.random.default_rng(0)))
     eager = seconds(lambda: trainer.run(trainer.eager, images, labels), budget=0.5)
     compiled = seconds(lambda: trainer.run(trainer.compiled, images, labels), budget=0.5)
-    return Row(f"training step, batch of {batch}", "eager", eager, "compiled", compiled)
+    return TimedWork(f"training step, batch of {batch}", "eager", eager, "compiled", compiled)
 
 
-def compare_gelu(shape: tuple[int, ...]) -> Row:
+def compare_gelu(shape: tuple[int, ...]) -> TimedWork:
     """The activation on a large array, eager against compiled."""
     x = mx.random.normal(shape)
     mx.eval(x)
     compiled_gelu = mx.compile(gelu)
     eager = seconds(lambda: mx.eval(gelu(x)), budget=0.5)
     compiled = seconds(lambda: mx.eval(compiled_gelu(x)), budget=0.5)
-    return Row(f"gelu of {'x'.join(map(str, shape))}", "eager", eager, "compiled", compiled)
+    return TimedWork(f"gelu of {'x'.join(map(str, shape))}", "eager", eager, "compiled", compiled)
 
 
-def compare_vmap(rows: int, columns: int) -> Row:
+def compare_vmap(rows: int, columns: int) -> TimedWork:
     """Adding the rows of one matrix to the columns of another, in a loop against `vmap`."""
     x = mx.random.normal((rows, columns))
     y = mx.random.normal((columns, rows))
@@ -77,7 +77,7 @@ def compare_vmap(rows: int, columns: int) -> Row:
         mx.eval([x[row] + y[:, row] for row in range(rows)])
 
     add_rows = mx.vmap(lambda a, b: a + b, in_axes=(0, 1))
-    return Row(
+    return TimedWork(
         f"adding {rows} rows to columns",
         "loop",
         seconds(loop, budget=0.5),
@@ -98,7 +98,7 @@ def show_seconds(duration: float) -> str:
     return f"{duration * 1e6:.3g} us"
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[TimedWork]) -> str:
     """The rows as text, with the slower way, the faster way and how many times faster that is."""
     width = max(len(row.work) for row in rows)
     return "\n".join(

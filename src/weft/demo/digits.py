@@ -22,7 +22,7 @@ Step = Callable[[mx.array, mx.array], mx.array]
 
 
 @dataclass(frozen=True)
-class Digits:
+class DigitImages:
     """Images as rows of 64 brightnesses between 0 and 1 (float32), and which digit each shows (int32)."""
 
     images: npt.NDArray[np.float32]
@@ -39,7 +39,7 @@ class Digits:
             yield mx.array(self.images[chosen]), mx.array(self.labels[chosen])
 
 
-def load() -> tuple[Digits, Digits]:
+def load() -> tuple[DigitImages, DigitImages]:
     """The 1,797 digits of scikit-learn, split into 1,437 to learn from and 360 to be tested on."""
     from sklearn.datasets import load_digits  # takes a second, for which `--help` need not wait
 
@@ -48,7 +48,7 @@ def load() -> tuple[Digits, Digits]:
     labels = bunch.target.astype(np.int32)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
     held_out, learned = order[:HELD_OUT], order[HELD_OUT:]
-    return Digits(images[learned], labels[learned]), Digits(images[held_out], labels[held_out])
+    return DigitImages(images[learned], labels[learned]), DigitImages(images[held_out], labels[held_out])
 
 
 class Classifier(nn.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .digits import Digits
+from .digits import DigitImages
 
 SUFFIXES = (".png", ".svg", ".pdf")
 GRID_ROWS, GRID_COLUMNS = 4, 8
@@ -20,12 +20,12 @@ def smooth(losses: list[float]) -> npt.NDArray[np.float64]:
     return np.convolve(losses, np.ones(window) / window, mode="valid")
 
 
-def to_show(held_out: Digits, predictions: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+def to_show(held_out: DigitImages, predictions: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
     """Which digits to show: the misread ones first, because they are the interesting ones."""
     return np.argsort(predictions == held_out.labels, kind="stable")[: GRID_ROWS * GRID_COLUMNS]
 
 
-def save(path: Path, losses: list[float], held_out: Digits, predictions: npt.NDArray[np.int64]) -> None:
+def save(path: Path, losses: list[float], held_out: DigitImages, predictions: npt.NDArray[np.int64]) -> None:
     """Draws the picture without a display and writes it to `path`, in the format of its suffix."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes half a second
     from matplotlib.figure import Figure

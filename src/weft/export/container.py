@@ -13,7 +13,7 @@ from weft.dtypes import ALL_DTYPES
 from weft.errors import FileFormatError
 from weft.graph.node import Node, wrap
 from weft.io.files import bytes_of
-from weft.io.reading import Layout, array_at, shape_of, without_overlap
+from weft.io.reading import FileLayout, array_at, shape_of, without_overlap
 from weft.io.sources import Source, source_of
 from weft.io.writing import write as write_pieces
 
@@ -78,7 +78,7 @@ def _header(source: Source, length: int) -> dict[str, Any]:
     return header
 
 
-def _layout(source: Source, number: int, entry: Any, begin: int) -> tuple[Layout, int]:
+def _layout(source: Source, number: int, entry: Any, begin: int) -> tuple[FileLayout, int]:
     what = f"array {number} in {source.name}"
     if not isinstance(entry, list) or len(entry) != 3:
         raise _unsound(source, f"array {number} is not described")
@@ -86,7 +86,7 @@ def _layout(source: Source, number: int, entry: Any, begin: int) -> tuple[Layout
     dtype = _DTYPES.get(name) if isinstance(name, str) else None
     if dtype is None:
         raise _unsound(source, f"array {number} is of no dtype")
-    layout = Layout(shape_of(extents, dtype.size, what), dtype)
+    layout = FileLayout(shape_of(extents, dtype.size, what), dtype)
     if type(offset) is not int or offset < 0 or begin + offset + layout.size > source.size:
         raise _unsound(source, f"array {number} is not inside of it")
     return layout, begin + offset

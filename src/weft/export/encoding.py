@@ -8,7 +8,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.export.trace import Trace, sources_of
+from weft.export.trace import ExportedGraph, sources_of
 from weft.graph.node import Node
 from weft.graph.symbolic import SymbolicExtent, name_of_function
 from weft.graph.tracing import name_of
@@ -35,7 +35,7 @@ class Encoder:
         self._numbers: dict[Node, int] = {}
         self.arrays: list[Node] = []
 
-    def trace(self, trace: Trace) -> dict[str, Any]:
+    def trace(self, trace: ExportedGraph) -> dict[str, Any]:
         """What a file says of a trace."""
         one = _TraceEncoder(self._name, self._array, self._primitives)
         positions = {node: position for position, node in enumerate([*trace.inputs, *trace.order])}

@@ -15,7 +15,7 @@ from weft.errors import FileFormatError
 from weft.export import container
 from weft.export.decoding import DecodedTrace
 from weft.export.encoding import Encoder
-from weft.export.trace import Arguments, Signature, Trace, arguments_of, listed, sources_of, trace_of
+from weft.export.trace import Arguments, ExportedGraph, Signature, arguments_of, listed, sources_of, trace_of
 from weft.graph.extents import values_of
 from weft.graph.node import Node, wrap
 from weft.graph.symbolic import SymbolicExtent
@@ -266,7 +266,7 @@ class ImportedFunction:
         return f"<imported function {self._name}>"
 
 
-def _describe(trace: Trace, callback: Callable[[dict[str, Any]], object]) -> None:
+def _describe(trace: ExportedGraph, callback: Callable[[dict[str, Any]], object]) -> None:
     """Tell a callback of a graph, part by part."""
     names = {node: _letters(number) for number, node in enumerate([*trace.inputs, *trace.order])}
 

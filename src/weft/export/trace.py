@@ -73,7 +73,7 @@ def arguments_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Argu
     return Arguments(tuple(positional), {key: named[key] for key in sorted(named)})
 
 
-class Trace(NamedTuple):
+class ExportedGraph(NamedTuple):
     """The graph of a function for arguments of certain shapes, or of all shapes with as many dimensions."""
 
     positional: int
@@ -86,7 +86,7 @@ class Trace(NamedTuple):
     """Extents that must have the same value in each call, and which line of the program needs it."""
 
 
-def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless: bool) -> Trace:
+def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless: bool) -> ExportedGraph:
     """Run a function on placeholders.
 
     Raises:
@@ -114,7 +114,7 @@ def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless
             set_current_stream(stream)
         outputs = [_without_marks(node) for node in _results(name, fun, value)]
     made = {extent: _without_folder(where) for extent, where in decisions.made.items()}
-    return Trace(count, tuple(arguments.named), inputs, _needed(inputs, outputs, start), outputs, made)
+    return ExportedGraph(count, tuple(arguments.named), inputs, _needed(inputs, outputs, start), outputs, made)
 
 
 def _results(name: str, fun: Callable[..., Any], value: Any) -> list[Node]:

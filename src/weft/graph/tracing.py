@@ -38,7 +38,7 @@ class Trace:
         return f"{self.transformation}({self.function})"
 
 
-class _Local(threading.local):
+class _TracesOfThread(threading.local):
     def __init__(self) -> None:
         self.open: list[Trace] = []
         self.evaluated: list[Node] = []
@@ -46,7 +46,7 @@ class _Local(threading.local):
         self.assigned: list[dict[int, Action]] = []
 
 
-_local = _Local()
+_local = _TracesOfThread()
 
 
 def name_of(function: object) -> str:

@@ -68,7 +68,7 @@ class ExplainedStep(NamedTuple):
         return rate_text(self.bytes_read + self.bytes_written, self.seconds, "GB/s")
 
 
-class Segment(NamedTuple):
+class ExplainedSegment(NamedTuple):
     """What runs on one stream at a time: a program, its plan with a description, and the nodes of the traced graph that
     it computes."""
 
@@ -99,7 +99,7 @@ class Explanation(Paged):
         names: dict[Node, str],
         outputs: Sequence[Node],
         replaced: Sequence[Node],
-        segments: Sequence[Segment],
+        segments: Sequence[ExplainedSegment],
         times: Sequence[list[float]],
         transfers: Sequence[Transfer],
     ) -> None:
@@ -262,7 +262,7 @@ def explain(
     Nothing outside of this function changes: results go to memory of their own and are dropped.
     """
     values = {placeholder: _value(node) for placeholder, node in zip(placeholders, inputs, strict=True)}
-    segments: list[Segment] = []
+    segments: list[ExplainedSegment] = []
     runs: list[list[View]] = []
     copied: dict[Copied, Transfer] = {}
     for stream, wanted in _streams_of(outputs, values):
@@ -273,7 +273,7 @@ def explain(
         copied |= transfers_to(plan.engine, views, plan.spans)
         results = _run(plan, views, program, stream)
         values.update({node: view for node, view in zip(wanted, results, strict=True) if node not in values})
-        segments.append(Segment(stream, program, plan, plan.describe(), wanted))
+        segments.append(ExplainedSegment(stream, program, plan, plan.describe(), wanted))
         runs.append(views)
     times = [_times(segment, views) for segment, views in zip(segments, runs, strict=True)]
     named = dict(zip(placeholders, names, strict=True))
@@ -306,7 +306,7 @@ def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) ->
     return results
 
 
-def _times(segment: Segment, views: Sequence[View]) -> list[float]:
+def _times(segment: ExplainedSegment, views: Sequence[View]) -> list[float]:
     """The median time of each step in seconds. The plan has been run once before."""
     if not segment.plan.steps.count:
         return []
@@ -369,7 +369,7 @@ def _node_lines(order: Sequence[Node], names: dict[Node, str]) -> Iterator[str]:
         yield f"  %{number} = {' '.join(words)} : {what[-1]}"
 
 
-def _drawn(segments: Sequence[Segment], names: dict[Node, str], outputs: Sequence[Node]) -> Drawing:
+def _drawn(segments: Sequence[ExplainedSegment], names: dict[Node, str], outputs: Sequence[Node]) -> Drawing:
     """The planned graphs of all segments; a value that one segment reads from another is drawn once."""
     drawing = Drawing()
     given = dict.fromkeys([node for segment in segments for node in segment.program.inputs])
@@ -387,7 +387,9 @@ def _drawn(segments: Sequence[Segment], names: dict[Node, str], outputs: Sequenc
     return drawing
 
 
-def _draw_segment(drawing: Drawing, segment: Segment, first: int, known: dict[Node, int], results: set[Node]) -> None:
+def _draw_segment(
+    drawing: Drawing, segment: ExplainedSegment, first: int, known: dict[Node, int], results: set[Node]
+) -> None:
     plan = segment.description
     boxes: dict[Node, int] = {}
     for traced, planned in zip(segment.program.inputs, plan.inputs, strict=True):

@@ -22,7 +22,7 @@ from weft.inspection.text import (
     size_text,
     table,
 )
-from weft.inspection.timeline import Event, events_of, overlap_of, timeline
+from weft.inspection.timeline import TimelineEntry, entries_of, overlap_of, timeline
 from weft.runtime import recording
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.streams import drain_all
@@ -141,13 +141,13 @@ class Profile(Paged):
         if target is None:
             return
         try:
-            write_lines(target, timeline(self._begin or 0, self._events()))
+            write_lines(target, timeline(self._begin or 0, self._entries()))
         finally:
             if target is not self._file:
                 target.close()
 
-    def _events(self) -> list[Event]:
-        return events_of(list(self._recorder.runs), list(self._recorder.spans), self._records_of)
+    def _entries(self) -> list[TimelineEntry]:
+        return entries_of(list(self._recorder.runs), list(self._recorder.spans), self._records_of)
 
     def _records_of(self, plan: Plan) -> list[StepRecord]:
         """Records of the steps of a plan. Plans are compared by identity: the runs of this profile keep them alive."""
@@ -201,12 +201,12 @@ class Profile(Paged):
     @property
     def overlap(self) -> float:
         """How long, in seconds, two or more steps or copies were under way at the same time."""
-        return overlap_of(self._events()) / 1e9
+        return overlap_of(self._entries()) / 1e9
 
     def _page_data(self) -> dict[str, Any]:
         from weft.inspection.pages.profiled import profile_data
 
-        return profile_data(self, self._begin or 0, self._events(), self.kernels)
+        return profile_data(self, self._begin or 0, self._entries(), self.kernels)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -1,5 +1,5 @@
-"""What ran when: events in rows, one row for each stream on each thread, and one for what Python does there; and their
-file in the format of Chrome's traces, which Perfetto (ui.perfetto.dev) shows."""
+"""What ran when: entries on tracks, one track for each stream on each thread, and one for what Python does there; and
+their file in the format of Chrome's traces, which Perfetto (ui.perfetto.dev) shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.runtime.device import cpu
 from weft.runtime.recording import TRANSFER, PlanRun, Span, Thread
 
 
-class Row(NamedTuple):
+class Track(NamedTuple):
     """A stream on a thread, and its device, if that is not the CPU; without a stream, what Python does there."""
 
     stream: int | None
@@ -30,7 +30,7 @@ class Row(NamedTuple):
         return f"{what} ({self.thread.name})"
 
 
-class Event(NamedTuple):
+class TimelineEntry(NamedTuple):
     """What took from ``begin`` to ``end``, in nanoseconds: a step of a plan, with its ``record`` and the number of the
     plan, or something else."""
 
@@ -38,7 +38,7 @@ class Event(NamedTuple):
     what: str
     begin: int
     end: int
-    row: Row
+    track: Track
     record: StepRecord | None = None
     plan: int = 0
 
@@ -47,27 +47,29 @@ class Event(NamedTuple):
         return shortened(self.what) if self.record else f"{self.kind}: {shortened(self.what)}"
 
 
-def events_of(
+def entries_of(
     runs: Sequence[PlanRun], spans: Sequence[Span], records_of: Callable[[Plan], Sequence[StepRecord]]
-) -> list[Event]:
+) -> list[TimelineEntry]:
     """All that was recorded."""
-    events = [Event(span.kind, span.name, span.begin, span.end, Row(None, span.thread)) for span in spans]
+    entries = [TimelineEntry(span.kind, span.name, span.begin, span.end, Track(None, span.thread)) for span in spans]
     plans: dict[int, int] = {}
     for run in runs:
         device = run.plan.engine.device
         name = "" if device.type is cpu else f"{device.type.name} {device.index}, "
-        plan, row = plans.setdefault(id(run.plan), len(plans)), Row(run.stream, run.thread, name)
+        plan, track = plans.setdefault(id(run.plan), len(plans)), Track(run.stream, run.thread, name)
         times = zip(records_of(run.plan), run.step_times(), strict=False)  # an interrupted run has fewer
-        events += [
-            Event(record.kind, record.name, begin, end, row, record, plan) for record, (begin, end) in times if begin
+        entries += [
+            TimelineEntry(record.kind, record.name, begin, end, track, record, plan)
+            for record, (begin, end) in times
+            if begin
         ]
-    return events
+    return entries
 
 
-def overlap_of(events: Iterable[Event]) -> int:
+def overlap_of(entries: Iterable[TimelineEntry]) -> int:
     """Nanoseconds in which two or more steps or copies were under way."""
-    working = [event for event in events if event.record or event.kind == TRANSFER]
-    changes = sorted([(event.begin, 1) for event in working] + [(event.end, -1) for event in working])
+    working = [entry for entry in entries if entry.record or entry.kind == TRANSFER]
+    changes = sorted([(entry.begin, 1) for entry in working] + [(entry.end, -1) for entry in working])
     together = under_way = 0
     for (moment, change), (following, _) in pairwise(changes):
         under_way += change
@@ -76,41 +78,41 @@ def overlap_of(events: Iterable[Event]) -> int:
     return together
 
 
-def rows_of(events: Iterable[Event]) -> dict[Row, int]:
-    """The rows in their order, numbered from 0: threads in the order in which they appear, streams by their index."""
-    found = dict.fromkeys([event.row for event in events])
-    threads = {thread: position for position, thread in enumerate(dict.fromkeys([row.thread for row in found]))}
-    order = sorted(found, key=lambda row: (threads[row.thread], -1 if row.stream is None else row.stream))
-    return {row: number for number, row in enumerate(order)}
+def tracks_of(entries: Iterable[TimelineEntry]) -> dict[Track, int]:
+    """The tracks in their order, numbered from 0: threads in the order in which they appear, streams by their index."""
+    found = dict.fromkeys([entry.track for entry in entries])
+    threads = {thread: position for position, thread in enumerate(dict.fromkeys([track.thread for track in found]))}
+    order = sorted(found, key=lambda track: (threads[track.thread], -1 if track.stream is None else track.stream))
+    return {track: number for number, track in enumerate(order)}
 
 
-def timeline(begin: int, events: Sequence[Event]) -> Iterator[str]:
+def timeline(begin: int, entries: Sequence[TimelineEntry]) -> Iterator[str]:
     """The lines of a file in JSON. Times count from ``begin``."""
     process = os.getpid()
-    rows = rows_of(events)
+    tracks = tracks_of(entries)
     yield f'{{"displayTimeUnit": "ms", "otherData": {{"weft": {json.dumps(weft.__version__)}}}, "traceEvents": ['
     yield json.dumps({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": "weft"}})
-    for row, number in rows.items():
-        named: dict[str, Any] = {"thread_name": {"name": row.title}, "thread_sort_index": {"sort_index": number + 1}}
+    for track, number in tracks.items():
+        named: dict[str, Any] = {"thread_name": {"name": track.title}, "thread_sort_index": {"sort_index": number + 1}}
         for name, args in named.items():
             yield "," + json.dumps({"ph": "M", "name": name, "pid": process, "tid": number + 1, "args": args})
-    for event in events:
-        entry = {"name": event.name, "cat": event.kind, "args": _arguments(event)}
-        times = {"ts": (event.begin - begin) / 1000, "dur": (event.end - event.begin) / 1000}
-        yield "," + json.dumps({"ph": "X", "pid": process, "tid": rows[event.row] + 1, **entry, **times})
+    for entry in entries:
+        shown = {"name": entry.name, "cat": entry.kind, "args": _arguments(entry)}
+        times = {"ts": (entry.begin - begin) / 1000, "dur": (entry.end - entry.begin) / 1000}
+        yield "," + json.dumps({"ph": "X", "pid": process, "tid": tracks[entry.track] + 1, **shown, **times})
     yield "]}"
 
 
-def _arguments(event: Event) -> dict[str, Any]:
-    record = event.record
+def _arguments(entry: TimelineEntry) -> dict[str, Any]:
+    record = entry.record
     if record is None:
-        return {"what": event.what}
+        return {"what": entry.what}
     return {
         "operations": record.name,
         "loops": record.loops,
         "bytes read": record.bytes_read,
         "bytes written": record.bytes_written,
         "arithmetic": record.arithmetic,
-        "plan": event.plan,
-        "stream": event.row.stream,
+        "plan": entry.plan,
+        "stream": entry.track.stream,
     }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.errors import FileFormatError
-from weft.io.gguf_format import Q4_0, Q8_0, Blocks
+from weft.io.gguf_format import Q4_0, Q8_0, BlockFormat
 from weft.runtime.atomic import without_interrupts
 
 NumPyArray = np.ndarray[Any, Any]
@@ -21,7 +21,7 @@ Unpack = Callable[[NumPyArray], NumPyArray]
 """From blocks (one a row, as bytes) to the elements that they hold of a result (one block a row)."""
 
 
-class Parts(NamedTuple):
+class QuantizedParts(NamedTuple):
     """The three results that a quantised tensor is unpacked to."""
 
     weight: Unpack
@@ -45,18 +45,20 @@ def _bytes(blocks: NumPyArray) -> NumPyArray:
     return np.ascontiguousarray(blocks[:, 2:] ^ 0x80).view("<u4")
 
 
-def parts_of(kind: int) -> Parts:
+def parts_of(kind: int) -> QuantizedParts:
     """How a tensor of a quantised kind with a scale per block is unpacked."""
     if kind == Q8_0:
-        return Parts(_bytes, _scales, lambda blocks: _scales(blocks) * np.float16(-128), 8)
+        return QuantizedParts(_bytes, _scales, lambda blocks: _scales(blocks) * np.float16(-128), 8)
     if kind == Q4_0:
-        return Parts(lambda blocks: _nibbles(blocks, 2), _scales, lambda blocks: _scales(blocks) * np.float16(-8), 4)
-    return Parts(
+        return QuantizedParts(
+            lambda blocks: _nibbles(blocks, 2), _scales, lambda blocks: _scales(blocks) * np.float16(-8), 4
+        )
+    return QuantizedParts(
         lambda blocks: _nibbles(blocks, 4), _scales, lambda blocks: np.ascontiguousarray(blocks[:, 2:4]).view("<f2"), 4
     )
 
 
-def other_kind(kind: int, what: str) -> tuple[Blocks, Unpack]:
+def other_kind(kind: int, what: str) -> tuple[BlockFormat, Unpack]:
     """The blocks of a quantised kind that the package `gguf` knows, and how they become float16.
 
     Raises:
@@ -71,7 +73,7 @@ def other_kind(kind: int, what: str) -> tuple[Blocks, Unpack]:
         ) from error
     try:
         quantization = package.GGMLQuantizationType(kind)
-        blocks = Blocks(*package.GGML_QUANT_SIZES[quantization])
+        blocks = BlockFormat(*package.GGML_QUANT_SIZES[quantization])
         package.quants.dequantize(np.zeros((1, blocks.size), np.uint8), quantization)
     except (ValueError, KeyError, NotImplementedError):
         raise FileFormatError(

@@ -17,7 +17,7 @@ from weft.array import array
 from weft.errors import FileFormatError
 from weft.io import gguf_format as gguf
 from weft.io.gguf_blocks import Unpack, other_kind, parts_of
-from weft.io.reading import Layout, array_at, array_in, shape_of, without_overlap
+from weft.io.reading import FileLayout, array_at, array_in, shape_of, without_overlap
 from weft.io.sources import MemorySource, Source, source_of
 
 __all__ = ["load_gguf"]
@@ -151,7 +151,7 @@ class _Header:
         dtype = gguf.VALUES.get(kind)
         if dtype is None:
             raise self.unsound(f"the value of {key!r} is of kind {kind}, which there is not")
-        layout = Layout(shape, dtype)
+        layout = FileLayout(shape, dtype)
         return array_at(MemorySource(self._source.name, self.take(layout.size)), layout, 0)
 
     def tensor(self) -> _Tensor:
@@ -179,7 +179,7 @@ def _alignment(header: _Header, metadata: dict[str, Any]) -> int:
 class _Stored(NamedTuple):
     """The bytes of a tensor in a file: how many hold so many elements, from where to where."""
 
-    blocks: gguf.Blocks
+    blocks: gguf.BlockFormat
     first: int
     end: int
 
@@ -203,19 +203,19 @@ def _unpacked(source: Source, tensor: _Tensor, start: int) -> tuple[dict[str, ar
     """The arrays that a tensor becomes."""
     plain = gguf.PLAIN.get(tensor.kind)
     if plain is not None:
-        stored = _stored(source, tensor, start, gguf.Blocks(1, plain.size))
-        return {tensor.name: array_at(source, Layout(tensor.shape, plain), stored.first)}, stored
+        stored = _stored(source, tensor, start, gguf.BlockFormat(1, plain.size))
+        return {tensor.name: array_at(source, FileLayout(tensor.shape, plain), stored.first)}, stored
     blocks = gguf.BLOCKS.get(tensor.kind)
     if blocks is None:
         blocks, unpack = other_kind(tensor.kind, tensor.what)
         stored = _stored(source, tensor, start, blocks)
-        layout = Layout(tensor.shape, dtypes.float16)
+        layout = FileLayout(tensor.shape, dtypes.float16)
         return {tensor.name: array_in(source, layout, partial(_read, source, stored, unpack))}, stored
     stored = _stored(source, tensor, start, blocks)
     parts = parts_of(tensor.kind)
     *rows, columns = tensor.shape
-    packed = Layout((*rows, columns * parts.bits // 32), dtypes.uint32)
-    numbers = Layout((*rows, columns // blocks.elements), dtypes.float16)
+    packed = FileLayout((*rows, columns * parts.bits // 32), dtypes.uint32)
+    numbers = FileLayout((*rows, columns // blocks.elements), dtypes.float16)
     prefix = tensor.name.removesuffix(".weight")
     return {
         tensor.name: array_in(source, packed, partial(_read, source, stored, parts.weight)),
@@ -224,7 +224,7 @@ def _unpacked(source: Source, tensor: _Tensor, start: int) -> tuple[dict[str, ar
     }, stored
 
 
-def _stored(source: Source, tensor: _Tensor, start: int, blocks: gguf.Blocks) -> _Stored:
+def _stored(source: Source, tensor: _Tensor, start: int, blocks: gguf.BlockFormat) -> _Stored:
     """Where the bytes of a tensor are, if its rows are whole blocks and the file has so many bytes."""
     if blocks.elements > 1 and (not tensor.shape or tensor.shape[-1] % blocks.elements):
         raise FileFormatError(

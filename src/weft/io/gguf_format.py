@@ -42,7 +42,7 @@ PLAIN: dict[int, Dtype] = {
 """Kinds of tensors whose elements are stored one by one."""
 
 
-class Blocks(NamedTuple):
+class BlockFormat(NamedTuple):
     """A kind of quantised tensor: how many bytes hold so many elements."""
 
     elements: int
@@ -50,5 +50,5 @@ class Blocks(NamedTuple):
 
 
 Q4_0, Q4_1, Q8_0 = 2, 3, 8
-BLOCKS: dict[int, Blocks] = {Q4_0: Blocks(32, 18), Q4_1: Blocks(32, 20), Q8_0: Blocks(32, 34)}
+BLOCKS: dict[int, BlockFormat] = {Q4_0: BlockFormat(32, 18), Q4_1: BlockFormat(32, 20), Q8_0: BlockFormat(32, 34)}
 """Quantised kinds that are unpacked here."""

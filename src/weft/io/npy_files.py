@@ -14,7 +14,7 @@ from weft.array import array
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
 from weft.io.files import File, bytes_of, called, is_open, values_of
-from weft.io.reading import Layout, array_at, shape_of
+from weft.io.reading import FileLayout, array_at, shape_of
 from weft.io.sources import MemorySource, source_of, taken
 from weft.io.writing import writable
 
@@ -86,7 +86,7 @@ def load_npy(file: Any) -> array:
     return array_at(source, layout, start)
 
 
-def read_header(take: Callable[[int], bytes], what: str) -> tuple[Layout, int]:
+def read_header(take: Callable[[int], bytes], what: str) -> tuple[FileLayout, int]:
     """What a header says, and how long it is; ``take`` gives the next bytes.
 
     Raises:
@@ -105,7 +105,7 @@ def read_header(take: Callable[[int], bytes], what: str) -> tuple[Layout, int]:
     if type(fortran) is not bool:
         raise _unsound(what, "its fortran_order is neither True nor False")
     shape = shape_of(fields["shape"], dtype.size, what)
-    return Layout(shape, dtype, swapped, fortran), 8 + length_bytes + length
+    return FileLayout(shape, dtype, swapped, fortran), 8 + length_bytes + length
 
 
 def _fields(header: bytes, what: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 16
 """Arrays of so many bytes are read when the file is loaded."""
 
 
-class Layout(NamedTuple):
+class FileLayout(NamedTuple):
     """How the elements of an array lie in a file: whether the bytes of each are in the other order (``swapped``), and
     whether the first index runs fastest (``fortran``)."""
 
@@ -50,7 +50,7 @@ def shape_of(found: Any, itemsize: int, what: str) -> tuple[int, ...]:
     return extents
 
 
-def array_in(source: Source, layout: Layout, read: Callable[[memoryview], None]) -> array:
+def array_in(source: Source, layout: FileLayout, read: Callable[[memoryview], None]) -> array:
     """An array whose elements ``read`` gets from a file as they lie there, when they are needed."""
     swapped_size = layout.dtype.size // (2 if layout.dtype.is_complex else 1) if layout.swapped else 1
 
@@ -73,7 +73,7 @@ def array_in(source: Source, layout: Layout, read: Callable[[memoryview], None])
     return found
 
 
-def array_at(source: Source, layout: Layout, position: int) -> array:
+def array_at(source: Source, layout: FileLayout, position: int) -> array:
     """The array whose elements begin at ``position`` of a file; that they are in it was checked."""
     return array_in(source, layout, lambda memory: source.read_into(position, memory))
 

@@ -14,7 +14,7 @@ from weft.array import array
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
 from weft.io.files import File, bytes_of, check_encodable, values_of
-from weft.io.reading import Layout, array_at, array_in, shape_of
+from weft.io.reading import FileLayout, array_at, array_in, shape_of
 from weft.io.sources import Source, source_of
 from weft.io.writing import write
 
@@ -156,7 +156,7 @@ def _array(source: Source, name: str, entry: dict[str, Any], start: int) -> arra
     size = math.prod(shape) * (1 if halves else dtype.size)
     if size != end - begin:
         raise FileFormatError(f"[load] {what} has a shape of {size} bytes, but offsets that are {end - begin} apart.")
-    layout = Layout(shape, dtype)
+    layout = FileLayout(shape, dtype)
     if not halves:
         return array_at(source, layout, start + begin)
 

@@ -34,16 +34,16 @@ def activate() -> None:
     Raises:
         ImportError: MLX itself was imported before.
     """
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+    if any(isinstance(finder, ModuleFinder) for finder in sys.meta_path):
         return
     if PACKAGE in sys.modules:
         raise ImportError(IMPORTED_BEFORE, name=PACKAGE)
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, ModuleFinder())
     print_as_names_of("mlx.core")  # programs cut these letters off
 
 
 @final
-class Finder(MetaPathFinder):
+class ModuleFinder(MetaPathFinder):
     """Finds the modules and the version of MLX, before Python looks for files."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:

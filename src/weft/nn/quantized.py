@@ -10,7 +10,7 @@ import weft.core as mx
 from weft.checks import function_of, shown
 from weft.nn.checks import array_input, check_last_size, size_of
 from weft.nn.module import Module
-from weft.ops.quantized_formats import Format, format_of
+from weft.ops.quantized_formats import QuantizedFormat, format_of
 from weft.utils import tree_map_with_path
 
 __all__ = ["QQLinear", "QuantizedEmbedding", "QuantizedLinear", "quantize"]
@@ -22,7 +22,7 @@ NO_BIAS = "[QQLinear] has no bias, but {layer!r} has one. Quantise only its weig
 class _Quantized(Module):
     """A layer with a quantised matrix: codes in ``weight``, ``scales``, and ``biases`` where the mode has them."""
 
-    def _set_format(self, kind: Format, word: str, columns: int) -> None:
+    def _set_format(self, kind: QuantizedFormat, word: str, columns: int) -> None:
         """Take a format that fits the number of columns, which the user knows as ``word``."""
         if columns % kind.group_size:
             layer = type(self).__name__

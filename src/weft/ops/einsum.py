@@ -19,7 +19,7 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["einsum", "einsum_path"]
 
 Letters = list[str]
-Terms = tuple[Labels, ...]
+OperandLabels = tuple[Labels, ...]
 
 
 @on_stream
@@ -48,7 +48,7 @@ def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Ar
     return p.contracted(list(zip(arrays, terms, strict=True)), result, [range(len(arrays))])
 
 
-def _summable(arrays: list[Array], terms: Terms, result: Labels) -> list[Array]:
+def _summable(arrays: list[Array], terms: OperandLabels, result: Labels) -> list[Array]:
     """The operands in a dtype in which their products can be summed."""
     every = {label for labels in terms for label in labels}
     return [to_dtype(x, whole_sum_dtype(x.node.dtype)) for x in arrays] if every - set(result) else arrays
@@ -79,7 +79,7 @@ def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]],
     return list(path), _cost_text(subscripts, path, terms, result, extents)
 
 
-def _cost_text(subscripts: str, path: Path, terms: Terms, result: Labels, extents: dict[int, int]) -> str:
+def _cost_text(subscripts: str, path: Path, terms: OperandLabels, result: Labels, extents: dict[int, int]) -> str:
     """What a path costs, in words."""
     remaining = [set(labels) for labels in terms]
     every = set().union(*remaining)
@@ -106,7 +106,7 @@ def _operations(labels: set[int], sums: bool, operands: int, extents: dict[int, 
     return math.prod([extents[label] for label in labels]) * (max(1, operands - 1) + sums)
 
 
-def _described(name: str, subscripts: str, operands: Sequence[Any]) -> tuple[list[Array], Terms, Labels]:
+def _described(name: str, subscripts: str, operands: Sequence[Any]) -> tuple[list[Array], OperandLabels, Labels]:
     """The operands, a number for each of their axes, and the numbers of the axes of the result."""
     if not isinstance(subscripts, str):
         raise wrong_type(name, "subscripts", "a string such as 'ij,jk->ik'", subscripts)

@@ -9,15 +9,15 @@ from weft import dtypes
 from weft.checks import integer_of, one_of
 from weft.ops.arguments import Array
 from weft.ops.float8 import to_fp8
-from weft.primitives.quantized_formats import MODES, POWER_BIAS, POWER_NAN, WORD, Format
+from weft.primitives.quantized_formats import MODES, POWER_BIAS, POWER_NAN, WORD, QuantizedFormat
 
-__all__ = ["Format", "float_codes", "format_of", "packed", "power_codes"]
+__all__ = ["QuantizedFormat", "float_codes", "format_of", "packed", "power_codes"]
 
 _FLOAT4_MIDDLES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
 """Between which of the sizes 0, 0.5, 1, 1.5, 2, 3, 4 and 6 of 4-bit floating numbers (e2m1) others are rounded."""
 
 
-def format_of(name: str, mode: str, group_size: int | None, bits: int | None) -> Format:
+def format_of(name: str, mode: str, group_size: int | None, bits: int | None) -> QuantizedFormat:
     """The format that arguments of the function ``name`` describe.
 
     Raises:
@@ -35,7 +35,9 @@ def format_of(name: str, mode: str, group_size: int | None, bits: int | None) ->
             raise ValueError(f"[{name}] {word} of the mode {mode!r} must be one of {some}; got {number}.")
         return number
 
-    return Format(mode, choice("group_size", group_size, choices.group_sizes), choice("bits", bits, choices.bits))
+    return QuantizedFormat(
+        mode, choice("group_size", group_size, choices.group_sizes), choice("bits", bits, choices.bits)
+    )
 
 
 def packed(codes: Array, bits: int) -> Array:

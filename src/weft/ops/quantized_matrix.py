@@ -13,7 +13,7 @@ from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
 from weft.ops.float8 import to_fp8
 from weft.ops.quantized_formats import float_codes, packed, power_codes
 from weft.primitives.dequantization import wide_dtype
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 
 __all__ = ["QuantizedMatrix", "check_floating_matrix", "quantized", "quantized_matrix", "scale_of_all", "wide_dtype"]
 
@@ -27,7 +27,7 @@ class QuantizedMatrix(NamedTuple):
     """Matrices in the last two axes: words of codes, scales of groups, for affine formats biases; and what all scales
     are multiplied by, if there is such a number."""
 
-    kind: Format
+    kind: QuantizedFormat
     words: Array
     scales: Array
     biases: Array | None
@@ -62,7 +62,7 @@ class QuantizedMatrix(NamedTuple):
         return self._replace(scales=_scale_values(self.scales, self.kind, dtype, self.factor), factor=None)
 
 
-def quantized(x: Array, kind: Format, factor: Array | None) -> QuantizedMatrix:
+def quantized(x: Array, kind: QuantizedFormat, factor: Array | None) -> QuantizedMatrix:
     """Floating numbers quantised along the last axis."""
     dtype = x.node.dtype
     x = to_dtype(x, wide_dtype(dtype))
@@ -78,7 +78,7 @@ def quantized(x: Array, kind: Format, factor: Array | None) -> QuantizedMatrix:
     return QuantizedMatrix(kind, words, scales, biases, factor)
 
 
-def _affine_groups(groups: Array, kind: Format) -> tuple[Array, Array, Array]:
+def _affine_groups(groups: Array, kind: QuantizedFormat) -> tuple[Array, Array, Array]:
     """Codes, scales and biases of groups along the last axis."""
     last = (groups.node.ndim - 1,)
     low, high = p.min_(groups, axes=last), p.max_(groups, axes=last)
@@ -99,7 +99,7 @@ def _affine_groups(groups: Array, kind: Format) -> tuple[Array, Array, Array]:
     return p.cast(codes, dtype=dtypes.uint32), scale, bias
 
 
-def _float_groups(groups: Array, kind: Format, factor: Array | None) -> tuple[Array, Array]:
+def _float_groups(groups: Array, kind: QuantizedFormat, factor: Array | None) -> tuple[Array, Array]:
     """Codes and scales of groups along the last axis."""
     scale = p.max_(p.absolute(groups), axes=(groups.node.ndim - 1,)) / kind.largest
     if kind.powers:
@@ -111,12 +111,12 @@ def _float_groups(groups: Array, kind: Format, factor: Array | None) -> tuple[Ar
     return float_codes(scaled, kind.bits), codes
 
 
-def _scale_values(scales: Array, kind: Format, dtype: Dtype, factor: Array | None) -> Array:
+def _scale_values(scales: Array, kind: QuantizedFormat, dtype: Dtype, factor: Array | None) -> Array:
     values = kind.scale_values(scales, dtype)
     return values if factor is None else values * to_dtype(factor, dtype)
 
 
-def check_floating_matrix(name: str, word: str, x: Array, kind: Format) -> None:
+def check_floating_matrix(name: str, word: str, x: Array, kind: QuantizedFormat) -> None:
     """Raise unless an argument can be quantised."""
     shape, dtype = x.node.shape, x.node.dtype
     if not dtype.is_floating:
@@ -130,7 +130,7 @@ def check_floating_matrix(name: str, word: str, x: Array, kind: Format) -> None:
         )
 
 
-def scale_of_all(name: str, kind: Format, scale: Array | None, word: str = "global_scale") -> Array | None:
+def scale_of_all(name: str, kind: QuantizedFormat, scale: Array | None, word: str = "global_scale") -> Array | None:
     """What all scales of a format are multiplied by, from the global scale that a user gave."""
     if scale is None:
         return None
@@ -146,7 +146,7 @@ def scale_of_all(name: str, kind: Format, scale: Array | None, word: str = "glob
 
 
 def quantized_matrix(
-    name: str, kind: Format, w: Array, scales: Array, biases: Array | None, factor: Array | None
+    name: str, kind: QuantizedFormat, w: Array, scales: Array, biases: Array | None, factor: Array | None
 ) -> QuantizedMatrix:
     """What a user gave as a quantised matrix, checked.
 
@@ -183,7 +183,7 @@ def quantized_matrix(
     return matrix
 
 
-def _check_scales(name: str, kind: Format, scales: Array, biases: Array | None) -> None:
+def _check_scales(name: str, kind: QuantizedFormat, scales: Array, biases: Array | None) -> None:
     dtype = scales.node.dtype
     if not (dtype.is_floating if kind.affine else dtype is dtypes.uint8):
         wanted = "floating" if kind.affine else "uint8"

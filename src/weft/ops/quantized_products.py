@@ -21,7 +21,7 @@ from weft.ops.quantized_matrix import (
     scale_of_all,
     wide_dtype,
 )
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["gather_qmm", "gather_qqmm", "qqmm", "quantized_matmul"]
@@ -285,14 +285,14 @@ def _one_stack(x: Array) -> Array:
     return p.reshape(x, shape=(product(outer), high, wide))
 
 
-def _float_format(name: str, mode: str, group_size: int | None, bits: int | None) -> Format:
+def _float_format(name: str, mode: str, group_size: int | None, bits: int | None) -> QuantizedFormat:
     kind = format_of(name, mode, group_size, bits)
     if kind.affine:
         raise ValueError(f"[{name}] quantises both matrices, in a floating mode; the mode is 'affine'.")
     return kind
 
 
-def _rounded(name: str, word: str, x: Array, kind: Format, factor: Array | None) -> Array:
+def _rounded(name: str, word: str, x: Array, kind: QuantizedFormat, factor: Array | None) -> Array:
     """Floating matrices as their quantised numbers, with the derivative of the numbers before."""
     found = array_argument(name, x, word)
     check_floating_matrix(name, word, found, kind)
@@ -300,7 +300,7 @@ def _rounded(name: str, word: str, x: Array, kind: Format, factor: Array | None)
 
 
 def _right(
-    name: str, kind: Format, w: Array, scales: Array | None, global_scale: Array | None
+    name: str, kind: QuantizedFormat, w: Array, scales: Array | None, global_scale: Array | None
 ) -> Array | QuantizedMatrix:
     """What is multiplied from the right: numbers that were rounded to a format, or a matrix in it."""
     factor = scale_of_all(name, kind, global_scale, "global_scale_w")

@@ -319,7 +319,7 @@ def _normalised(change: Array, rows: Array) -> Array:
     return change - rows * _as_column(_in_dtype(p.imag(ratio), rows.node.dtype) * 1j)
 
 
-Rule = Callable[[Array, Array, Array], Tangent]
+DecompositionRule = Callable[[Array, Array, Array], Tangent]
 
 
 class Defined(MatrixFunction):
@@ -328,7 +328,7 @@ class Defined(MatrixFunction):
     So the derivative does not depend on how the value was computed.
     """
 
-    def __init__(self, name: str, rule: Rule) -> None:
+    def __init__(self, name: str, rule: DecompositionRule) -> None:
         self.name = name
         self.rule = rule
 

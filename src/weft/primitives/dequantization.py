@@ -10,7 +10,7 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, check_parameter, require
 
@@ -26,7 +26,7 @@ class Dequantize(Primitive):
     """
 
     name = "dequantize"
-    parameters = (*Format._fields, "dtype")
+    parameters = (*QuantizedFormat._fields, "dtype")
     routine: Routine = Routine(names=("dequantised matrix", "dequantised matrices"))
 
     def check(self, *inputs: Node, **params: Any) -> None:
@@ -77,8 +77,8 @@ def wide_dtype(dtype: Dtype) -> Dtype:
     return dtype if dtype is dtypes.float64 else dtypes.float32
 
 
-def _format(params: dict[str, Any]) -> Format:
-    return Format(*[params[name] for name in Format._fields])
+def _format(params: dict[str, Any]) -> QuantizedFormat:
+    return QuantizedFormat(*[params[name] for name in QuantizedFormat._fields])
 
 
 def _sums(groups: Array, like: Array) -> Array:

@@ -39,7 +39,7 @@ MODES = {
 }
 
 
-class Format(NamedTuple):
+class QuantizedFormat(NamedTuple):
     """How numbers are quantised: ``group_size`` neighbours along the last axis share a scale, and each is a code of
     ``bits`` bits.
 

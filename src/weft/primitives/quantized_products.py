@@ -12,7 +12,7 @@ from weft.graph.extents import AnyExtent, agree
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.batching import batch_size, with_batch
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import require
 from weft.runtime.precision import REPRODUCIBLE
@@ -74,7 +74,7 @@ class QuantizedMatmul(Primitive):
     """
 
     name = "quantized_matmul"
-    parameters = (*Format._fields, "transpose")
+    parameters = (*QuantizedFormat._fields, "transpose")
     routine: Routine = Routine(
         arithmetic=lambda node: 2 * _multiplications(node),
         loops=lambda node: (node.shape, node.inputs[0].shape[-1:]),
@@ -181,8 +181,8 @@ def rounded_product(node: Node) -> Node | None:
     return Node(p.matmul, (x, matrix.node), (REPRODUCIBLE,), node.shape, node.dtype, None)
 
 
-def _split(params: dict[str, Any]) -> tuple[Format, bool]:
-    return Format(*[params[name] for name in Format._fields]), params["transpose"]
+def _split(params: dict[str, Any]) -> tuple[QuantizedFormat, bool]:
+    return QuantizedFormat(*[params[name] for name in QuantizedFormat._fields]), params["transpose"]
 
 
 def _with_batch(parts: Sequence[Array], axes: Sequence[int | None], size: AnyExtent) -> list[Array]:

@@ -36,7 +36,7 @@ __all__ = [
     "sequential_cumsum",
 ]
 
-Rule = Callable[..., Tangent]
+ScanRule = Callable[..., Tangent]
 
 # A scan of at least CHUNKED_SIZE elements in too few rows for many threads is done in chunks.
 CHUNKED_SIZE = 1 << 18
@@ -69,7 +69,7 @@ class Scan(Primitive):
         self,
         name: str,
         reducer: Reducer,
-        jvp: Rule,
+        jvp: ScanRule,
         vjp: Callable[..., Sequence[Tangent]],
         *,
         operands: int = 1,

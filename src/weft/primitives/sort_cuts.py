@@ -34,7 +34,7 @@ def word_bytes(dtype: Dtype, indices: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SortCut:
     """``rows`` of ``extent`` elements, for each of which ``word`` bytes are moved."""
 
     rows: int
@@ -121,8 +121,8 @@ class PartedCut:
     def scratch(self, word: int) -> int:
         """Bytes in all; words of ``word`` bytes are moved where rows are sorted."""
         if self.is_sorted:
-            return Cut(self.rows, self.extent, word).scratch
-        return self.selection + Cut(self.rows, self.extent, self.size).scratch
+            return SortCut(self.rows, self.extent, word).scratch
+        return self.selection + SortCut(self.rows, self.extent, self.size).scratch
 
 
 def parted_blocks(extent: int) -> int:

@@ -18,7 +18,7 @@ from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Primitive, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.routine import Routine
-from weft.primitives.sort_cuts import Cut, PartedCut, counts_bytes, word_bytes
+from weft.primitives.sort_cuts import PartedCut, SortCut, counts_bytes, word_bytes
 from weft.primitives.untrusted import check_inputs, check_number
 
 __all__ = [
@@ -35,9 +35,9 @@ __all__ = [
 LARGEST_INDEX = (1 << 32) - 1
 
 
-def cut_of(x: Node, indices: bool) -> Cut:
+def cut_of(x: Node, indices: bool) -> SortCut:
     """How the rows of ``x`` are sorted."""
-    return Cut(*_rows_of(x), word_bytes(x.dtype, indices))
+    return SortCut(*_rows_of(x), word_bytes(x.dtype, indices))
 
 
 def parted_cut_of(x: Node) -> PartedCut:

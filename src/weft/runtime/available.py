@@ -34,7 +34,7 @@ def forget_engine(engine: Any) -> None:
     _searched.discard(engine.device.type)
 
 
-class Finder(Protocol):
+class DeviceFinder(Protocol):
     """Finds the devices of a kind."""
 
     def engines(self) -> Sequence[Any]:
@@ -44,12 +44,12 @@ class Finder(Protocol):
         """Why there is none."""
 
 
-_finders: dict[DeviceType, Finder] = {}
+_finders: dict[DeviceType, DeviceFinder] = {}
 _searched: set[DeviceType] = set()
 _searching = fork_safe_lock()
 
 
-def find_with(kind: DeviceType, finder: Finder) -> None:
+def find_with(kind: DeviceType, finder: DeviceFinder) -> None:
     """Have devices of a kind found by ``finder`` when somebody asks for one, and not before: to look for them may take
     time, and load libraries."""
     _finders[kind] = finder

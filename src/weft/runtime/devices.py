@@ -115,7 +115,7 @@ Saved = Stream | Literal[_Marker.OF_TASK] | None
 """What `saved_stream` gives."""
 
 
-class _Local(threading.local):
+class _CurrentOfThread(threading.local):
     """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing), the
     default device, and the default stream of each device. No other thread has the same ones, so threads do not wait for
     each other.
@@ -131,7 +131,7 @@ class _Local(threading.local):
         self.around: Stream | Literal[_Marker.NOT_CHOSEN] | None = NOT_CHOSEN
 
 
-_local = _Local()
+_local = _CurrentOfThread()
 
 
 def _give_to_default_stream(engine: Any) -> None:

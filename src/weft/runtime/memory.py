@@ -27,7 +27,7 @@ def size_class(size: int) -> int:
     return (size + step - 1) & -step
 
 
-class _Block(weakref.ref["Buffer"]):
+class _BufferReference(weakref.ref["Buffer"]):
     """Weak reference to a buffer, with its address and size in bytes for when it has ended."""
 
     __slots__ = ("address", "size")
@@ -54,8 +54,8 @@ class Allocator:
     ) -> None:
         self._allocate, self._free, self._rest = allocate, free, rest
         self._cached: dict[int, list[int]] = {}
-        self._blocks: dict[int, _Block] = {}
-        self._ended: deque[_Block] = deque()
+        self._blocks: dict[int, _BufferReference] = {}
+        self._ended: deque[_BufferReference] = deque()
         self._note_end = self._ended.append
         self._active = self.peak = 0
         self.memory_limit = sys.maxsize
@@ -65,7 +65,7 @@ class Allocator:
         """The address of a block of a size class, which is the buffer's until it ends."""
         if self._ended:
             self.take_back()
-        block = _Block(buffer, self._note_end)
+        block = _BufferReference(buffer, self._note_end)
         cached = self._cached.get(size)
         if cached:
             address = cached[-1]

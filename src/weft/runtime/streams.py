@@ -95,11 +95,11 @@ class Event:
         self._resume = resume
 
 
-class _Local(threading.local):
+class _WorkerOfThread(threading.local):
     stream: int | None = None
 
 
-_local = _Local()
+_local = _WorkerOfThread()
 
 
 def working_for() -> int | None:

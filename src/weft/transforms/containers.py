@@ -119,7 +119,7 @@ Change = tuple[int | None, int | None, Any]
 """What becomes of an entry: which one it was before, which node it gets, or a constant."""
 
 
-class Writer:
+class ContainerWriter:
     """Makes the changes of an update, each of which changes the entry in its own place."""
 
     def __init__(self, slots: Sequence[tuple[int, Any]], changes: Sequence[Change]) -> None:

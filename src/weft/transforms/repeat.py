@@ -18,7 +18,7 @@ from weft.runtime.devices import Stream, current_stream
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
 from weft.transforms.constants import Attributes
-from weft.transforms.containers import Moment, State, Writer
+from weft.transforms.containers import ContainerWriter, Moment, State
 from weft.transforms.traced import Traced
 from weft.tree import CONTAINERS, Levels, flatten, mutable_containers
 
@@ -187,7 +187,7 @@ class StatefulRepeat(NestedRepeat):
             for container, key, value in structure.entries(state)
             if not isinstance(value, CONTAINERS)
         ]
-        self._write = Writer(slots, changes)
+        self._write = ContainerWriter(slots, changes)
         self._first = len(self._is_array) - len(leaves)
         positions = list(accumulate(self._is_array, initial=0))
         assert traced.update is not None

@@ -14,7 +14,7 @@ from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, from_memory, load, store
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import Instruction, Kernel, Key, LaneStride, number_layout
+from weft.compiler.kernel import Instruction, Kernel, LaneStride, NumberKey, number_layout
 
 
 class InstructionWriter:
@@ -25,7 +25,7 @@ class InstructionWriter:
     rounds_bfloat16 = False
 
     def __init__(
-        self, kernel: Kernel, scheduled: Iterable[str], width: int, layout: dict[Key, int] | None = None
+        self, kernel: Kernel, scheduled: Iterable[str], width: int, layout: dict[NumberKey, int] | None = None
     ) -> None:
         self.kernel = kernel
         self.e = Emitter(self.rounds_bfloat16)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.primitives.routine import Attached
 
 MOST_NUMBERS = 512
@@ -58,7 +58,7 @@ def section(attached: Attached | None, lines: Lines) -> tuple[int, ...]:
     return (*head, len(shifts), len(attached.reads), *numbers, *changed)
 
 
-def caller(size: int) -> Function:
+def caller(size: int) -> EmittedFunction:
     """The function that calls the kernel of a section for a rectangle of a matrix, whose elements have ``size`` bytes
     and begin at ``%made`` if they are in scratch memory."""
     code = _Caller(Emitter())

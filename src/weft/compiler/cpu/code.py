@@ -15,7 +15,7 @@ WIDTH = 16
 
 STEP = "ptr %numbers, ptr %table, i64 %begin, i64 %end"
 
-Function = tuple[Emitter, str]
+EmittedFunction = tuple[Emitter, str]
 
 
 class Code(Integers):
@@ -63,7 +63,7 @@ class Code(Integers):
         bits = self.e.assign(f"trunc i64 {ones} to i{L.width}")
         return Value(L, self.e.assign(f"bitcast i{L.width} {bits} to {L.type_of(dtypes.bool_)}"), dtypes.bool_)
 
-    def finished(self, name: str, parameters: str, linkage: str = "internal ") -> Function:
+    def finished(self, name: str, parameters: str, linkage: str = "internal ") -> EmittedFunction:
         return self.e, self.e.function(name, parameters, linkage)
 
 

@@ -159,7 +159,7 @@ def _address_of_rows(windows: Windows, rest: int) -> int:
     return loading.load(source, lambda: _Rows(windows, rest, vector_bytes).module(name), (name,))[name]
 
 
-class _Writer(Integers):
+class _DepthwiseWriter(Integers):
     """Writes a step, whose units are lines of windows."""
 
     def __init__(self, windows: Windows, vector_bytes: int) -> None:
@@ -219,7 +219,7 @@ class _Writer(Integers):
             body(whole, below(self.L, "0", rest))
 
 
-class _Sums(_Writer):
+class _Sums(_DepthwiseWriter):
     """The step for convolutions."""
 
     def __init__(self, windows: Windows, neighbours: int, vector_bytes: int) -> None:
@@ -254,7 +254,7 @@ class _Sums(_Writer):
             store(self.L, total, windows.dtype, Location(target, place, False), mask)
 
 
-class _Rows(_Writer):
+class _Rows(_DepthwiseWriter):
     """The step for the cotangents of weights: sums along lines, in float64."""
 
     def __init__(self, windows: Windows, rest: int, vector_bytes: int) -> None:

@@ -16,7 +16,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.few_rows import Kernel, Strip, generate
+from weft.compiler.cpu.few_rows import FewRowsKernel, Strip, generate
 from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import Sources
 
@@ -28,11 +28,11 @@ def address(strip: Strip, of_column: bool) -> int:
     """The address of the step for products with a kind of strip, whose columns are parts of numbers; for those
     ``of_column`` of the matrix with a column."""
     name = "complex_column" if of_column else "few_complex_rows"
-    kind = _ColumnKernel if of_column else _Kernel
+    kind = _ColumnKernel if of_column else _ComplexRowsKernel
     return loading.load(f"{name} {strip}", lambda: generate(strip, _PARTS, name, kind), (name,))[name]
 
 
-class _Kernel(Kernel):
+class _ComplexRowsKernel(FewRowsKernel):
     parts = 2
 
     def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
@@ -65,7 +65,7 @@ class _Kernel(Kernel):
         return [Value(self.L, name, self.strip.dtype) for name in parts]
 
 
-class _ColumnKernel(_Kernel):
+class _ColumnKernel(_ComplexRowsKernel):
     def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
         L, lanes, dtype = self.L, self.strip.lanes, self.strip.dtype
         (start,), numbers = starts, Lanes(self.e, lanes // self.parts)

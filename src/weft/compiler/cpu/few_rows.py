@@ -17,7 +17,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, keep_order, prefetch
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -29,8 +29,8 @@ from weft.compiler.cpu.product_step import (
     INNER,
     ROWS,
     Block,
+    ProductStepWriter,
     Sources,
-    StepWriter,
     below,
     further,
     multiply_add,
@@ -111,10 +111,10 @@ def address(strip: Strip, sources: Sources) -> int:
     return loading.load(f"{name} {strip}", lambda: generate(strip, sources, name), (name,))[name]
 
 
-def generate(strip: Strip, sources: Sources, name: str, kind: type[Kernel] | None = None) -> str:
+def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtypes ``sources``."""
-    whole, edge = [(kind or Kernel)(strip, sources.right, is_edge) for is_edge in (False, True)]
-    step = _Step(strip, sources)
+    whole, edge = [(kind or FewRowsKernel)(strip, sources.right, is_edge) for is_edge in (False, True)]
+    step = _FewRowsStep(strip, sources)
     functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(strip.dtype.size)]
     if sources.left is not strip.dtype:
         functions.append(_convert_rows(strip, sources.left))
@@ -122,7 +122,7 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[Kernel] | Non
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def _convert_rows(strip: Strip, source: Dtype) -> Function:
+def _convert_rows(strip: Strip, source: Dtype) -> EmittedFunction:
     """Copy terms of the rows as what the sums are made of. The kernels read each of them once for every strip."""
     w = Integers(Emitter())
     with w.e.loop("0", "%rows") as row:
@@ -139,7 +139,7 @@ def _convert_rows(strip: Strip, source: Dtype) -> Function:
     return w.e, w.e.function("convert_rows", parameters, "internal ")
 
 
-class Kernel:
+class FewRowsKernel:
     """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to what is there.
 
     At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` exist. Of complex matrices,
@@ -292,7 +292,7 @@ class Kernel:
         return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
 
 
-class _Step(StepWriter):
+class _FewRowsStep(ProductStepWriter):
     """The loops over a strip: blocks of terms, blocks of rows."""
 
     def __init__(self, strip: Strip, sources: Sources) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu.stacks import REAL_PART, REALS, Matrix, Parts, Stacked, Writer
+from weft.compiler.cpu.stacks import REAL_PART, REALS, Matrix, ScratchParts, Stacked, StackWriter
 from weft.dtypes import Dtype
 from weft.graph.node import Shape
 
@@ -26,7 +26,7 @@ def _routines(*names: str) -> Any:
     return lambda dtype: names
 
 
-def _cholesky(w: Writer) -> None:
+def _cholesky(w: StackWriter) -> None:
     """conj(A) = U^H U, and the memory of U by columns is U^T = L by rows."""
     (a,), (factor,) = w.operands, w.results
     upper = w.params["upper"]
@@ -41,7 +41,7 @@ def _cholesky(w: Writer) -> None:
 Stacked("cholesky", _cholesky, _routines(".potrf")).on(p.cholesky.routine)
 
 
-def _lu(w: Writer) -> None:
+def _lu(w: StackWriter) -> None:
     """The operand holds a matrix by columns, and so does the first result."""
     (a,), (factors, pivots, order) = w.operands, w.results
     w.copy(a, factors.pointer)
@@ -60,13 +60,13 @@ def _lu(w: Writer) -> None:
         w.e.store("i32", one, there)
 
 
-def _count_pivots_from_zero(w: Writer, pivots: Matrix) -> None:
+def _count_pivots_from_zero(w: StackWriter, pivots: Matrix) -> None:
     with w.e.loop("0", pivots.rows) as step:
         place = w.moved(pivots.pointer, step, "i32")
         w.e.store("i32", w.e.assign(f"sub i32 {w.e.load('i32', place)}, 1"), place)
 
 
-def _pivot(w: Writer, pivots: Matrix, step: str, rows: str) -> str:
+def _pivot(w: StackWriter, pivots: Matrix, step: str, rows: str) -> str:
     """The row that a pivot names. Pivots can come from a file, so one behind the end counts as the last row."""
     row = w.e.assign(f"zext i32 {w.e.load('i32', w.moved(pivots.pointer, step, 'i32'))} to i64")
     return w.smaller(row, w.subtract(rows, 1))
@@ -75,7 +75,7 @@ def _pivot(w: Writer, pivots: Matrix, step: str, rows: str) -> str:
 Stacked("lu", _lu, _routines(".getrf")).on(p.lu_factors.routine)
 
 
-def _solve(w: Writer) -> None:
+def _solve(w: StackWriter) -> None:
     """A^T = P L U, so A X = B is X^T P L U = B^T, and A^H X = B is X^T U^H L^H P^T = B^T."""
     (_, factors, pivots, b), (x,) = w.operands, w.results
     adjoint = w.params["adjoint"]
@@ -94,7 +94,7 @@ def _solve(w: Writer) -> None:
     w.spoil_unless(w.e.assign(f"xor i1 {singular}, true"))
 
 
-def _swap_rows(w: Writer, x: Matrix, row: str, other: str) -> None:
+def _swap_rows(w: StackWriter, x: Matrix, row: str, other: str) -> None:
     with w.e.when(w.e.assign(f"icmp ne i64 {row}, {other}")):
         type_, parts = REALS[x.dtype], 2 if x.dtype.is_complex else 1
         width = w.multiply(x.columns, parts)
@@ -107,7 +107,7 @@ def _swap_rows(w: Writer, x: Matrix, row: str, other: str) -> None:
             w.e.store(type_, one, right)
 
 
-def _triangular(w: Writer, factors: Matrix, x: Matrix, upper: bool, adjoint: bool, unit: bool) -> None:
+def _triangular(w: StackWriter, factors: Matrix, x: Matrix, upper: bool, adjoint: bool, unit: bool) -> None:
     """Replace X^T by the solution Y of Y T = X^T (or Y T^H = X^T), where T is a triangle of what is stored.
 
     One column y takes a routine for vectors: T^T y = x, or conj(T) y = x, which BLAS has for real numbers.
@@ -130,7 +130,7 @@ def _triangular(w: Writer, factors: Matrix, x: Matrix, upper: bool, adjoint: boo
 Stacked("solve", _solve, _routines("trsm", "trsv")).on(p.solve_factored.routine)
 
 
-def _solve_triangular(w: Writer) -> None:
+def _solve_triangular(w: StackWriter) -> None:
     """A X = B is X^T A^T = B^T, and A^H X = B is X^T conj(A) = B^T."""
     (a, b), (x,) = w.operands, w.results
     upper, adjoint, unit = w.params["upper"], w.params["adjoint"], w.params["unit"]
@@ -144,7 +144,7 @@ def _solve_triangular(w: Writer) -> None:
 Stacked("solve_triangular", _solve_triangular, _routines("trsm", "trsv")).on(p.solve_triangular.routine)
 
 
-def _inverse(w: Writer) -> None:
+def _inverse(w: StackWriter) -> None:
     """The inverse of the transpose is the transpose of the inverse."""
     (a,), (x,) = w.operands, w.results
     w.copy(a, x.pointer)
@@ -155,7 +155,7 @@ def _inverse(w: Writer) -> None:
     w.spoil_unless(w.went_well(report))
 
 
-def _inverse_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
+def _inverse_parts(shapes: Shapes, dtype: Dtype, params: Params) -> ScratchParts:
     n = shapes[0][-1]
     return {"pivots": (n, dtypes.int32), "work": (_BLOCK * n, dtype)}
 
@@ -163,7 +163,7 @@ def _inverse_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
 Stacked("inverse", _inverse, _routines(".getrf", ".getri"), _inverse_parts).on(p.inverse_matrix.routine)
 
 
-def _triangular_inverse(w: Writer) -> None:
+def _triangular_inverse(w: StackWriter) -> None:
     """As for `_inverse`; the other triangle is zero."""
     (a,), (x,) = w.operands, w.results
     upper = w.params["upper"]
@@ -177,7 +177,7 @@ def _triangular_inverse(w: Writer) -> None:
 Stacked("triangular_inverse", _triangular_inverse, _routines(".trtri")).on(p.triangular_inverse.routine)
 
 
-def _qr(w: Writer) -> None:
+def _qr(w: StackWriter) -> None:
     """A^T = L Q with L = R^T; the memory of L by columns is R by rows, and that of Q is its transpose, the Q of A."""
     (a,), (q, r) = w.operands, w.results
     size = a.dtype.size
@@ -198,7 +198,7 @@ def _qr(w: Writer) -> None:
     w.spoil_unless(w.went_well(report))
 
 
-def _qr_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
+def _qr_parts(shapes: Shapes, dtype: Dtype, params: Params) -> ScratchParts:
     m, n = shapes[0][-2:]
     return {
         "copy": (m * n, dtype),
@@ -215,7 +215,7 @@ Stacked(
 ).on(p.qr.routine)
 
 
-def _svd(w: Writer) -> None:
+def _svd(w: StackWriter) -> None:
     """A^T = W S Z: the memory of W by columns is the V^T of A by rows, and that of Z is the U of A."""
     (a,) = w.operands
     u, s, vt = w.results if w.params["vectors"] else (None, w.results[0], None)
@@ -253,12 +253,12 @@ def _svd(w: Writer) -> None:
     w.spoil_unless(w.went_well(report))
 
 
-def _svd_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
+def _svd_parts(shapes: Shapes, dtype: Dtype, params: Params) -> ScratchParts:
     m, n = shapes[0][-2:]
     small, large = max(min(m, n), 1), max(m, n, 1)
     blocks = _BLOCK * (small + large)
     square = small * small if params["vectors"] else 0
-    parts: Parts = {"copy": (max(m * n, 1), dtype), "integers": (8 * small, dtypes.int32)}
+    parts: ScratchParts = {"copy": (max(m * n, 1), dtype), "integers": (8 * small, dtypes.int32)}
     if not dtype.is_complex:
         return {**parts, "work": (4 * square + 10 * small + large + blocks, dtype)}
     real = 7 * small + (max(5 * square, 2 * large * small + 2 * square) if params["vectors"] else 0)
@@ -272,7 +272,7 @@ def _svd_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
 Stacked("svd", _svd, _routines(".gesdd"), _svd_parts).on(p.svd.routine)
 
 
-def _eigh(w: Writer) -> None:
+def _eigh(w: StackWriter) -> None:
     """conj(A) = W diag(w) W^H: the memory of W = conj(V) by columns is V^H by rows."""
     (a,) = w.operands
     values, report = w.results[0], w.report()
@@ -292,10 +292,10 @@ def _eigh(w: Writer) -> None:
     w.spoil_unless(w.went_well(report))
 
 
-def _eigh_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
+def _eigh_parts(shapes: Shapes, dtype: Dtype, params: Params) -> ScratchParts:
     n, vectors = shapes[0][-1], params["vectors"]
     square = 2 * n * n if vectors else 0
-    parts: Parts = {} if vectors else {"copy": (n * n, dtype)}
+    parts: ScratchParts = {} if vectors else {"copy": (n * n, dtype)}
     parts["integers"] = (5 * n + 3, dtypes.int32)
     if not dtype.is_complex:
         return {**parts, "work": (square + (_BLOCK + 6) * n + 1, dtype)}
@@ -311,7 +311,7 @@ Stacked(
 ).on(p.eigh.routine)
 
 
-def _eig(w: Writer) -> None:
+def _eig(w: StackWriter) -> None:
     """The operand holds a matrix by columns, and so does the result: its rows are eigenvectors."""
     (a,) = w.operands
     values, report = w.results[0], w.report()
@@ -349,7 +349,7 @@ def _eig(w: Writer) -> None:
     w.spoil_unless(w.went_well(report))
 
 
-def _complex_eigenvalues(w: Writer, values: Matrix, real: str, imaginary: str) -> None:
+def _complex_eigenvalues(w: StackWriter, values: Matrix, real: str, imaginary: str) -> None:
     type_ = REALS[values.dtype]
     with w.e.loop("0", values.rows) as row:
         for part, source in enumerate((real, imaginary)):
@@ -357,7 +357,7 @@ def _complex_eigenvalues(w: Writer, values: Matrix, real: str, imaginary: str) -
             w.e.store(type_, value, w.moved(values.pointer, w.add(w.multiply(row, 2), part), type_))
 
 
-def _complex_eigenvectors(w: Writer, result: Matrix, vectors: str, imaginary: str) -> None:
+def _complex_eigenvectors(w: StackWriter, result: Matrix, vectors: str, imaginary: str) -> None:
     """Of each pair of conjugate eigenvectors LAPACK stores the real parts, then the imaginary parts of the first."""
     type_, n = REALS[result.dtype], result.rows
     last = w.subtract(n, 1)
@@ -379,9 +379,9 @@ def _complex_eigenvectors(w: Writer, result: Matrix, vectors: str, imaginary: st
             w.e.store(type_, imag, w.moved(result.pointer, w.add(place, 1), type_))
 
 
-def _eig_parts(shapes: Shapes, dtype: Dtype, params: Params) -> Parts:
+def _eig_parts(shapes: Shapes, dtype: Dtype, params: Params) -> ScratchParts:
     n = shapes[0][-1]
-    parts: Parts = {"copy": (n * n, dtype), "work": ((_BLOCK + 4) * n, dtype)}
+    parts: ScratchParts = {"copy": (n * n, dtype), "work": ((_BLOCK + 4) * n, dtype)}
     if dtype.is_complex:
         return {**parts, "real_work": (2 * n, REAL_PART[dtype])}
     parts |= {"real_parts": (n, dtype), "imaginary_parts": (n, dtype)}

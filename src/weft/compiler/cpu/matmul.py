@@ -15,7 +15,7 @@ from weft.compiler.cpu import (
     product_axes,
     product_complex,
     product_pairs,
-    row_streams,
+    rows_at_once,
 )
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
@@ -260,16 +260,16 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     beside = product.strides[1] == 1 or sources.left is not dtype
     side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side)
-    if across or strip.columns >= columns or (cached and rows > row_streams.FEWEST_ROWS):
+    if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
         return few_rows.address(strip, sources), numbers, (rows, strip.columns)
-    streams = row_streams.streams_of(dtype, rows, apart)
+    at_once = rows_at_once.rows_at_once_of(dtype, rows, apart)
     busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
-    width = row_streams.strip_of(streams, columns, product.matrices, busy)
+    width = rows_at_once.strip_of(at_once, columns, product.matrices, busy)
     strides, behind = _stored(product, transposed, width)
-    numbers = row_streams.step_numbers(places, product.extents, strides, width, batch, behind)
-    return row_streams.address(streams, sources), numbers, (rows, width)
+    numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
+    return rows_at_once.address(at_once, sources), numbers, (rows, width)
 
 
 def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
@@ -339,7 +339,7 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
     reading = tiles.reading_right(block, sources.right, extents, strides)
-    tile = _tile_of(product, block, tiles.Lying(True, tiles.Reading.NOWHERE if several else reading))
+    tile = _tile_of(product, block, tiles.Lying(True, tiles.DirectReading.NOWHERE if several else reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile

@@ -10,10 +10,10 @@ from weft.compiler.codegen.instructions import InstructionWriter
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, from_memory, to_memory
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Function, Integers
-from weft.compiler.cpu.pieces import Cut
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
+from weft.compiler.cpu.pieces import BodyCut
 from weft.compiler.cpu.schedule import CpuSchedule
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Key, instruction_keys, number_layout
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, NumberKey, instruction_keys, number_layout
 from weft.compiler.parameters import ExactParameters
 from weft.compiler.passes import Pass
 from weft.dtypes import Dtype
@@ -32,7 +32,7 @@ def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     written: dict[Any, str] = {}
     emitters: list[Emitter] = []
     functions: list[str] = []
-    calls: list[_Call] = []
+    calls: list[_PieceCall] = []
     for piece, at_once in zip(schedule.cut.pieces, schedule.cut.at_once, strict=True):
         work = at_once, *_work(piece, schedule, kernel)
         if work not in written:
@@ -41,7 +41,7 @@ def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
             functions.append(writer.function(written[work]))
             emitters.append(writer.e)
         numbers = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
-        calls.append(_Call(written[work], numbers))
+        calls.append(_PieceCall(written[work], numbers))
     main, step = _strips(kernel, schedule, layout, calls, name)
     return module([*emitters, main], [*functions, step])
 
@@ -64,7 +64,7 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
     return tuple(parts)
 
 
-class _Call(NamedTuple):
+class _PieceCall(NamedTuple):
     """A use of a function: ``numbers`` are the places in the argument block of the numbers that it reads."""
 
     function: str
@@ -77,8 +77,8 @@ def _outer_rows(kernel: Kernel) -> list[str]:
 
 
 def _strips(
-    kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], calls: Sequence[_Call], name: str
-) -> Function:
+    kernel: Kernel, schedule: CpuSchedule, layout: dict[NumberKey, int], calls: Sequence[_PieceCall], name: str
+) -> EmittedFunction:
     """The function of the step: each strip goes through all pieces."""
     code = Integers(Emitter())
     e, cut = code.e, schedule.cut
@@ -134,7 +134,13 @@ class _PieceWriter(InstructionWriter):
     """Writes the function of one piece: for some rows, and a strip of their lanes."""
 
     def __init__(
-        self, kernel: Kernel, schedule: CpuSchedule, layout: dict[Key, int], piece: Pass, cut: Cut, at_once: int
+        self,
+        kernel: Kernel,
+        schedule: CpuSchedule,
+        layout: dict[NumberKey, int],
+        piece: Pass,
+        cut: BodyCut,
+        at_once: int,
     ) -> None:
         super().__init__(kernel, schedule.numbers, at_once * _width(kernel), layout)
         self.schedule = schedule

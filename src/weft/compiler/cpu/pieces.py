@@ -36,7 +36,7 @@ FIRST_CACHE, STACK = 3 << 13, 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BodyCut:
     """The pieces of a body, in order, and where they save what of a strip of ``vectors`` vectors of lanes.
 
     ``places`` gives the first byte of what is saved of an instruction, in ``size`` bytes. ``at_once`` are the vectors
@@ -55,7 +55,7 @@ class Cut:
         return self.vectors * VIRTUAL_LANES
 
 
-def cut_of(launch: Launch) -> Cut | None:
+def cut_of(launch: Launch) -> BodyCut | None:
     """How the body of a kernel is cut; None if it is short, or if it folds or scans something."""
     kernel = launch.kernel
     folds = any(instruction.operation in ("reduce", "scan") for instruction in kernel.instructions)
@@ -68,7 +68,7 @@ def cut_of(launch: Launch) -> Cut | None:
     places = {position: unit * lanes for position, unit in units.items()}
     several = kernel.lane == "parallel" and launch.lane_extent >= LONG_ROW
     at_once = [min(vectors, vectors_at_once(kernel, piece)) if several else 1 for piece in pieces]
-    return Cut(tuple(pieces), vectors, places, size * lanes, tuple(at_once))
+    return BodyCut(tuple(pieces), vectors, places, size * lanes, tuple(at_once))
 
 
 def _vectors(size: int) -> int:

@@ -19,7 +19,7 @@ from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu import attached, product_complex
-from weft.compiler.cpu.code import STEP, Function
+from weft.compiler.cpu.code import STEP, EmittedFunction
 from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across, pack_along
@@ -33,8 +33,8 @@ from weft.compiler.cpu.product_step import (
     ROWS,
     SQUARE,
     Block,
+    ProductStepWriter,
     Sources,
-    StepWriter,
 )
 from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way, block_of
 from weft.dtypes import Dtype
@@ -64,7 +64,7 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def _packing(block: Block, sources: Sources) -> list[Function]:
+def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
     """The functions that pack operands of the dtypes ``sources``."""
     if sources.left.is_complex:
         return product_complex.packing(block)
@@ -72,11 +72,11 @@ def _packing(block: Block, sources: Sources) -> list[Function]:
     return [pack(block, source, width) for pack in (pack_along, pack_across) for width, source in sides.items()]
 
 
-def _step(block: Block, sources: Sources, name: str) -> Function:
+def _step(block: Block, sources: Sources, name: str) -> EmittedFunction:
     return step_function(TileWriter(block, sources), name)
 
 
-def step_function(writer: TileWriter, name: str) -> Function:
+def step_function(writer: TileWriter, name: str) -> EmittedFunction:
     """The function of a step, which does units one after the other."""
     with writer.e.loop("%begin", "%end") as unit:
         writer.unit(unit)
@@ -125,7 +125,7 @@ class _Unit(NamedTuple):
     columns: str
 
 
-class TileWriter(StepWriter):
+class TileWriter(ProductStepWriter):
     """The loops over a unit: tiles, terms of the sums, panels of rows, panels of columns."""
 
     def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES) -> None:

@@ -22,7 +22,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image, load, store
-from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, transposed
 from weft.compiler.cpu.product import (
     ACROSS,
@@ -43,8 +43,8 @@ from weft.compiler.cpu.product_step import (
     COLUMNS,
     INNER,
     ROWS,
+    ProductStepWriter,
     Sources,
-    StepWriter,
     below,
 )
 from weft.compiler.cpu.product_tiles import Way
@@ -115,7 +115,7 @@ def _packing_name(way: Way, by_elements: bool) -> str:
     return f"pack_{way.name.lower()}_by_{'elements' if by_elements else 'pairs'}"
 
 
-class _Packing(Integers):
+class _SquaresPacking(Integers):
     """Writes how pairs of squares are packed: from lines of an operand in which elements or terms are neighbours
     (``way``), to rows of 16 pairs of terms of one element, or of one pair of terms of 16 elements."""
 
@@ -166,9 +166,9 @@ class _Packing(Integers):
                 self.e.emit(f"store <{SIDE} x i32> {row}, ptr {place}, align {CACHE_LINE}")
 
 
-def _pack(way: Way, by_elements: bool) -> Function:
+def _pack(way: Way, by_elements: bool) -> EmittedFunction:
     """Pack up to ``DEPTH`` terms of the elements that are there; squares are filled up with zeros behind the terms."""
-    w = _Packing(way)
+    w = _SquaresPacking(way)
     exchanged = (way is Way.ACROSS) != by_elements
     with w.e.loop("0", "%present", BLOCK) as element, w.e.loop("0", "%inner", TERMS) as term:
         line, place = (element, term) if way is Way.ACROSS else (term, element)
@@ -200,7 +200,7 @@ class _Registers(Integers):
         self.call("tileloadd64", f"i8 {register}", f"ptr {pointer}", f"i64 {stride}")
 
 
-def _multiply_block() -> Function:
+def _multiply_block() -> EmittedFunction:
     """Multiply packed squares of 32 rows and 32 columns: the sums are stored, or added to what is there if ``%again``.
 
     At an edge, where fewer ``%rows`` or ``%columns`` exist, sums go by way of a copy.
@@ -267,7 +267,7 @@ class _Side(NamedTuple):
     by_elements: bool
 
 
-class _Step(StepWriter):
+class _SquaresStep(ProductStepWriter):
     """The loops over a tile: terms of the sums, groups of rows, blocks."""
 
     def __init__(self) -> None:
@@ -318,8 +318,8 @@ class _Step(StepWriter):
                 self.e.emit(f"call void @block({places}, i64 {high}, i64 {wide}, i1 {again})")
 
 
-def _step(name: str) -> Function:
-    writer, registers = _Step(), _Registers()
+def _step(name: str) -> EmittedFunction:
+    writer, registers = _SquaresStep(), _Registers()
     registers.e = writer.e
     registers.call("ldtilecfg", "ptr @configuration")
     with writer.e.loop("%begin", "%end") as unit:

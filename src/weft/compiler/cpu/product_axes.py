@@ -16,7 +16,7 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import prefetch
 from weft.compiler.cpu.product import FEEDER, RIGHT_WAY, Panels, Terms, TileWriter, step_function
 from weft.compiler.cpu.product_kernel import kernel_over_axes
@@ -78,7 +78,7 @@ def generate(block: Block, name: str) -> str:
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel_over_axes(narrow, f"edge_{vectors}", edge=True))
-    functions += [attached.caller(block.dtype.size), step_function(_OverAxes(block), name)]
+    functions += [attached.caller(block.dtype.size), step_function(_TilesOverAxes(block), name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -119,7 +119,7 @@ class _Lines(Integers):
         return self.e.load("i64", distance)
 
 
-def _offsets() -> Function:
+def _offsets() -> EmittedFunction:
     """Write how far away ``%count`` elements of an axis are, from ``%first`` on."""
     w = _Lines()
     stride = w.at(2)
@@ -128,7 +128,7 @@ def _offsets() -> Function:
     return w.e, w.e.function("offsets", "ptr %factors, i64 %first, i64 %count, ptr %to", "internal ")
 
 
-def _pack_over_axes(block: Block) -> Function:
+def _pack_over_axes(block: Block) -> EmittedFunction:
     """Pack panels of a right operand whose columns are neighbours along lines; how far away its terms begin stands in
     ``%terms``."""
     w = _Lines()
@@ -169,7 +169,7 @@ def _pack_over_axes(block: Block) -> Function:
     return w.e, w.e.function("pack_over_axes", parameters, "internal ")
 
 
-class _OverAxes(TileWriter):
+class _TilesOverAxes(TileWriter):
     """The loops over a unit, with tables for what goes over several axes."""
 
     def __init__(self, block: Block) -> None:

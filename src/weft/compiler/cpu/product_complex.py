@@ -16,13 +16,13 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_packing import PARAMETERS, pack_across
 from weft.compiler.cpu.product_step import SQUARE, Block, below
 
 
-def packing(block: Block) -> list[Function]:
+def packing(block: Block) -> list[EmittedFunction]:
     """The functions that pack both operands, of which elements or terms are neighbours. Strides, terms and elements
     are those of the real matrices; strides along parts of numbers are half of those between numbers."""
     return [
@@ -40,7 +40,7 @@ def real_strides(strides: Sequence[int]) -> list[int]:
     return [2 * a_row, *others]
 
 
-class _Packing(Integers):
+class _ComplexPacking(Integers):
     """Writes how panels of ``width`` real numbers are packed from ``lanes`` complex numbers at a time."""
 
     def __init__(self, block: Block, width: int, lanes: int) -> None:
@@ -92,10 +92,10 @@ class _Packing(Integers):
         )
 
 
-def _pack_left_along(block: Block) -> Function:
+def _pack_left_along(block: Block) -> EmittedFunction:
     """The rows of a term are neighbours."""
     lanes = gcd(block.rows, block.lanes)
-    w = _Packing(block, block.rows, lanes)
+    w = _ComplexPacking(block, block.rows, lanes)
     with w.e.loop("0", "%inner", 2) as term, w.e.loop("0", "%present", lanes) as row:
         line = w.further("%from", w.add(w.multiply(term, "%stride"), w.multiply(row, 2)))
         numbers = w.read(line, below(w.L, row, "%present"))
@@ -103,9 +103,9 @@ def _pack_left_along(block: Block) -> Function:
     return w.e, w.e.function(f"pack_along_{block.rows}", PARAMETERS, "internal ")
 
 
-def _pack_right_along(block: Block) -> Function:
+def _pack_right_along(block: Block) -> EmittedFunction:
     """The columns of a term are neighbours."""
-    w = _Packing(block, block.columns, block.lanes // 2)
+    w = _ComplexPacking(block, block.columns, block.lanes // 2)
     whole = w.subtract("%present", w.remainder("%present", block.lanes))
 
     def copy(term: str, column: str, mask: str | None) -> None:
@@ -120,10 +120,10 @@ def _pack_right_along(block: Block) -> Function:
     return w.e, w.e.function(f"pack_along_{block.columns}", PARAMETERS, "internal ")
 
 
-def _pack_right_across(block: Block) -> Function:
+def _pack_right_across(block: Block) -> EmittedFunction:
     """The terms of a column are neighbours: squares are transposed. Columns that are not there are copies of the last
     one, whose results nobody stores."""
-    w = _Packing(block, block.columns, block.lanes // 2)
+    w = _ComplexPacking(block, block.columns, block.lanes // 2)
     square = w.L.width
     last = w.subtract("%present", 2)
     rest = w.remainder("%inner", 2 * square)

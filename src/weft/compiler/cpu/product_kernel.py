@@ -9,7 +9,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import Block, below, multiply_add
 
@@ -22,31 +22,31 @@ PARAMETERS = (
 PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_rows, ptr %a_terms")
 
 
-def kernel(block: Block, name: str, edge: bool) -> Function:
+def kernel(block: Block, name: str, edge: bool) -> EmittedFunction:
     """Multiply ``%inner`` terms of rows and columns: the sums are stored, or added to what is there if ``%again``.
 
     The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` of the last vector's exist.
     """
-    written = _Kernel(block, edge)
+    written = _PanelKernel(block, edge)
     return written.e, written.function(name)
 
 
-def kernel_over_axes(block: Block, name: str, edge: bool) -> Function:
+def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
     """The same where the rows and the terms of the left operand go over several axes in memory: how far away each one
     begins stands in ``%a_rows`` and ``%a_terms``."""
-    written = _OverAxes(block, edge)
+    written = _PanelKernelOverAxes(block, edge)
     return written.e, written.function(name)
 
 
-def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool) -> Function:
+def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool) -> EmittedFunction:
     """The same for panels of pairs of terms of bfloat16, of which ``%inner`` counts the pairs: the first term is in the
     upper half of a number, the second one in the lower half. An instruction for pairs adds the products of both, or, if
     ``fused``, two fused multiply-adds of float32 do."""
-    written = _Halves(block, edge) if fused else _Pairs(block, edge)
+    written = _Halves(block, edge) if fused else _PairsKernel(block, edge)
     return written.e, written.function(name)
 
 
-class _Kernel(Integers):
+class _PanelKernel(Integers):
     parameters = PARAMETERS
 
     def __init__(self, block: Block, edge: bool) -> None:
@@ -132,7 +132,7 @@ class _Kernel(Integers):
             store(L, Value(L, e.load(self.type, slot), dtype), dtype, place, mask)
 
 
-class _OverAxes(_Kernel):
+class _PanelKernelOverAxes(_PanelKernel):
     parameters = PARAMETERS_OVER_AXES
 
     def _sum(self) -> None:
@@ -155,7 +155,7 @@ class _OverAxes(_Kernel):
         return self.e.load("i64", self.moved("%a_terms", number, "i64"))
 
 
-class _Pairs(_Kernel):
+class _PairsKernel(_PanelKernel):
     """AVX512-BF16's VDPBF16PS adds the product of the upper halves first, then that of the lower ones, each rounded as
     by a fused multiply-add, apart from subnormal numbers, which are zero to it."""
 
@@ -197,7 +197,7 @@ class _Pairs(_Kernel):
         return self.e.assign(f"bitcast <{self.L.width} x i32> {numbers} to {type_}")
 
 
-class _Halves(_Pairs):
+class _Halves(_PairsKernel):
     """The halves of a number are terms of their own, read one after the other: the lower half from an address two bytes
     below, as the upper half of what is there. (There is room for that below panels.)"""
 

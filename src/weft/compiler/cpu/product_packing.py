@@ -13,7 +13,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
@@ -22,7 +22,7 @@ PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
 """Where from, the distance from one line of the operand to the next, where to, how many terms and elements."""
 
 
-class _Packing(Integers):
+class _PanelPacking(Integers):
     """Writes how panels of a block's ``width`` are packed from an operand of ``dtype``."""
 
     def __init__(self, block: Block, dtype: Dtype, width: int) -> None:
@@ -55,13 +55,13 @@ class _Packing(Integers):
     def masks(self, present: str) -> dict[int, str | None]:
         return {start: below(self.L, str(start), present) for start in range(0, self.width, self.L.width)}
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         return self.e, self.e.function(name, PARAMETERS, "internal ")
 
 
-def pack_along(block: Block, dtype: Dtype, width: int) -> Function:
+def pack_along(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
     """Pack panels of an operand in which the elements of a term are neighbours: term after term, as they lie."""
-    w = _Packing(block, dtype, width)
+    w = _PanelPacking(block, dtype, width)
     rest = w.remainder("%present", width)
     whole, masks = w.subtract("%present", rest), w.masks(rest)
     terms = w.rounded_up("%inner", SQUARE)
@@ -76,12 +76,12 @@ def pack_along(block: Block, dtype: Dtype, width: int) -> Function:
     return w.function(f"pack_along_{width}")
 
 
-def pack_across(block: Block, dtype: Dtype, width: int) -> Function:
+def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
     """Pack panels of an operand in which the terms of an element are neighbours: squares are transposed.
 
     Elements that are not there are copies of the last one, whose results nobody stores.
     """
-    w = _Packing(block, dtype, width)
+    w = _PanelPacking(block, dtype, width)
     square = w.L.width
     last, rest = w.subtract("%present", 1), w.remainder("%inner", square)
     whole = w.subtract("%inner", rest)

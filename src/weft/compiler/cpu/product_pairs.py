@@ -21,7 +21,7 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product import FEEDER, Panels, Side, Terms, TileWriter, step_function
 from weft.compiler.cpu.product_kernel import kernel_of_pairs
@@ -95,7 +95,7 @@ def generate(block: Block, name: str) -> str:
         for vectors in range(1, block.vectors + 1):
             narrow = PairsBlock(block.dtype, block.rows, vectors, block.vector_bytes)
             functions.append(kernel_of_pairs(narrow, f"{kind}edge_{vectors}", edge=True, fused=fused))
-    functions += [attached.caller(block.dtype.size), step_function(_Pairs(block), name)]
+    functions += [attached.caller(block.dtype.size), step_function(_TilesOfPairs(block), name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -103,7 +103,7 @@ _KINDS = {"pairs_": False, "halves_": True}
 """The kinds of kernels, and whether they use fused multiply-adds, not the instruction for pairs."""
 
 
-class _Packing(Integers):
+class _PairsPacking(Integers):
     """Writes how panels of ``width`` pairs are packed, and notes the smallest number but zero."""
 
     def __init__(self, block: Block, width: int) -> None:
@@ -141,7 +141,7 @@ class _Packing(Integers):
     def as_pairs(self, halves: str) -> str:
         return self.e.assign(f"bitcast {self.halves_type} {halves} to {self.pairs_type}")
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         """The finished function, which writes the smallest exponent, as it is stored, to ``%exponent``."""
         e, type_ = self.e, self.halves_type
         least = e.call(f"llvm.vector.reduce.umin.v{self.halves.width}i16", "i16", [(type_, e.load(type_, self.least))])
@@ -151,9 +151,9 @@ class _Packing(Integers):
         return e, e.function(name, f"{PARAMETERS}, ptr %exponent", "internal ")
 
 
-def _pack_along(block: Block, width: int) -> Function:
+def _pack_along(block: Block, width: int) -> EmittedFunction:
     """Pack panels of an operand in which the elements of a term are neighbours: two terms become one line of pairs."""
-    w = _Packing(block, width)
+    w = _PairsPacking(block, width)
     rest = w.remainder("%present", width)
     whole, terms = w.subtract("%present", rest), _pairs_of(w, "%inner")
     unmasked: dict[int, str | None] = dict.fromkeys(range(0, width, w.L.width))
@@ -186,12 +186,12 @@ def _pack_along(block: Block, width: int) -> Function:
     return w.function(f"pack_along_{width}")
 
 
-def _pack_across(block: Block, width: int) -> Function:
+def _pack_across(block: Block, width: int) -> EmittedFunction:
     """Pack panels of an operand in which the terms of an element are neighbours: squares of pairs are transposed.
 
     Elements that are not there are copies of the last one, whose results nobody stores.
     """
-    w = _Packing(block, width)
+    w = _PairsPacking(block, width)
     side, terms = w.L.width, w.halves.width
     last, rest = w.subtract("%present", 1), w.remainder("%inner", terms)
     whole = w.subtract("%inner", rest)
@@ -229,7 +229,7 @@ def _pairs_of(w: Integers, terms: str) -> str:
     return w.divide(w.rounded_up(terms, 2 * SQUARE), 2)
 
 
-class _Pairs(TileWriter):
+class _TilesOfPairs(TileWriter):
     """The loops over a unit, in which a kernel is chosen by the exponents of panels."""
 
     def __init__(self, block: Block) -> None:

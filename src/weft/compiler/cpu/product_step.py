@@ -94,7 +94,7 @@ def multiply_add(L: Lanes, left: Value, right: Value, total: Value) -> Value:
     return L.fma(left, right, total) if total.dtype.is_floating else left * right + total
 
 
-class StepWriter(Integers):
+class ProductStepWriter(Integers):
     """Writes the step of a product of ``dtype`` with operands of the dtypes ``sources``; its number ``batch_axes``
     counts batch axes, whose numbers follow."""
 

@@ -74,7 +74,7 @@ def block_of(dtype: Dtype) -> Block:
     return Block(dtype, 8, 3, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
 
 
-class Reading(IntEnum):
+class DirectReading(IntEnum):
     """Which tiles read the right operand where it lies: none, those of few rows, or all."""
 
     NOWHERE = 0
@@ -86,10 +86,10 @@ class Lying(NamedTuple):
     """Whether the left operand is always read where it lies, and which tiles read the right one there."""
 
     left: bool
-    right: Reading
+    right: DirectReading
 
 
-PACKED = Lying(False, Reading.NOWHERE)
+PACKED = Lying(False, DirectReading.NOWHERE)
 
 
 class _Costs:
@@ -115,9 +115,9 @@ class _Costs:
         uneven = UNEVEN if self.busy > 1 else 0.0
         left = READING * high if self.lying.left else PACKING * high
         right: float = PACKING * wide
-        if self.lying.right is Reading.AS_PANELS:
+        if self.lying.right is DirectReading.AS_PANELS:
             right = READING * wide
-        elif self.lying.right is Reading.IN_FEW_ROWS and high <= FEW_ROWS:
+        elif self.lying.right is DirectReading.IN_FEW_ROWS and high <= FEW_ROWS:
             right = READING_IN_PLACE * high * wide
         return (-(-units // self.busy) + uneven) * span * (high * wide + left + right)
 
@@ -207,7 +207,11 @@ def ways_of(
     if sources.right is block.dtype and right is Way.ALONG:
         reading = reading_right(block, sources.right, extents, strides)
         little = inner * columns * size <= LITTLE
-        if little or reading is Reading.AS_PANELS or (reading is Reading.IN_FEW_ROWS and tile[0] <= FEW_ROWS):
+        if (
+            little
+            or reading is DirectReading.AS_PANELS
+            or (reading is DirectReading.IN_FEW_ROWS and tile[0] <= FEW_ROWS)
+        ):
             right = Way.IN_PLACE
     return left, right
 
@@ -217,11 +221,11 @@ def fed_strides(block: Block, turned: bool) -> tuple[int, int]:
     return (1, GROUP * block.rows) if turned else (DEPTH, 1)
 
 
-def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> Reading:
+def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> DirectReading:
     """Which tiles read the right operand where it lies. One that lies there as in a panel need not be packed."""
     _, columns, inner = extents
     if source is not block.dtype or strides[3] != 1:
-        return Reading.NOWHERE
+        return DirectReading.NOWHERE
     if columns <= strides[2] <= block.columns:
-        return Reading.AS_PANELS
-    return Reading.IN_FEW_ROWS if inner * columns * source.size <= NEAR else Reading.NOWHERE
+        return DirectReading.AS_PANELS
+    return DirectReading.IN_FEW_ROWS if inner * columns * source.size <= NEAR else DirectReading.NOWHERE

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, replace
 from math import prod
 
-from weft.compiler.cpu.pieces import Cut, cut_of, length_of
+from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.passes import SHORT_ROW, Pass, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
@@ -81,7 +81,7 @@ class CpuSchedule(Schedule):
     awaited: tuple[int, ...] = ()
     ahead: int = 0
     rows: int = 1
-    cut: Cut | None = None
+    cut: BodyCut | None = None
     in_chunks: bool = False
 
     @property
@@ -246,7 +246,7 @@ def _walk(launch: Launch) -> Walk:
     return Walk.PLAIN
 
 
-def _rows_together(launch: Launch, walk: Walk, cut: Cut | None) -> int:
+def _rows_together(launch: Launch, walk: Walk, cut: BodyCut | None) -> int:
     """How many rows are done together: those of a tile, or as many as are a strip."""
     if walk is Walk.TILED:
         return TILE_ROWS

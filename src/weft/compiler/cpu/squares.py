@@ -12,7 +12,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import WIDTH, Code, Function, read, write
+from weft.compiler.cpu.code import WIDTH, Code, EmittedFunction, read, write
 from weft.compiler.cpu.memory import transposed
 from weft.dtypes import Dtype
 
@@ -74,7 +74,7 @@ class _Square:
         return column * WIDTH + lane
 
 
-def _read(size: int) -> Function:
+def _read(size: int) -> EmittedFunction:
     """Read up to ``%inside`` elements of each of the ``%present`` rows."""
     square = _Square(size)
     L, width = square.L, square.L.width
@@ -88,7 +88,7 @@ def _read(size: int) -> Function:
     return square.code.finished(names(size)[0], _PARAMETERS, "")
 
 
-def _write(size: int) -> Function:
+def _write(size: int) -> EmittedFunction:
     """Write up to ``%inside`` elements of each of the ``%present`` rows."""
     square = _Square(size)
     code, L, width = square.code, square.L, square.L.width

@@ -38,7 +38,7 @@ REALS = {dtypes.float32: "float", dtypes.float64: "double", dtypes.complex64: "f
 LETTERS = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c"}
 REAL_PART = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32}
 
-Parts = dict[str, tuple[int, Dtype]]
+ScratchParts = dict[str, tuple[int, Dtype]]
 """Scratch memory for one matrix: how many elements of which dtype each part has."""
 
 _MATRICES, _UNITS, _SCRATCH = 0, 1, 2
@@ -52,15 +52,15 @@ class Stacked:
     """How the CPU computes a routine for a matrix of a stack.
 
     ``write`` writes it. ``library`` names the routines that it calls without the letter of the dtype; BLAS, or LAPACK
-    if they begin with a dot. ``scratch`` gives the `Parts` for the shapes of the operands, the first one's dtype, and
-    the parameters. All but the last two axes of the first operand are those of the stack, which come first in the
-    others too.
+    if they begin with a dot. ``scratch`` gives the `ScratchParts` for the shapes of the operands, the first one's
+    dtype, and the parameters. All but the last two axes of the first operand are those of the stack, which come first
+    in the others too.
     """
 
     name: str
-    write: Callable[[Writer], None]
+    write: Callable[[StackWriter], None]
     library: Callable[[Dtype], Sequence[str]]
-    scratch: Callable[[Sequence[Shape], Dtype, dict[str, Any]], Parts] = lambda shapes, dtype, params: {}
+    scratch: Callable[[Sequence[Shape], Dtype, dict[str, Any]], ScratchParts] = lambda shapes, dtype, params: {}
 
     def on(self, routine: Routine) -> None:
         """Make this the step of a routine on the CPU."""
@@ -114,7 +114,7 @@ class Stacked:
             function = f"stack_{self.name}"
 
             def generate() -> str:
-                return Writer(self, call, parts).module(function)
+                return StackWriter(self, call, parts).module(function)
 
             found = _addresses[key] = loading.load(text, generate, (function,), provided)[function]
         return found
@@ -127,11 +127,11 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _bytes(parts: Parts) -> int:
+def _bytes(parts: ScratchParts) -> int:
     return sum([_aligned(count * dtype.size) for count, dtype in parts.values()])
 
 
-def _units(matrices: int, parts: Parts) -> int:
+def _units(matrices: int, parts: ScratchParts) -> int:
     size = _bytes(parts)
     most = max(FEWEST_UNITS, MOST_SCRATCH // size) if size else MOST_UNITS
     return min(matrices, MOST_UNITS, most)
@@ -144,7 +144,7 @@ class Matrix:
         self.pointer, self.rows, self.columns, self.dtype = pointer, rows, columns, dtype
 
 
-class Writer(Integers):
+class StackWriter(Integers):
     """Writes the step of a routine. ``operands`` and ``results`` are the current matrices."""
 
     operands: list[Matrix]

@@ -55,7 +55,7 @@ NUMBERS = _RESULT_BATCH + 1
 
 
 @dataclass(frozen=True)
-class Strip:
+class WarpStrip:
     """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
     neighbouring blocks as there are threads for. No block has more than ``depth`` terms. ``along``: the terms of a
     column of the matrix are neighbours in memory; else columns are. ``early``: the kernels before do not write it."""
@@ -116,32 +116,32 @@ class Strip:
         return self.warps * sum(self.areas) + self.sums_bytes
 
 
-def strip_of(dtypes_: tuple[Dtype, Dtype, Dtype], rows: int, inner: int, along: bool, early: bool = False) -> Strip:
+def strip_of(dtypes_: tuple[Dtype, Dtype, Dtype], rows: int, inner: int, along: bool, early: bool = False) -> WarpStrip:
     """The strip for sums of so many terms: with as many warps as there are blocks, or an equal part of them."""
     depth, columns = TOGETHER, ALONG_COLUMNS if along else ACROSS_COLUMNS
     while depth < min(inner, DEPTH):
         depth *= 2
     while columns < WARP and inner <= DEPTH * WARP // (2 * columns):
         columns *= 2
-    single = Strip(*dtypes_, rows, columns, 1, depth, along, early)
+    single = WarpStrip(*dtypes_, rows, columns, 1, depth, along, early)
     needed = -(-inner // (DEPTH * single.blocks))
     most = min(MOST_WARPS, SHARED_BYTES // single.shared)
     turns = -(-needed // most)
     return replace(single, warps=-(-needed // turns))
 
 
-def code(strip: Strip) -> RoutineCode:
+def code(strip: WarpStrip) -> RoutineCode:
     title = f"product of few rows of {strip.right.name}"
     return RoutineCode(
-        f"{title}: {strip}", lambda name: _FewRows(strip).text(name), strip.warps * WARP, title, strip.shared
+        f"{title}: {strip}", lambda name: _FewRowsWriter(strip).text(name), strip.warps * WARP, title, strip.shared
     )
 
 
-Axis = tuple[int, int, int, int]
+BatchAxis = tuple[int, int, int, int]
 """A batch axis: its extent, and the distances from one product to the next one in rows, matrix and result."""
 
 
-def step(call: RoutineCall, transposed: bool, offsets: Sequence[int], axes: Sequence[Axis]) -> RoutineStep:
+def step(call: RoutineCall, transposed: bool, offsets: Sequence[int], axes: Sequence[BatchAxis]) -> RoutineStep:
     """The step for products of the matrices at ``offsets`` bytes in left, right and result, and behind these along up
     to two axes. Few rows of the left one are multiplied; if it is ``transposed``, few columns of the right one."""
     operands = (*call.operands, *call.results)
@@ -176,10 +176,10 @@ class _Product(NamedTuple):
     result: str
 
 
-class _FewRows(NumberedCode):
+class _FewRowsWriter(NumberedCode):
     """Writes the kernel."""
 
-    def __init__(self, strip: Strip) -> None:
+    def __init__(self, strip: WarpStrip) -> None:
         self.waits_first = not strip.early
         super().__init__(strip.warps * WARP, NUMBERS)
         self.strip = strip

@@ -15,7 +15,7 @@ from weft.primitives.base import Array
 from weft.primitives.replacing import replaces
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.cuda import cufft
-from weft.runtime.cuda.cufft import Kind, Transforms
+from weft.runtime.cuda.cufft import TransformKind, Transforms
 
 _MOST_CALLS = 8
 """An axis between others is transformed where it lies if that takes so many calls of cuFFT at most; else it is moved
@@ -36,27 +36,27 @@ OPERATION = LibraryOperation("fourier", ("Fourier transform", "Fourier transform
 
 @replaces("cuda", p.fft)
 def _of_complex(node: Node, machine: Any) -> Sequence[Node] | None:
-    return _replaced(node, machine, Kind.COMPLEX, node.keywords["inverse"])
+    return _replaced(node, machine, TransformKind.COMPLEX, node.keywords["inverse"])
 
 
 @replaces("cuda", p.rfft)
 def _of_real(node: Node, machine: Any) -> Sequence[Node] | None:
-    return _replaced(node, machine, Kind.FROM_REAL, False)
+    return _replaced(node, machine, TransformKind.FROM_REAL, False)
 
 
 @replaces("cuda", p.irfft)
 def _to_real(node: Node, machine: Any) -> Sequence[Node] | None:
-    return _replaced(node, machine, Kind.TO_REAL, True)
+    return _replaced(node, machine, TransformKind.TO_REAL, True)
 
 
-def _replaced(node: Node, machine: Any, kind: Kind, inverse: bool) -> Sequence[Node] | None:
+def _replaced(node: Node, machine: Any, kind: TransformKind, inverse: bool) -> Sequence[Node] | None:
     axis, roots = node.keywords["axis"], node.keywords["roots"]
-    length = (node if kind is Kind.TO_REAL else node.inputs[0]).shape[axis]
+    length = (node if kind is TransformKind.TO_REAL else node.inputs[0]).shape[axis]
     if machine is None or cufft.missing() or not node.size or length == 1:
         return None
     source, order, factors = _plain(node.inputs[0])
     x, axis = wrap(source), order[axis]
-    if kind is Kind.TO_REAL:
+    if kind is TransformKind.TO_REAL:
         x = _with_real_ends(x, axis, length)
     result = p.transpose(_transformed(machine, kind, x, axis, length, inverse), axes=order)
     if roots:
@@ -113,7 +113,7 @@ def _never(call: RoutineCall) -> RoutineStep:
     raise AssertionError("what cuFFT does not compute is left to the CPU")
 
 
-def _transformed(machine: Any, kind: Kind, x: Array, axis: int, length: int, inverse: bool) -> Array:
+def _transformed(machine: Any, kind: TransformKind, x: Array, axis: int, length: int, inverse: bool) -> Array:
     """The transforms along an axis, without a factor."""
     shape = x.node.shape
     outer, inner, last = prod(shape[:axis]), prod(shape[axis + 1 :]), len(shape) - 1
@@ -122,7 +122,7 @@ def _transformed(machine: Any, kind: Kind, x: Array, axis: int, length: int, inv
         result = _transformed(machine, kind, p.move_axis(x, axis, last), last, length, inverse)
         return p.move_axis(result, last, axis)
     result_shape: Shape = (*shape[:axis], transforms.extents[1], *shape[axis + 1 :])
-    dtype = dtypes.float32 if kind is Kind.TO_REAL else dtypes.complex64
+    dtype = dtypes.float32 if kind is TransformKind.TO_REAL else dtypes.complex64
     (result,) = OPERATION.of(
         (x.node,),
         [(result_shape, dtype)],

@@ -122,17 +122,17 @@ def _steps(scan: LongScan, call: RoutineCall) -> list[RoutineStep]:
 def _code(scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> RoutineCode:
     way = f"{'reverse ' * reverse}{'inclusive' if inclusive else 'exclusive'}"
     source = f"{scan.name} of {dtype.name}, {way}, {THREADS} threads for {ROW_CHUNK} elements"
-    tile = _Tile(dtype)
+    tile = _ChunkTile(dtype)
     return RoutineCode(
         source,
-        lambda name: _Writer(scan, dtype, reverse, inclusive).text(name),
+        lambda name: _LongScansWriter(scan, dtype, reverse, inclusive).text(name),
         THREADS,
         scan.scan.name,
         tile.size + WORD * (ROW_CHUNK // VIRTUAL_LANES),
     )
 
 
-class _Tile:
+class _ChunkTile:
     """How a chunk lies in shared memory: as many elements of a vector as a thread reads at once are a *piece*. Pieces
     of a vector are exchanged, so that those of neighbouring threads are in other banks."""
 
@@ -145,11 +145,11 @@ class _Tile:
         self.size = ROW_CHUNK * self.bytes
 
 
-class _Writer:
+class _LongScansWriter:
     """Writes the kernel: a unit is a chunk, which blocks take in order, so that what a block waits for is at work."""
 
     def __init__(self, scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> None:
-        self.tile = _Tile(dtype)
+        self.tile = _ChunkTile(dtype)
         self.code = BlockCode(THREADS, RESIDENT)
         self.e, self.L = self.code.e, MathLanes(self.code.e, 1)
         self.reducer, self.dtype = scan.scan.reducer, dtype

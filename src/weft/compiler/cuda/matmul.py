@@ -141,10 +141,10 @@ def step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     code = cublas.ProductCall(
         title=f"matmul of {a.dtype}",
         places=(*[(operand.slot, operand.offset) for operand in (b, a, out)], call.scratch),
-        problem=cublas.Problem(
+        problem=cublas.MatmulProblem(
             left=left,
             right=right,
-            result=cublas.Matrix(_KINDS[out.dtype], columns, rows, columns, batch.strides[2]),
+            result=cublas.MatrixLayout(_KINDS[out.dtype], columns, rows, columns, batch.strides[2]),
             transposed=(left_turned, right_turned),
             batch=batch.extent,
             compute=_compute(call, a.dtype),
@@ -183,14 +183,14 @@ def _united(axes: Sequence[_Axis], operands: int) -> list[_Axis]:
     return sorted(found, key=lambda axis: axis.extent) or [_Axis(1, [0] * operands)]
 
 
-def _matrix(operand: Operand, stride: int) -> tuple[cublas.Matrix, bool]:
+def _matrix(operand: Operand, stride: int) -> tuple[cublas.MatrixLayout, bool]:
     """An operand as the library sees it, and whether that has to be transposed."""
     (rows, columns), found = operand.shape[-2:], leading(operand.shape[-2:], operand.strides[-2:])
     if found is None:
         raise AssertionError(f"matmul cannot read an operand with strides {operand.strides}")
     by_columns, distance = found
     extents = (rows, columns) if by_columns else (columns, rows)
-    return cublas.Matrix(_KINDS[operand.dtype], *extents, distance, stride), bool(by_columns)
+    return cublas.MatrixLayout(_KINDS[operand.dtype], *extents, distance, stride), bool(by_columns)
 
 
 def _offsets(axes: Sequence[_Axis], operands: Sequence[Operand]) -> tuple[tuple[int, int, int], ...]:

@@ -24,7 +24,7 @@ BODY_TOGETHER = 64
 """How long the bodies of turns that are done together are, in cheap operations."""
 
 Turns = Callable[[Sequence[str], bool], None]
-Place = Callable[[str, bool], None]
+AtTurn = Callable[[str, bool], None]
 
 
 class _State(NamedTuple):
@@ -149,7 +149,7 @@ class ThreadWriter(NestWriter):
         with e.loop(start, stop, step) as index, self._scope():
             body([index], False)
 
-    def _by_turns(self, start: str, stop: str, step: int, place: Place, current: Pass, reductions: Reductions) -> None:
+    def _by_turns(self, start: str, stop: str, step: int, place: AtTurn, current: Pass, reductions: Reductions) -> None:
         """A pass over ``range(start, stop, step)``. ``place`` goes to one of them, and is told whether the ``step``
         elements from there on are all before ``stop``."""
 

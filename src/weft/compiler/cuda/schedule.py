@@ -42,7 +42,7 @@ MOST_HELD = 32
 """Of what a thread loads before it computes, it may hold so many registers where others are to have room, too."""
 
 
-class Blocks(NamedTuple):
+class BlockLimits(NamedTuple):
     """What an architecture lets blocks do: how many can be a ``cluster``, whose blocks read each other's shared memory,
     and how many bytes of it a block can have for values that are ``saved``."""
 
@@ -50,12 +50,12 @@ class Blocks(NamedTuple):
     saved: int
 
     @classmethod
-    def of(cls, capability: int) -> Blocks:
+    def of(cls, capability: int) -> BlockLimits:
         """Those of a compute capability, such as 90."""
         return cls(8 if capability >= 90 else 1, 208 << 10 if 90 <= capability < 120 else 56 << 10)
 
 
-HOPPER = Blocks.of(90)
+HOPPER = BlockLimits.of(90)
 
 TILE_BITS = 6
 

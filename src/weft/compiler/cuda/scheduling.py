@@ -10,7 +10,7 @@ from weft.compiler.cuda.schedule import (
     TILE,
     TILE_BITS,
     WIDEST_ACCESS,
-    Blocks,
+    BlockLimits,
     CudaSchedule,
     Walk,
     inputs_of_pairs,
@@ -101,7 +101,7 @@ SECTOR = 32
 """Bytes that memory gives at once."""
 
 
-def schedule_of(launch: Launch, blocks: Blocks = HOPPER) -> CudaSchedule:
+def schedule_of(launch: Launch, blocks: BlockLimits = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
         return _tiles(launch) or _pairs(launch) or _elements(launch)
@@ -303,7 +303,7 @@ def _folds(launch: Launch) -> CudaSchedule | None:
     )
 
 
-def _long_rows(launch: Launch, blocks: Blocks) -> CudaSchedule | None:
+def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
     """A schedule whose rows are done by a block or some blocks each; None if they are short, or scanned or folded in
     order, or there is too little shared memory."""
     kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)

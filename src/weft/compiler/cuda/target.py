@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.compiler.cuda import kernels
 from weft.compiler.cuda.kernels import RoutineCode
-from weft.compiler.cuda.schedule import Blocks, CudaSchedule
+from weft.compiler.cuda.schedule import BlockLimits, CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
@@ -34,7 +34,7 @@ class CudaTarget(Target):
         super().__init__()
         self.architecture = architecture
         self.key = f"cuda {architecture}"
-        self.blocks = Blocks.of(int(architecture.removeprefix("sm_")))
+        self.blocks = BlockLimits.of(int(architecture.removeprefix("sm_")))
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)

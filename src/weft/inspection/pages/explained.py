@@ -15,11 +15,11 @@ from weft.inspection.pages.tables import column, detail, table_view
 from weft.inspection.text import microseconds, number_of, percent, shortened, size_text
 
 if TYPE_CHECKING:
-    from weft.inspection.explanation import ExplainedStep, Explanation, Segment
+    from weft.inspection.explanation import ExplainedSegment, ExplainedStep, Explanation
 
 
 def explanation_data(
-    explanation: Explanation, segments: Sequence[Segment], names: dict[Node, str], outputs: Sequence[Node]
+    explanation: Explanation, segments: Sequence[ExplainedSegment], names: dict[Node, str], outputs: Sequence[Node]
 ) -> dict[str, Any]:
     """What the page of an explanation shows; arguments have ``names``, and ``outputs`` were traced."""
     described = [(record, segment) for segment in segments for record in segment.description.records]
@@ -81,7 +81,7 @@ def _detail(number: int, step: ExplainedStep, graph: dict[str, Any]) -> dict[str
     return detail(f"{step.kind} {number}: {shortened(step.name)}", facts, step.text, graph)
 
 
-def _operations_graph(record: StepRecord, segment: Segment) -> dict[str, Any]:
+def _operations_graph(record: StepRecord, segment: ExplainedSegment) -> dict[str, Any]:
     """The operations of one step."""
     numbers = {node: number for number, node in enumerate(record.nodes)}
     written = {one.node for one in record.written}
@@ -101,7 +101,7 @@ def _operations_graph(record: StepRecord, segment: Segment) -> dict[str, Any]:
     return drawn("operations", parts, arrows)
 
 
-def _run_graph(segments: Sequence[Segment]) -> dict[str, Any]:
+def _run_graph(segments: Sequence[ExplainedSegment]) -> dict[str, Any]:
     """A box for each step, and an arrow where a step reads what another one writes."""
     parts: list[Part] = []
     arrows: list[tuple[int, int]] = []
@@ -160,7 +160,7 @@ def _traced_graph(names: dict[Node, str], outputs: Sequence[Node]) -> dict[str, 
     return drawn("as it was traced", parts, arrows)
 
 
-def _memory(segments: Sequence[Segment]) -> Iterator[dict[str, Any]]:
+def _memory(segments: Sequence[ExplainedSegment]) -> Iterator[dict[str, Any]]:
     """The memory of temporaries: which bytes of it belong to which value in which steps."""
     first = 0
     for number, segment in enumerate(segments):

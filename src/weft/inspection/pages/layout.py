@@ -15,14 +15,14 @@ GAP, LAYER_GAP = 18, 34
 """Between neighbours, and between layers, in pixels."""
 
 
-class Box(NamedTuple):
+class Corner(NamedTuple):
     """The corner of a box at the top and left."""
 
     x: float
     y: float
 
 
-def layered(sizes: Sequence[tuple[float, float]], arrows: Sequence[tuple[int, int]]) -> list[Box]:
+def layered(sizes: Sequence[tuple[float, float]], arrows: Sequence[tuple[int, int]]) -> list[Corner]:
     """Where boxes of these widths and heights are. An arrow leads from a box to one with a greater number."""
     above: list[list[int]] = [[] for _ in sizes]
     below: list[list[int]] = [[] for _ in sizes]
@@ -32,11 +32,11 @@ def layered(sizes: Sequence[tuple[float, float]], arrows: Sequence[tuple[int, in
     layers = _ordered(_layers(above, below), above, below)
     centers = _centers(layers, [width for width, _ in sizes], above, below)
     left = min([center - width / 2 for center, (width, _) in zip(centers, sizes, strict=True)], default=0.0)
-    boxes = [Box(0.0, 0.0)] * len(sizes)
+    boxes = [Corner(0.0, 0.0)] * len(sizes)
     y = 0.0
     for layer in layers:
         for box in layer:
-            boxes[box] = Box(centers[box] - sizes[box][0] / 2 - left, y)
+            boxes[box] = Corner(centers[box] - sizes[box][0] / 2 - left, y)
         y += max(sizes[box][1] for box in layer) + LAYER_GAP
     return boxes
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.compiler.records import StepRecord
 from weft.inspection.pages.tables import column, detail, table_view
 from weft.inspection.text import duration_text, microseconds, number_of, percent, shortened, size_text
-from weft.inspection.timeline import Event, rows_of
+from weft.inspection.timeline import TimelineEntry, tracks_of
 
 if TYPE_CHECKING:
     from weft.inspection.profile import KernelTotal, Profile
@@ -18,14 +18,14 @@ SPAN_LIMIT = 100_000
 
 
 def profile_data(
-    profile: Profile, begin: int, events: Sequence[Event], kernels: Sequence[KernelTotal]
+    profile: Profile, begin: int, entries: Sequence[TimelineEntry], kernels: Sequence[KernelTotal]
 ) -> dict[str, Any]:
     """What the page of a profile shows. Events count from ``begin``, and their records belong to ``kernels``."""
     return {
         "title": f"profile of {duration_text(profile.seconds)}",
         "facts": list(_facts(profile, kernels)),
         "details": [_detail(kernel) for kernel in kernels],
-        "views": [_kernels(kernels), _timeline(begin, events, kernels)],
+        "views": [_kernels(kernels), _timeline(begin, entries, kernels)],
     }
 
 
@@ -71,30 +71,30 @@ def _detail(kernel: KernelTotal) -> dict[str, Any]:
     return detail(f"{kernel.kind}: {shortened(kernel.name)}", facts)
 
 
-def _timeline(begin: int, events: Sequence[Event], kernels: Sequence[KernelTotal]) -> dict[str, Any]:
-    kept = sorted(events, key=lambda event: event.begin - event.end)[:SPAN_LIMIT]
-    kept.sort(key=lambda event: event.begin)
-    rows = rows_of(events)
+def _timeline(begin: int, entries: Sequence[TimelineEntry], kernels: Sequence[KernelTotal]) -> dict[str, Any]:
+    kept = sorted(entries, key=lambda entry: entry.begin - entry.end)[:SPAN_LIMIT]
+    kept.sort(key=lambda entry: entry.begin)
+    tracks = tracks_of(entries)
     numbers = {kernel.facts: number for number, kernel in enumerate(kernels)}
     names: dict[str, int] = {}
     spans = [
         [
-            rows[event.row],
-            (event.begin - begin) / 1000,
-            (event.end - event.begin) / 1000,
-            names.setdefault(event.name, len(names)),
-            _number_of(event.record, numbers),
+            tracks[entry.track],
+            (entry.begin - begin) / 1000,
+            (entry.end - entry.begin) / 1000,
+            names.setdefault(entry.name, len(names)),
+            _number_of(entry.record, numbers),
         ]
-        for event in kept
+        for entry in kept
     ]
-    left_out = len(events) - len(kept)
+    left_out = len(entries) - len(kept)
     return {
         "kind": "timeline",
         "title": "Timeline",
-        "rows": [row.title for row in rows],
+        "rows": [track.title for track in tracks],
         "names": list(names),
         "spans": spans,
-        "note": f"The {number_of(left_out, 'shortest step')} of {len(events):,} are left out." if left_out else "",
+        "note": f"The {number_of(left_out, 'shortest step')} of {len(entries):,} are left out." if left_out else "",
     }
 
 

@@ -54,7 +54,7 @@ _KEPT = 1024
 """So many ways to compute products are kept for a card."""
 
 
-class Matrix(NamedTuple):
+class MatrixLayout(NamedTuple):
     """Matrices as the library sees them: element type, rows, columns, the distance from column to column, and from one
     matrix of a batch to the next one, in elements."""
 
@@ -65,13 +65,13 @@ class Matrix(NamedTuple):
     stride: int
 
 
-class Problem(NamedTuple):
+class MatmulProblem(NamedTuple):
     """What is multiplied: both operands, of which each may have to be transposed, the result, how many of them are a
     batch, in which type sums are made, and the type of the factors alpha and beta; and the bytes of scratch memory."""
 
-    left: Matrix
-    right: Matrix
-    result: Matrix
+    left: MatrixLayout
+    right: MatrixLayout
+    result: MatrixLayout
     transposed: tuple[bool, bool]
     batch: int
     compute: int
@@ -82,7 +82,7 @@ class Problem(NamedTuple):
 class _Products(NamedTuple):
     title: str
     places: tuple[tuple[int, int], ...]
-    problem: Problem
+    problem: MatmulProblem
     offsets: tuple[tuple[int, int, int], ...]
 
 
@@ -123,7 +123,7 @@ class _Way(NamedTuple):
     scratch: int
 
 
-class _Chosen(ctypes.Structure):
+class _HeuristicResult(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t of cublasLt.h."""
 
     _fields_ = (
@@ -180,20 +180,20 @@ class _Library:
     def _set(self, what: str, made: _Pointer, attribute: int, value: Any) -> None:
         self._call(f"cublasLt{what}SetAttribute", made, attribute, ctypes.byref(value), ctypes.sizeof(value))
 
-    def layout(self, matrix: Matrix, batch: int) -> _Pointer:
+    def layout(self, matrix: MatrixLayout, batch: int) -> _Pointer:
         made = self._made("MatrixLayout", *matrix[:4])
         if batch > 1:
             self._set("MatrixLayout", made, _BATCH_COUNT, ctypes.c_int32(batch))
             self._set("MatrixLayout", made, _BATCH_STRIDE, ctypes.c_int64(matrix.stride))
         return made
 
-    def operation(self, problem: Problem) -> _Pointer:
+    def operation(self, problem: MatmulProblem) -> _Pointer:
         made = self._made("MatmulDesc", problem.compute, problem.factors)
         for attribute, transposed in zip((_TRANSPOSE_A, _TRANSPOSE_B), problem.transposed, strict=True):
             self._set("MatmulDesc", made, attribute, ctypes.c_int32(transposed))
         return made
 
-    def way(self, problem: Problem, alignments: tuple[int, int, int], handle: Any, title: str) -> _Way:
+    def way(self, problem: MatmulProblem, alignments: tuple[int, int, int], handle: Any, title: str) -> _Way:
         """What the library thinks is the fastest way."""
         operation = self.operation(problem)
         left, right, result = [self.layout(matrix, problem.batch) for matrix in problem[:3]]
@@ -203,7 +203,7 @@ class _Library:
         attributes = _ALIGNMENT_A, _ALIGNMENT_B, _ALIGNMENT_C, _ALIGNMENT_D
         for attribute, alignment in zip(attributes, (*alignments, alignments[2]), strict=True):
             self._set("MatmulPreference", preference, attribute, ctypes.c_uint32(alignment))
-        chosen, count = _Chosen(), _Int()
+        chosen, count = _HeuristicResult(), _Int()
         described = operation, left, right, result, result, preference
         asked = handle, *described, 1, ctypes.byref(chosen), ctypes.byref(count)
         called = "cublasLtMatmulAlgoGetHeuristic"

@@ -72,7 +72,7 @@ _KEPT = 256
 _new_plans = fork_safe_lock()
 
 
-class Kind(IntEnum):
+class TransformKind(IntEnum):
     """cufftType."""
 
     COMPLEX = 0x29
@@ -84,7 +84,7 @@ class Transforms(NamedTuple):
     """Transforms along the middle one of three axes, of arrays in row-major order: of ``length`` numbers, those of the
     real ones of which there are as many."""
 
-    kind: Kind
+    kind: TransformKind
     outer: int
     length: int
     inner: int
@@ -94,16 +94,16 @@ class Transforms(NamedTuple):
         """How many numbers each transform takes, and how many it gives."""
         half = self.length // 2 + 1
         return (
-            half if self.kind is Kind.TO_REAL else self.length,
-            half if self.kind is Kind.FROM_REAL else self.length,
+            half if self.kind is TransformKind.TO_REAL else self.length,
+            half if self.kind is TransformKind.FROM_REAL else self.length,
         )
 
     @property
     def widths(self) -> tuple[int, int]:
         """The bytes of these numbers."""
         return (
-            _COMPLEX // 2 if self.kind is Kind.FROM_REAL else _COMPLEX,
-            _COMPLEX // 2 if self.kind is Kind.TO_REAL else _COMPLEX,
+            _COMPLEX // 2 if self.kind is TransformKind.FROM_REAL else _COMPLEX,
+            _COMPLEX // 2 if self.kind is TransformKind.TO_REAL else _COMPLEX,
         )
 
     @property
@@ -133,7 +133,7 @@ class Transforms(NamedTuple):
         return all(here % _COMPLEX == there % _COMPLEX == 0 for here, there in self.offsets)
 
 
-class Plan:
+class CufftPlan:
     """A plan of cuFFT, which ``ctypes`` takes for the native one, and how many bytes of scratch memory it takes."""
 
     def __init__(self, native: int, scratch: int, ended: deque[int]) -> None:
@@ -142,7 +142,7 @@ class Plan:
         weakref.finalize(self, ended.append, native).atexit = False
 
 
-class Plans:
+class CufftPlans:
     """The plans of one card: those that were made last. Steps that were queued keep theirs."""
 
     def __init__(self, functions: Mapping[str, Callable[..., int]], engine: CudaEngine) -> None:
@@ -150,11 +150,11 @@ class Plans:
         self.memory: Any = OwnMemory(engine)
         """For copies that users do not count."""
         self._finish = engine.finish
-        self._found: dict[Transforms, Plan] = {}
+        self._found: dict[Transforms, CufftPlan] = {}
         self._ended: deque[int] = deque()
         self._lock = fork_safe_lock()
 
-    def of(self, transforms: Transforms) -> Plan:
+    def of(self, transforms: Transforms) -> CufftPlan:
         with self._lock:
             found = self._found.pop(transforms, None)
             if found is None:
@@ -164,11 +164,11 @@ class Plans:
                 del self._found[next(iter(self._found))]
             return found
 
-    def _new(self, transforms: Transforms) -> Plan:
+    def _new(self, transforms: Transforms) -> CufftPlan:
         self._destroy_ended()
         native, size = _Int(), ctypes.c_size_t()
         self._call("cufftCreate", ctypes.byref(native))
-        plan = Plan(native.value, 0, self._ended)
+        plan = CufftPlan(native.value, 0, self._ended)
         self._call("cufftSetAutoAllocation", plan, 0)
         kind, _, length, inner = transforms
         layouts: list[Any] = []
@@ -201,7 +201,7 @@ class TransformCall(LibraryCall):
     inverse: bool
 
     def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
-        plans: Plans = queue.shared[CUFFT]
+        plans: CufftPlans = queue.shared[CUFFT]
         plan = plans.of(self.transforms)
         source, result, scratch = addresses
         scratch += -scratch % _ALIGNMENT
@@ -221,12 +221,12 @@ class TransformCall(LibraryCall):
             actions.append(queue.waiting())  # a graph would not keep the copy
         return actions
 
-    def _executed(self, plans: Plans, plan: Plan, source: _Place, result: int) -> Action:
+    def _executed(self, plans: CufftPlans, plan: CufftPlan, source: _Place, result: int) -> Action:
         kind = self.transforms.kind
-        if kind is Kind.COMPLEX:
+        if kind is TransformKind.COMPLEX:
             direction = _INVERSE if self.inverse else _FORWARD
             return plans.functions["cufftExecC2C"], plan, source, result, direction
-        name = "cufftExecR2C" if kind is Kind.FROM_REAL else "cufftExecC2R"
+        name = "cufftExecR2C" if kind is TransformKind.FROM_REAL else "cufftExecC2R"
         return plans.functions[name], plan, source, result
 
     def check(self, code: int) -> None:
@@ -251,13 +251,13 @@ def scratch_of(engine: CudaEngine, transforms: Transforms) -> int:
     return _plans_of(engine).of(transforms).scratch + _ALIGNMENT
 
 
-def _plans_of(engine: CudaEngine) -> Plans:
+def _plans_of(engine: CudaEngine) -> CufftPlans:
     """The plans of a card, whose context is that of this thread from then on."""
     shared = engine.for_libraries()
     with _new_plans:
-        found: Plans | None = shared.get(CUFFT)
+        found: CufftPlans | None = shared.get(CUFFT)
         if found is None:
-            found = shared[CUFFT] = Plans(_functions(), engine)
+            found = shared[CUFFT] = CufftPlans(_functions(), engine)
         return found
 
 

@@ -167,7 +167,7 @@ class _Log:
         return f" for {name}:\n{found}" if found else ""
 
 
-class Launch:
+class FunctionLaunch:
     """A launch of a function with two addresses of the card as its parameters. One that ``waits`` by itself for what is
     before it may begin earlier."""
 
@@ -321,11 +321,11 @@ class Driver:
         """Wait for what was queued on a stream, which cannot be captured."""
         return self._functions["cuStreamSynchronize"], stream
 
-    def launching(self, launch: Launch, stream: int) -> Action:
+    def launching(self, launch: FunctionLaunch, stream: int) -> Action:
         """One launch."""
         return self._functions["cuLaunchKernel"], *launch.arguments(stream)
 
-    def launching_early(self, launch: Launch, stream: int) -> Action:
+    def launching_early(self, launch: FunctionLaunch, stream: int) -> Action:
         """One launch behind another one, which it waits for by itself."""
         if not (launch.waits and self._functions.keys() >= _NEWER.keys()):
             return self.launching(launch, stream)
@@ -431,7 +431,7 @@ class Driver:
         """How many blocks of a function a multiprocessor holds at once."""
         return self._given("cuOccupancyMaxActiveBlocksPerMultiprocessor", _Int, function, threads, shared)
 
-    def graph(self, launches: Sequence[Launch]) -> int:
+    def graph(self, launches: Sequence[FunctionLaunch]) -> int:
         """A graph that can be launched: launches one after the other."""
         graph = self._given("cuGraphCreate", _Pointer, 0)
         before: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.driver import Driver
-from weft.runtime.cuda.queues import Blocks, Mark, Queue
+from weft.runtime.cuda.queues import Mark, MemoryBlocks, Queue
 from weft.runtime.devices import Stream
 from weft.runtime.locks import fork_safe_lock
 
@@ -29,7 +29,7 @@ class Order:
         self.several = False
         self.shared: dict[Any, Any] = {}
         """What libraries keep for all queues."""
-        self.blocks = Blocks()
+        self.blocks = MemoryBlocks()
         self.lock = fork_safe_lock()
         """Held while the uses of blocks are looked at or noted."""
         self._is_used = False

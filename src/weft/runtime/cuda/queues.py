@@ -96,7 +96,7 @@ class _Use:
     readers: dict[Queue, Mark] = field(default_factory=dict)
 
 
-class Blocks:
+class MemoryBlocks:
     """The blocks of memory of a card, and which marks of queues their uses end at."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.code import CudaCode
-from weft.runtime.cuda.driver import Driver, Launch
+from weft.runtime.cuda.driver import Driver, FunctionLaunch
 from weft.runtime.cuda.library_calls import LibraryCall
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.memory import Buffer
@@ -68,7 +68,7 @@ class Slots:
     ``again``: more than one run had these addresses.
     """
 
-    def __init__(self, buffer: Buffer, launches: Sequence[Launch | None], addresses: Addresses) -> None:
+    def __init__(self, buffer: Buffer, launches: Sequence[FunctionLaunch | None], addresses: Addresses) -> None:
         self.buffer = buffer
         self.launches = launches
         self.addresses = addresses
@@ -166,14 +166,14 @@ class CudaSteps(StepList):
     def _new_slots(self, count: int, addresses: Addresses, queue: Queue) -> Slots:
         buffer = Buffer(self._own, _WORD * max(count, 1))
         numbers = self._numbers.address
-        launches: list[Launch | None] = []
+        launches: list[FunctionLaunch | None] = []
         for step, loaded in zip(self.steps, self._loaded, strict=True):
             launch = None
             if loaded is not None:
                 code: CudaCode = step.code
                 blocks = code.blocks(step.units, step.grain, loaded.most_blocks)
                 sizes = blocks, code.threads, code.shared
-                launch = Launch(loaded.function, *sizes, numbers, buffer.address, loaded.waits)
+                launch = FunctionLaunch(loaded.function, *sizes, numbers, buffer.address, loaded.waits)
             launches.append(launch)
             numbers += _WORD * len(step.numbers)
         slots = Slots(buffer, launches, addresses)
@@ -181,11 +181,11 @@ class CudaSteps(StepList):
         return slots
 
     def _actions(
-        self, slots: Slots, queue: Queue, behind: Callable[[Launch, int], Action]
+        self, slots: Slots, queue: Queue, behind: Callable[[FunctionLaunch, int], Action]
     ) -> list[list[Action] | None]:
         """What queues each step on a queue; ``behind`` launches a kernel behind another one."""
         found: list[list[Action] | None] = []
-        before: Launch | None = None
+        before: FunctionLaunch | None = None
         for launch in slots.launches:
             launching = self._driver.launching if before is None else behind
             found.append(None if launch is None else [launching(launch, queue.handle)])

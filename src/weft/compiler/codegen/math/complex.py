@@ -26,7 +26,7 @@ from weft.compiler.codegen.math.parts import (
 )
 from weft.compiler.codegen.values import Complex, Value
 
-Function = Callable[[Lanes, Complex], Complex]
+ComplexFunction = Callable[[Lanes, Complex], Complex]
 
 
 def _widen(L: Lanes, z: Complex) -> Complex:
@@ -37,7 +37,7 @@ def _narrow(L: Lanes, z: Complex) -> Complex:
     return Complex(L.convert(z.real, dtypes.float32), L.convert(z.imag, dtypes.float32))
 
 
-def _in_float64(function: Function) -> Function:
+def _in_float64(function: ComplexFunction) -> ComplexFunction:
     """A function of complex64 numbers from one whose parts are float64."""
 
     def rounded(L: Lanes, z: Complex) -> Complex:
@@ -47,7 +47,7 @@ def _in_float64(function: Function) -> Function:
     return rounded
 
 
-def _turned(function: Function) -> Function:
+def _turned(function: ComplexFunction) -> ComplexFunction:
     """``-i f(i z)``: sin from sinh, and so on."""
 
     def turned(L: Lanes, z: Complex) -> Complex:

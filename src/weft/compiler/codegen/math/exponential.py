@@ -10,7 +10,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.parts import (
     FLOAT32,
     FLOAT64,
-    Format,
+    FloatFormat,
     Pair,
     Table,
     at_least,
@@ -79,7 +79,7 @@ def reduce(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
 
 def scale(L: Lanes, x: Value, bits: Value) -> Value:
     """``x * 2^n`` rounded once, in two factors because ``2^n`` may be beyond the normal numbers."""
-    format_: Format = format_of(x)
+    format_: FloatFormat = format_of(x)
     half = bits >> 1
     first = L.bitcast(half << format_.fraction_bits, format_.dtype)
     second = L.bitcast((bits - half) << format_.fraction_bits, format_.dtype)

@@ -11,7 +11,7 @@ from weft.dtypes import Dtype
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """A binary floating-point format and the integers of its size."""
 
     dtype: Dtype
@@ -34,15 +34,15 @@ class Format:
         return 1 << (8 * self.dtype.size - 1)
 
 
-FLOAT32 = Format(dtypes.float32, dtypes.int32, dtypes.uint32, 23, 127)
-FLOAT64 = Format(dtypes.float64, dtypes.int64, dtypes.uint64, 52, 1023)
+FLOAT32 = FloatFormat(dtypes.float32, dtypes.int32, dtypes.uint32, 23, 127)
+FLOAT64 = FloatFormat(dtypes.float64, dtypes.int64, dtypes.uint64, 52, 1023)
 INFINITY = float("inf")
 NAN = float("nan")
 
-Table = dict[Format, tuple[float, ...]]
+Table = dict[FloatFormat, tuple[float, ...]]
 
 
-def format_of(x: Value) -> Format:
+def format_of(x: Value) -> FloatFormat:
     return FLOAT64 if x.dtype is dtypes.float64 else FLOAT32
 
 

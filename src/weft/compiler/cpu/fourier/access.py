@@ -29,7 +29,7 @@ PARAMETERS = "ptr %numbers, ptr %from, ptr %to, i64 %lanes, i64 %first"
 
 
 @dataclass(frozen=True)
-class Access:
+class ComplexAccess:
     """How complex numbers of neighbouring lanes are stored.
 
     ``kind`` is ``"planes"``; ``"row"``, interleaved in an array; ``"columns"``, the same, of which only so many exist
@@ -52,10 +52,10 @@ class Access:
         return COMPLEX if self.kind in ("row", "columns") else FLOAT
 
 
-PLANES = Access("planes")
+PLANES = ComplexAccess("planes")
 
 
-class Writer(Integers):
+class StageWriter(Integers):
     """Writes the function of a stage: an emitter, lanes, and the numbers of the stage."""
 
     def __init__(self, width: int) -> None:
@@ -82,7 +82,7 @@ class Writer(Integers):
     def table(self, name: str = "table") -> str:
         return self.e.assign(f"inttoptr i64 {self.field(name)} to ptr")
 
-    def prepare(self, source: Access, sink: Access) -> None:
+    def prepare(self, source: ComplexAccess, sink: ComplexAccess) -> None:
         """What loads and stores need before the loops begin."""
         if sink.scaled:
             bits = self.e.assign(f"trunc i64 {self.field('scale')} to i32")
@@ -154,7 +154,7 @@ class Writer(Integers):
             target = self.moved(start, distance)
             self.e.emit(f"call void @llvm.prefetch.p0(ptr {target}, i32 {int(direction == 'out')}, i32 3, i32 1)")
 
-    def load(self, access: Access, pointer: str, parts: tuple[str, str], reverse: bool = False) -> Pair:
+    def load(self, access: ComplexAccess, pointer: str, parts: tuple[str, str], reverse: bool = False) -> Pair:
         """Complex numbers at an address; ``parts`` are the distances to real and imaginary parts, unless they are
         interleaved. ``reverse`` takes them from the last lane to the first."""
         if access.kind in ("row", "columns"):
@@ -185,7 +185,7 @@ class Writer(Integers):
     def scalar_value(self, register: str) -> Value:
         return Value(self.scalar, register, dtypes.float32)
 
-    def store(self, access: Access, pointer: str, parts: tuple[str, str], pair: Pair) -> None:
+    def store(self, access: ComplexAccess, pointer: str, parts: tuple[str, str], pair: Pair) -> None:
         """Write complex numbers to an address."""
         pair = self.scaled(pair[0]), self.scaled(pair[1])
         real, imag = (pair[1].name, pair[0].name) if access.swapped else (pair[0].name, pair[1].name)

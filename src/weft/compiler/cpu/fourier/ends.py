@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, ComplexAccess, StageWriter
 from weft.compiler.cpu.fourier.butterflies import Pair, times
 from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 from weft.compiler.cpu.memory import transposed
 from weft.primitives.fourier_lengths import FINE
 
 
-def load_rows(name: str, source: Access, width: int) -> str:
+def load_rows(name: str, source: ComplexAccess, width: int) -> str:
     """Bring ``inner`` complex numbers of each of ``%lanes`` rows into planes, one row in each lane. Rows are
     ``in_next`` bytes apart; lanes without a row get the last one."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, PLANES)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     out_parts = w.parts()[1]
@@ -47,7 +47,7 @@ def load_blocks(name: str, width: int) -> str:
     are vectors of these ``j``, all real before all imaginary parts. Lanes become ``k``, from ``%first`` on, and each of
     ``inner`` ``j`` one vector. See `split_of`.
     """
-    w = Writer(width)
+    w = StageWriter(width)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts, out_parts = w.parts()
     coarse = w.moved(w.table(), w.multiply(w.multiply(w.e.assign(f"udiv i64 %first, {FINE}"), inner), COMPLEX))
@@ -70,9 +70,9 @@ def load_blocks(name: str, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def store_rows(name: str, sink: Access, width: int) -> str:
+def store_rows(name: str, sink: ComplexAccess, width: int) -> str:
     """Bring ``inner`` complex numbers of each lane of planes into ``%lanes`` rows, ``out_next`` bytes apart."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(PLANES, sink)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts = w.parts()[0]
@@ -96,24 +96,24 @@ def store_rows(name: str, sink: Access, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _row_pointers(w: Writer, start: str, step: str) -> list[str]:
+def _row_pointers(w: StageWriter, start: str, step: str) -> list[str]:
     """The addresses of the rows of all lanes."""
     last = w.e.assign("sub i64 %lanes, 1")
     return [w.moved(start, w.multiply(w.smaller(str(lane), last), step)) for lane in range(w.width)]
 
 
-def _below(w: Writer, count: str, first: str) -> str:
+def _below(w: StageWriter, count: str, first: str) -> str:
     """Which lanes, counted from ``first``, are below ``count``."""
     return w.below(w.e.assign(f"trunc i64 {w.e.assign(f'sub i64 {count}, {first}')} to i32"), w.width)
 
 
-def product(name: str, rows: bool, source: Access, sink: Access, width: int) -> str:
+def product(name: str, rows: bool, source: ComplexAccess, sink: ComplexAccess, width: int) -> str:
     """Multiply ``inner`` complex numbers by those of a table, and write zeros behind them up to ``outer``.
 
     In ``rows`` lanes are neighbours, and the table has all real parts before all imaginary ones; else each number is
     one vector of lanes.
     """
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, sink)
     inner, outer, in_next, out_next = w.numbers("inner", "outer", "in_next", "out_next")
     in_parts, out_parts = w.parts()
@@ -131,7 +131,7 @@ def product(name: str, rows: bool, source: Access, sink: Access, width: int) -> 
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def factor_of(w: Writer, rows: bool, real: str, imag: str, index: str) -> Pair:
+def factor_of(w: StageWriter, rows: bool, real: str, imag: str, index: str) -> Pair:
     """Complex numbers of a table in planes: neighbours, or one for all lanes."""
     pointers = [w.moved(part, w.multiply(index, FLOAT)) for part in (real, imag)]
     if rows:
@@ -139,13 +139,13 @@ def factor_of(w: Writer, rows: bool, real: str, imag: str, index: str) -> Pair:
     return w.splat(pointers[0]), w.splat(pointers[1])
 
 
-def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
+def halves_to_real(name: str, rows: bool, sink: ComplexAccess, width: int) -> str:
     """From the transform ``z`` of ``inner`` pairs of real numbers to the first half of the transform of all of them.
 
     With ``h`` pairs, ``x[k] = (z[k] + conj(z[h - k])) / 2 - i exp(-pi i k / h) (z[k] - conj(z[h - k])) / 2`` where
     ``z[h]`` is ``z[0]``, which is written there first. The table has the halves of the roots.
     """
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(PLANES, sink)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts, out_parts = w.parts()
@@ -161,7 +161,7 @@ def halves_to_real(name: str, rows: bool, sink: Access, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _copy_first(w: Writer, parts: tuple[str, str], end: str, rows: bool) -> None:
+def _copy_first(w: StageWriter, parts: tuple[str, str], end: str, rows: bool) -> None:
     """Write the first numbers of planes behind the last ones."""
     for part in parts:
         start = w.moved("%from", part)
@@ -172,7 +172,7 @@ def _copy_first(w: Writer, parts: tuple[str, str], end: str, rows: bool) -> None
 
 
 def mirrored(
-    w: Writer, source: Access, parts: tuple[str, str], index: str, inner: str, step: str, rows: bool
+    w: StageWriter, source: ComplexAccess, parts: tuple[str, str], index: str, inner: str, step: str, rows: bool
 ) -> tuple[Pair, Pair]:
     """The numbers at ``index`` and at ``inner - index``."""
     left = w.load(source, w.moved("%from", w.multiply(index, step)), parts)
@@ -182,13 +182,13 @@ def mirrored(
     return left, w.load(source, w.moved("%from", w.multiply(other, step)), parts, reverse=rows)
 
 
-def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
+def real_to_halves(name: str, rows: bool, source: ComplexAccess, width: int) -> str:
     """From the first half of a transform to numbers whose inverse transform has all real numbers as its pairs.
 
     ``z[k] = x[k] + conj(x[h - k]) + i exp(pi i k / h) (x[k] - conj(x[h - k]))``, where the imaginary parts of ``x[0]``
     and ``x[h]`` count as zero.
     """
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, PLANES)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
     in_parts, out_parts = w.parts()
@@ -204,7 +204,7 @@ def real_to_halves(name: str, rows: bool, source: Access, width: int) -> str:
 
 
 def _first_of_halves(
-    w: Writer, source: Access, parts: tuple[tuple[str, str], tuple[str, str]], end: str, rows: bool
+    w: StageWriter, source: ComplexAccess, parts: tuple[tuple[str, str], tuple[str, str]], end: str, rows: bool
 ) -> None:
     """``z[0]``, whose imaginary parts count as zero."""
     in_parts, out_parts = parts

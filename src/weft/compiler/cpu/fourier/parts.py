@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, Access, Writer
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, ComplexAccess, StageWriter
 from weft.compiler.cpu.fourier.butterflies import Pair, times
 from weft.compiler.cpu.fourier.ends import factor_of, mirrored
 from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
@@ -16,13 +16,13 @@ from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 PART = 4096
 """Numbers of a part."""
 
-_ROW = Access("row")
+_ROW = ComplexAccess("row")
 _TOGETHER = ("0", "0")
 
 
-def product(name: str, source: Access, sink: Access, width: int) -> str:
+def product(name: str, source: ComplexAccess, sink: ComplexAccess, width: int) -> str:
     """Multiply numbers by those of a table, which has ``inner`` of them, all real before all imaginary parts."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, sink)
     real = w.table()
     imag = w.moved(real, w.multiply(w.field("inner"), FLOAT))
@@ -36,7 +36,7 @@ def product(name: str, source: Access, sink: Access, width: int) -> str:
 
 def zeros(name: str, width: int) -> str:
     """Write zeros behind ``inner`` numbers."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(_ROW, _ROW)
     zero = w.L.constant(0.0, dtypes.float32)
     start = w.moved("%to", w.multiply(w.field("inner"), COMPLEX))
@@ -45,9 +45,9 @@ def zeros(name: str, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def halves_to_real(name: str, sink: Access, width: int) -> str:
+def halves_to_real(name: str, sink: ComplexAccess, width: int) -> str:
     """See `ends.halves_to_real`. All parts write ``z[h]``, and all write the same."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(_ROW, sink)
     inner = w.field("inner")
     w.e.store("i64", w.e.load("i64", "%from"), w.moved("%from", w.multiply(inner, COMPLEX)))
@@ -57,9 +57,9 @@ def halves_to_real(name: str, sink: Access, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def real_to_halves(name: str, sink: Access, width: int) -> str:
+def real_to_halves(name: str, sink: ComplexAccess, width: int) -> str:
     """See `ends.real_to_halves`."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(_ROW, sink)
     inner = w.field("inner")
     with w.e.loop("%first", w.add("%first", "%lanes"), width) as index:
@@ -73,7 +73,7 @@ def real_to_halves(name: str, sink: Access, width: int) -> str:
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _numbers(w: Writer, index: str, inner: str) -> tuple[Pair, Pair, Pair]:
+def _numbers(w: StageWriter, index: str, inner: str) -> tuple[Pair, Pair, Pair]:
     """The numbers from ``index`` on, their mirror images, and those of the table."""
     table = w.table()
     imag = w.moved(table, w.multiply(w.add(inner, 1), FLOAT))
@@ -81,6 +81,6 @@ def _numbers(w: Writer, index: str, inner: str) -> tuple[Pair, Pair, Pair]:
     return left, right, factor_of(w, True, table, imag, index)
 
 
-def _selected(w: Writer, mask: str, left: str, right: str) -> str:
+def _selected(w: StageWriter, mask: str, left: str, right: str) -> str:
     type_ = f"<{w.width} x float>"
     return w.e.assign(f"select <{w.width} x i1> {mask}, {type_} {left}, {type_} {right}")

@@ -11,17 +11,17 @@ from __future__ import annotations
 from functools import partial
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, ComplexAccess, StageWriter
 from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, in_turn, times
 
 
-def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool, width: int) -> str:
+def lanes_pass(name: str, radix: int, source: ComplexAccess, sink: ComplexAccess, turned: bool, width: int) -> str:
     """A pass in which neighbouring lanes are neighbouring ``q``, at least as many as there are lanes.
 
     From planes to planes the inner loop goes over ``count`` of them, the last turn over some once more; else it is one
     turn over the lanes that exist. Without ``turned`` there are no roots to multiply by.
     """
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, sink)
     count, outer, inner = w.numbers("count", "outer", "inner")
     steps = w.numbers("in_outer", "in_inner", "in_next", "out_outer", "out_inner", "out_next")
@@ -45,11 +45,11 @@ def lanes_pass(name: str, radix: int, source: Access, sink: Access, turned: bool
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _load_at(w: Writer, source: Access, first: str, step: str, parts: tuple[str, str], k: int) -> Pair:
+def _load_at(w: StageWriter, source: ComplexAccess, first: str, step: str, parts: tuple[str, str], k: int) -> Pair:
     return w.load(source, w.moved(first, w.multiply(step, k)), parts)
 
 
-def _roots_of_all(w: Writer, table: str, p: str, radix: int) -> list[Pair]:
+def _roots_of_all(w: StageWriter, table: str, p: str, radix: int) -> list[Pair]:
     """The roots of unity of one ``p``, which all lanes share."""
     pointer = w.moved(table, w.multiply(p, (radix - 1) * COMPLEX))
     roots = []
@@ -64,13 +64,13 @@ def spread_width(block: int, width: int) -> int:
     return width // block * block
 
 
-def spread_pass(name: str, radix: int, block: int, source: Access, width: int) -> str:
+def spread_pass(name: str, radix: int, block: int, source: ComplexAccess, width: int) -> str:
     """A pass to planes in which ``q`` takes only ``block`` values, fewer than there are lanes: lanes are neighbouring
     ``u``, and results are put in order by shuffles.
 
     Planes have room for a vector behind their last element: what is written there is overwritten or never read.
     """
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, PLANES)
     used = spread_width(block, width)
     count, in_next = w.numbers("count", "in_next")
@@ -102,7 +102,7 @@ def spread_pass(name: str, radix: int, block: int, source: Access, width: int) -
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def in_order(w: Writer, vectors: list[str], block: int, used: int) -> list[str]:
+def in_order(w: StageWriter, vectors: list[str], block: int, used: int) -> list[str]:
     """Blocks of lanes of several vectors, of each one in turn, as neighbours."""
     count = len(vectors)
     if count == 1:
@@ -118,7 +118,7 @@ def in_order(w: Writer, vectors: list[str], block: int, used: int) -> list[str]:
     return [_gathered(w, vectors, sources[start : start + w.width]) for start in range(0, len(sources), w.width)]
 
 
-def _interleaved(w: Writer, left: str, right: str, block: int) -> list[str]:
+def _interleaved(w: StageWriter, left: str, right: str, block: int) -> list[str]:
     """Blocks of lanes of two vectors in turn."""
     lanes = [
         start + part * w.width + lane for start in range(0, w.width, block) for part in (0, 1) for lane in range(block)
@@ -126,7 +126,7 @@ def _interleaved(w: Writer, left: str, right: str, block: int) -> list[str]:
     return [w.shuffled(left, right, lanes[: w.width]), w.shuffled(left, right, lanes[w.width :])]
 
 
-def _gathered(w: Writer, vectors: list[str], sources: list[tuple[int, int]]) -> str:
+def _gathered(w: StageWriter, vectors: list[str], sources: list[tuple[int, int]]) -> str:
     """A vector of lanes of several vectors."""
     sources = sources + [sources[-1]] * (w.width - len(sources))
     first = sources[0][0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, Access, Writer
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES, ComplexAccess, StageWriter
 from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, in_turn, times
 from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 from weft.compiler.cpu.fourier.passes import in_order
@@ -20,9 +20,9 @@ Load = Callable[[list[str], int], Pair]
 Store = Callable[[Iterator[tuple[int, Pair]], list[str]], None]
 
 
-def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> str:
+def first_pass(name: str, radix: int, rest: int, source: ComplexAccess, width: int) -> str:
     """From ``%lanes`` rows, ``in_next`` bytes apart, to planes. The table has the roots of all lanes."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, PLANES)
 
     def number(rows: list[str], k: int) -> Pair:
@@ -31,10 +31,10 @@ def first_pass(name: str, radix: int, rest: int, source: Access, width: int) -> 
     return _first_pass(w, name, radix, rest, number)
 
 
-def first_pass_of_halves(name: str, radix: int, rest: int, source: Access, width: int) -> str:
+def first_pass_of_halves(name: str, radix: int, rest: int, source: ComplexAccess, width: int) -> str:
     """The same from the first halves of transforms of real numbers: see `ends.real_to_halves`. The second table is
     `tables.row_half_roots`."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(source, PLANES)
     halves = w.table("fine")
 
@@ -50,7 +50,7 @@ def first_pass_of_halves(name: str, radix: int, rest: int, source: Access, width
     return _first_pass(w, name, radix, rest, number)
 
 
-def _first_pass(w: Writer, name: str, radix: int, rest: int, number: Load) -> str:
+def _first_pass(w: StageWriter, name: str, radix: int, rest: int, number: Load) -> str:
     width = w.width
     together = width // rest
     in_next, table = w.field("in_next"), w.table()
@@ -68,9 +68,9 @@ def _first_pass(w: Writer, name: str, radix: int, rest: int, number: Load) -> st
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> str:
+def second_pass(name: str, radix: int, done: int, sink: ComplexAccess, width: int) -> str:
     """From planes to ``%lanes`` rows, ``out_next`` bytes apart; ``done`` is the radix of the first pass."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(PLANES, sink)
 
     def store(results: Iterator[tuple[int, Pair]], rows: list[str]) -> None:
@@ -80,10 +80,10 @@ def second_pass(name: str, radix: int, done: int, sink: Access, width: int) -> s
     return _second_pass(w, name, radix, done, store)
 
 
-def second_pass_to_real(name: str, radix: int, done: int, sink: Access, width: int) -> str:
+def second_pass_to_real(name: str, radix: int, done: int, sink: ComplexAccess, width: int) -> str:
     """The same to first halves of transforms of real numbers: see `ends.halves_to_real`. The second table is
     `tables.row_half_roots`."""
-    w = Writer(width)
+    w = StageWriter(width)
     w.prepare(PLANES, sink)
     halves = w.table("fine")
     together = width // done
@@ -105,7 +105,7 @@ def second_pass_to_real(name: str, radix: int, done: int, sink: Access, width: i
     return _second_pass(w, name, radix, done, store)
 
 
-def _second_pass(w: Writer, name: str, radix: int, done: int, store: Store) -> str:
+def _second_pass(w: StageWriter, name: str, radix: int, done: int, store: Store) -> str:
     together, length = w.width // done, radix * done
     out_next = w.field("out_next")
     in_parts = w.parts()[0]
@@ -125,15 +125,15 @@ def _second_pass(w: Writer, name: str, radix: int, done: int, store: Store) -> s
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
-def _rows(w: Writer, start: str, step: str, count: int) -> list[str]:
+def _rows(w: StageWriter, start: str, step: str, count: int) -> list[str]:
     return [w.moved(start, w.multiply(step, number)) for number in range(count)]
 
 
-def _swapped(access: Access, pair: Pair) -> Pair:
+def _swapped(access: ComplexAccess, pair: Pair) -> Pair:
     return (pair[1], pair[0]) if access.swapped else pair
 
 
-def _neighbours(w: Writer, rows: list[str], start: int, count: int, reverse: bool = False) -> Pair:
+def _neighbours(w: StageWriter, rows: list[str], start: int, count: int, reverse: bool = False) -> Pair:
     """So many complex numbers of each row as one vector; ``reverse`` takes those of each row backwards."""
     pointers = [w.moved(row, start * COMPLEX) for row in rows]
     for pointer in pointers:
@@ -146,7 +146,7 @@ def _neighbours(w: Writer, rows: list[str], start: int, count: int, reverse: boo
     return real, imag
 
 
-def _store_neighbours(w: Writer, rows: list[str], start: int, count: int, pair: Pair) -> None:
+def _store_neighbours(w: StageWriter, rows: list[str], start: int, count: int, pair: Pair) -> None:
     """Write a vector of so many complex numbers of each row."""
     real, imag = [w.scaled(part).name for part in pair]
     whole = w.shuffled(real, imag, [lane + part * w.width for lane in range(w.width) for part in (0, 1)])
@@ -157,25 +157,25 @@ def _store_neighbours(w: Writer, rows: list[str], start: int, count: int, pair: 
         w.store_vector(w.shuffled(whole, "poison", lanes, 2 * w.width), place, width=2 * count)
 
 
-def _factors(w: Writer, table: str, position: int) -> Pair:
+def _factors(w: StageWriter, table: str, position: int) -> Pair:
     """Complex numbers of a table that has those of all lanes, real before imaginary parts, for each position."""
     place = w.moved(table, position * 2 * w.width * FLOAT)
     return w.value(w.vector(place)), w.value(w.vector(w.moved(place, w.width * FLOAT)))
 
 
-def _mirrored(w: Writer, numbers: list[Pair], k: int, block: int) -> Pair:
+def _mirrored(w: StageWriter, numbers: list[Pair], k: int, block: int) -> Pair:
     """The numbers at ``length - index`` for those with ``index = q + block * k``, ``q`` from lane to lane."""
     others, first = numbers[len(numbers) - 1 - k], numbers[-k % len(numbers)]
     lanes = [lane + block - 2 * (lane % block) if lane % block else lane + w.width for lane in range(w.width)]
     return _blended(w, others, first, lanes)
 
 
-def _blended(w: Writer, left: Pair, right: Pair, lanes: list[int]) -> Pair:
+def _blended(w: StageWriter, left: Pair, right: Pair, lanes: list[int]) -> Pair:
     real, imag = [w.value(w.shuffled(left[part].name, right[part].name, lanes)) for part in (0, 1)]
     return real, imag
 
 
-def _joined(w: Writer, pieces: list[str], width: int) -> str:
+def _joined(w: StageWriter, pieces: list[str], width: int) -> str:
     """Vectors of ``width``, a power of two of them, one behind the other."""
     while len(pieces) > 1:
         lanes = list(range(2 * width))

@@ -60,7 +60,7 @@ def other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
 
 
 @dataclass(frozen=True)
-class Walk:
+class TransformLoops:
     """What a step goes over: slots and offsets of what it reads and writes, the axis of lanes, further axes.
 
     With ``whole_blocks`` the last block of lanes begins within the one before, if it would have fewer lanes: some are

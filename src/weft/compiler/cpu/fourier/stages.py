@@ -9,7 +9,7 @@ from functools import cache
 
 from weft.compiler.codegen import host, loading
 from weft.compiler.cpu.fourier import ends, parts, passes, rows, tables
-from weft.compiler.cpu.fourier.access import COMPLEX, FIELDS, FLOAT, PLANES, Access
+from weft.compiler.cpu.fourier.access import COMPLEX, FIELDS, FLOAT, PLANES, ComplexAccess
 from weft.primitives.fourier import PADDING
 from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
 
@@ -38,7 +38,7 @@ class End:
     imaginary from real parts in planes that are no buffer's.
     """
 
-    access: Access
+    access: ComplexAccess
     stride: int
     rows: bool = False
     plane: int = 0
@@ -64,12 +64,14 @@ class Stages:
         """The bytes of one number of all lanes in a plane."""
         return FLOAT if self.single else FLOAT * self.width
 
-    def planes(self, access: Access, direction: str) -> dict[str, int]:
+    def planes(self, access: ComplexAccess, direction: str) -> dict[str, int]:
         """Where parts of complex numbers begin in planes."""
         first, second = (self.plane, 0) if access.swapped else (0, self.plane)
         return {f"{direction}_real": first, f"{direction}_imag": second}
 
-    def add(self, function: int, source: Access, sink: Access, table: Floats | None = None, **numbers: int) -> None:
+    def add(
+        self, function: int, source: ComplexAccess, sink: ComplexAccess, table: Floats | None = None, **numbers: int
+    ) -> None:
         """One more stage."""
         place = len(self.numbers)
         every = {"function": function, "from": place % 2 + 1, "to": (place + 1) % 2 + 1}
@@ -110,7 +112,7 @@ class Stages:
         self._product(length, length, swapped, sink, chirp)
 
     def _end(self, swapped: bool = False) -> End:
-        return End(Access("planes", swapped), self.step)
+        return End(ComplexAccess("planes", swapped), self.step)
 
     def _product(self, inner: int, outer: int, source: End, sink: End, table: Floats) -> None:
         first, last = _without_swap(source.access), _without_swap(sink.access)
@@ -163,10 +165,15 @@ class Stages:
     def load_rows(self, count: int, source: End) -> None:
         """Complex numbers of rows, into lanes."""
         access = source.access
-        plain = Access("row", ahead=access.ahead)
+        plain = ComplexAccess("row", ahead=access.ahead)
         function = _function(f"fourier_load_rows_{plain.text}", self.width, ends.load_rows, plain)
         self.add(
-            function, access, Access("planes", access.swapped), inner=count, in_next=source.stride, out_next=self.step
+            function,
+            access,
+            ComplexAccess("planes", access.swapped),
+            inner=count,
+            in_next=source.stride,
+            out_next=self.step,
         )
 
     def rows_together(self, length: int, source: End, sink: End) -> None:
@@ -214,10 +221,15 @@ class Stages:
     def store_rows(self, count: int, sink: End) -> None:
         """Complex numbers of lanes, into rows."""
         access = sink.access
-        plain = Access("row", scaled=access.scaled, ahead=access.ahead)
+        plain = ComplexAccess("row", scaled=access.scaled, ahead=access.ahead)
         function = _function(f"fourier_store_rows_{plain.text}", self.width, ends.store_rows, plain)
         self.add(
-            function, Access("planes", access.swapped), access, inner=count, in_next=self.step, out_next=sink.stride
+            function,
+            ComplexAccess("planes", access.swapped),
+            access,
+            inner=count,
+            in_next=self.step,
+            out_next=sink.stride,
         )
 
     def halves_to_real(self, count: int, sink: End) -> None:
@@ -232,34 +244,34 @@ class Stages:
         name = f"fourier_real_to_halves_{'row' if self.single else 'lanes'}_{source.access.text}"
         function = _function(name, self.width, ends.real_to_halves, self.single, source.access)
         table = tables.shared(tables.half_roots, count, False)
-        target = Access("planes", swapped=True)
+        target = ComplexAccess("planes", swapped=True)
         self.add(function, source.access, target, table, inner=count, in_next=source.stride, out_next=self.step)
 
-    def product_in_parts(self, count: int, source: Access, sink: Access, table: Floats) -> None:
+    def product_in_parts(self, count: int, source: ComplexAccess, sink: ComplexAccess, table: Floats) -> None:
         """See `parts.product`."""
         name = f"fourier_part_product_{source.text}_{sink.text}"
         self.add(_function(name, self.width, parts.product, source, sink), source, sink, table, inner=count)
 
     def zeros_in_parts(self, before: int) -> None:
         """See `parts.zeros`."""
-        row = Access("row")
+        row = ComplexAccess("row")
         self.add(_function("fourier_part_zeros", self.width, parts.zeros), row, row, inner=before)
 
-    def halves_to_real_in_parts(self, count: int, sink: Access) -> None:
+    def halves_to_real_in_parts(self, count: int, sink: ComplexAccess) -> None:
         """See `parts.halves_to_real`."""
         function = _function(f"fourier_part_to_real_{sink.text}", self.width, parts.halves_to_real, sink)
         table = tables.shared(tables.half_roots, count, True)
-        self.add(function, Access("row"), sink, table, inner=count)
+        self.add(function, ComplexAccess("row"), sink, table, inner=count)
 
     def real_to_halves_in_parts(self, count: int) -> None:
         """See `parts.real_to_halves`; real and imaginary parts are exchanged."""
-        sink = Access("row", swapped=True)
+        sink = ComplexAccess("row", swapped=True)
         function = _function(f"fourier_part_to_halves_{sink.text}", self.width, parts.real_to_halves, sink)
         table = tables.shared(tables.half_roots, count, False)
-        self.add(function, Access("row"), sink, table, inner=count)
+        self.add(function, ComplexAccess("row"), sink, table, inner=count)
 
 
-def _without_swap(access: Access) -> Access:
+def _without_swap(access: ComplexAccess) -> ComplexAccess:
     """What code is made for: in planes, the numbers of a stage say where the parts are."""
     return PLANES if access.kind == "planes" else access
 

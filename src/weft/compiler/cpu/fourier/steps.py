@@ -10,9 +10,9 @@ from collections.abc import Callable
 from math import prod
 
 import weft.primitives as p
-from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, Access
+from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, ComplexAccess
 from weft.compiler.cpu.fourier.long_rows import long_convolutions, long_half_rows, long_real_rows, long_rows
-from weft.compiler.cpu.fourier.runner import Axis, Walk, other_axes
+from weft.compiler.cpu.fourier.runner import Axis, TransformLoops, other_axes
 from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
 from weft.compiler.cpu.schedule import FAR_BYTES
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
@@ -47,7 +47,7 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
 
 def _planes(stages: Stages) -> End:
     """The buffers between stages."""
-    return End(Access("planes"), stages.step)
+    return End(ComplexAccess("planes"), stages.step)
 
 
 @p.rfft.routine.on("cpu")
@@ -163,16 +163,18 @@ class _Maker:
             is_source = operand is self.source
             apply = scaled and not is_source
             if self.single:
-                ends.append(End(Access("row", swapped, apply, ahead), COMPLEX))
+                ends.append(End(ComplexAccess("row", swapped, apply, ahead), COMPLEX))
                 continue
             assert self.lane_axis is not None
             step = self.lane_axis.source if is_source else self.lane_axis.target
             stride = operand.strides[self.axis] * operand.dtype.size
             if step == operand.dtype.size and not dense:
                 pairs = operand.dtype.size == FLOAT
-                ends.append(End(Access("pairs" if pairs else "columns", swapped, apply, ahead), stride * (1 + pairs)))
+                ends.append(
+                    End(ComplexAccess("pairs" if pairs else "columns", swapped, apply, ahead), stride * (1 + pairs))
+                )
             else:
-                ends.append(End(Access("row", swapped, apply, ahead), step, rows=True))
+                ends.append(End(ComplexAccess("row", swapped, apply, ahead), step, rows=True))
         return ends[0], ends[1]
 
     def step(self, together: Transform, apart: Transform, lengths: tuple[int, int]) -> RoutineStep:
@@ -188,4 +190,4 @@ class _Maker:
         axes, lanes = self.others, self.lane_axis or Axis(1, 0, 0)
         work = self.transforms * self.inner * 2
         source, target = (self.source.slot, self.source.offset), (self.target.slot, self.target.offset)
-        return Walk(source, target, lanes, axes, self.together).step(stages, self.call.scratch, work)
+        return TransformLoops(source, target, lanes, axes, self.together).step(stages, self.call.scratch, work)

@@ -14,7 +14,7 @@ from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.quantized import field, scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Function, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import read
@@ -29,7 +29,7 @@ LINES_AHEAD = 4
 _KEEP = "ptr %from, i64 %stride, i64 %present, i64 %first, i64 %count, ptr %to"
 
 
-def keeping(coding: VectorCoding, vectors: int) -> list[Function]:
+def keeping(coding: VectorCoding, vectors: int) -> list[EmittedFunction]:
     """The functions that transpose ``%count`` words, and scales, of each of ``%present`` rows into vectors, which are
     ``vectors`` apart."""
     return [_Kept(coding, of_words, vectors).function() for of_words in (True, False)]
@@ -45,7 +45,7 @@ class _Kept(Integers):
         self.source: Dtype = dtypes.uint32 if of_words else coding.scales
         self.image: Dtype = dtypes.uint32 if of_words else scale_image(coding)
 
-    def function(self) -> Function:
+    def function(self) -> EmittedFunction:
         last, terms = self.subtract("%present", 1), terms_of_square(self.L, self.source)
         rows = [self.smaller(str(lane), last) for lane in range(self.L.width)]
         lines = [self._further("%from", self.add(self.multiply(row, "%stride"), "%first")) for row in rows]

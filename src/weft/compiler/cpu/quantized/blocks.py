@@ -12,7 +12,7 @@ from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
-from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.product_kernel import kernel
 from weft.compiler.cpu.product_packing import pack_across
 from weft.compiler.cpu.product_step import SQUARE, Block
@@ -26,7 +26,7 @@ from weft.compiler.cpu.quantized.step import (
     GROUPS,
     INNER,
     PER_ROW,
-    StepWriter,
+    QuantizedStepWriter,
     Unit,
 )
 from weft.primitives.products import DEPTH
@@ -56,7 +56,7 @@ def generate(coding: VectorCoding, transpose: bool, name: str) -> str:
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
-    functions.append(_Step(coding, block).function(name))
+    functions.append(_QuantizedBlocksStep(coding, block).function(name))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -73,11 +73,11 @@ class _Panel(Integers):
         panel = self.multiply(self.subtract(column, inside), self.rounded_up("%depth", SQUARE))
         return self.add(self.add(panel, self.multiply(term, width)), inside)
 
-    def finished(self) -> Function:
+    def finished(self) -> EmittedFunction:
         return self.e, self.e.function("unpack", _UNPACK, "internal ")
 
 
-def _unpack_across(coding: VectorCoding, block: Block) -> Function:
+def _unpack_across(coding: VectorCoding, block: Block) -> EmittedFunction:
     """Unpack rows of the matrix, which are columns of the result."""
     w = _Panel(block)
     decoder = Across(coding, 1, w)
@@ -100,7 +100,7 @@ def _unpack_across(coding: VectorCoding, block: Block) -> Function:
     return w.finished()
 
 
-def _unpack_along(coding: VectorCoding, block: Block) -> Function:
+def _unpack_along(coding: VectorCoding, block: Block) -> EmittedFunction:
     """Unpack rows of the matrix, which are terms."""
     w = _Panel(block)
     decoder = Along(coding, w)
@@ -121,7 +121,7 @@ def _unpack_along(coding: VectorCoding, block: Block) -> Function:
     return w.finished()
 
 
-class _Step(StepWriter):
+class _QuantizedBlocksStep(QuantizedStepWriter):
     """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
 
     def __init__(self, coding: VectorCoding, block: Block) -> None:
@@ -130,7 +130,7 @@ class _Step(StepWriter):
         self.packed_x = self.e.slot(f"[{DEPTH * self.group} x {block.element}], align 64")
         self.packed_w = self.e.slot(f"[{TILE_BYTES} x i8], align 64")
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end") as number:
             self._tile(self.unit(number))
         return self.e, self.e.function(name, STEP)

@@ -12,7 +12,7 @@ from weft.compiler.codegen.lanes import literal
 from weft.compiler.codegen.quantized import Coding
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
-from weft.primitives.quantized_formats import WORD, Format
+from weft.primitives.quantized_formats import WORD, QuantizedFormat
 
 FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -28,7 +28,7 @@ class VectorCoding(Coding):
         return self.vector_bytes // self.dtype.size
 
 
-def coding_of(kind: Format, scales: Dtype, dtype: Dtype) -> VectorCoding:
+def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> VectorCoding:
     """The coding for this processor."""
     vector_bytes = 64 if "+avx512f" in host.current().features else 32
     return VectorCoding(kind.mode, kind.bits, scales, dtype, kind.group_size < WORD, vector_bytes)

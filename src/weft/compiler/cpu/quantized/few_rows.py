@@ -15,7 +15,7 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.across import Across, keeping
 from weft.compiler.cpu.quantized.codes import VectorCoding
@@ -25,7 +25,7 @@ from weft.compiler.cpu.quantized.step import (
     GROUPS,
     INNER,
     PER_ROW,
-    StepWriter,
+    QuantizedStepWriter,
     Unit,
 )
 from weft.primitives.products import DEPTH
@@ -43,7 +43,7 @@ _STRIP = (
 
 
 @dataclass(frozen=True)
-class Strip:
+class QuantizedStrip:
     """``rows`` of the result in so many ``vectors`` of columns."""
 
     coding: VectorCoding
@@ -55,34 +55,34 @@ class Strip:
         return self.vectors * self.coding.lanes
 
 
-def strip_of(coding: VectorCoding, rows: int) -> Strip:
+def strip_of(coding: VectorCoding, rows: int) -> QuantizedStrip:
     """The strip for this processor. Two vectors of columns are enough for additions not to wait for each other."""
     most = _MOST_SUMS if coding.vector_bytes == 64 else _MOST_SUMS // 2
-    return Strip(coding, rows, 2 if 2 * rows <= most else 1)
+    return QuantizedStrip(coding, rows, 2 if 2 * rows <= most else 1)
 
 
 @cache
-def address(strip: Strip) -> int:
+def address(strip: QuantizedStrip) -> int:
     """The address of the step for products with a kind of strip."""
     name = f"quantized_few_rows_{strip.coding.mode}"
     return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
 
 
-def generate(strip: Strip, name: str) -> str:
+def generate(strip: QuantizedStrip, name: str) -> str:
     """The LLVM IR of that step."""
     functions = [*keeping(strip.coding, strip.vectors), kernel(strip), StripStep(strip).function(name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def kernel(strip: Strip) -> Function:
+def kernel(strip: QuantizedStrip) -> EmittedFunction:
     """The function that multiplies rows with a strip of the matrix."""
-    return _Kernel(strip).function()
+    return _QuantizedRowsKernel(strip).function()
 
 
-class _Kernel(Integers):
+class _QuantizedRowsKernel(Integers):
     """Writes that function."""
 
-    def __init__(self, strip: Strip) -> None:
+    def __init__(self, strip: QuantizedStrip) -> None:
         super().__init__(Emitter())
         self.strip, self.coding = strip, strip.coding
         self.decoder = Across(strip.coding, strip.vectors, self)
@@ -90,7 +90,7 @@ class _Kernel(Integers):
         self.element, self.type = MEMORY_TYPES[self.coding.dtype], self.L.type_of(self.coding.dtype)
         self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(strip.vectors)}
 
-    def function(self) -> Function:
+    def function(self) -> EmittedFunction:
         decoder = self.decoder
         last = self.subtract("%rows", 1)
         # Instead of a row that does not exist it is the last one, whose sums nobody stores.
@@ -144,19 +144,19 @@ class _Kernel(Integers):
             store(L, Value(L, self.e.load(self.type, slot), dtype), dtype, place, mask)
 
 
-class StripStep(StepWriter):
+class StripStep(QuantizedStepWriter):
     """The loop over units."""
 
-    def __init__(self, strip: Strip) -> None:
+    def __init__(self, strip: QuantizedStrip) -> None:
         super().__init__(strip.coding)
         self.strip = strip
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end") as number:
             self.multiplied(self.unit(number), self.strip)
         return self.e, self.e.function(name, STEP)
 
-    def multiplied(self, unit: Unit, strip: Strip) -> None:
+    def multiplied(self, unit: Unit, strip: QuantizedStrip) -> None:
         """Call the kernel of a strip."""
         inner, columns = self.number(INNER), self.number(COLUMNS)
         per_row, groups, shift = self.number(PER_ROW), self.number(GROUPS), self.number(GROUP_SHIFT)

@@ -14,12 +14,12 @@ from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Function, Integers, read, write
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, read, write
 from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding
-from weft.compiler.cpu.quantized.step import COLUMNS, GROUP_SHIFT, GROUPS, INNER, PER_ROW, StepWriter, Unit
-from weft.compiler.cpu.row_streams import FEWEST_ROWS, NARROWEST, SUMS_BYTES
+from weft.compiler.cpu.quantized.step import COLUMNS, GROUP_SHIFT, GROUPS, INNER, PER_ROW, QuantizedStepWriter, Unit
+from weft.compiler.cpu.rows_at_once import FEWEST_ROWS, NARROWEST, SUMS_BYTES
 from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
@@ -33,7 +33,7 @@ _ADD = (
 
 
 @dataclass(frozen=True)
-class Streams:
+class QuantizedRowsAtOnce:
     """``terms`` rows of the matrix are read side by side, for ``rows`` rows of the result."""
 
     coding: VectorCoding
@@ -46,41 +46,41 @@ class Streams:
         return SUMS_BYTES // (self.rows * self.coding.dtype.size * NARROWEST) * NARROWEST
 
 
-def streams_of(coding: VectorCoding, rows: int) -> Streams:
-    return Streams(coding, rows, 8 if rows <= FEWEST_ROWS else 4)
+def rows_at_once_of(coding: VectorCoding, rows: int) -> QuantizedRowsAtOnce:
+    return QuantizedRowsAtOnce(coding, rows, 8 if rows <= FEWEST_ROWS else 4)
 
 
-def width_of(streams: Streams, columns: int, matrices: int, threads: int) -> int:
+def width_of(at_once: QuantizedRowsAtOnce, columns: int, matrices: int, threads: int) -> int:
     """Columns of a strip: as many as there are, as long as there is something for each thread."""
-    pieces = max(-(-threads // max(matrices, 1)), -(-columns // streams.widest))
+    pieces = max(-(-threads // max(matrices, 1)), -(-columns // at_once.widest))
     return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
 
 
 @cache
-def address(streams: Streams) -> int:
-    """The address of the step for products with such streams."""
-    name = f"quantized_streams_{streams.coding.mode}"
-    return loading.load(f"{name} {streams}", lambda: generate(streams, name), (name,))[name]
+def address(at_once: QuantizedRowsAtOnce) -> int:
+    """The address of the step for products with so many rows at once."""
+    name = f"quantized_rows_at_once_{at_once.coding.mode}"
+    return loading.load(f"{name} {at_once}", lambda: generate(at_once, name), (name,))[name]
 
 
-def generate(streams: Streams, name: str) -> str:
+def generate(at_once: QuantizedRowsAtOnce, name: str) -> str:
     """The LLVM IR of that step."""
-    functions = [_add_terms(streams, streams.terms), _add_terms(streams, 1), _Step(streams).function(name)]
+    functions = [_add_terms(at_once, at_once.terms), _add_terms(at_once, 1), _RowsAlongStep(at_once).function(name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def _add_terms(streams: Streams, terms: int) -> Function:
+def _add_terms(at_once: QuantizedRowsAtOnce, terms: int) -> EmittedFunction:
     """Add the products of some terms to the sums of a strip, which begins at the column ``%left``."""
-    coding, w = streams.coding, Integers(Emitter())
+    coding, w = at_once.coding, Integers(Emitter())
     decoder, scalar = Along(coding, w), Lanes(w.e, 1)
     element, scale = MEMORY_TYPES[coding.dtype], MEMORY_TYPES[coding.scales]
     words = [w.moved("%words", w.multiply("%per_row", term), "i32") for term in range(terms)]
     scales, biases = (
         [w.moved(x, w.multiply("%groups", term), scale) for term in range(terms)] for x in ("%scales", "%biases")
     )
-    rows = [w.moved("%x", w.multiply("%x_row", row), element) for row in range(streams.rows)]
+    rows = [w.moved("%x", w.multiply("%x_row", row), element) for row in range(at_once.rows)]
     with w.e.loop("0", "%columns", coding.terms) as column:
-        lines = [w.moved("%sums", w.add(column, row * streams.widest), element) for row in range(streams.rows)]
+        lines = [w.moved("%sums", w.add(column, row * at_once.widest), element) for row in range(at_once.rows)]
         places = range(0, coding.terms, decoder.L.width)
         sums = {
             (row, place): read(decoder.L, coding.dtype, line, place)
@@ -102,16 +102,16 @@ def _add_terms(streams: Streams, terms: int) -> Function:
     return w.e, w.e.function(f"add_{terms}", _ADD, "internal ")
 
 
-class _Step(StepWriter):
+class _RowsAlongStep(QuantizedStepWriter):
     """The loops over a strip: blocks of terms, terms that are read side by side."""
 
-    def __init__(self, streams: Streams) -> None:
-        super().__init__(streams.coding)
-        self.streams = streams
-        self.L = Lanes(self.e, streams.coding.lanes)
-        self.sums = self.e.slot(f"[{streams.rows * streams.widest} x {self.element}], align 64")
+    def __init__(self, at_once: QuantizedRowsAtOnce) -> None:
+        super().__init__(at_once.coding)
+        self.at_once = at_once
+        self.L = Lanes(self.e, at_once.coding.lanes)
+        self.sums = self.e.slot(f"[{at_once.rows * at_once.widest} x {self.element}], align 64")
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end") as number:
             unit = self.unit(number)
             inner = self.number(INNER)
@@ -124,13 +124,13 @@ class _Step(StepWriter):
     def _clear(self, columns: str) -> None:
         zeros = self.L.constant(0.0, self.coding.dtype)
         with self.e.loop("0", columns, self.L.width) as start:
-            for row in range(self.streams.rows):
-                write(self.L, zeros, self.sums, self.add(start, row * self.streams.widest))
+            for row in range(self.at_once.rows):
+                write(self.L, zeros, self.sums, self.add(start, row * self.at_once.widest))
 
     def _sum(self, unit: Unit, first: str, stop: str) -> None:
         """Add the terms of a block to the sums."""
         inner, per_row, groups = self.number(INNER), self.number(PER_ROW), self.number(GROUPS)
-        terms, scale = self.streams.terms, MEMORY_TYPES[self.coding.scales]
+        terms, scale = self.at_once.terms, MEMORY_TYPES[self.coding.scales]
         whole = self.subtract(stop, self.remainder(self.subtract(stop, first), terms))
         for start, end, count in ((first, whole, terms), (whole, stop, 1)):
             with self.e.loop(start, end, count) as term:
@@ -145,10 +145,10 @@ class _Step(StepWriter):
     def _store(self, unit: Unit, again: str) -> None:
         """Store the sums of a block, or add them to those before."""
         columns, dtype = self.number(COLUMNS), self.coding.dtype
-        for row in range(self.streams.rows):
+        for row in range(self.at_once.rows):
             place = self.add(self.multiply(self.add(unit.top, row), columns), unit.left)
             line = self.moved(unit.result, place, self.element)
-            sums = self.moved(self.sums, row * self.streams.widest, self.element)
+            sums = self.moved(self.sums, row * self.at_once.widest, self.element)
             with self.e.loop("0", unit.columns, self.L.width) as start:
                 mask = below(self.L, start, unit.columns)
                 total = self.e.slot(self.L.type_of(dtype))

@@ -15,7 +15,7 @@ from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.dtypes import Dtype
 from weft.primitives.dequantization import wide_dtype
-from weft.primitives.quantized_formats import WORD, Format
+from weft.primitives.quantized_formats import WORD, QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 _NUMBERS_PER_GRAIN = 1 << 15
@@ -29,7 +29,7 @@ def step(call: RoutineCall) -> RoutineStep:
     """The step for matrices, of which each row is a unit."""
     params = dict(call.params)
     dtype = params.pop("dtype")
-    kind = Format(**params)
+    kind = QuantizedFormat(**params)
     words, scales, *biases = call.operands
     places = [n for one in (words, scales, (biases or [scales])[0], call.results[0]) for n in (one.slot, one.offset)]
     rows, groups = prod(scales.shape[:-1]), scales.shape[-1]

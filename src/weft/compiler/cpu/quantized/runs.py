@@ -10,39 +10,39 @@ from functools import cache
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.code import STEP, Function
+from weft.compiler.cpu.code import STEP, EmittedFunction
 from weft.compiler.cpu.quantized.across import keeping
-from weft.compiler.cpu.quantized.few_rows import Strip, StripStep, kernel
+from weft.compiler.cpu.quantized.few_rows import QuantizedStrip, StripStep, kernel
 from weft.compiler.cpu.quantized.step import ACROSS, COLUMNS, PRODUCTS, TILE_WIDE
 
 
 @cache
-def address(strip: Strip) -> int:
+def address(strip: QuantizedStrip) -> int:
     """The address of the step for products, of which the rows of a strip make a unit."""
     name = f"quantized_runs_{strip.coding.mode}"
     return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
 
 
-def generate(strip: Strip, name: str) -> str:
+def generate(strip: QuantizedStrip, name: str) -> str:
     """The LLVM IR of that step."""
-    single = Strip(strip.coding, 1, strip.vectors)
+    single = QuantizedStrip(strip.coding, 1, strip.vectors)
     functions = [
         *keeping(strip.coding, strip.vectors),
         kernel(strip),
         kernel(single),
-        _Step(strip, single).function(name),
+        _RunsStep(strip, single).function(name),
     ]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-class _Step(StripStep):
+class _RunsStep(StripStep):
     """The loop over units, and over runs of products with one matrix."""
 
-    def __init__(self, strip: Strip, single: Strip) -> None:
+    def __init__(self, strip: QuantizedStrip, single: QuantizedStrip) -> None:
         super().__init__(strip)
         self.single = single
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end") as number:
             self._unit(number)
         return self.e, self.e.function(name, STEP)

@@ -33,7 +33,7 @@ class Unit(NamedTuple):
     columns: str
 
 
-class StepWriter(Integers):
+class QuantizedStepWriter(Integers):
     """Writes the loop over the units of a step, which are tiles of the result."""
 
     def __init__(self, coding: VectorCoding) -> None:

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft.compiler.cpu.product_tiles import block_of, tile_of
 from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 
@@ -24,7 +24,7 @@ def step(call: RoutineCall) -> RoutineStep:
     """The step for a product. The result is computed in tiles, which the threads share."""
     params = dict(call.params)
     transpose = params.pop("transpose")
-    kind = Format(**params)
+    kind = QuantizedFormat(**params)
     coding = coding_of(kind, call.operands[2].dtype, call.results[0].dtype)
     *batch, rows, columns = call.results[0].shape
     extents, matrices = (rows, columns, call.operands[0].shape[-1]), prod(batch)
@@ -56,15 +56,15 @@ def _tiled(coding: VectorCoding, transpose: bool, extents: tuple[int, int, int],
         strip = few_rows.strip_of(coding, rows)
         return _Tiled(few_rows.address(strip), rows, strip.columns)
     if rows <= few_rows_along.MOST_ROWS:
-        streams = few_rows_along.streams_of(coding, rows)
+        at_once = few_rows_along.rows_at_once_of(coding, rows)
         busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_OF_READER)
-        wide = few_rows_along.width_of(streams, columns, matrices, busy)
-        return _Tiled(few_rows_along.address(streams), rows, wide)
+        wide = few_rows_along.width_of(at_once, columns, matrices, busy)
+        return _Tiled(few_rows_along.address(at_once), rows, wide)
     high, wide = tile_of(block_of(coding.dtype), extents, matrices, thread_count())
     return _Tiled(blocks.address(coding, transpose), high, max(wide // blocks.ALIGNED, 1) * blocks.ALIGNED)
 
 
-def _places(call: RoutineCall, kind: Format) -> list[int]:
+def _places(call: RoutineCall, kind: QuantizedFormat) -> list[int]:
     """Slots and byte offsets; for operands that there are not, those of the first one."""
     x, words, scales, *others = call.operands
     biases = others[0] if kind.affine else x
@@ -72,7 +72,7 @@ def _places(call: RoutineCall, kind: Format) -> list[int]:
     return [n for one in (x, words, scales, biases, index, call.results[0]) for n in (one.slot, one.offset)]
 
 
-def _matrix_numbers(call: RoutineCall, kind: Format) -> list[int]:
+def _matrix_numbers(call: RoutineCall, kind: QuantizedFormat) -> list[int]:
     """Matrices of a stack (0 without an index), rows of each, words and groups of a row, bits of a group's places."""
     words, scales = call.operands[1], call.operands[2]
     count = words.shape[0] if len(words.shape) == 3 else 0

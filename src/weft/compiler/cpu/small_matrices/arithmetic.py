@@ -13,7 +13,7 @@ from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import WIDTH, Code, read, write
-from weft.compiler.cpu.small_matrices.tiles import Line, Tile, numbered, vector_between
+from weft.compiler.cpu.small_matrices.tiles import Line, MatrixTile, numbered, vector_between
 
 
 class Kept:
@@ -46,7 +46,7 @@ def counting(code: Code, count: str, backwards: bool) -> Iterator[str]:
         yield code.subtract(code.subtract(count, 1), step) if backwards else step
 
 
-def factor(code: Code, a: Tile, pivots: Line, rows: str, columns: str, steps: str) -> None:
+def factor(code: Code, a: MatrixTile, pivots: Line, rows: str, columns: str, steps: str) -> None:
     """``P L U`` in place, with partial pivoting. Of elements of equal size the first one is the pivot; a column of
     zeros is left as it is."""
     e, L = code.e, code.lanes
@@ -105,7 +105,7 @@ def _change(code: Code, changed: Callable[..., Value], start: str, stop: str, x:
         write(L, L.select(inside, changed(L, *before), before[0]), x.pointer, i)
 
 
-def _exchange(code: Code, a: Tile, k: str, where: Value, rows: str, columns: str) -> None:
+def _exchange(code: Code, a: MatrixTile, k: str, where: Value, rows: str, columns: str) -> None:
     """Exchange row ``k`` with the one behind it that ``where`` names in each lane."""
     e, L = code.e, code.lanes
     with e.loop(code.add(k, 1), rows) as i:
@@ -118,14 +118,14 @@ def _exchange(code: Code, a: Tile, k: str, where: Value, rows: str, columns: str
                 there.put(j, L.select(chosen, x, y))
 
 
-def exchange_all(code: Code, a: Tile, pivots: Line, steps: str, rows: str, columns: str, backwards: bool) -> None:
+def exchange_all(code: Code, a: MatrixTile, pivots: Line, steps: str, rows: str, columns: str, backwards: bool) -> None:
     """The exchanges of rows that the pivots name, from the first or from the last one on."""
     with counting(code, steps, backwards) as k:
         _exchange(code, a, k, pivots.get(k), rows, columns)
 
 
 def substitute(
-    code: Code, triangle: Tile, x: Line, n: str, upper: bool, unit: bool, nonzero: str | None = None
+    code: Code, triangle: MatrixTile, x: Line, n: str, upper: bool, unit: bool, nonzero: str | None = None
 ) -> None:
     """Replace ``x`` by the solution of ``T y = x``; of x, only element ``nonzero`` is not zero, if it is given."""
     start = nonzero if nonzero is not None and not upper else "0"
@@ -139,7 +139,9 @@ def substitute(
         _subtract(code, x, column, value, "0" if upper else code.add(k, 1), k if upper else n)
 
 
-def substitute_rows(code: Code, triangle: Tile, x: Tile, n: str, columns: str, upper: bool, unit: bool) -> None:
+def substitute_rows(
+    code: Code, triangle: MatrixTile, x: MatrixTile, n: str, columns: str, upper: bool, unit: bool
+) -> None:
     """`substitute` for all columns of ``x``, whose rows are lines without gaps."""
     with counting(code, n, upper) as k:
         row = x.row(k)
@@ -149,7 +151,7 @@ def substitute_rows(code: Code, triangle: Tile, x: Tile, n: str, columns: str, u
             _subtract(code, x.row(i), row, triangle.row(i).get(k), "0", columns)
 
 
-def cholesky(code: Code, a: Tile, line: Line, n: str, upper: bool) -> Value:
+def cholesky(code: Code, a: MatrixTile, line: Line, n: str, upper: bool) -> Value:
     """One of the triangles of a positive definite matrix is replaced by its factor. Gives in which lanes there is
     none."""
     e, L = code.e, code.lanes
@@ -169,7 +171,7 @@ def cholesky(code: Code, a: Tile, line: Line, n: str, upper: bool) -> Value:
     return failed.value
 
 
-def reflect(code: Code, a: Tile, scales: Line, line: Line, rows: str, columns: str, steps: str) -> None:
+def reflect(code: Code, a: MatrixTile, scales: Line, line: Line, rows: str, columns: str, steps: str) -> None:
     """The upper triangle R of ``H1 H2 ... R``, and below it the vectors of the Householder reflections H, whose first
     elements are 1; ``scales`` are their factors. A column that is zero below the diagonal needs no reflection."""
     e, L = code.e, code.lanes
@@ -195,7 +197,7 @@ def reflect(code: Code, a: Tile, scales: Line, line: Line, rows: str, columns: s
 
 
 def _apply(
-    code: Code, x: Tile, vector: Line, scale: Value, line: Line, k: str, rows: str, start: str, stop: str
+    code: Code, x: MatrixTile, vector: Line, scale: Value, line: Line, k: str, rows: str, start: str, stop: str
 ) -> None:
     """A reflection of rows from ``k`` on, in some columns. ``line`` is for what they add up to."""
     e, own = code.e, x.row(k)
@@ -208,7 +210,7 @@ def _apply(
         _subtract(code, x.row(i), line, vector.get(i) * scale, start, stop)
 
 
-def orthonormal(code: Code, q: Tile, a: Tile, scales: Line, line: Line, rows: str, steps: str) -> None:
+def orthonormal(code: Code, q: MatrixTile, a: MatrixTile, scales: Line, line: Line, rows: str, steps: str) -> None:
     """The first columns of the product of the reflections that `reflect` made."""
     zero, one = (code.lanes.constant(number, q.dtype) for number in (0, 1))
     with code.e.loop("0", rows) as i:
@@ -221,7 +223,7 @@ def orthonormal(code: Code, q: Tile, a: Tile, scales: Line, line: Line, rows: st
         _apply(code, q, a.column(k), scales.get(k), line, k, rows, k, steps)
 
 
-def clear_beside(code: Code, a: Tile, rows: str, columns: str, upper: bool) -> None:
+def clear_beside(code: Code, a: MatrixTile, rows: str, columns: str, upper: bool) -> None:
     """Zeros below the diagonal of an upper triangle, or above that of a lower one."""
     zero = code.lanes.constant(0, a.dtype)
     with code.e.loop("0", rows) as i:
@@ -231,7 +233,7 @@ def clear_beside(code: Code, a: Tile, rows: str, columns: str, upper: bool) -> N
             row.put(j, zero)
 
 
-def has_zero_on_diagonal(code: Code, a: Tile, n: str) -> Value:
+def has_zero_on_diagonal(code: Code, a: MatrixTile, n: str) -> Value:
     found = no_lanes(code)
     with code.e.loop("0", n) as k:
         found.value = found.value | code.lanes.equal(a.row(k).get(k), 0)

@@ -15,7 +15,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import squares
 from weft.compiler.cpu.code import STEP, WIDTH, Code
 from weft.compiler.cpu.small_matrices import arithmetic
-from weft.compiler.cpu.small_matrices.tiles import COLUMNS, LARGEST, Line, Room, Stack, Tile, numbered
+from weft.compiler.cpu.small_matrices.tiles import COLUMNS, LARGEST, Line, MatrixTile, Room, Stack, numbered
 from weft.dtypes import Dtype
 from weft.graph.node import Shape
 from weft.primitives.routine import RoutineCall, RoutineStep
@@ -36,7 +36,7 @@ def is_small(shape: Shape, dtype: Dtype) -> bool:
 class Matrices:
     """All matrices of an operand, which were read to a tile, and how they are written."""
 
-    def __init__(self, w: Writer, position: int) -> None:
+    def __init__(self, w: SmallMatricesWriter, position: int) -> None:
         code = w.code
         self.w = w
         self.rows, self.columns = w.extents[position]
@@ -50,7 +50,7 @@ class Matrices:
             move(self._room, code.multiply(line, self.length), self.length, code.multiply(line, self._distance))
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> MatrixTile:
         return self._room.tile(self._distance)
 
     def write(self, position: int, failed: Value | None = None) -> None:
@@ -74,14 +74,14 @@ class Columns(NamedTuple):
     """Some columns of matrices: a tile, the number of the first one and how many there are; and all elements of the
     tile, with their number."""
 
-    tile: Tile
+    tile: MatrixTile
     first: str
     width: str
     line: Line
     size: str
 
 
-class Writer:
+class SmallMatricesWriter:
     """Writes the step of a routine. ``stacks`` and ``extents`` are those of operands and results; ``width`` matrices
     are computed at once, each in a lane."""
 
@@ -102,7 +102,7 @@ class Writer:
     def _place(self, position: int) -> int:
         return _FIRST_OPERAND + _OPERAND_FIELDS * position
 
-    def module(self, name: str, write: Callable[[Writer], None]) -> str:
+    def module(self, name: str, write: Callable[[SmallMatricesWriter], None]) -> str:
         code = self.code
         matrices = code.number(_MATRICES)
         bases = [code.memory(self._place(position)) for position in range(len(self._dtypes))]
@@ -147,7 +147,7 @@ class Writer:
             yield Columns(room.tile(number), first, number, room.line(), size)
             move(target.write)
 
-    def substitute(self, triangle: Tile, x: Columns, n: str, upper: bool, unit: bool) -> None:
+    def substitute(self, triangle: MatrixTile, x: Columns, n: str, upper: bool, unit: bool) -> None:
         """Solve for some columns: one by one, or, of a single matrix, all at once."""
         code = self.code
         one = code.compare("eq", x.width, 1) if self.width == 1 else "true"
@@ -162,7 +162,7 @@ def _sizes(dtypes_: Sequence[Dtype]) -> list[int]:
     return sorted({dtype.size for dtype in dtypes_})
 
 
-def _cholesky(w: Writer) -> None:
+def _cholesky(w: SmallMatricesWriter) -> None:
     code, (n, _), upper = w.code, w.extents[0], w.params["upper"]
     a = Matrices(w, 0)
     failed = arithmetic.cholesky(code, a.tile, w.room(LARGEST).line(), n, upper)
@@ -170,7 +170,7 @@ def _cholesky(w: Writer) -> None:
     a.write(1, failed)
 
 
-def _lu(w: Writer) -> None:
+def _lu(w: SmallMatricesWriter) -> None:
     """The operand holds a matrix by columns, and so does the first result."""
     code, (columns, rows) = w.code, w.extents[0]
     a = Matrices(w, 0)
@@ -184,12 +184,12 @@ def _lu(w: Writer) -> None:
     w.stacks[3].write(order, "0", rows)
 
 
-def _count(w: Writer, line: Line, count: str) -> None:
+def _count(w: SmallMatricesWriter, line: Line, count: str) -> None:
     with w.code.e.loop("0", count) as i:
         line.put(i, numbered(w.code, i))
 
 
-def _solve(w: Writer) -> None:
+def _solve(w: SmallMatricesWriter) -> None:
     """The factors are those of the transpose, ``A^T = P L U``: below the diagonal and on it stands the transpose of
     U."""
     code, (n, _), (_, count) = w.code, w.extents[1], w.extents[3]
@@ -209,7 +209,7 @@ def _solve(w: Writer) -> None:
         arithmetic.spoil(code, columns.line, columns.size, singular)
 
 
-def _solve_triangular(w: Writer) -> None:
+def _solve_triangular(w: SmallMatricesWriter) -> None:
     code, (n, _), (_, count) = w.code, w.extents[0], w.extents[1]
     upper, adjoint, unit = w.params["upper"], w.params["adjoint"], w.params["unit"]
     _, b, x = w.stacks
@@ -223,7 +223,7 @@ def _solve_triangular(w: Writer) -> None:
             arithmetic.spoil(code, columns.line, columns.size, singular)
 
 
-def _inverse(w: Writer) -> None:
+def _inverse(w: SmallMatricesWriter) -> None:
     """``(P L U)^-1``, made of the columns of the transpose of P."""
     code, (n, _) = w.code, w.extents[0]
     a = Matrices(w, 0).tile
@@ -241,7 +241,7 @@ def _inverse(w: Writer) -> None:
         arithmetic.spoil(code, columns.line, columns.size, singular)
 
 
-def _triangular_inverse(w: Writer) -> None:
+def _triangular_inverse(w: SmallMatricesWriter) -> None:
     """Rows of the inverse are columns of that of the transpose; the other triangle is zero."""
     code, (n, _), upper = w.code, w.extents[0], w.params["upper"]
     triangle = Matrices(w, 0).tile.transposed
@@ -261,7 +261,7 @@ def _triangular_inverse(w: Writer) -> None:
         w.stacks[1].write(room, code.multiply(first, n), size)
 
 
-def _qr(w: Writer) -> None:
+def _qr(w: SmallMatricesWriter) -> None:
     code, (rows, columns) = w.code, w.extents[0]
     steps = code.smaller(rows, columns)
     a, q = Matrices(w, 0), w.room(LARGEST * LARGEST)
@@ -273,7 +273,7 @@ def _qr(w: Writer) -> None:
     a.write_rows(2, steps)
 
 
-WRITERS: dict[str, Callable[[Writer], None]] = {
+WRITERS: dict[str, Callable[[SmallMatricesWriter], None]] = {
     "cholesky": _cholesky,
     "inverse": _inverse,
     "lu": _lu,
@@ -322,7 +322,7 @@ def _address(name: str, call: RoutineCall, width: int) -> int:
         source = f"{function} {found_dtypes[0].name} {width} {call.params}"
 
         def generate() -> str:
-            return Writer(call, width).module(function, WRITERS[name])
+            return SmallMatricesWriter(call, width).module(function, WRITERS[name])
 
         _addresses[key] = loading.load(source, generate, (function,), provided)[function]
     return _addresses[key]

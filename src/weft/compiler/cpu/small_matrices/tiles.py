@@ -50,7 +50,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Tile:
+class MatrixTile:
     """Matrices. ``down`` and ``across`` are the bytes between rows and between columns."""
 
     code: Code
@@ -73,8 +73,8 @@ class Tile:
         return isinstance(self.across, int)
 
     @property
-    def transposed(self) -> Tile:
-        return Tile(self.code, self.pointer, self.across, self.down, self.dtype)
+    def transposed(self) -> MatrixTile:
+        return MatrixTile(self.code, self.pointer, self.across, self.down, self.dtype)
 
 
 class Room:
@@ -88,9 +88,9 @@ class Room:
     def line(self) -> Line:
         return Line(self.code, self.pointer, self.size, self.dtype)
 
-    def tile(self, columns: str | int) -> Tile:
+    def tile(self, columns: str | int) -> MatrixTile:
         """Matrices of so many columns, row by row."""
-        return Tile(self.code, self.pointer, self.code.multiply(str(columns), self.size), self.size, self.dtype)
+        return MatrixTile(self.code, self.pointer, self.code.multiply(str(columns), self.size), self.size, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Code, Function, read, write
+from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting import choosing, partition, rows, runs
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
@@ -144,7 +144,7 @@ def _store(code: Code, form: Form, word: str, pointer: str) -> None:
     code.e.emit(f"store i{8 * form.size} {word}, ptr {pointer}, align {form.size}")
 
 
-def _look(row: _Row, name: str) -> Function:
+def _look(row: _Row, name: str) -> EmittedFunction:
     code, e, form = row.code, row.e, row.form
     with e.loop("%begin", "%end") as unit:
         number, first, count = row.block(unit)
@@ -171,7 +171,7 @@ def _collect_notes(row: _Row) -> None:
     code.keep(e.load("i64", in_order), row.entry(SORTED, "0"))
 
 
-def _split(row: _Row, name: str) -> Function:
+def _split(row: _Row, name: str) -> EmittedFunction:
     code, e, form = row.code, row.e, row.form
     chosen = e.slot(f"[{SAMPLE * form.key.size} x i8], align 64")
     words, other = (e.slot(f"[{SAMPLE * form.size} x i8], align 64") for _ in range(2))
@@ -218,7 +218,7 @@ def _choose_buckets(row: _Row) -> None:
             code.keep(code.add(bucket, step), end)
 
 
-def _spread(row: _Row, name: str) -> Function:
+def _spread(row: _Row, name: str) -> EmittedFunction:
     code, e = row.code, row.e
     other = e.slot(f"[{BLOCK_BYTES} x i8], align 64")
     total = e.slot("i64")
@@ -296,7 +296,7 @@ _TO_BUCKETS = (
 )
 
 
-def _to_buckets_in_vectors(form: Form) -> Function:
+def _to_buckets_in_vectors(form: Form) -> EmittedFunction:
     """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``.
 
     Up to ``%joined`` neighbouring buckets are not told apart: the first of them has all words.
@@ -342,7 +342,7 @@ def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first:
             e.leave()
 
 
-def _to_buckets(form: Form) -> Function:
+def _to_buckets(form: Form) -> EmittedFunction:
     """Count the words of each bucket, and move them together at ``%to``."""
     code = Code()
     e = code.e
@@ -381,7 +381,7 @@ def _bucket_of(code: Code, form: Form, word: str) -> str:
     return bucket
 
 
-def _place(row: _Row, name: str) -> Function:
+def _place(row: _Row, name: str) -> EmittedFunction:
     code, e = row.code, row.e
     total = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
@@ -396,7 +396,7 @@ def _place(row: _Row, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-def _finish(row: _Row, name: str) -> Function:
+def _finish(row: _Row, name: str) -> EmittedFunction:
     code, e, form = row.code, row.e, row.form
     near = e.slot(f"[{STACK_BYTES} x i8], align 64")
     with e.loop("%begin", "%end") as unit:
@@ -464,7 +464,7 @@ def _copied(code: Code, form: Form, source: str, target: str, count: str) -> Non
         v.store(v.load(source, start, mask), target, start, mask)
 
 
-def _mend(row: _Row, name: str) -> Function:
+def _mend(row: _Row, name: str) -> EmittedFunction:
     code, e = row.code, row.e
     odd = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
@@ -480,9 +480,9 @@ def _mend(row: _Row, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-def _writers(form: Form) -> dict[str, Callable[[_Row, str], Function]]:
+def _writers(form: Form) -> dict[str, Callable[[_Row, str], EmittedFunction]]:
     """What writes each step, in their order."""
-    steps: dict[str, Callable[[_Row, str], Function]] = {
+    steps: dict[str, Callable[[_Row, str], EmittedFunction]] = {
         "look": _look,
         "split": _split,
         "spread": _spread,

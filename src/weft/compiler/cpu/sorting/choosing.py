@@ -5,12 +5,12 @@ from __future__ import annotations
 from weft import dtypes
 from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Code, Function, write
+from weft.compiler.cpu.code import Code, EmittedFunction, write
 from weft.compiler.cpu.sorting.rows import WordWriter, lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
 
-def choose_words(form: Form) -> Function:
+def choose_words(form: Form) -> EmittedFunction:
     """Write the words from ``%low`` on, up to but without ``%high`` if there is an ``%end``.
 
     Tell at ``%below`` how many are below ``%low``, and at ``%chosen`` how many were written. Whole vectors are written,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import Form
-from weft.compiler.cpu.code import STEP, Code, Function
+from weft.compiler.cpu.code import STEP, Code, EmittedFunction
 from weft.compiler.cpu.sorting import rows, runs, words
 from weft.primitives.sort_cuts import NEAR_BYTES
 
@@ -24,7 +24,7 @@ def generate(form: Form, name: str) -> str:
     return module([emitter for emitter, _ in functions], [words.DECLARATION, *[text for _, text in functions]])
 
 
-def _step(form: Form, name: str) -> Function:
+def _step(form: Form, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     count, extent = code.number(ROWS), code.number(EXTENT)
@@ -49,7 +49,7 @@ def _step(form: Form, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-def _row(form: Form) -> Function:
+def _row(form: Form) -> EmittedFunction:
     """Sort a row of ``%count`` elements and write what the sorted one has from ``%start`` to ``%stop``."""
     code = Code()
     e = code.e

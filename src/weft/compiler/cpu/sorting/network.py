@@ -14,7 +14,7 @@ from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import squares
-from weft.compiler.cpu.code import STEP, WIDTH, Code, Function, read, write
+from weft.compiler.cpu.code import STEP, WIDTH, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting import rows
 
 LONGEST = 256
@@ -32,7 +32,7 @@ def is_unrolled(form: Form, extent: int) -> bool:
 
 def generate(form: Form, size: int, unrolled: bool, name: str) -> str:
     """The LLVM IR of the step for rows of up to ``size`` elements."""
-    functions = [_Writer(form, size, unrolled).function(name)]
+    functions = [_NetworkWriter(form, size, unrolled).function(name)]
     if form.mends:
         functions.append(rows.mend(form))
     declared = squares.declarations(form.key.size, form.result.size)
@@ -55,7 +55,7 @@ def comparators(count: int) -> list[tuple[int, int]]:
     return found
 
 
-class _Writer:
+class _NetworkWriter:
     def __init__(self, form: Form, size: int, unrolled: bool) -> None:
         self.form, self.size, self.unrolled = form, size, unrolled
         self.code = Code()
@@ -65,7 +65,7 @@ class _Writer:
         self.tiles = [self.e.slot(f"[{padded} x {self.L.type_of(dtype)}], align 64") for dtype in self.words]
         self.elements = self.e.slot(f"[{padded * WIDTH * max(form.key.size, form.result.size)} x i8], align 64")
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         code, e = self.code, self.e
         count, extent = code.number(ROWS), code.number(EXTENT)
         start, stop = code.number(START), code.number(STOP)

@@ -14,7 +14,7 @@ from operator import or_
 
 from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Code, Function
+from weft.compiler.cpu.code import Code, EmittedFunction
 from weft.compiler.cpu.sorting import tiles
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors
@@ -32,12 +32,12 @@ _TURN = 0x9E3779B9
 _PARAMETERS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %start, i64 %stop, i64 %depth"
 
 
-def functions(form: Form, depth: int | None) -> list[Function]:
+def functions(form: Form, depth: int | None) -> list[EmittedFunction]:
     """``sort_words``, which needs ``by_digits``, and what it calls."""
     return [*tiles.functions(form), _is_ascending(form.size), _part(form), _start(form, depth)]
 
 
-def _start(form: Form, most: int | None) -> Function:
+def _start(form: Form, most: int | None) -> EmittedFunction:
     code = Code()
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", "%count"), ("i1", "false")])
     depth = code.multiply(code.subtract(64, zeros), 2) if most is None else str(most)
@@ -47,7 +47,7 @@ def _start(form: Form, most: int | None) -> Function:
     return code.finished("sort_words", "ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop")
 
 
-def _part(form: Form) -> Function:
+def _part(form: Form) -> EmittedFunction:
     """Sort ``%count`` words as far as those from ``%start`` to ``%stop`` need it; part them at most ``%depth`` times.
 
     They are at ``%from``, which is ``%to`` or ``%rest``, and end at ``%to``. Words that are not below the pivot are
@@ -151,7 +151,7 @@ def _leave_if_ascending(code: Code, v: Vectors, form: Form, samples: list[Value]
             e.leave()
 
 
-def _is_ascending(size: int) -> Function:
+def _is_ascending(size: int) -> EmittedFunction:
     """Whether no word is larger than the next one: 1 or 0."""
     code = Code()
     v = Vectors(code, size)

@@ -10,7 +10,7 @@ from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import WIDTH, Code, Function, read, write
+from weft.compiler.cpu.code import WIDTH, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
 
@@ -43,7 +43,7 @@ def element_key(L: Lanes, form: Form, raw: Value) -> Value:
     return keys.equal(L, raw, form.dtype) if form.carries else keys.ordered(L, raw, form.dtype)
 
 
-def is_sorted(form: Form) -> Function:
+def is_sorted(form: Form) -> EmittedFunction:
     """Whether no element is larger than the next one: 1 or 0."""
     code = Code()
     e = code.e
@@ -61,7 +61,7 @@ def is_sorted(form: Form) -> Function:
     return code.finished("is_sorted", "ptr %from, i64 %count, ptr %answer")
 
 
-def results_of_sorted(form: Form) -> Function:
+def results_of_sorted(form: Form) -> EmittedFunction:
     """Write the results from ``%start`` to ``%stop`` of a row that is sorted already."""
     code = Code()
     count = code.subtract("%stop", "%start")
@@ -110,7 +110,7 @@ class WordWriter:
         self.code.keep(self.e.assign(f"zext i1 {self.e.load('i1', self.odd)} to i64"), "%odd")
 
 
-def make_words(form: Form) -> Function:
+def make_words(form: Form) -> EmittedFunction:
     """Write the words of ``%count`` elements."""
     code = Code()
     writer = WordWriter(code, form)
@@ -119,7 +119,7 @@ def make_words(form: Form) -> Function:
     return code.finished("make_words", WordWriter.PARAMETERS)
 
 
-def make_results(form: Form) -> Function:
+def make_results(form: Form) -> EmittedFunction:
     """Turn ``%count`` words into results; ``%row`` is the row of the input that they come from."""
     code = Code()
 
@@ -137,7 +137,7 @@ def make_results(form: Form) -> Function:
     return code.finished("make_results", "ptr %from, i64 %count, ptr %row, ptr %to")
 
 
-def mend(form: Form) -> Function:
+def mend(form: Form) -> EmittedFunction:
     """Write the zeros and NaNs of a row in their order to where the sorted row has its zeros and NaNs.
 
     ``%to`` has the elements from ``%start`` up to, but without, ``%stop`` of the sorted row.

@@ -9,14 +9,14 @@ from weft import dtypes
 from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Code, Function, read
+from weft.compiler.cpu.code import Code, EmittedFunction, read
 from weft.compiler.cpu.sorting import rows
 
 SHORT = 16
 """Runs of at most so many words are sorted by insertion: most runs are much shorter."""
 
 
-def differences(form: Form) -> Function:
+def differences(form: Form) -> EmittedFunction:
     """The bits in which the keys of ``%count`` elements differ from that of the element at ``%first``."""
     code = Code()
     e = code.e
@@ -56,7 +56,7 @@ def sort_all(code: Code, words: str, count: str, other: str, row: str, differenc
         code.e.emit(f"call void @sort_runs(ptr {words}, i64 {count}, ptr {other}, ptr {row})")
 
 
-def sort_runs(form: Form) -> Function:
+def sort_runs(form: Form) -> EmittedFunction:
     """Sort runs of words with equal upper halves by the lower half of the keys."""
     code = Code()
     e = code.e

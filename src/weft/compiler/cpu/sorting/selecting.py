@@ -18,7 +18,7 @@ from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Code, Function, read, write
+from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting import rows
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
@@ -43,7 +43,7 @@ def marked() -> list[int]:
     return _addresses(_MarkedBlock, Form(dtypes.bool_, indices=True), "marked")
 
 
-def _addresses(kind: type[_Block], form: Form, name: str) -> list[int]:
+def _addresses(kind: type[_RowBlock], form: Form, name: str) -> list[int]:
     names = f"count_{name}", f"write_{name}"
 
     def generate() -> str:
@@ -53,7 +53,7 @@ def _addresses(kind: type[_Block], form: Form, name: str) -> list[int]:
     return list(loading.load(name, generate, names, title=names[-1]).values())
 
 
-class _Block:
+class _RowBlock:
     """A block of a row."""
 
     def __init__(self, form: Form, code: Code, unit: str) -> None:
@@ -78,7 +78,7 @@ class _Block:
         raise NotImplementedError
 
 
-class _PartedBlock(_Block):
+class _PartedBlock(_RowBlock):
     def __init__(self, form: Form, code: Code, unit: str) -> None:
         super().__init__(form, code, unit)
         self.selected = read(code.scalar, form.key, code.memory(SELECTED), self.row)
@@ -89,12 +89,12 @@ class _PartedBlock(_Block):
         return key < selected, L.equal(key, selected)
 
 
-class _MarkedBlock(_Block):
+class _MarkedBlock(_RowBlock):
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         return L.not_equal(raw, 0), L.constant(0, dtypes.bool_)
 
 
-def _count(kind: type[_Block], form: Form, name: str) -> Function:
+def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     slots = [e.slot("i64") for _ in (FIRST, SECOND)]
@@ -103,7 +103,7 @@ def _count(kind: type[_Block], form: Form, name: str) -> Function:
         for slot in slots:
             code.keep("0", slot)
 
-        def count(L: Lanes, start: str, mask: str | None, block: _Block = block) -> None:
+        def count(L: Lanes, start: str, mask: str | None, block: _RowBlock = block) -> None:
             found = block.groups(L, read(L, form.key, block.source, start, mask))
             for slot, lanes in zip(slots, found, strict=True):
                 inside = lanes if mask is None else lanes & Value(L, mask, dtypes.bool_)
@@ -115,7 +115,7 @@ def _count(kind: type[_Block], form: Form, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-def _write(kind: type[_Block], form: Form, name: str) -> Function:
+def _write(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     ends = [e.slot("i64") for _ in range(3)]
@@ -127,7 +127,7 @@ def _write(kind: type[_Block], form: Form, name: str) -> Function:
     return code.finished(name, STEP, "")
 
 
-def _find_places(block: _Block, ends: list[str]) -> None:
+def _find_places(block: _RowBlock, ends: list[str]) -> None:
     """Where in the row the first element of each group of a block goes."""
     code, e = block.code, block.code.e
     before = [e.slot("i64") for _ in (FIRST, SECOND)]
@@ -147,7 +147,7 @@ def _find_places(block: _Block, ends: list[str]) -> None:
     code.keep(code.add(code.add(first, second), last_before), ends[2])
 
 
-def _result(block: _Block, L: Lanes, raw: Value, start: str) -> Value:
+def _result(block: _RowBlock, L: Lanes, raw: Value, start: str) -> Value:
     """What is written for elements."""
     if not block.form.indices:
         return raw
@@ -155,7 +155,7 @@ def _result(block: _Block, L: Lanes, raw: Value, start: str) -> Value:
     return L.convert(Value(L, index.name, dtypes.uint64), dtypes.uint32)
 
 
-def _write_lanes(block: _Block, ends: list[str]) -> None:
+def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     code, e, form = block.code, block.code.e, block.form
     v = Vectors(code, form.result.size)
 
@@ -177,7 +177,7 @@ def _write_lanes(block: _Block, ends: list[str]) -> None:
     v.each(block.count, write_vector)
 
 
-def _write_each(block: _Block, ends: list[str]) -> None:
+def _write_each(block: _RowBlock, ends: list[str]) -> None:
     code, e, L = block.code, block.code.e, block.code.scalar
     with e.loop("0", block.count) as start:
         raw = read(L, block.form.key, block.source, start)

@@ -13,7 +13,7 @@ from weft.compiler.cpu.code import WIDTH
 from weft.compiler.cpu.sorting import blocks, chunks, network, selecting, words
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
-from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, Cut, PartedCut, parted_blocks, word_bytes
+from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, PartedCut, SortCut, parted_blocks, word_bytes
 
 _WORK_PER_GRAIN = 1 << 15
 _LANE_EXTENT = 48
@@ -76,7 +76,7 @@ def _grouped(call: RoutineCall, addresses: list[int], counts: int, selected: lis
 def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:
     (x,), (out,) = call.operands, call.results
     form = Form(x.dtype, indices)
-    cut = Cut(prod(x.shape[:-1]), x.shape[-1], word_bytes(x.dtype, indices))
+    cut = SortCut(prod(x.shape[:-1]), x.shape[-1], word_bytes(x.dtype, indices))
     start = call.params["start"]
     window = (start, start + call.params["count"])
     locations = [*_location(x), *_location(out)]
@@ -87,7 +87,7 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     return _by_chunks(form, cut, window, [*locations, *call.scratch])
 
 
-def _few_vectors(form: Form, cut: Cut) -> bool:
+def _few_vectors(form: Form, cut: SortCut) -> bool:
     """Whether a row is sorted faster in some vectors of its own than in a lane."""
     return is_fast(form.size) and cut.extent > _LANE_EXTENT
 
@@ -96,7 +96,7 @@ def _grain(work: int) -> int:
     return max(1, _WORK_PER_GRAIN // max(work, 1))
 
 
-def _by_network(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
+def _by_network(form: Form, cut: SortCut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
     stages = max(cut.extent - 1, 0).bit_length()
     unrolled = network.is_unrolled(form, cut.extent)
     size = max(1 << stages, 4) if unrolled else network.LONGEST
@@ -113,7 +113,7 @@ def _network(form: Form, size: int, unrolled: bool) -> int:
     return loading.load(name, lambda: network.generate(form, size, unrolled, name), (name,), provided)[name]
 
 
-def _by_chunks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
+def _by_chunks(form: Form, cut: SortCut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
     chunk = -(-cut.rows // cut.chunks)
     numbers = [*locations, cut.rows, cut.extent, *window, chunk, cut.buffer]
     work = cut.extent * form.key.size
@@ -126,7 +126,7 @@ def _chunks(form: Form) -> int:
     return loading.load(name, lambda: chunks.generate(form, name), (name,), words.provided(form))[name]
 
 
-def _by_blocks(form: Form, cut: Cut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
+def _by_blocks(form: Form, cut: SortCut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
     numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
     numbers.append(cut.joined_buckets)
     units_and_work = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import Code, Function
+from weft.compiler.cpu.code import Code, EmittedFunction
 from weft.compiler.cpu.sorting.network import comparators
 from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors
 
@@ -25,12 +25,12 @@ def tiles_of(size: int) -> tuple[int, ...]:
     return (2, 4, 8) if size == 2 else (2, 4, 8, 12, 16)
 
 
-def functions(form: Form) -> list[Function]:
+def functions(form: Form) -> list[EmittedFunction]:
     """``few``, and what it calls."""
     return [*[_tile(form, rows) for rows in tiles_of(form.size)], _few(form.size)]
 
 
-def _few(size: int) -> Function:
+def _few(size: int) -> EmittedFunction:
     """Sort at most as many words as the largest tile has."""
     code = Code()
     v = Vectors(code, size)
@@ -41,7 +41,7 @@ def _few(size: int) -> Function:
     return code.finished("few", "ptr %from, i64 %count, ptr %to")
 
 
-def _tile(form: Form, count: int) -> Function:
+def _tile(form: Form, count: int) -> EmittedFunction:
     """Sort up to ``count`` vectors of words; what is missing has the largest words."""
     code = Code()
     v = NumberVectors(code) if form.is_double else Vectors(code, form.size)

@@ -14,7 +14,7 @@ from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import Form
-from weft.compiler.cpu.code import Code, Function, read
+from weft.compiler.cpu.code import Code, EmittedFunction, read
 from weft.compiler.cpu.sorting import partition
 from weft.compiler.cpu.sorting.vectors import is_fast
 
@@ -48,7 +48,7 @@ def generate(form: Form, depth: int | None = None) -> str:
     return module([emitter for emitter, _ in functions], texts)
 
 
-def by_digits(form: Form, name: str, window: str = "") -> Function:
+def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
     """Sort ``%count`` words at ``%a``, with as much other memory at ``%b``; parameters of ``window`` are not used."""
     code = Code()
     e = code.e

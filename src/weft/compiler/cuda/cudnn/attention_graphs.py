@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft import dtypes
-from weft.compiler.cuda.cudnn.graphs import GraphDraft, Pointwise, Reducer
+from weft.compiler.cuda.cudnn.graphs import GraphDraft, Pointwise, ReduceOperator
 from weft.dtypes import Dtype
 from weft.graph.node import Shape
-from weft.runtime.cuda.cudnn.descriptors import Description
-from weft.runtime.cuda.cudnn.plans import Work
+from weft.runtime.cuda.cudnn.descriptors import DescriptorContent
+from weft.runtime.cuda.cudnn.plans import CudnnWork
 
 
 class Heads(NamedTuple):
@@ -37,27 +37,33 @@ class Mask(NamedTuple):
 class _AttentionDraft(GraphDraft):
     """What both graphs have in common."""
 
-    def heads(self, dtype: Dtype, x: Heads) -> Description:
+    def heads(self, dtype: Dtype, x: Heads) -> DescriptorContent:
         return self.in_memory(dtype, x.shape, x.strides)
 
-    def columns(self, dtype: Dtype, x: Heads) -> Description:
+    def columns(self, dtype: Dtype, x: Heads) -> DescriptorContent:
         """Heads whose last two axes have changed places."""
         (*outer, rows, columns), (*steps, down, across) = x.shape, x.strides
         return self.in_memory(dtype, (*outer, columns, rows), (*steps, across, down))
 
-    def number_of_each(self, shape: Shape) -> Description:
+    def number_of_each(self, shape: Shape) -> DescriptorContent:
         """Numbers in float32 that are never in memory."""
         return self.inside(dtypes.float32, shape)
 
-    def factor(self) -> Description:
+    def factor(self) -> DescriptorContent:
         return self.in_memory(dtypes.float32, (1,) * 4, (1,) * 4)
 
-    def added(self, mask: Mask) -> Description | None:
+    def added(self, mask: Mask) -> DescriptorContent | None:
         return None if mask.added is None else self.in_memory(*mask.added)
 
     def scores(
-        self, q: Description, k: Description, full: Shape, scale: Description, added: Description | None, causal: bool
-    ) -> Description:
+        self,
+        q: DescriptorContent,
+        k: DescriptorContent,
+        full: Shape,
+        scale: DescriptorContent,
+        added: DescriptorContent | None,
+        causal: bool,
+    ) -> DescriptorContent:
         """Scores, of which those of keys that are not seen become -inf."""
         found = self.product(self.inside(dtypes.float32, full), q, k)
         found = self.pointwise(Pointwise.MULTIPLY, self.inside(dtypes.float32, full), found, scale)
@@ -65,7 +71,7 @@ class _AttentionDraft(GraphDraft):
             found = self.pointwise(Pointwise.ADD, self.inside(dtypes.float32, full), found, added)
         return self._seen(found, full) if causal else found
 
-    def _seen(self, scores: Description, full: Shape) -> Description:
+    def _seen(self, scores: DescriptorContent, full: Shape) -> DescriptorContent:
         queries, keys = full[2:]
         last = self._index(scores, full, 2)
         if keys != queries:
@@ -76,11 +82,11 @@ class _AttentionDraft(GraphDraft):
         hidden = self.number(dtypes.float32, 4, float("-inf"))
         return self.pointwise(Pointwise.SELECT, self.inside(dtypes.float32, full), scores, hidden, seen)
 
-    def _index(self, scores: Description, full: Shape, axis: int) -> Description:
+    def _index(self, scores: DescriptorContent, full: Shape, axis: int) -> DescriptorContent:
         return self.pointwise(Pointwise.INDEX, self.inside(dtypes.int32, full), scores, compute=dtypes.int32, axis=axis)
 
 
-def value_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, result: Heads, sums: Heads, mask: Mask) -> Work:
+def value_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, result: Heads, sums: Heads, mask: Mask) -> CudnnWork:
     """Queries, keys, values, the factor and perhaps what is added give means and the logarithms of sums."""
     draft = _AttentionDraft()
     full, row = (*q.shape[:3], k.positions), (*q.shape[:3], 1)
@@ -88,10 +94,10 @@ def value_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, result: Heads, sums: 
     scale, added = draft.factor(), draft.added(mask)
     means, logarithms = draft.heads(dtype, result), draft.heads(dtypes.float32, sums)
     scores = draft.scores(queries, keys, full, scale, added, mask.causal)
-    largest = draft.reduce(Reducer.MAX, draft.number_of_each(row), scores)
+    largest = draft.reduce(ReduceOperator.MAX, draft.number_of_each(row), scores)
     below = draft.pointwise(Pointwise.SUBTRACT, draft.number_of_each(full), scores, largest)
     powers = draft.pointwise(Pointwise.EXP, draft.number_of_each(full), below)
-    total = draft.reduce(Reducer.SUM, draft.number_of_each(row), powers)
+    total = draft.reduce(ReduceOperator.SUM, draft.number_of_each(row), powers)
     logarithm = draft.pointwise(Pointwise.LOG, draft.number_of_each(row), total)
     draft.pointwise(Pointwise.ADD, logarithms, largest, logarithm)
     weights = draft.pointwise(Pointwise.DIVIDE, draft.inside(dtype, full), powers, total)
@@ -108,7 +114,7 @@ class Known(NamedTuple):
     sums: Heads
 
 
-def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], known: Known, mask: Mask) -> Work:
+def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], known: Known, mask: Mask) -> CudnnWork:
     """Queries, keys and values, which are ``given``, what is ``known``, the factor and perhaps what is added give the
     cotangents that are ``made`` of the first three, and the means of those of weights.
 
@@ -124,22 +130,22 @@ def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], 
     of_q, of_k, of_v = [draft.heads(dtype, x) for x in made]
     mean = draft.heads(dtypes.float32, known.sums)
 
-    def multiply(left: Description, right: Description, shape: Shape = full) -> Description:
+    def multiply(left: DescriptorContent, right: DescriptorContent, shape: Shape = full) -> DescriptorContent:
         return draft.pointwise(Pointwise.MULTIPLY, draft.number_of_each(shape), left, right)
 
-    def by_keys(x: Description) -> Description:
+    def by_keys(x: DescriptorContent) -> DescriptorContent:
         """Transposed matrices, in half precision."""
         rows, columns = full[3], full[2]
         strides = (q.heads * rows * columns, rows * columns, 1, rows)
         return draft.reshape(draft.inside(dtype, (*full[:2], rows, columns), strides), x)
 
-    def add_up(result: Description, left: Description, right: Description, like: Heads) -> None:
+    def add_up(result: DescriptorContent, left: DescriptorContent, right: DescriptorContent, like: Heads) -> None:
         """The product, summed over heads that share keys."""
         if like.heads == q.heads:
             draft.product(result, left, right)
         else:
             each = draft.product(draft.inside(dtype, (q.batch, q.heads, *like.shape[2:])), left, right)
-            draft.reduce(Reducer.SUM, result, each)
+            draft.reduce(ReduceOperator.SUM, result, each)
 
     of_weights = draft.product(draft.number_of_each(full), cotangents, values)
     straight = draft.reshape(draft.inside(dtypes.float32, k.shape, k.strides), keys)  # read with these strides
@@ -149,7 +155,9 @@ def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], 
     add_up(of_v, by_keys(weights), cotangents, v)
     products = multiply(cotangents, means, known.result.shape)
     one = draft.number(dtypes.float32, 4, 1.0)
-    draft.pointwise(Pointwise.MULTIPLY, mean, draft.reduce(Reducer.SUM, draft.number_of_each(row), products), one)
+    draft.pointwise(
+        Pointwise.MULTIPLY, mean, draft.reduce(ReduceOperator.SUM, draft.number_of_each(row), products), one
+    )
     change = draft.pointwise(Pointwise.SUBTRACT, draft.number_of_each(full), of_weights, mean)
     of_scores = multiply(multiply(change, weights), scale)
     add_up(of_k, by_keys(of_scores), queries, k)

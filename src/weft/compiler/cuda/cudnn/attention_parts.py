@@ -11,7 +11,7 @@ Placed = tuple[Heads, int] | None
 """Heads in memory, with the bytes of an element; None for what all parts have in common."""
 
 
-class Parts(NamedTuple):
+class AttentionParts(NamedTuple):
     """Into how many parts the examples are cut, and into how many the heads."""
 
     of_batch: int
@@ -33,13 +33,13 @@ class Parts(NamedTuple):
         return (example * part.batch * heads.strides[0] + head * part.heads * heads.strides[1]) * size
 
 
-def parts_of(q: Heads, k: Heads, most: int) -> Parts | None:
+def parts_of(q: Heads, k: Heads, most: int) -> AttentionParts | None:
     """Parts that have at most so many scores; None if one head of keys has more."""
     scores = q.positions * k.positions * (q.heads // k.heads)
     choices = [(n, 1) for n in _divisors(q.batch)] + [(q.batch, n) for n in _divisors(k.heads)]
     for of_batch, of_heads in choices:
         if (q.batch // of_batch) * (k.heads // of_heads) * scores <= most:
-            return Parts(of_batch, of_heads)
+            return AttentionParts(of_batch, of_heads)
     return None
 
 

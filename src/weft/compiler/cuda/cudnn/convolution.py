@@ -19,8 +19,8 @@ from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array
 from weft.primitives.convolution_products import Geometry, reversed_along, spread, with_padding
 from weft.primitives.replacing import replaces
-from weft.runtime.cuda.cudnn.descriptors import Attribute, Description, Kind, Of
-from weft.runtime.cuda.cudnn.plans import ALWAYS_AVOIDED, Note, Work
+from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
+from weft.runtime.cuda.cudnn.plans import ALWAYS_AVOIDED, CudnnWork, Note
 
 _DTYPES = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
 _MOST_AXES = 3
@@ -74,7 +74,7 @@ class _Windows(NamedTuple):
     def arithmetic(self) -> int:
         return 2 * prod(self.result) * prod(self.weights[1:])
 
-    def work(self, kind: Kind, dtype: Dtype) -> Work:
+    def work(self, kind: DescriptorKind, dtype: Dtype) -> CudnnWork:
         """What cuDNN is asked for: of array, weights and result, one is computed of the two others."""
         draft = GraphDraft()
         shapes = {"array": self.array, "weights": self.weights, "result": self.result}
@@ -98,14 +98,14 @@ class _Windows(NamedTuple):
 
 
 _ROLES = {
-    Kind.CONVOLUTION: ("array", "weights", "result"),
-    Kind.CONVOLUTION_ARRAY: ("result", "weights", "array"),
-    Kind.CONVOLUTION_WEIGHTS: ("result", "array", "weights"),
+    DescriptorKind.CONVOLUTION: ("array", "weights", "result"),
+    DescriptorKind.CONVOLUTION_ARRAY: ("result", "weights", "array"),
+    DescriptorKind.CONVOLUTION_WEIGHTS: ("result", "array", "weights"),
 }
 """Two operands, and what is computed."""
 
 _ATTRIBUTES = {
-    Kind.CONVOLUTION: (
+    DescriptorKind.CONVOLUTION: (
         Attribute.CONVOLUTION_ALPHA,
         Attribute.CONVOLUTION_BETA,
         Attribute.CONVOLUTION_GEOMETRY,
@@ -113,7 +113,7 @@ _ATTRIBUTES = {
         Attribute.CONVOLUTION_W,
         Attribute.CONVOLUTION_Y,
     ),
-    Kind.CONVOLUTION_ARRAY: (
+    DescriptorKind.CONVOLUTION_ARRAY: (
         Attribute.ARRAY_ALPHA,
         Attribute.ARRAY_BETA,
         Attribute.ARRAY_GEOMETRY,
@@ -121,7 +121,7 @@ _ATTRIBUTES = {
         Attribute.ARRAY_W,
         Attribute.ARRAY_DX,
     ),
-    Kind.CONVOLUTION_WEIGHTS: (
+    DescriptorKind.CONVOLUTION_WEIGHTS: (
         Attribute.WEIGHTS_ALPHA,
         Attribute.WEIGHTS_BETA,
         Attribute.WEIGHTS_GEOMETRY,
@@ -133,7 +133,7 @@ _ATTRIBUTES = {
 """Attributes: a factor, one of what was there before, the windows, and the tensors in these roles."""
 
 
-def _tensor(draft: GraphDraft, dtype: Dtype, shape: Shape) -> Description:
+def _tensor(draft: GraphDraft, dtype: Dtype, shape: Shape) -> DescriptorContent:
     """A channels-last array as cuDNN names its axes: channels are the second one, of two spatial ones at least."""
     first, *spatial, channels = shape
     spatial = [1] * (2 - len(spatial)) + spatial
@@ -157,7 +157,7 @@ def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
     windows = _Windows(x.node.shape, w.node.shape, node.shape, geometry.strides, geometry.low, geometry.spacings)
     if not windows.fits:
         return None
-    work = windows.work(Kind.CONVOLUTION, node.dtype)
+    work = windows.work(DescriptorKind.CONVOLUTION, node.dtype)
     return _forward.results(machine, work, (x.node, w.node), [(node.shape, node.dtype)], windows.arithmetic)
 
 
@@ -176,7 +176,7 @@ def _as_cotangent(node: Node, x: Array, w: Array, geometry: Geometry, machine: A
     windows = _Windows(node.shape, weights.node.shape, x.node.shape, dilations, pads, spacings)
     if not windows.fits:
         return None
-    work = windows.work(Kind.CONVOLUTION_ARRAY, node.dtype)
+    work = windows.work(DescriptorKind.CONVOLUTION_ARRAY, node.dtype)
     return _for_array.results(machine, work, (x.node, weights.node), [(node.shape, node.dtype)], windows.arithmetic)
 
 
@@ -190,7 +190,7 @@ def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
     windows = _Windows(x.node.shape, node.shape, ct.node.shape, geometry.strides, geometry.low, geometry.spacings)
     if not windows.fits:
         return None
-    work = windows.work(Kind.CONVOLUTION_WEIGHTS, node.dtype)
+    work = windows.work(DescriptorKind.CONVOLUTION_WEIGHTS, node.dtype)
     found = _for_weights.results(machine, work, (ct.node, x.node), [(node.shape, node.dtype)], windows.arithmetic)
     if found is None or not geometry.flip:
         return found

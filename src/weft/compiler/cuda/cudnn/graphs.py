@@ -8,8 +8,8 @@ from enum import IntEnum
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.node import Shape
-from weft.runtime.cuda.cudnn.descriptors import Attribute, Described, Description, Kind, Of
-from weft.runtime.cuda.cudnn.plans import ALIGNMENT, ALWAYS_AVOIDED, Note, Work
+from weft.runtime.cuda.cudnn.descriptors import Attribute, Described, DescriptorContent, DescriptorKind, Of
+from weft.runtime.cuda.cudnn.plans import ALIGNMENT, ALWAYS_AVOIDED, CudnnWork, Note
 
 DATA_TYPES = {
     dtypes.float32: 0,
@@ -36,18 +36,18 @@ class Pointwise(IntEnum):
     SELECT = 601
 
 
-class Reducer(IntEnum):
+class ReduceOperator(IntEnum):
     """What joins the elements along an axis."""
 
     SUM = 0
     MAX = 3
 
 
-def convolution_mode(compute: Dtype, strides: Shape, pads: Shape, spacings: Shape) -> Description:
+def convolution_mode(compute: Dtype, strides: Shape, pads: Shape, spacings: Shape) -> DescriptorContent:
     """How the windows of a convolution lie, which does not read weights backwards."""
     cross_correlation = 1
-    return Description(
-        Kind.GEOMETRY,
+    return DescriptorContent(
+        DescriptorKind.GEOMETRY,
         (
             (Attribute.GEOMETRY_COMPUTES_IN, Of.DATA_TYPE, (DATA_TYPES[compute],)),
             (Attribute.GEOMETRY_MODE, Of.CONVOLUTION_MODE, (cross_correlation,)),
@@ -67,34 +67,34 @@ class GraphDraft:
         self._count = 0
         self._memory: list[int] = []
         self._numbers: list[tuple[int, Of, float]] = []
-        self._operations: list[Description] = []
+        self._operations: list[DescriptorContent] = []
 
-    def work(self, title: str, avoided: frozenset[Note] = ALWAYS_AVOIDED) -> Work:
+    def work(self, title: str, avoided: frozenset[Note] = ALWAYS_AVOIDED) -> CudnnWork:
         """What was drafted."""
-        return Work(title, tuple(self._operations), tuple(self._memory), tuple(self._numbers), avoided)
+        return CudnnWork(title, tuple(self._operations), tuple(self._memory), tuple(self._numbers), avoided)
 
-    def in_memory(self, dtype: Dtype, shape: Shape, strides: Shape) -> Description:
+    def in_memory(self, dtype: Dtype, shape: Shape, strides: Shape) -> DescriptorContent:
         found = self._tensor(dtype, shape, strides)
         self._memory.append(self._count)
         return found
 
-    def inside(self, dtype: Dtype, shape: Shape, strides: Shape | None = None) -> Description:
+    def inside(self, dtype: Dtype, shape: Shape, strides: Shape | None = None) -> DescriptorContent:
         """A tensor that is never in memory."""
         return self._tensor(
             dtype, shape, strides or row_major(shape), (Attribute.TENSOR_IS_INSIDE, Of.BOOLEAN, (True,))
         )
 
-    def number(self, dtype: Dtype, rank: int, value: float) -> Description:
+    def number(self, dtype: Dtype, rank: int, value: float) -> DescriptorContent:
         """A number that the host knows."""
         of = Of.FLOAT if dtype is dtypes.float32 else Of.INT32
         found = self._tensor(dtype, (1,) * rank, (1,) * rank, (Attribute.TENSOR_IS_NUMBER, Of.BOOLEAN, (True,)))
         self._numbers.append((self._count, of, value))
         return found
 
-    def _tensor(self, dtype: Dtype, shape: Shape, strides: Shape, *more: Described) -> Description:
+    def _tensor(self, dtype: Dtype, shape: Shape, strides: Shape, *more: Described) -> DescriptorContent:
         self._count += 1
-        return Description(
-            Kind.TENSOR,
+        return DescriptorContent(
+            DescriptorKind.TENSOR,
             (
                 (Attribute.TENSOR_ALIGNMENT, Of.INT64, (ALIGNMENT,)),
                 (Attribute.TENSOR_DTYPE, Of.DATA_TYPE, (DATA_TYPES[dtype],)),
@@ -105,18 +105,18 @@ class GraphDraft:
             ),
         )
 
-    def add(self, kind: Kind, *attributes: Described) -> None:
+    def add(self, kind: DescriptorKind, *attributes: Described) -> None:
         """Add an operation."""
-        self._operations.append(Description(kind, attributes))
+        self._operations.append(DescriptorContent(kind, attributes))
 
     def pointwise(
         self,
         mode: Pointwise,
-        result: Description,
-        *sources: Description,
+        result: DescriptorContent,
+        *sources: DescriptorContent,
         compute: Dtype = dtypes.float32,
         axis: int | None = None,
-    ) -> Description:
+    ) -> DescriptorContent:
         """Add an operation on each element of up to three sources, and return its result."""
         parts: list[Described] = [
             (Attribute.POINTWISE_MODE, Of.POINTWISE_MODE, (int(mode),)),
@@ -130,16 +130,22 @@ class GraphDraft:
         ]
         given.append((Attribute.POINTWISE_Y, result))
         self.add(
-            Kind.POINTWISE,
-            (Attribute.POINTWISE_OPERATION, Of.DESCRIPTOR, (Description(Kind.POINTWISE_MODE, tuple(parts)),)),
+            DescriptorKind.POINTWISE,
+            (
+                Attribute.POINTWISE_OPERATION,
+                Of.DESCRIPTOR,
+                (DescriptorContent(DescriptorKind.POINTWISE_MODE, tuple(parts)),),
+            ),
             *[(attribute, Of.DESCRIPTOR, (one,)) for attribute, one in given],
         )
         return result
 
-    def reduce(self, reducer: Reducer, result: Description, source: Description) -> Description:
+    def reduce(
+        self, reducer: ReduceOperator, result: DescriptorContent, source: DescriptorContent
+    ) -> DescriptorContent:
         """Add a reduction along the axes in which the result has extent 1, and return its result."""
-        mode = Description(
-            Kind.REDUCTION_MODE,
+        mode = DescriptorContent(
+            DescriptorKind.REDUCTION_MODE,
             (
                 (Attribute.REDUCTION_COMPUTES_IN, Of.DATA_TYPE, (DATA_TYPES[dtypes.float32],)),
                 (Attribute.REDUCTION_OPERATOR, Of.REDUCTION_OPERATOR, (int(reducer),)),
@@ -150,13 +156,15 @@ class GraphDraft:
             (Attribute.REDUCTION_Y, result),
             (Attribute.REDUCTION_MODE, mode),
         )
-        self.add(Kind.REDUCTION, *[(attribute, Of.DESCRIPTOR, (one,)) for attribute, one in given])
+        self.add(DescriptorKind.REDUCTION, *[(attribute, Of.DESCRIPTOR, (one,)) for attribute, one in given])
         return result
 
-    def product(self, result: Description, left: Description, right: Description) -> Description:
+    def product(
+        self, result: DescriptorContent, left: DescriptorContent, right: DescriptorContent
+    ) -> DescriptorContent:
         """Add a product of matrices, and return its result."""
-        mode = Description(
-            Kind.PRODUCT_MODE, ((Attribute.PRODUCT_COMPUTES_IN, Of.DATA_TYPE, (DATA_TYPES[dtypes.float32],)),)
+        mode = DescriptorContent(
+            DescriptorKind.PRODUCT_MODE, ((Attribute.PRODUCT_COMPUTES_IN, Of.DATA_TYPE, (DATA_TYPES[dtypes.float32],)),)
         )
         given = (
             (Attribute.PRODUCT_MODE, mode),
@@ -164,13 +172,13 @@ class GraphDraft:
             (Attribute.PRODUCT_RIGHT, right),
             (Attribute.PRODUCT_RESULT, result),
         )
-        self.add(Kind.PRODUCT, *[(attribute, Of.DESCRIPTOR, (one,)) for attribute, one in given])
+        self.add(DescriptorKind.PRODUCT, *[(attribute, Of.DESCRIPTOR, (one,)) for attribute, one in given])
         return result
 
-    def reshape(self, result: Description, source: Description) -> Description:
+    def reshape(self, result: DescriptorContent, source: DescriptorContent) -> DescriptorContent:
         """Add what shows a tensor in another shape, and return its result."""
         self.add(
-            Kind.RESHAPE,
+            DescriptorKind.RESHAPE,
             (Attribute.RESHAPE_X, Of.DESCRIPTOR, (source,)),
             (Attribute.RESHAPE_Y, Of.DESCRIPTOR, (result,)),
         )

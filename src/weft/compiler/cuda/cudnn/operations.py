@@ -9,7 +9,7 @@ from typing import Any
 from weft.compiler.cuda.library_operations import LibraryOperation, Results
 from weft.graph.node import Node
 from weft.primitives.routine import RoutineCall, RoutineStep
-from weft.runtime.cuda.cudnn.plans import CudnnCall, Work, plans_of
+from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, plans_of
 
 
 class CudnnOperation(LibraryOperation):
@@ -22,7 +22,7 @@ class CudnnOperation(LibraryOperation):
     def results(
         self,
         machine: Any,
-        work: Work,
+        work: CudnnWork,
         inputs: Sequence[Node],
         results: Results,
         arithmetic: int,
@@ -41,7 +41,7 @@ def _step(call: RoutineCall) -> RoutineStep:
     places = [(one.slot, one.offset) for one in (*call.operands, *call.results)]
     if call.params["scratch"]:
         places.append(call.scratch)
-    work: Work = call.params["work"]
+    work: CudnnWork = call.params["work"]
     sizes = tuple([prod(one.shape) * one.dtype.size for one in call.operands])
     code = CudnnCall(work.title, tuple(places), work, sizes, call.params["offsets"])
     return RoutineStep(code, work=call.params["arithmetic"], way="cuDNN")

@@ -31,14 +31,14 @@ from weft.compiler.cuda.quantized.operands import (
     PER_ROW,
     ROWS,
     SCRATCH,
-    Product,
     ProductWriter,
+    QuantizedProduct,
     numbers_of,
 )
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 STEP_TERMS = 32
@@ -52,7 +52,7 @@ ENOUGH_TILES = 192
 
 
 @dataclass(frozen=True)
-class Tile:
+class QuantizedTile:
     """``rows`` times ``columns`` of the result, of which each thread does ``high`` times ``wide``."""
 
     coding: Coding
@@ -92,7 +92,7 @@ class Tile:
         return STEP_TERMS * (self.left_row + self.right_row) * self.coding.dtype.size
 
 
-class Cut(NamedTuple):
+class TileCut(NamedTuple):
     """How a product is cut: rows and columns of a tile, of a thread, and whether blocks of terms are done at once."""
 
     rows: int
@@ -102,7 +102,7 @@ class Cut(NamedTuple):
     split: bool
 
 
-def cut_of(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> Cut:
+def cut_of(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> TileCut:
     """How products of so many rows, columns and terms are cut."""
     rows, columns, inner = extents
     if rows <= 8:
@@ -112,7 +112,7 @@ def cut_of(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> Cut:
     else:
         tile = (128, 128, 8, 8)
     tiles = matrices * -(-rows // tile[0]) * -(-columns // tile[1])
-    return Cut(*tile, tiles < ENOUGH_TILES and inner > DEPTH)
+    return TileCut(*tile, tiles < ENOUGH_TILES and inner > DEPTH)
 
 
 def scratch_bytes(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> int:
@@ -123,14 +123,14 @@ def scratch_bytes(extents: tuple[int, int, int], matrices: int, dtype: Dtype) ->
     return -(-inner // DEPTH) * matrices * rows * columns * dtype.size
 
 
-def steps(call: RoutineCall, kind: Format, transpose: bool) -> list[RoutineStep]:
+def steps(call: RoutineCall, kind: QuantizedFormat, transpose: bool) -> list[RoutineStep]:
     """The steps for a product."""
     (result,) = call.results
     *batch, rows, columns = result.shape
     inner, matrices = call.operands[0].shape[-1], prod(batch)
     cut = cut_of((rows, columns, inner), matrices, result.dtype)
     coding = coding_of(kind, call.operands[2].dtype, result.dtype)
-    tile = Tile(coding, kind.group_size, transpose, *cut)
+    tile = QuantizedTile(coding, kind.group_size, transpose, *cut)
     across, down = -(-columns // tile.columns), -(-rows // tile.rows)
     blocks = -(-inner // DEPTH) if cut.split else 1
     units = matrices * down * across * blocks
@@ -141,7 +141,7 @@ def steps(call: RoutineCall, kind: Format, transpose: bool) -> list[RoutineStep]
     return made
 
 
-def code(tile: Tile) -> RoutineCode:
+def code(tile: QuantizedTile) -> RoutineCode:
     title = f"products with quantised matrices, {tile.coding.mode}"
     return RoutineCode(f"{title}: {tile}", lambda name: _Blocks(tile).text(name), tile.threads, title, tile.shared)
 
@@ -157,7 +157,7 @@ class _Ahead(NamedTuple):
 class _Blocks(ProductWriter):
     """Writes the kernel."""
 
-    def __init__(self, tile: Tile) -> None:
+    def __init__(self, tile: QuantizedTile) -> None:
         super().__init__(tile.coding, tile.threads, tile.coding.dtype, tile.coding.dtype)
         self.tile = tile
         self.quad = Lanes(self.e, tile.together)
@@ -212,7 +212,7 @@ class _Blocks(ProductWriter):
         """The index of the last word of a row."""
         return self.subtract(self.number(PER_ROW), 1)
 
-    def _block(self, product: Product, top: str, left: str, start: str, again: str) -> None:
+    def _block(self, product: QuantizedProduct, top: str, left: str, start: str, again: str) -> None:
         """The sums of the terms of a block."""
         stop = self.smaller(self.add(start, DEPTH), self.number(INNER))
         for slot in [slot for line in self.sums for slot in line]:
@@ -229,7 +229,7 @@ class _Blocks(ProductWriter):
 
     # From memory to registers
 
-    def _read_ahead(self, product: Product, top: str, left: str, term: str) -> None:
+    def _read_ahead(self, product: QuantizedProduct, top: str, left: str, term: str) -> None:
         """Read what this thread puts into shared memory for the step from a term on. What is beyond the operands is the
         last there is, and is multiplied by nobody or its result stored by nobody."""
         wide = self.compare("eq", self.remainder_of_address(product.x, WIDEST_ACCESS), 0)
@@ -241,7 +241,7 @@ class _Blocks(ProductWriter):
         for piece in range(len(self.ahead.words)):
             self._read_piece(product, left, term, piece)
 
-    def _read_left(self, product: Product, top: str, term: str, together: bool) -> None:
+    def _read_left(self, product: QuantizedProduct, top: str, term: str, together: bool) -> None:
         count, dtype = self.tile.together, self.coding.dtype
         for quad in range(len(self.ahead.left) // count):
             row, inside = self._left_place(quad)
@@ -274,7 +274,7 @@ class _Blocks(ProductWriter):
         per_term = self.tile.columns // PIECE
         return self.divide(place, per_term), self.multiply(self.remainder(place, per_term), PIECE)
 
-    def _read_piece(self, product: Product, left: str, term: str, piece: int) -> None:
+    def _read_piece(self, product: QuantizedProduct, left: str, term: str, piece: int) -> None:
         inside, column = self._piece_place(piece)
         along, line = self.add(term, inside), self.add(left, column)
         last_along, last_line = self.subtract(self.number(INNER), PIECE), self.subtract(self.number(COLUMNS), 1)
@@ -373,7 +373,7 @@ class _Blocks(ProductWriter):
             found += [Value(self.L, self.part(some, value, number), dtype) for number in range(some.width)]
         return found
 
-    def _store(self, product: Product, top: str, left: str, again: str) -> None:
+    def _store(self, product: QuantizedProduct, top: str, left: str, again: str) -> None:
         tile, dtype = self.tile, self.coding.dtype
         for high, line in enumerate(self.sums):
             row = self.add(self.add(top, self.multiply(self.y_place, tile.high)), high)

@@ -12,7 +12,7 @@ from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.quantized import Coding, field
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
-from weft.primitives.quantized_formats import FLOAT8_NAN, WORD, Format
+from weft.primitives.quantized_formats import FLOAT8_NAN, WORD, QuantizedFormat
 
 _MANTISSA = 23
 """Bits of the mantissa of a float32 in memory."""
@@ -22,7 +22,7 @@ _SMALL = {4: (22, 126), 8: (20, 120)}
 which power of two the number is then too small."""
 
 
-def coding_of(kind: Format, scales: Dtype, dtype: Dtype) -> Coding:
+def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
     return Coding(kind.mode, kind.bits, scales, dtype, kind.group_size < WORD)
 
 

@@ -14,7 +14,7 @@ from weft.compiler.cuda.quantized.codes import coding_of, number_at, words_from
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.dtypes import Dtype
 from weft.primitives.dequantization import wide_dtype
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 THREADS = 256
@@ -29,7 +29,7 @@ def step(call: RoutineCall) -> RoutineStep:
     """The step that makes the numbers of quantised matrices."""
     params = dict(call.params)
     dtype = params.pop("dtype")
-    kind = Format(**params)
+    kind = QuantizedFormat(**params)
     words, scales, *biases = call.operands
     (result,) = call.results
     places = [n for one in (words, scales, (biases or [scales])[0], result) for n in (one.slot, one.offset)]

@@ -25,8 +25,8 @@ from weft.compiler.cuda.quantized.operands import (
     GROUPS,
     INNER,
     PER_ROW,
-    Product,
     ProductWriter,
+    QuantizedProduct,
     numbers_of,
 )
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
@@ -34,7 +34,7 @@ from weft.compiler.cuda.threads import WARP, wait_for_kernels
 from weft.dtypes import Dtype
 from weft.primitives.dequantization import wide_dtype
 from weft.primitives.products import DEPTH
-from weft.primitives.quantized_formats import WORD, Format, rounds_once
+from weft.primitives.quantized_formats import WORD, QuantizedFormat, rounds_once
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 MOST_ROWS = 8
@@ -49,7 +49,7 @@ _QUAD = 4
 
 
 @dataclass(frozen=True)
-class Strip:
+class QuantizedWarpStrip:
     """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
     neighbouring blocks as there are threads for. The left operand and the result have the dtypes ``x`` and ``result``.
     Codes may be ``joined`` with powers of two that biases take in, where that is exact. ``early``: the kernels before
@@ -116,7 +116,7 @@ class Strip:
         return self.warps * sum(self.areas) + self.sums_bytes
 
 
-def strip_of(whole: Strip, inner: int) -> Strip:
+def strip_of(whole: QuantizedWarpStrip, inner: int) -> QuantizedWarpStrip:
     """The strip for sums of so many terms: with as many warps as there are blocks, or an equal part of them."""
     single = replace(whole, warps=1)
     needed = -(-inner // (DEPTH * single.blocks))
@@ -125,7 +125,7 @@ def strip_of(whole: Strip, inner: int) -> Strip:
     return replace(whole, warps=-(-needed // turns))
 
 
-def step(call: RoutineCall, kind: Format) -> RoutineStep:
+def step(call: RoutineCall, kind: QuantizedFormat) -> RoutineStep:
     """The step for a product."""
     *batch, rows, columns = call.results[0].shape
     inner = call.operands[0].shape[-1]
@@ -133,7 +133,9 @@ def step(call: RoutineCall, kind: Format) -> RoutineStep:
     result = call.results[0].dtype
     coding, wide = coding_of(kind, scales, wide_dtype(x)), NARROW if rows == 1 else WIDE
     early = all(operand.slot < call.inputs for operand in call.operands[1:])
-    strip = strip_of(Strip(coding, x, result, kind.group_size, rows, wide, 1, _joins(coding), early), inner)
+    strip = strip_of(
+        QuantizedWarpStrip(coding, x, result, kind.group_size, rows, wide, 1, _joins(coding), early), inner
+    )
     across = -(-columns // strip.columns)
     units = prod(batch) * across
     return RoutineStep(
@@ -141,10 +143,14 @@ def step(call: RoutineCall, kind: Format) -> RoutineStep:
     )
 
 
-def code(strip: Strip) -> RoutineCode:
+def code(strip: QuantizedWarpStrip) -> RoutineCode:
     title = f"product of few rows with a quantised matrix, {strip.coding.mode}"
     return RoutineCode(
-        f"{title}: {strip}", lambda name: _FewRows(strip).text(name), strip.warps * WARP, title, strip.shared
+        f"{title}: {strip}",
+        lambda name: _QuantizedRowsWriter(strip).text(name),
+        strip.warps * WARP,
+        title,
+        strip.shared,
     )
 
 
@@ -154,10 +160,10 @@ def _joins(coding: Coding) -> bool:
     return coding.affine and rounds_once(coding.scales) and coding.dtype is dtypes.float32 and WORD % coding.bits == 0
 
 
-class _FewRows(ProductWriter):
+class _QuantizedRowsWriter(ProductWriter):
     """Writes the kernel."""
 
-    def __init__(self, strip: Strip) -> None:
+    def __init__(self, strip: QuantizedWarpStrip) -> None:
         self.waits_first = not strip.early
         super().__init__(strip.coding, strip.warps * WARP, strip.x, strip.result)
         self.strip = strip
@@ -199,7 +205,7 @@ class _FewRows(ProductWriter):
         if self.strip.early:
             wait_for_kernels(self.e)
 
-    def _hand_on(self, product: Product, left: str, begin: str) -> None:
+    def _hand_on(self, product: QuantizedProduct, left: str, begin: str) -> None:
         """Put what the chains of this warp need into shared memory. What is beyond the matrix is the last there is."""
         wide = self.compare("eq", self.remainder_of_address(product.words, WIDEST_ACCESS), 0)
         whole = self.compare("eq", self.e.assign(f"and i64 {self.number(PER_ROW)}, {_QUAD - 1}"), 0)
@@ -212,7 +218,7 @@ class _FewRows(ProductWriter):
         with self.e.when(self.negated(wide)):
             self._hand_on_singly(product, left, begin)
 
-    def _hand_on_quads(self, product: Product, left: str, begin: str) -> None:
+    def _hand_on_quads(self, product: QuantizedProduct, left: str, begin: str) -> None:
         """Words, and terms of the left operand: all are asked for before the first one is waited for."""
         lines = self.moved(product.words, self.multiply(left, self.number(PER_ROW)), "i32")
         words = self._quads_of_words(left, begin)
@@ -273,7 +279,7 @@ class _FewRows(ProductWriter):
         mask = ", ".join(f"i32 {word}" for word in range(first, first + count))
         return self.e.assign(f"shufflevector <4 x i32> {raw}, <4 x i32> poison, <{count} x i32> <{mask}>")
 
-    def _hand_on_singly(self, product: Product, left: str, begin: str) -> None:
+    def _hand_on_singly(self, product: QuantizedProduct, left: str, begin: str) -> None:
         """The same, where accesses of 16 bytes are not aligned."""
         strip = self.strip
         with self.e.loop(self.warp_position, str(WARP * strip.words), WARP) as place:
@@ -311,7 +317,7 @@ class _FewRows(ProductWriter):
         source = self.add(self.multiply(row, self.number(INNER)), along)
         return source, self.add(self.multiply(line, self.strip.block_terms), inside)
 
-    def _hand_on_scales(self, product: Product, left: str, begin: str) -> None:
+    def _hand_on_scales(self, product: QuantizedProduct, left: str, begin: str) -> None:
         """The scales and biases of the chain of this thread."""
         strip, groups = self.strip, self.number(GROUPS)
         column = self._column(left, self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}"))
@@ -435,7 +441,7 @@ class _FewRows(ProductWriter):
                 before = Value(self.L, self.e.load(self.element, total), dtype)
                 self.e.store(self.element, self.L.fma(left, number, before).name, total)
 
-    def _fold(self, product: Product, left: str, first: str) -> None:
+    def _fold(self, product: QuantizedProduct, left: str, first: str) -> None:
         """Add the sums of blocks to the results so far, in order, and store them."""
         strip, dtype, size = self.strip, self.coding.dtype, self.strip.results
         with self.e.loop(self.position, str(size), self.threads) as place:

@@ -10,7 +10,7 @@ from weft.compiler.codegen.quantized import Coding, scale, scale_image
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.numbered import NumberedCode
 from weft.dtypes import Dtype
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall
 
 # The numbers with which every step begins: units; slots and byte offsets of operands, result and scratch memory; rows,
@@ -21,7 +21,7 @@ ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, ACROSS, DOWN = range(15, 24)
 NUMBERS = DOWN + 1
 
 
-def numbers_of(call: RoutineCall, kind: Format, units: int, across: int, down: int = 1) -> list[int]:
+def numbers_of(call: RoutineCall, kind: QuantizedFormat, units: int, across: int, down: int = 1) -> list[int]:
     """These numbers. Operands that there are not are the first one."""
     x, words, scales, *others = call.operands
     biases = others[0] if kind.affine else x
@@ -33,7 +33,7 @@ def numbers_of(call: RoutineCall, kind: Format, units: int, across: int, down: i
     return [units, *places, *call.scratch, *extents, *matrix, across, down]
 
 
-class Product(NamedTuple):
+class QuantizedProduct(NamedTuple):
     """Where the matrices of a product begin."""
 
     x: str
@@ -57,14 +57,14 @@ class ProductWriter(NumberedCode):
         left, right = self.narrow(number), self.narrow(by)
         return self.wide(self.word("udiv", left, right)), self.wide(self.word("urem", left, right))
 
-    def product(self, number: str) -> Product:
+    def product(self, number: str) -> QuantizedProduct:
         """The product with a number."""
         x, words, scales, biases, result = (self.global_memory(place) for place in (X, WORDS, SCALES, BIASES, RESULT))
         left = self.multiply(number, self.multiply(self.number(ROWS), self.number(INNER)))
         made = self.multiply(number, self.multiply(self.number(ROWS), self.number(COLUMNS)))
         above = self.multiply(self._chosen(number), self.number(HIGH))
         groups, element = self.multiply(above, self.number(GROUPS)), MEMORY_TYPES[self.coding.scales]
-        return Product(
+        return QuantizedProduct(
             self.moved(x, left, MEMORY_TYPES[self.x]),
             self.moved(words, self.multiply(above, self.number(PER_ROW)), "i32"),
             self.moved(scales, groups, element),

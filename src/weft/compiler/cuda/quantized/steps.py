@@ -11,7 +11,7 @@ from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cuda.quantized import blocks, dequantize, few_rows
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
-from weft.primitives.quantized_formats import Format
+from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.cuda import cublas
 
@@ -59,5 +59,5 @@ def steps(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     params = dict(call.params)
     few = _has_few_rows(call.results[0].shape, params)
     transpose = params.pop("transpose")
-    kind = Format(**params)
+    kind = QuantizedFormat(**params)
     return few_rows.step(call, kind) if few else blocks.steps(call, kind, transpose)

@@ -155,7 +155,7 @@ def generate_totals(elements: Elements, digits: Digits, threads: int, items: int
     return code.finished(name)
 
 
-class Block(NamedTuple):
+class ThreadBlock(NamedTuple):
     """Threads of a block that has a tile, elements of each, and of how many blocks a multiprocessor is to have room."""
 
     threads: int
@@ -163,7 +163,7 @@ class Block(NamedTuple):
     blocks: int
 
 
-class _Tile:
+class _RowTile:
     """The tile of a row that is a unit of work, of so many elements."""
 
     def __init__(self, code: BlockCode, unit: str, tile: int) -> None:
@@ -202,17 +202,17 @@ class _LookBack:
         scope = f'syncscope("device") monotonic, align {self.bits // 8}'
         code.e.emit(f"store atomic {self.type_} {word}, ptr {pointer} {scope}")
 
-    def clear_next(self, tile: _Tile, digit: str) -> None:
+    def clear_next(self, tile: _RowTile, digit: str) -> None:
         """Make the word of a tile for the next digit 0."""
         with self.code.e.when(self.code.compare("eq", self.code.number(IS_LAST), 0)):
             self.code.e.store(self.type_, "0", self._place(self.next, tile.unit, digit))
 
-    def tell(self, tile: _Tile, digit: str, count: str) -> None:
+    def tell(self, tile: _RowTile, digit: str, count: str) -> None:
         """Tell how many elements of a tile have a digit."""
         with self.code.e.when(self.code.compare("ne", tile.number, 0)):
             self._tell(tile.unit, digit, count, self.alone)
 
-    def sum_before(self, tile: _Tile, digit: str, count: str, smaller: str) -> str:
+    def sum_before(self, tile: _RowTile, digit: str, count: str, smaller: str) -> str:
         """How many elements with this digit are in the tiles before, besides those of the row that have a ``smaller``
         one; tell the sum with the ``count`` of this tile."""
         code, e = self.code, self.code.e
@@ -249,7 +249,7 @@ class _LookBack:
 class _Mover:
     """Writes the kernel that moves elements: a unit is a tile."""
 
-    def __init__(self, elements: Elements, digits: Digits, move: Move, block: Block, wide: bool) -> None:
+    def __init__(self, elements: Elements, digits: Digits, move: Move, block: ThreadBlock, wide: bool) -> None:
         self.elements, self.digits, self.move = elements, digits, move
         self.code = BlockCode(block.threads, block.blocks)
         size = max(elements.dtype.size, 4 * move.writes_indices)
@@ -262,12 +262,12 @@ class _Mover:
     def text(self, name: str) -> str:
         code = self.code
         with code.tickets(code.global_memory(COUNTER), code.number(UNITS)) as unit:
-            tile = _Tile(code, unit, self.ranking.tile)
+            tile = _RowTile(code, unit, self.ranking.tile)
             self.digits.prepared(code, self.elements, tile.row)
             self._move(tile)
         return code.finished(name)
 
-    def _move(self, tile: _Tile) -> None:
+    def _move(self, tile: _RowTile) -> None:
         code, e, elements, ranking = self.code, self.code.e, self.elements, self.ranking
         mine, last = ranking.of_warp(), code.word("sub", tile.there, 1)
         inside = [code.word("icmp ult", place, tile.there) for place in mine]
@@ -299,20 +299,20 @@ class _Mover:
             self._write(TARGET_INDICES, tile, ranking.taken(turns, "i32"), places, exists, "i32")
             code.synchronize()
 
-    def _indices(self, tile: _Tile, places: Sequence[str]) -> list[str]:
+    def _indices(self, tile: _RowTile, places: Sequence[str]) -> list[str]:
         code = self.code
         if not self.move.reads_indices:
             return [code.word("add", code.narrow(tile.first), place) for place in places]
         source = code.moved(code.global_memory(SOURCE_INDICES), tile.begin, "i32")
         return [code.e.load("i32", code.at(source, place)) for place in places]
 
-    def _tell(self, tile: _Tile, found: Counted) -> None:
+    def _tell(self, tile: _RowTile, found: Counted) -> None:
         with only(self.code, self.is_owner):
             for digit, count in zip(self.ranking.own(), found.counts, strict=True):
                 self.look_back.clear_next(tile, digit)
                 self.look_back.tell(tile, digit, count)
 
-    def _look_back(self, tile: _Tile, found: Counted) -> None:
+    def _look_back(self, tile: _RowTile, found: Counted) -> None:
         """Find out how far the elements with each digit go."""
         code, e = self.code, self.code.e
         slots = [e.slot("i32") for _ in found.counts]
@@ -326,7 +326,7 @@ class _Mover:
                 before = self.look_back.sum_before(tile, digit, count, e.load("i32", slot))
                 e.store("i32", code.word("sub", before, start), code.at(self.distances, digit))
 
-    def _smaller_in_row(self, tile: _Tile) -> list[str]:
+    def _smaller_in_row(self, tile: _RowTile) -> list[str]:
         """How many elements of the row have smaller digits than those of this thread."""
         code, digits = self.code, self.ranking.digits
         number = code.add(code.multiply(tile.row, code.number(ORDERS)), code.number(ORDER))
@@ -339,7 +339,7 @@ class _Mover:
     def _write(
         self,
         memory: int,
-        tile: _Tile,
+        tile: _RowTile,
         words: Sequence[str],
         goals: Sequence[str],
         exists: Sequence[str],
@@ -356,6 +356,6 @@ class _Mover:
                 code.e.store(type_, word, code.moved(begin, code.wide(place), type_))
 
 
-def generate_move(elements: Elements, digits: Digits, move: Move, block: Block, wide: bool, name: str) -> str:
+def generate_move(elements: Elements, digits: Digits, move: Move, block: ThreadBlock, wide: bool, name: str) -> str:
     """The kernel that moves elements to where they go in the order of one digit."""
     return _Mover(elements, digits, move, block, wide).text(name)

@@ -11,7 +11,7 @@ import weft.primitives as p
 from weft.compiler.cuda.clearing import cleared
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.sorting import distribution, rows
-from weft.compiler.cuda.sorting.distribution import BesideSelected, Block, Digits, Move, OfKeys, OfMarks
+from weft.compiler.cuda.sorting.distribution import BesideSelected, Digits, Move, OfKeys, OfMarks, ThreadBlock
 from weft.compiler.cuda.sorting.elements import Elements
 from weft.compiler.cuda.threads import WARP
 from weft.graph.node import Node
@@ -25,7 +25,12 @@ shared memory that a kernel may declare."""
 ROW_ITEMS = 16
 """Elements that a thread has at most where a block sorts a row."""
 
-VALUES, INTEGERS, WIDE_VALUES, INDICES = Block(256, 24, 3), Block(256, 20, 4), Block(256, 12, 3), Block(320, 16, 2)
+VALUES, INTEGERS, WIDE_VALUES, INDICES = (
+    ThreadBlock(256, 24, 3),
+    ThreadBlock(256, 20, 4),
+    ThreadBlock(256, 12, 3),
+    ThreadBlock(320, 16, 2),
+)
 """Blocks that have tiles of long rows. They move values of four bytes at most (the keys of integers take fewer
 registers) or of eight, or indices too."""
 
@@ -43,7 +48,7 @@ def _longest_row(elements: Elements) -> int:
     return LONGEST_ROW if elements.dtype.size <= 4 else LONGEST_WIDE_ROW
 
 
-def _block_of(elements: Elements) -> Block:
+def _block_of(elements: Elements) -> ThreadBlock:
     """The block that has a tile."""
     if elements.dtype.size > 4:
         return WIDE_VALUES
@@ -52,7 +57,7 @@ def _block_of(elements: Elements) -> Block:
     return VALUES if elements.dtype.is_floating else INTEGERS
 
 
-class Cut(NamedTuple):
+class DigitCut(NamedTuple):
     """How long rows are cut, whose elements are put in order by so many ``orders``, digits that each have ``digits``
     values, in tiles of so many elements; and where in the scratch memory of a call what lies."""
 
@@ -63,7 +68,7 @@ class Cut(NamedTuple):
     tile: int
 
     @classmethod
-    def of(cls, shape: tuple[int, int], elements: Elements, digits: Digits) -> Cut:
+    def of(cls, shape: tuple[int, int], elements: Elements, digits: Digits) -> DigitCut:
         block = _block_of(elements)
         return cls(*shape, 1 << digits.bits, digits.orders(elements), block.threads * block.items)
 
@@ -140,7 +145,7 @@ def _sort_scratch(rows_: int, extent: int, elements: Elements) -> int:
 def _parted_scratch(rows_: int, extent: int, elements: Elements) -> int:
     layout = _Layout(0, 0)
     layout.taken(rows_ * elements.dtype.size)
-    layout.taken(Cut.of((rows_, extent), elements, BesideSelected()).scratch)
+    layout.taken(DigitCut.of((rows_, extent), elements, BesideSelected()).scratch)
     return layout.end + _sort_scratch(rows_, extent, Elements(elements.dtype, indices=False))
 
 
@@ -153,7 +158,7 @@ def _scratch_of_partition(indices: bool) -> Callable[[Node], int]:
 
 
 def _scratch_of_marks(node: Node) -> int:
-    return Cut.of(_shape(node.inputs[0]), Elements(node.inputs[0].dtype, indices=True), OfMarks()).scratch
+    return DigitCut.of(_shape(node.inputs[0]), Elements(node.inputs[0].dtype, indices=True), OfMarks()).scratch
 
 
 @p.sort.routine.on("cuda", scratch=_scratch_of_sort(False))
@@ -217,7 +222,7 @@ def _grouped(
     x: Operand, out: Operand, elements: Elements, digits: Digits, layout: _Layout, selected: Place
 ) -> list[RoutineStep]:
     """Steps that write elements in the order of digits of their own."""
-    cut = Cut.of(_shape(x), elements, digits)
+    cut = DigitCut.of(_shape(x), elements, digits)
     distribution_ = _Distribution(cut, elements, digits, layout, selected)
     move = Move(reads_indices=False, writes_indices=elements.indices, writes_words=not elements.indices)
     places = Places(_location(x), target=_location(out), target_indices=_location(out))
@@ -249,7 +254,7 @@ class Places(NamedTuple):
 class _Distribution:
     """The steps that put the elements of rows in the order of digits."""
 
-    def __init__(self, cut: Cut, elements: Elements, digits: Digits, layout: _Layout, selected: Place) -> None:
+    def __init__(self, cut: DigitCut, elements: Elements, digits: Digits, layout: _Layout, selected: Place) -> None:
         self.cut, self.elements, self.digits, self.selected = cut, elements, digits, selected
         self.slot, self.counters = layout.taken(cut.scratch)
         self.totals = self.counters + cut.counters
@@ -287,7 +292,7 @@ class _Sort:
 
     def __init__(self, rows_: int, extent: int, elements: Elements, layout: _Layout) -> None:
         self.elements, self.extent = elements, extent
-        cut = Cut.of((rows_, extent), elements, OfKeys())
+        cut = DigitCut.of((rows_, extent), elements, OfKeys())
         self.distribution = _Distribution(cut, elements, OfKeys(), layout, (0, 0))
         between = min(elements.digits - 1, 2)
         size = rows_ * extent

@@ -19,7 +19,7 @@ _TEXT = 1024
 """Characters of an error's description."""
 
 
-class Kind(IntEnum):
+class DescriptorKind(IntEnum):
     """What a descriptor is of."""
 
     POINTWISE_MODE = 0
@@ -160,10 +160,10 @@ Described = tuple[Attribute, Of, tuple[Any, ...]]
 """An attribute with the type of its values and these, which may be descriptions."""
 
 
-class Description(NamedTuple):
+class DescriptorContent(NamedTuple):
     """What a descriptor is made of. Equal descriptions make one descriptor within a graph."""
 
-    kind: Kind
+    kind: DescriptorKind
     attributes: tuple[Described, ...]
 
 
@@ -174,7 +174,7 @@ class CudnnError(EvaluationError):
 class Descriptor:
     """A descriptor of cuDNN, which ends with this object. ``ctypes`` takes it for the native one."""
 
-    def __init__(self, library: Library, kind: Kind) -> None:
+    def __init__(self, library: Library, kind: DescriptorKind) -> None:
         made = _Pointer()
         library.call("cudnnBackendCreateDescriptor", kind, ctypes.byref(made))
         self._as_parameter_ = made
@@ -200,7 +200,7 @@ class Descriptor:
         self._library.call("cudnnBackendGetAttribute", self, attribute, of, most, ctypes.byref(count), elements)
         return list(elements[: min(count.value, most)])
 
-    def get_descriptors(self, attribute: Attribute, kind: Kind, most: int) -> list[Descriptor]:
+    def get_descriptors(self, attribute: Attribute, kind: DescriptorKind, most: int) -> list[Descriptor]:
         """The descriptors that an attribute consists of, at most so many."""
         found = [Descriptor(self._library, kind) for _ in range(most)]
         elements, count = (_Pointer * most)(*[one.address for one in found]), _Long()
@@ -244,12 +244,14 @@ class Library:
         self.call("cudnnCreate", ctypes.byref(made))
         return made.value or 0
 
-    def made(self, description: Description, known: dict[Description, Descriptor]) -> Descriptor:
+    def made(self, description: DescriptorContent, known: dict[DescriptorContent, Descriptor]) -> Descriptor:
         """The descriptor of a description; ``known`` are those that were made for the same graph."""
         found = known.get(description)
         if found is None:
             found = Descriptor(self, description.kind)
             for attribute, of, values in description.attributes:
-                found.set(attribute, of, *[self.made(x, known) if isinstance(x, Description) else x for x in values])
+                found.set(
+                    attribute, of, *[self.made(x, known) if isinstance(x, DescriptorContent) else x for x in values]
+                )
             known[description] = found.finalized()
         return found

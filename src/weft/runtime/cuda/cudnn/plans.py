@@ -15,9 +15,9 @@ from weft.runtime.cuda.cudnn.descriptors import (
     SIGNATURES,
     Attribute,
     CudnnError,
-    Description,
     Descriptor,
-    Kind,
+    DescriptorContent,
+    DescriptorKind,
     Library,
     Of,
 )
@@ -57,26 +57,26 @@ ALWAYS_AVOIDED = frozenset({Note.NONDETERMINISTIC, Note.REDUCED_PRECISION_REDUCT
 """Results are the same from run to run, and sums are as accurate as their number of terms and dtype let expect."""
 
 
-class Work(NamedTuple):
+class CudnnWork(NamedTuple):
     """What cuDNN is asked for: operations on tensors, of which those in ``memory`` have addresses, and ``numbers`` are
     values that the host knows (identifier of the tensor, type, value). Engines that have a note of ``avoided`` are not
     used."""
 
     title: str
-    operations: tuple[Description, ...]
+    operations: tuple[DescriptorContent, ...]
     memory: tuple[int, ...]
     numbers: tuple[tuple[int, Of, float], ...] = ()
     avoided: frozenset[Note] = ALWAYS_AVOIDED
 
 
-class Plan(NamedTuple):
+class CudnnPlan(NamedTuple):
     """What cuDNN executes for a work, and how many bytes of scratch memory that takes."""
 
     native: Descriptor
     scratch: int
 
 
-class Plans:
+class CudnnPlans:
     """The plans of one card: those that were made last. Steps that were queued keep theirs."""
 
     def __init__(self, library: Library, memory: Any) -> None:
@@ -84,10 +84,10 @@ class Plans:
         self.memory = memory
         """For copies that users do not count."""
         self._handle = library.handle()
-        self._found: dict[Work, Plan | None] = {}
+        self._found: dict[CudnnWork, CudnnPlan | None] = {}
         self._lock = fork_safe_lock()
 
-    def of(self, work: Work) -> Plan | None:
+    def of(self, work: CudnnWork) -> CudnnPlan | None:
         """The plan for a work; None if no engine does it as it has to be."""
         with self._lock:
             if work not in self._found:
@@ -96,11 +96,11 @@ class Plans:
                 self._found[work] = self._new(work)
             return self._found[work]
 
-    def _new(self, work: Work) -> Plan | None:
-        known: dict[Description, Descriptor] = {}
+    def _new(self, work: CudnnWork) -> CudnnPlan | None:
+        known: dict[DescriptorContent, Descriptor] = {}
         try:
             operations = [self.library.made(one, known) for one in work.operations]
-            graph = Descriptor(self.library, Kind.GRAPH)
+            graph = Descriptor(self.library, DescriptorKind.GRAPH)
             graph.set(Attribute.GRAPH_OPERATIONS, Of.DESCRIPTOR, *operations).set(
                 Attribute.GRAPH_HANDLE, Of.HANDLE, self._handle
             ).finalized()
@@ -116,27 +116,27 @@ class Plans:
     def _configurations(self, graph: Descriptor, mode: int) -> list[Descriptor]:
         """Engines for a graph, the best ones first."""
         try:
-            heuristics = Descriptor(self.library, Kind.HEURISTICS)
+            heuristics = Descriptor(self.library, DescriptorKind.HEURISTICS)
             heuristics.set(Attribute.HEURISTICS_GRAPH, Of.DESCRIPTOR, graph).set(
                 Attribute.HEURISTICS_MODE, Of.HEURISTICS_MODE, mode
             ).finalized()
             return heuristics.get_descriptors(
-                Attribute.HEURISTICS_CONFIGURATIONS, Kind.ENGINE_CONFIGURATION, _MOST_ENGINES
+                Attribute.HEURISTICS_CONFIGURATIONS, DescriptorKind.ENGINE_CONFIGURATION, _MOST_ENGINES
             )
         except CudnnError:
             return []
 
-    def _planned(self, graph: Descriptor, configuration: Descriptor, avoided: frozenset[Note]) -> Plan | None:
+    def _planned(self, graph: Descriptor, configuration: Descriptor, avoided: frozenset[Note]) -> CudnnPlan | None:
         try:
-            (engine,) = configuration.get_descriptors(Attribute.CONFIGURATION_ENGINE, Kind.ENGINE, 1)
+            (engine,) = configuration.get_descriptors(Attribute.CONFIGURATION_ENGINE, DescriptorKind.ENGINE, 1)
             if avoided.intersection(engine.get(Attribute.ENGINE_NOTES, Of.NUMERICAL_NOTE, _MOST_NOTES)):
                 return None
-            native = Descriptor(self.library, Kind.PLAN)
+            native = Descriptor(self.library, DescriptorKind.PLAN)
             native.set(Attribute.PLAN_HANDLE, Of.HANDLE, self._handle).set(
                 Attribute.PLAN_CONFIGURATION, Of.DESCRIPTOR, configuration
             ).finalized()
             native.used.append(graph)
-            return Plan(native, native.get(Attribute.PLAN_SCRATCH, Of.INT64)[0])
+            return CudnnPlan(native, native.get(Attribute.PLAN_SCRATCH, Of.INT64)[0])
         except CudnnError:
             return None
 
@@ -145,9 +145,9 @@ class _Pack(Descriptor):
     """The addresses of one run, and the copies that are at some of them."""
 
     def __init__(
-        self, library: Library, work: Work, addresses: Sequence[int], scratch: int, copies: Sequence[Buffer]
+        self, library: Library, work: CudnnWork, addresses: Sequence[int], scratch: int, copies: Sequence[Buffer]
     ) -> None:
-        super().__init__(library, Kind.VARIANT_PACK)
+        super().__init__(library, DescriptorKind.VARIANT_PACK)
         self._copies = copies
         self._numbers = [ELEMENTS[of](value) for _, of, value in work.numbers]
         pointers = [*addresses, *map(ctypes.addressof, self._numbers)]
@@ -167,12 +167,12 @@ class CudnnCall(LibraryCall):
 
     title: str
     places: tuple[tuple[int, int], ...]
-    work: Work
+    work: CudnnWork
     sizes: tuple[int, ...]
     offsets: tuple[tuple[int, ...], ...] = ()
 
     def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
-        plans: Plans = queue.shared[CUDNN]
+        plans: CudnnPlans = queue.shared[CUDNN]
         plan = plans.of(self.work)
         if plan is None:
             raise AssertionError(f"cuDNN does not do {self.title}")
@@ -193,7 +193,7 @@ class CudnnCall(LibraryCall):
             actions.append(queue.waiting())  # a graph would not keep the copies
         return actions
 
-    def _copied(self, addresses: Sequence[int], plans: Plans) -> tuple[list[tuple[Buffer, int]], list[int]]:
+    def _copied(self, addresses: Sequence[int], plans: CudnnPlans) -> tuple[list[tuple[Buffer, int]], list[int]]:
         """Copies of operands that do not begin at a multiple of `ALIGNMENT` bytes, each with the address of that; and
         the addresses that are given to cuDNN."""
         places = list(addresses)
@@ -213,17 +213,17 @@ def missing() -> str:
     return CUDNN.missing()
 
 
-def plans_of(engine: CudaEngine | None) -> Plans | None:
+def plans_of(engine: CudaEngine | None) -> CudnnPlans | None:
     """The plans of a card; None if there is no cuDNN, or no card."""
     if engine is None or missing():
         return None
     shared = engine.for_libraries()
-    found: Plans | None = shared.get(CUDNN)
+    found: CudnnPlans | None = shared.get(CUDNN)
     if found is None:
         with _new_plans:
             found = shared.get(CUDNN)
             if found is None:
-                found = shared[CUDNN] = Plans(_library(), OwnMemory(engine))
+                found = shared[CUDNN] = CudnnPlans(_library(), OwnMemory(engine))
     return found
 
 

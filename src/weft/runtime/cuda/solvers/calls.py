@@ -14,7 +14,7 @@ from weft.runtime.cuda.shared_libraries import CUSOLVER
 from weft.runtime.cuda.solvers import libraries
 from weft.runtime.cuda.solvers.libraries import Functions
 from weft.runtime.cuda.solvers.problems import Problem
-from weft.runtime.cuda.solvers.writing import Writer
+from weft.runtime.cuda.solvers.writing import SolverWriter
 from weft.runtime.locks import fork_safe_lock
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Solvers:
 
     def scratch(self, problem: Problem) -> int:
         """The bytes of scratch memory of a `SolverCall`."""
-        writer = Writer(problem.number, self, ())
+        writer = SolverWriter(problem.number, self, ())
         problem.write(writer)
         return writer.size
 
@@ -91,7 +91,7 @@ class SolverCall(LibraryCall):
         if handles is None:
             handles = queue.handles[CUSOLVER] = Handles(solvers.library, queue.handle)
         *places, scratch = addresses
-        writer = Writer(self.problem.number, solvers, places, scratch, queue, handles)
+        writer = SolverWriter(self.problem.number, solvers, places, scratch, queue, handles)
         self.problem.write(writer)
         return writer.actions
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.runtime.cuda.solvers.libraries import RIGHT_SIDE, Number, Triangle, Turn, orthonormal
-from weft.runtime.cuda.solvers.writing import POINTER, Work, Writer
+from weft.runtime.cuda.solvers.writing import POINTER, SolverScratch, SolverWriter
 
 _INTEGER = 4
 _MOST_WORK = 1 << 30
@@ -50,10 +50,10 @@ class Problem(ABC):
         return ()
 
     @abstractmethod
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         """Take scratch memory, and call functions."""
 
-    def taken_lists(self, w: Writer) -> list[int]:
+    def taken_lists(self, w: SolverWriter) -> list[int]:
         return [w.part(POINTER * self.count) for _ in self.lists]
 
     def size(self, *extents: int) -> int:
@@ -75,7 +75,7 @@ class Cholesky(Problem):
     def lists(self) -> Sequence[tuple[int, int]]:
         return [(1, self.size(self.n, self.n))] if self.together else ()
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         lists, n = self.taken_lists(w), self.n
         a, factor, info = map(w.place, range(3))
         whole = self.size(n, n)
@@ -101,7 +101,7 @@ class Factors(Problem):
     def lists(self) -> Sequence[tuple[int, int]]:
         return [(1, self.size(self.rows, self.columns))] if self.together else ()
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         lists, m, n = self.taken_lists(w), self.rows, self.columns
         a, factors, pivots, info = map(w.place, range(4))
         whole = self.size(m, n)
@@ -123,7 +123,7 @@ class Solutions(Problem):
     columns: int
     turn: Turn
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         n, k = self.n, self.columns
         factors, pivots, b, x, info = map(w.place, range(5))
         w.copy(x, b, self.count * self.size(n, k))
@@ -146,7 +146,7 @@ class Triangular(Problem):
     def lists(self) -> Sequence[tuple[int, int]]:
         return [(0, self.size(self.n, self.n)), (2, self.size(self.n, self.rows))] if self.together else ()
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         lists, n, m = self.taken_lists(w), self.n, self.rows
         a, b, x = map(w.place, range(3))
         w.copy(x, b, self.count * self.size(m, n))
@@ -165,7 +165,7 @@ class Orthonormal(Problem):
     rows: int
     columns: int
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         m, n = self.rows, self.columns
         k = min(m, n)
         a, factored, q, info = map(w.place, range(4))
@@ -193,7 +193,7 @@ class Reflections(Problem):
     def lists(self) -> Sequence[tuple[int, int]]:
         return [(1, self.size(self.rows, self.columns)), (2, self.size(min(self.rows, self.columns)))]
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         (matrices, scales), m, n = self.taken_lists(w), self.rows, self.columns
         w.copy(w.place(1), w.place(0), self.count * self.size(m, n))
         w.blas("geqrfBatched", m, n, matrices, m, scales, ctypes.pointer(ctypes.c_int()), self.count)
@@ -211,7 +211,7 @@ class Eigenvalues(Problem):
     def is_captured(self) -> bool:
         return self.together
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         n = self.n
         a, values, *found, info = map(w.place, range(3 + self.vectors))
         place = found[0] if found else w.part(self.size(self.count, n, n))
@@ -260,7 +260,7 @@ class SingularValues(Problem):
     def is_polar(self) -> bool:
         return self.rows >= _FEWEST_POLAR_ROWS
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         m, n = self.rows, self.columns
         a, values, *found, info = map(w.place, range(3 + 2 * self.vectors))
         copy = w.part(self.size(m, n))
@@ -295,7 +295,16 @@ class SingularValues(Problem):
         return *what, number.real, values, number, left, m, number, right, n, number
 
     def _write_exactly(
-        self, w: Writer, a: int, copy: int, values: int, left: int, right: int, adjoint: int, work: Work, info: int
+        self,
+        w: SolverWriter,
+        a: int,
+        copy: int,
+        values: int,
+        left: int,
+        right: int,
+        adjoint: int,
+        work: SolverScratch,
+        info: int,
     ) -> None:
         n = self.columns
         w.copy(copy, a, self.size(self.rows, n))
@@ -314,7 +323,7 @@ class SmallSingularValues(Problem):
     columns: int
     vectors: bool
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: SolverWriter) -> None:
         m, n, count = self.rows, self.columns, self.count
         a, values, left, right, info = map(w.place, range(5))
         copy = w.part(self.size(count, m, n))

@@ -21,11 +21,11 @@ POINTER = 8
 _ANYWHERE = 256
 """An address for functions that tell sizes: they do not look there."""
 
-Described = Callable[..., Sequence[Any]]
+CallArguments = Callable[..., Sequence[Any]]
 """Arguments of a function, for the addresses of what it works on."""
 
 
-class Work(NamedTuple):
+class SolverScratch(NamedTuple):
     """Scratch memory of a function: the address on the card, bytes there, and memory of the host with its bytes."""
 
     address: int
@@ -34,7 +34,7 @@ class Work(NamedTuple):
     size_on_host: int
 
 
-class Writer:
+class SolverWriter:
     """Takes scratch memory, and calls functions for one kind of numbers. Without a ``queue`` nothing is called: then
     only the ``size`` of the memory counts."""
 
@@ -82,18 +82,18 @@ class Writer:
         """How many elements of scratch memory a function of cuSOLVER needs; ``after`` are its last arguments."""
         return self._solvers.size(self._named("cusolverDn", f"{name}_bufferSize"), arguments, after)
 
-    def work_size(self, name: str, described: Described, addresses: int, count: int | None = None) -> int:
+    def work_size(self, name: str, described: CallArguments, addresses: int, count: int | None = None) -> int:
         """How many bytes of scratch memory a function of cuSOLVER needs that `wide` calls."""
         return self._sizes(name, described, addresses, count)[0]
 
-    def _sizes(self, name: str, described: Described, addresses: int, count: int | None) -> tuple[int, int]:
+    def _sizes(self, name: str, described: CallArguments, addresses: int, count: int | None) -> tuple[int, int]:
         arguments = described(*[_ANYWHERE] * addresses)
         return self._solvers.sizes(f"cusolverDn{name}_bufferSize", arguments, count)
 
-    def work(self, name: str, described: Described, addresses: int, count: int | None = None) -> Work:
+    def work(self, name: str, described: CallArguments, addresses: int, count: int | None = None) -> SolverScratch:
         """Scratch memory for a function of cuSOLVER that `wide` calls."""
         size, on_host = self._sizes(name, described, addresses, count)
-        return Work(self.part(size), size, ctypes.create_string_buffer(max(on_host, 1)), on_host)
+        return SolverScratch(self.part(size), size, ctypes.create_string_buffer(max(on_host, 1)), on_host)
 
     def solver(self, name: str, *arguments: Any) -> None:
         """Call a function of cuSOLVER."""
@@ -103,7 +103,7 @@ class Writer:
         """Call a function of cuBLAS."""
         self._call(self._named("cublas", name), "blas", *arguments)
 
-    def wide(self, name: str, arguments: Sequence[Any], work: Work, info: int, *more: Any) -> None:
+    def wide(self, name: str, arguments: Sequence[Any], work: SolverScratch, info: int, *more: Any) -> None:
         """Call a function of cuSOLVER that is one for all kinds of numbers; ``more`` are its last arguments."""
         if self._handles is not None:
             self._call(f"cusolverDn{name}", "solver", self._handles.params, *arguments, *work, info, *more)

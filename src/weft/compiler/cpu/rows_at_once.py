@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP, Function, Integers
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.memory import READ_SOON, prefetch
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -27,8 +27,8 @@ from weft.compiler.cpu.product_step import (
     COLUMNS,
     INNER,
     ROWS,
+    ProductStepWriter,
     Sources,
-    StepWriter,
     below,
     multiply_add,
     read,
@@ -52,7 +52,7 @@ C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
 
 
 @dataclass(frozen=True)
-class Streams:
+class RowsAtOnce:
     """``terms`` rows of the matrix are read side by side, for up to ``rows`` rows of the result, whose columns are no
     neighbours if it is ``apart``."""
 
@@ -72,34 +72,34 @@ class Streams:
         return SUMS_BYTES // (self.rows * self.dtype.size * NARROWEST) * NARROWEST
 
 
-def streams_of(dtype: Dtype, rows: int, apart: bool) -> Streams:
-    """The streams for this processor. Rows are shared evenly by as few blocks as possible."""
+def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
+    """How many rows are read at once on this processor. Rows are shared evenly by as few blocks as possible."""
     vector_bytes = 64 if "+avx512f" in host.current().features else 32
     height = int(-(-rows // -(-rows // MOST_ROWS)))
-    return Streams(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
+    return RowsAtOnce(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
 
 
-def strip_of(streams: Streams, columns: int, matrices: int, threads: int) -> int:
+def strip_of(at_once: RowsAtOnce, columns: int, matrices: int, threads: int) -> int:
     """Columns of a strip: as many as there are, as long as there is something for each thread."""
-    pieces = max(-(-threads // max(matrices, 1)), -(-columns // streams.widest))
+    pieces = max(-(-threads // max(matrices, 1)), -(-columns // at_once.widest))
     return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
 
 
 @cache
-def address(streams: Streams, sources: Sources) -> int:
-    """The address of the step for products with such streams and operands of the dtypes ``sources``."""
-    name = f"row_streams_{sources.name}"
-    return loading.load(f"{name} {streams}", lambda: generate(streams, sources, name), (name,))[name]
+def address(at_once: RowsAtOnce, sources: Sources) -> int:
+    """The address of the step for products with so many rows at once and operands of the dtypes ``sources``."""
+    name = f"rows_at_once_{sources.name}"
+    return loading.load(f"{name} {at_once}", lambda: generate(at_once, sources, name), (name,))[name]
 
 
-def generate(streams: Streams, sources: Sources, name: str) -> str:
-    """The LLVM IR of the step for products with such streams and operands of the dtypes ``sources``."""
+def generate(at_once: RowsAtOnce, sources: Sources, name: str) -> str:
+    """The LLVM IR of the step for products with so many rows at once and operands of the dtypes ``sources``."""
     functions = [
-        _add_terms(streams, sources, streams.terms),
-        _add_terms(streams, sources, 1),
-        _store_sums(streams),
-        attached.caller(streams.dtype.size),
-        _Step(streams, sources).function(name),
+        _add_terms(at_once, sources, at_once.terms),
+        _add_terms(at_once, sources, 1),
+        _store_sums(at_once),
+        attached.caller(at_once.dtype.size),
+        _RowsAtOnceStep(at_once, sources).function(name),
     ]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
@@ -107,25 +107,25 @@ def generate(streams: Streams, sources: Sources, name: str) -> str:
 class _Part(Integers):
     """Writes a function that goes through the vectors of a strip."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, at_once: RowsAtOnce) -> None:
         super().__init__(Emitter())
-        self.streams, self.dtype = streams, streams.dtype
+        self.at_once, self.dtype = at_once, at_once.dtype
         self.element = MEMORY_TYPES[self.dtype]
-        self.L = Lanes(self.e, streams.lanes)
+        self.L = Lanes(self.e, at_once.lanes)
 
     def further(self, pointer: str, distance: str | int) -> str:
         return self.moved(pointer, distance, self.element)
 
     def sums(self, row: int) -> str:
-        return self.further("%sums", row * self.streams.widest)
+        return self.further("%sums", row * self.at_once.widest)
 
     def read_sums(self, row: int, start: str) -> Value:
         return read(self.L, self.dtype, self.sums(row), start, None, self.dtype)
 
 
-def _add_terms(streams: Streams, sources: Sources, terms: int) -> Function:
+def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunction:
     """Add the products of some terms to the sums of a strip."""
-    code = _Part(streams)
+    code = _Part(at_once)
     scalar, last = Lanes(code.e, 1), code.subtract("%rows", 1)
 
     def further(pointer: str, distance: str) -> str:
@@ -137,7 +137,7 @@ def _add_terms(streams: Streams, sources: Sources, terms: int) -> Function:
     lines = [further("%b", code.multiply("%b_step", term)) for term in range(terms)]
     later = [further(line, code.multiply("%b_step", terms)) for line in lines]
     # Instead of a row that does not exist it is the last one, whose sums nobody stores.
-    places = [code.smaller(str(row), last) for row in range(streams.rows)]
+    places = [code.smaller(str(row), last) for row in range(at_once.rows)]
     factors = [
         [
             code.L.splat(read(scalar, sources.left, row, code.multiply("%a_inner", term), None, code.dtype))
@@ -150,15 +150,15 @@ def _add_terms(streams: Streams, sources: Sources, terms: int) -> Function:
         vectors = [read(code.L, sources.right, line, start, mask, code.dtype) for line in lines]
         for line in later:
             prefetch(code.e, further(line, start), READ_SOON)
-        for row in range(streams.rows):
+        for row in range(at_once.rows):
             total = code.read_sums(row, start)
             for factor, vector in zip(factors[row], vectors, strict=True):
                 total = multiply_add(code.L, factor, vector, total)
             store(code.L, total, code.dtype, Location(code.sums(row), start, False), None)
 
-    rest = code.remainder("%columns", streams.lanes)
+    rest = code.remainder("%columns", at_once.lanes)
     whole = code.subtract("%columns", rest)
-    with code.e.loop("0", whole, streams.lanes) as start:
+    with code.e.loop("0", whole, at_once.lanes) as start:
         add(start, None)
     with code.e.when(code.compare("ne", rest, 0)):
         add(whole, below(code.L, "0", rest))
@@ -166,12 +166,12 @@ def _add_terms(streams: Streams, sources: Sources, terms: int) -> Function:
     return code.e, code.e.function(f"add_{terms}", parameters, "internal ")
 
 
-def _store_sums(streams: Streams) -> Function:
+def _store_sums(at_once: RowsAtOnce) -> EmittedFunction:
     """Store the sums of a strip, or add them to what is there if ``%again``."""
-    code = _Part(streams)
+    code = _Part(at_once)
     L, again = code.L, code.L.splat(Value(Lanes(code.e, 1), "%again", dtypes.bool_))
-    for row in range(streams.rows):
-        with code.e.when(code.compare("slt", str(row), "%rows")), code.e.loop("0", "%columns", streams.lanes) as start:
+    for row in range(at_once.rows):
+        with code.e.when(code.compare("slt", str(row), "%rows")), code.e.loop("0", "%columns", at_once.lanes) as start:
             mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
             place = _place(code, row, start)
             before = load(L, code.dtype, place, (again & mask).name)
@@ -184,25 +184,25 @@ def _store_sums(streams: Streams) -> Function:
 def _place(code: _Part, row: int, start: str) -> Location:
     """Where a vector of the result is."""
     line, L = code.further("%c", code.multiply("%c_row", row)), code.L
-    if not code.streams.apart:
+    if not code.at_once.apart:
         return Location(line, start, False)
     numbers = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
     step = L.splat(Value(Lanes(code.e, 1), "%c_column", dtypes.int64))
     return Location(code.further(line, code.multiply(start, "%c_column")), (numbers * step).name, True)
 
 
-class _Step(StepWriter):
+class _RowsAtOnceStep(ProductStepWriter):
     """The loops over a strip: blocks of terms, terms that are read side by side."""
 
-    def __init__(self, streams: Streams, sources: Sources) -> None:
-        super().__init__(streams.dtype, sources, BATCH_AXES)
-        self.streams = streams
-        size = streams.rows * streams.widest
+    def __init__(self, at_once: RowsAtOnce, sources: Sources) -> None:
+        super().__init__(at_once.dtype, sources, BATCH_AXES)
+        self.at_once = at_once
+        size = at_once.rows * at_once.widest
         self.sums = self.e.slot(f"[{size} x {self.element}], align 64")
-        blocks = -(-MOST_ROWS_IN_ALL // streams.rows)
+        blocks = -(-MOST_ROWS_IN_ALL // at_once.rows)
         self.scratch = self.e.slot(f"[{blocks * size} x {self.element}], align 64")
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end") as unit:
             self._unit(unit)
         return self.e, self.e.function(name, STEP)
@@ -219,8 +219,8 @@ class _Step(StepWriter):
         # Without terms there is one round all the same, which stores zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as first:
             stop = self.add(first, self.rest(inner, first, DEPTH))
-            with self.e.loop("0", self.number(ROWS), self.streams.rows) as row:
-                rows = self.rest(self.number(ROWS), row, self.streams.rows)
+            with self.e.loop("0", self.number(ROWS), self.at_once.rows) as row:
+                rows = self.rest(self.number(ROWS), row, self.at_once.rows)
                 a = self.in_operand("a", matrices["a"], self.multiply(row, self.number(A_ROW)))
                 self._clear(columns)
                 self._sum(a, b, first, stop, f"i64 {rows}, i64 {columns}")
@@ -233,8 +233,8 @@ class _Step(StepWriter):
     def _sum(self, a: str, b: str, first: str, stop: str, counts: str) -> None:
         """Add the terms of a block to the sums."""
         a_inner, b_inner = self.number(A_INNER), self.number(B_INNER)
-        whole = self.subtract(stop, self.remainder(self.subtract(stop, first), self.streams.terms))
-        for start, end, terms in ((first, whole, self.streams.terms), (whole, stop, 1)):
+        whole = self.subtract(stop, self.remainder(self.subtract(stop, first), self.at_once.terms))
+        for start, end, terms in ((first, whole, self.at_once.terms), (whole, stop, 1)):
             with self.e.loop(start, end, terms) as term:
                 left = self.in_operand("a", a, self.multiply(term, a_inner))
                 right = self.in_operand("b", b, self.multiply(term, b_inner))
@@ -242,12 +242,12 @@ class _Step(StepWriter):
                 self.e.emit(f"call void @add_{terms}({operands}, ptr {self.sums}, {counts})")
 
     def _clear(self, columns: str) -> None:
-        L = Lanes(self.e, self.streams.lanes)
-        zeros = L.constant(0.0, self.streams.dtype)
+        L = Lanes(self.e, self.at_once.lanes)
+        zeros = L.constant(0.0, self.at_once.dtype)
         with self.e.loop("0", columns, L.width) as start:
-            for row in range(self.streams.rows):
-                place = Location(self.sums, self.add(start, row * self.streams.widest), False)
-                store(L, zeros, self.streams.dtype, place, None)
+            for row in range(self.at_once.rows):
+                place = Location(self.sums, self.add(start, row * self.at_once.widest), False)
+                store(L, zeros, self.at_once.dtype, place, None)
 
 
 def step_numbers(
