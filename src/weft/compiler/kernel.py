@@ -45,7 +45,8 @@ class Access:
     """Strided locations in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
 
     ``offset`` is the first location, in elements. ``computed`` are values that are added, as pairs of value id and
-    stride. ``operand`` is what is in memory; None if only the index is wanted.
+    stride. ``operand`` is what is in memory; None if only the index is wanted. Strides of one of computed values, and
+    of the innermost loop where lanes do not move, are a part of the kernel: it saves a multiplication per element.
     """
 
     dtype: Dtype
@@ -63,14 +64,27 @@ class Access:
         return LaneStride.ONE if self.lane == 1 else LaneStride.ANY
 
     @property
+    def sweeps_by_one(self) -> bool:
+        """Whether the last sweep moves by one element, and lanes do not move."""
+        return bool(self.sweeps) and self.lane == 0 and self.sweeps[-1] == 1
+
+    def is_one(self, kind: str, number: int) -> bool:
+        """Whether a stride, of a "row" or "sweep" axis or a "computed" value, is one in all launches of the kernel."""
+        if kind == "computed":
+            return self.computed[number][1] == 1
+        return kind == "sweep" and number == len(self.sweeps) - 1 and self.sweeps_by_one
+
+    @property
     def pattern(self) -> str:
         """Along which loops it moves, and how."""
         rows = "".join("*" if stride else "." for stride in self.rows)
-        sweeps = "".join("*" if stride else "." for stride in self.sweeps)
-        return f"{rows}|{sweeps}|{self.lane_stride.value}"
+        sweeps = ["*" if stride else "." for stride in self.sweeps]
+        if self.sweeps_by_one:
+            sweeps[-1] = "1"
+        return f"{rows}|{''.join(sweeps)}|{self.lane_stride.value}"
 
     def text(self) -> str:
-        computed = "".join(f" +%{value}" for value, _ in self.computed)
+        computed = "".join([f" +%{value}{'' if stride == 1 else '*'}" for value, stride in self.computed])
         return f"{self.dtype.name}[{self.pattern}{computed}]"
 
 

@@ -50,6 +50,12 @@ class InstructionWriter:
         """A run-time number of the launch; it was read at the start of the function."""
         return self.numbers[self.layout[key]]
 
+    def stride(self, position: int, kind: str, number: int) -> str:
+        """How far an access moves with the index of an axis, or with a computed value."""
+        access = self.kernel.instructions[position].access
+        assert access is not None
+        return "1" if access.is_one(kind, number) else self.number(position, kind, number)
+
     def _prepare(self, position: int) -> None:
         """Find out where in memory the operand of an access is."""
         access = self.kernel.instructions[position].access
@@ -81,7 +87,7 @@ class InstructionWriter:
         for position in positions:
             key = (position, kind, axis)
             if key in self.layout:
-                step = self.e.assign(f"mul i64 {index}, {self.number(*key)}")
+                step = self.e.assign(f"mul i64 {index}, {self.stride(*key)}")
                 self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
 
     def _lanes_before(self, stop: str) -> str:
@@ -153,9 +159,8 @@ class InstructionWriter:
         spread: Value | None = None
         for number, (value, _) in enumerate(access.computed):
             found = self.values[value]
-            part = found * self.fitted(
-                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
-            )
+            stride = Value(self.scalar, self.stride(position, "computed", number), dtypes.int64)
+            part = found * self.fitted(stride, found.lanes)
             if found.lanes.width > 1:
                 spread = part if spread is None else spread + part
             else:
@@ -217,9 +222,8 @@ class InstructionWriter:
         index = Value(self.scalar, self.offsets[position], dtypes.int64)
         for number, (value, _) in enumerate(access.computed):
             found = self.values[value]
-            index = self.fitted(index, found.lanes) + found * self.fitted(
-                Value(self.scalar, self.number(position, "computed", number), dtypes.int64), found.lanes
-            )
+            stride = Value(self.scalar, self.stride(position, "computed", number), dtypes.int64)
+            index = self.fitted(index, found.lanes) + found * self.fitted(stride, found.lanes)
         if access.lane_stride is LaneStride.NONE:
             return index
         if self.width == 1:

@@ -57,7 +57,10 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
         saved = cut.places[number] if number in piece.saved or number in piece.recalled else None
         parts.append((i.dtype, i.varying, saved))
         if number not in piece.recalled:
-            access = None if i.access is None else (i.access.dtype, i.access.pattern, len(i.access.computed))
+            access: tuple[Any, ...] | None = None
+            if i.access is not None:
+                by_one = tuple([i.access.is_one("computed", number) for number in range(len(i.access.computed))])
+                access = i.access.dtype, i.access.pattern, by_one
             sources = tuple([position_in[source] for source in i.sources])
             how = (i.operation, i.primitive, ExactParameters(i.params.items()), i.where is None, i.combine)
             parts.append((*how, sources, access, number in schedule.streamed))
