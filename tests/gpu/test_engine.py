@@ -7,6 +7,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from weft.runtime import interchange, on_host
 from weft.runtime.cuda import assembly, copies, staging
 from weft.runtime.cuda import engine as engines
 from weft.runtime.cuda.code import CudaCode
-from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.driver import CudaError, CudaMemoryError
 from weft.runtime.disk_cache import DiskCache
 from weft.runtime.engine import engine_of
 
@@ -139,6 +140,45 @@ def test_too_little_memory(driver: FakeDriver) -> None:
     ):
         mx.eval(mx.ones((10000,)))
     assert y[0].item() == 1
+
+
+def no_memory(called: str) -> CudaMemoryError:
+    return CudaMemoryError("CUDA_ERROR_OUT_OF_MEMORY", "out of memory", called)
+
+
+def test_too_little_memory_for_the_context(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = mx.exp(mx.array([0.0, 1.0]), stream=mx.gpu)
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "context", Mock(side_effect=no_memory("cuDevicePrimaryCtxRetain")))
+        with pytest.raises(MemoryError, match="cuDevicePrimaryCtxRetain"):
+            mx.eval(x)
+        assert mx.exp(mx.array([0.0]), stream=mx.cpu).tolist() == [1]
+    assert x[0].item() == 1
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_too_little_memory_for_code(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, helps: bool) -> None:
+    """What is cached is given back, and then the driver is asked once more."""
+    mx.set_default_device(mx.gpu)
+    mx.eval(mx.zeros((1000,)))
+    gc.collect()
+    x, load = values(4), driver.load
+    mx.eval(x)
+
+    def loaded(*arguments: Any) -> Any:
+        if mx.get_cache_memory() or not helps:
+            raise no_memory("cuModuleLoadDataEx")
+        return load(*arguments)
+
+    assert mx.get_cache_memory()
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "load", loaded)
+        if helps:
+            mx.eval(mx.exp(x))
+        else:
+            with pytest.raises(MemoryError, match=r"reported by cuModuleLoadDataEx\); Device\(gpu, 0\) has .* bytes"):
+                mx.eval(mx.exp(x))
+    assert mx.exp(x).tolist() == mx.exp(x, stream=mx.cpu).tolist()
 
 
 def test_memory_of_each_device(driver: FakeDriver) -> None:

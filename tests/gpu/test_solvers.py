@@ -18,6 +18,7 @@ from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda.solvers import decompositions, factors, kernels
 from weft.compiler.cuda.solvers.operations import OPERATIONS
+from weft.runtime.cuda.driver import CudaError
 from weft.runtime.cuda.solvers import calls, libraries, problems
 
 
@@ -228,6 +229,16 @@ def test_a_failure_is_named(library: FakeSolvers, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(library.named, "cusolverDnSpotrf", lambda *arguments: 7)
     with pytest.raises(weft.errors.EvaluationError, match=r"status 7.*cholesky"):
         mx.eval(mx.linalg.cholesky(a))
+
+
+@pytest.mark.parametrize(
+    ("code", "called", "is_memory"),
+    [(2, "cusolverDnCreate", True), (3, "cublasCreate_v2", True), (3, "cusolverDnCreate", False)],
+)
+def test_too_little_memory_of_a_library(code: int, called: str, is_memory: bool) -> None:
+    with pytest.raises(CudaError, match=f"status {code}.*{called}") as caught:
+        libraries.check(code, called)
+    assert isinstance(caught.value, MemoryError) is is_memory
 
 
 def test_without_the_libraries_the_cpu_computes(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from weft.runtime.atomic import Action
-from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.driver import CudaError, CudaMemoryError
 from weft.runtime.cuda.library_calls import LibraryCall
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.cuda.shared_libraries import CUBLAS, Signatures
@@ -49,7 +49,7 @@ _MOST_ALIGNMENT = 256
 SPARE = _MOST_ALIGNMENT
 """Scratch memory begins at the first multiple of the alignment."""
 
-_NOT_SUPPORTED = 15
+_ALLOCATION_FAILED, _NOT_SUPPORTED = 3, 15
 _KEPT = 1024
 """So many ways to compute products are kept for a card."""
 
@@ -151,7 +151,8 @@ def missing() -> str:
 def _check(code: int, called: str, more: str = "") -> None:
     if code:
         name = CUBLAS.text("cublasLtGetStatusName", code)
-        raise CudaError(name, CUBLAS.text("cublasLtGetStatusString", code), called, more)
+        kind = CudaMemoryError if code == _ALLOCATION_FAILED else CudaError
+        raise kind(name, CUBLAS.text("cublasLtGetStatusString", code), called, more)
 
 
 class _Library:

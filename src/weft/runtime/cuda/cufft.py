@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.runtime.atomic import Action
-from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.driver import CudaError, CudaMemoryError
 from weft.runtime.cuda.library_calls import LibraryCall
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.cuda.shared_libraries import CUFFT, Signatures
@@ -44,9 +44,11 @@ SIGNATURES: Signatures = {
 
 _FORWARD, _INVERSE = -1, 1
 
+_ALLOCATION_FAILED = 2
+
 _CODES = {
     1: "CUFFT_INVALID_PLAN",
-    2: "CUFFT_ALLOC_FAILED",
+    _ALLOCATION_FAILED: "CUFFT_ALLOC_FAILED",
     3: "CUFFT_INVALID_TYPE",
     4: "CUFFT_INVALID_VALUE",
     5: "CUFFT_INTERNAL_ERROR",
@@ -263,7 +265,8 @@ def _plans_of(engine: CudaEngine) -> CufftPlans:
 
 def _check(code: int, called: str, more: str = "") -> None:
     if code:
-        raise CudaError(_CODES.get(code, f"cufftResult {code}"), "cuFFT failed", called, more)
+        kind = CudaMemoryError if code == _ALLOCATION_FAILED else CudaError
+        raise kind(_CODES.get(code, f"cufftResult {code}"), "cuFFT failed", called, more)
 
 
 @cache

@@ -104,7 +104,15 @@ class CudaError(EvaluationError):
     def after(self, kernels: Sequence[str]) -> CudaError:
         """The same error, with kernels one of which may have caused it: the card says so when somebody waits."""
         shown = "".join([f"\n  {title}" for title in kernels])
-        return CudaError(self.name, self.text, self.called, f". Kernels that were queued last:{shown}" if shown else "")
+        return self.with_more(f". Kernels that were queued last:{shown}" if shown else "")
+
+    def with_more(self, more: str) -> CudaError:
+        """The same error, of which more is said."""
+        return type(self)(self.name, self.text, self.called, more)
+
+
+class CudaMemoryError(CudaError, MemoryError):
+    """A card has no memory for what the driver or a library of NVIDIA's needs besides arrays, such as a context."""
 
 
 class _KernelNode(ctypes.Structure):
@@ -210,7 +218,8 @@ class Driver:
     def check(self, code: int, called: str, more: str = "") -> None:
         """Raise what the driver reports by a code other than 0."""
         if code:
-            raise CudaError(*self._described(code), called, more)
+            kind = CudaMemoryError if code == OUT_OF_MEMORY else CudaError
+            raise kind(*self._described(code), called, more)
 
     def _described(self, code: int) -> tuple[str, str]:
         found = []

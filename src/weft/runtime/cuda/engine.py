@@ -10,7 +10,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from weft.runtime.atomic import Action, first_failure, refuse_reentry
 from weft.runtime.cuda.assembly import Assembler
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.copies import PINNED, Copies
-from weft.runtime.cuda.driver import CudaError, Driver
+from weft.runtime.cuda.driver import CudaError, CudaMemoryError, Driver
 from weft.runtime.cuda.order import Order
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.cuda.sharing import CudaSharing
@@ -35,6 +35,8 @@ from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Allocator, Buffer
 from weft.runtime.on_host import HostSteps
 from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table, TableLayout
+
+T = TypeVar("T")
 
 _SHOWN = 8
 """Errors of a card name the kernels of so many runs."""
@@ -154,6 +156,19 @@ class CudaEngine(Engine):
             self._wait(self._driver.has_happened, mark.queue.event_of(mark))
         self._driver.free(address)
 
+    def _with_room(self, do: Callable[[], T]) -> T:
+        """``do`` what takes memory of the card besides arrays; if there is too little, once more without what is
+        cached."""
+        try:
+            return do()
+        except CudaMemoryError:
+            self.memory.clear()
+            self.own_memory.clear()
+        try:
+            return do()
+        except CudaMemoryError as error:
+            raise error.with_more(self._rest_of_memory()) from None
+
     def _rest_of_memory(self) -> str:
         total, free = self._driver.total_memory(self._card), self._driver.free_memory()
         return f"; {self.device} has {total} bytes, {free} of them free"
@@ -241,7 +256,9 @@ class CudaEngine(Engine):
         found = self._loaded.get(code)
         if found is None:
             machine_code = self._assembler.machine_code(code)
-            found = self._loaded[code] = Loaded.of(self._driver, code, machine_code, self._multiprocessors)
+            found = self._loaded[code] = self._with_room(
+                lambda: Loaded.of(self._driver, code, machine_code, self._multiprocessors)
+            )
         return found
 
     def for_libraries(self) -> dict[Any, Any]:
@@ -292,7 +309,7 @@ class CudaEngine(Engine):
         with self._lock:
             self._begun.append(steps)
             queue = self.order.of(stream, self._finish_queues)
-            slots, writing = steps.slots_of(table, queue)
+            slots, writing = self._with_room(lambda: steps.slots_of(table, queue))
             marking = self._begin_work(queue, steps, table, slots)
             run = _Run(steps, slots, table, queue)
             if steps.stand_ins:
@@ -373,7 +390,7 @@ class CudaEngine(Engine):
         with self._lock:
             self._begun.append(steps)
             queue, first = self.order.of(stream, self._finish_queues), values[DONE]
-            slots, writing = steps.slots_of(table, queue)
+            slots, writing = self._with_room(lambda: steps.slots_of(table, queue))
             marking = self._begin_work(queue, steps, table, slots)
             events = self._timing.events(steps.count + 1)
             try:

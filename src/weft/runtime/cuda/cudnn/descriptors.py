@@ -171,6 +171,10 @@ class CudnnError(EvaluationError):
     """cuDNN reported an error."""
 
 
+class CudnnMemoryError(CudnnError, MemoryError):
+    """cuDNN found no memory for what it needs besides arrays."""
+
+
 class Descriptor:
     """A descriptor of cuDNN, which ends with this object. ``ctypes`` takes it for the native one."""
 
@@ -231,7 +235,9 @@ class Library:
     def check(self, code: int, called: str) -> None:
         """Raise what the library reports by a code other than 0."""
         if code:
-            raise CudnnError(f"{CUDNN.text('cudnnGetErrorString', code)}: {self._last_error()} (reported by {called})")
+            name = CUDNN.text("cudnnGetErrorString", code)
+            kind = CudnnMemoryError if name.endswith("ALLOCATION_FAILED") else CudnnError  # numbers differ by version
+            raise kind(f"{name}: {self._last_error()} (reported by {called})")
 
     def _last_error(self) -> str:
         text = ctypes.create_string_buffer(_TEXT)

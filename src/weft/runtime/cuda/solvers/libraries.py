@@ -8,10 +8,13 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
-from weft.runtime.cuda.driver import CudaError
+from weft.runtime.cuda.driver import CudaError, CudaMemoryError
 from weft.runtime.cuda.shared_libraries import BLAS, CUSOLVER, Signatures
 
 _Pointer, _Int, _Long, _Size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_size_t
+
+_NO_MEMORY, _NO_MEMORY_OF_BLAS = 2, 3
+"""CUSOLVER_STATUS_ALLOC_FAILED and CUBLAS_STATUS_ALLOC_FAILED; cuBLAS has no status 2."""
 
 
 class Number(IntEnum):
@@ -138,7 +141,9 @@ class Functions:
 def check(code: int, called: str) -> None:
     """Raise what the libraries mean by a code other than 0."""
     if code:
-        raise CudaError(f"status {code}", "cuSOLVER or cuBLAS failed", called)
+        is_memory = code == _NO_MEMORY or (code == _NO_MEMORY_OF_BLAS and called.startswith("cublas"))
+        kind = CudaMemoryError if is_memory else CudaError
+        raise kind(f"status {code}", "cuSOLVER or cuBLAS failed", called)
 
 
 @cache
