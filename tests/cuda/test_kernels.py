@@ -75,6 +75,62 @@ def test_long_sweeps_of_few_threads(rng: np.random.Generator) -> None:
         assert same_bits(lambda x, fold=fold: fold(x * 2, 0), x), name
 
 
+SHARED: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
+    "sums of columns": (lambda x: mx.sum(x * 2, axis=0), (131, 5)),
+    "several tiles": (lambda x: mx.sum(x, axis=0), (1500, 3)),
+    "several passes": (lambda x: mx.softmax(x, axis=0), (130, 3)),
+    "elements and what they come to": (
+        lambda x: mx.concatenate([mx.exp(x), mx.sum(mx.exp(x), axis=0)[None]]),
+        (140, 9),
+    ),
+    "of a stack": (lambda x: mx.argmax(x, axis=1), (3, 150, 6)),
+    "in place": (lambda x: x[0] - mx.sum(mx.sin(x), axis=0), (129, 4)),
+    "a row": (lambda x: mx.mean(mx.log(mx.abs(x)) * mx.exp(x)), (300,)),
+    "rows with something of each": (lambda x: mx.max(mx.sin(x) / mx.exp(x), axis=1) + x[:, 0], (3, 1000)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_threads_share_what_is_folded(name: str, engine: BlocksEngine, rng: np.random.Generator) -> None:
+    function, shape = SHARED[name]
+    x = mx.array((rng.normal(size=shape) * 10.0 ** rng.integers(-3, 2, size=shape)).astype(np.float32))
+    with mx.stream(mx.gpu):
+        plans = plans_of(function, x)
+    launches = [record.launch for plan in plans for record in plan.describe().records]
+    assert schedule.Walk.SHARED_FOLDS in [scheduling.schedule_of(one).walk for one in launches if one is not None]
+    assert same_bits(function, x)
+    with engine.in_order(in_stretches(rng)):
+        assert same_bits(function, x)
+
+
+def test_what_threads_share_is_stored_in_place(engine: BlocksEngine, rng: np.random.Generator) -> None:
+    """Each of the threads of a lane has read what was there."""
+    x = mx.array(rng.normal(size=(129, 4)).astype(np.float32))
+
+    def trained(device: mx.Device | mx.DeviceType) -> mx.array:
+        state = [mx.array([1.0, 2.0, 3.0, 4.0])]
+
+        def step(x: mx.array) -> None:
+            state[0] = state[0] * 0.9 - mx.sum(mx.sin(x * state[0]), axis=0)
+
+        compiled = mx.compile(step, inputs=state, outputs=state)
+        with mx.stream(device):
+            for _ in range(3):
+                compiled(x)
+                mx.eval(state)
+        return state[0]
+
+    wanted = bits(to_numpy(trained(mx.cpu)))
+    with engine.in_order(in_stretches(rng)):
+        assert bits(to_numpy(trained(mx.gpu))) == wanted
+
+
+def test_all_reductions_that_threads_share(cases: Cases, rng: np.random.Generator) -> None:
+    for name, dtype in cases.some(4, list(product(FOLDS, (mx.float32, mx.float16, mx.int64, mx.bool_)))):
+        x = mx.array(rng.integers(-3, 4, size=(260, 4))).astype(dtype)
+        assert same_bits(lambda x, name=name: FOLDS[name](x, 0), x), (name, dtype)
+
+
 def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PARTED_SIZE", 256), ("ROW_PART", 40), ("LANES_PART", 20)):
         monkeypatch.setattr(reductions, name, value)

@@ -9,12 +9,14 @@ from weft.compiler.cuda.pairs import PairsWriter
 from weft.compiler.cuda.rows import RowsWriter
 from weft.compiler.cuda.scans import ScansWriter
 from weft.compiler.cuda.schedule import CudaSchedule, Walk
+from weft.compiler.cuda.shared_folds import SharedFoldsWriter
 from weft.compiler.cuda.tiles import TilesWriter
 from weft.compiler.kernel import Kernel
 
 _WRITERS = {
     Walk.ELEMENTS: ElementsWriter,
     Walk.PAIRS: PairsWriter,
+    Walk.SHARED_FOLDS: SharedFoldsWriter,
     Walk.TILES: TilesWriter,
     Walk.ROWS: RowsWriter,
     Walk.LONG_ROWS: LongRowsWriter,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.nest import NestWriter, Reductions
 from weft.compiler.cuda.row_values import is_ahead
-from weft.compiler.cuda.schedule import CudaSchedule, weight_of
+from weft.compiler.cuda.schedule import CudaSchedule, meets, weight_of
 from weft.compiler.cuda.threads import let_next_begin, special, wait_for_kernels
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -162,7 +162,7 @@ class ThreadWriter(NestWriter):
 
     def _turns_together(self, current: Pass) -> int:
         """How many turns are done together: as many as their values fit the registers."""
-        if sum([self._meets(number) for number in current.needed]) > 1:
+        if sum([meets(self.kernel.instructions[number]) for number in current.needed]) > 1:
             return 1
         weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])
         return max(1, min(self.most_together, self.body_together // max(1, weight * self.width)))
@@ -170,14 +170,6 @@ class ThreadWriter(NestWriter):
     def _turns_loaded(self, current: Pass, count: int) -> int:
         """Of how many turns a pass loads what it needs before it does ``count`` of them."""
         return count
-
-    def _meets(self, number: int) -> bool:
-        """Whether a store may write where another turn does."""
-        store = self.kernel.instructions[number]
-        if store.operation != "store":
-            return False
-        assert store.access is not None
-        return bool(store.access.computed) or store.combine is not None or 0 in store.access.sweeps
 
     def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
         """The last sweep is done some turns at a time."""

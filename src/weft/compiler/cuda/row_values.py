@@ -72,3 +72,14 @@ def saved_row(lanes: int) -> int:
 def register_bytes(dtype: Dtype) -> int:
     """Bytes of a real number as it is held in registers."""
     return 4 if dtype in HALVES else dtype.size
+
+
+def bytes_of_totals(kernel: Kernel, current: Pass) -> int:
+    """Bytes of what the reductions of a pass come to, in registers."""
+    size = 0
+    for instruction in [kernel.instructions[root] for root in current.roots]:
+        if instruction.operation == "reduce":
+            elements = kernel.instructions[instruction.inputs[0]].dtype
+            identity = instruction.primitive.reducer.identity(instruction.params.get("of", elements))
+            size += sum([register_bytes(dtype) for dtype, _ in identity])
+    return size

@@ -66,14 +66,16 @@ TILE = 1 << TILE_BITS
 class Walk(enum.Enum):
     """What a thread does.
 
-    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``PAIRS``: a few lanes of each half of all. ``TILES``: some rows
-    of a lane of a tile. ``ROWS``: every 16th lane of a row, which 16 threads do together; or a whole row, if it has one
-    lane. ``LONG_ROWS``: the same of some chunks of a row, which a block or a cluster of blocks does. ``FOLDS``: four
-    lanes of chunks of a row, of which nothing but folds is left. ``SCANS``: lanes of a row that a block scans.
+    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``PAIRS``: a few lanes of each half of all. ``SHARED_FOLDS``:
+    some turns of the sweep of a lane, or some lanes of a row that is folded. ``TILES``: some rows of a lane of a tile.
+    ``ROWS``: every 16th lane of a row, which 16 threads do together; or a whole row, if it has one lane.
+    ``LONG_ROWS``: the same of some chunks of a row, which a block or a cluster of blocks does. ``FOLDS``: four lanes of
+    chunks of a row, of which nothing but folds is left. ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
     PAIRS = "pairs"
+    SHARED_FOLDS = "shared folds"
     TILES = "tiles"
     ROWS = "rows"
     LONG_ROWS = "long rows"
@@ -96,9 +98,9 @@ class CudaSchedule(Schedule):
     parts of their lanes. Each thread takes ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
     threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
     memory; 0 if none are. If threads have ``turns`` elements of a row, all of them, ``kept`` of the arrays are in
-    registers. Long rows are done by ``cluster`` blocks each and have at most ``chunks`` chunks. Chunks of rows are
-    folded by themselves if they are done ``in_chunks``. If there are ``few_threads``, each does many turns of a sweep
-    together, so that as much memory is on its way."""
+    registers; if they share what is folded, each has so many at a time. Long rows are done by ``cluster`` blocks each
+    and have at most ``chunks`` chunks. Chunks of rows are folded by themselves if they are done ``in_chunks``. If there
+    are ``few_threads``, each does many turns of a sweep together, so that as much memory is on its way."""
 
     walk: Walk
     threads: int
@@ -126,6 +128,8 @@ class CudaSchedule(Schedule):
             parts.append(f"{self.pieces} times")
         if self.walk in (Walk.LONG_ROWS, Walk.FOLDS):
             parts.append(f"{self.chunks} chunks, {self.cluster} blocks of {self.threads} threads")
+        elif self.walk is Walk.SHARED_FOLDS:
+            parts.append(f"{1 << self.bits} lanes a block, {self.turns} turns a thread")
         elif self.in_chunks:
             parts.append("in chunks")
         if self.saved_lanes:
@@ -203,6 +207,9 @@ class CudaSchedule(Schedule):
         row_blocks, lanes = -(-launch.row_count // together), self.lanes * self.pieces * (self.blocks << self.bits)
         if self.walk is Walk.TILES:
             row_blocks, lanes = tiles_down(launch), self.blocks * TILE
+        if self.walk is Walk.SHARED_FOLDS:
+            row_blocks, lanes = launch.row_count, self.blocks << self.bits
+            elements = kernel.lane == "parallel"
         good = elements == (kernel.lane == "parallel") and self.threads % 32 == 0
         good = (good and self.units == row_blocks * self.blocks) or not launch.has_results
         good = good and (not elements or lanes >= launch.lane_extent)
@@ -210,6 +217,15 @@ class CudaSchedule(Schedule):
         good = good and (not self.chunks or launch.lane_extent <= self.chunks * CHUNK)
         if not good:
             raise AssertionError(f"{self} does not fit\n{kernel}\nwith extents {launch.extents_text}")
+
+
+def meets(instruction: Instruction) -> bool:
+    """Whether it is a store that may write where one of another turn of the sweeps does."""
+    if instruction.operation != "store":
+        return False
+    access = instruction.access
+    assert access is not None
+    return bool(access.computed) or instruction.combine is not None or 0 in access.sweeps
 
 
 def is_transposed(instruction: Instruction) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.cuda.row_values import arranged, is_ahead, is_worth_saving, register_bytes, saved_row
+from weft.compiler.cuda.row_values import arranged, bytes_of_totals, is_ahead, is_worth_saving, saved_row
 from weft.compiler.cuda.schedule import (
     HOPPER,
     LONGEST_BODY,
@@ -15,12 +15,13 @@ from weft.compiler.cuda.schedule import (
     Walk,
     inputs_of_pairs,
     is_transposed,
+    meets,
     pair_distance,
     tiles_down,
     weight_of,
 )
-from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Kernel, LaneStride, Launch
-from weft.compiler.passes import Pass, passes_of
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Kernel, LaneStride, Launch, Level
+from weft.compiler.passes import passes_of
 
 ROW_THREADS = 64
 """Threads of a block that does rows, 16 threads each."""
@@ -46,6 +47,19 @@ ENOUGH_THREADS = 1 << 17
 
 FEW_THREADS, LONG_SWEEP = 1 << 18, 64
 """So many threads keep memory busy only if each waits for much at once, which it can in a sweep of so many turns."""
+
+FEW_RESULTS, SHARED_SWEEP = 1 << 11, 128
+"""The threads of a block share what is folded if there are so few results, which leaves most of a card idle otherwise,
+and each is folded from so many turns of a sweep."""
+
+FEW_ROWS, SHARED_ROW, HEAVY = 32, 256, 24
+"""Or so few rows of so many elements, of which each takes so many cheap operations."""
+
+SHARED_LANES, SHARING_BLOCKS = (4, 32), 128
+"""The fewest and most lanes of such a block: as few as it takes for so many blocks."""
+
+SHARED_TURNS, SHARED_TILE = 8, 20 << 10
+"""Elements that such a thread has at a time, if those of a block need no more shared memory than that."""
 
 SAVED_BYTES = 34 << 10
 """Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
@@ -104,8 +118,8 @@ SECTOR = 32
 def schedule_of(launch: Launch, blocks: BlockLimits = HOPPER) -> CudaSchedule:
     """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
     if launch.kernel.lane == "parallel":
-        return _tiles(launch) or _pairs(launch) or _elements(launch)
-    return _folds(launch) or _long_rows(launch, blocks) or _rows(launch)
+        return _tiles(launch) or _pairs(launch) or _shared_folds(launch) or _elements(launch)
+    return _folds(launch) or _long_rows(launch, blocks) or _shared_folds(launch) or _rows(launch)
 
 
 def _elements(launch: Launch) -> CudaSchedule:
@@ -131,6 +145,42 @@ def _elements(launch: Launch) -> CudaSchedule:
         grain=grain,
         few_threads=few,
     )
+
+
+def _shared_folds(launch: Launch) -> CudaSchedule | None:
+    """A schedule whose threads share what is folded; None if that is little or there are many results, or if the order
+    in which elements are stored or scanned matters."""
+    kernel = launch.kernel
+    folds = [i for i in kernel.instructions if i.operation == "reduce"]
+    if not folds or kernel.backwards or any(i.primitive.reducer.ordered for i in folds):
+        return None
+    if any(i.operation == "scan" or (i.level is Level.SWEEP and meets(i)) for i in kernel.instructions):
+        return None
+    passes = passes_of(kernel)
+    most_bytes = max([bytes_of_totals(kernel, current) for current in passes])
+    turns = SHARED_TURNS
+    while turns > 1 and THREADS * turns * most_bytes > SHARED_TILE:
+        turns //= 2
+    if THREADS * turns * most_bytes > SHARED_TILE:
+        return None
+    if kernel.lane == "reduced":
+        varying = sum([weight_of(i) for i in kernel.instructions if i.varying])
+        several = sum([bool(current.roots) for current in passes]) > 1
+        if kernel.sweeps or several or varying < HEAVY or launch.row_count > FEW_ROWS:
+            return None
+        if not SHARED_ROW <= launch.lane_extent <= CHUNK:
+            return None
+        lanes, blocks = VIRTUAL_LANES, 1
+    else:
+        results = launch.row_count * launch.lane_extent
+        if kernel.sweeps != 1 or launch.sweep_extents[0] < SHARED_SWEEP or results > FEW_RESULTS:
+            return None
+        fewest, most = SHARED_LANES
+        lanes = min(most, max(fewest, _next_power(results // SHARING_BLOCKS + 1) // 2))
+        blocks = -(-launch.lane_extent // lanes)
+    units = launch.row_count * blocks if launch.has_results else 0
+    bits = lanes.bit_length() - 1
+    return CudaSchedule(Walk.SHARED_FOLDS, THREADS, 1, bits, units, blocks, launch.row_count, turns=turns)
 
 
 def _grain(kernel: Kernel, elements: int) -> int:
@@ -284,7 +334,7 @@ def _folds(launch: Launch) -> CudaSchedule | None:
     few = VIRTUAL_LANES // LANES
     if chunks < FEWEST_FOLDED or launch.row_count * chunks * few < ENOUGH_FOLDS:
         return None
-    if _next_power(chunks) * _bytes_of_total(kernel, current) > TOTALS_BYTES:
+    if _next_power(chunks) * bytes_of_totals(kernel, current) > TOTALS_BYTES:
         return None
     fewest, most = LONG_ROW_THREADS
     threads = min(most, max(fewest, _next_power(chunks * few)))
@@ -316,7 +366,7 @@ def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
     ):
         return None
     passes = passes_of(kernel, worth_saving=is_worth_saving)
-    if _next_power(chunks) * sum([_bytes_of_total(kernel, current) for current in passes]) > TOTALS_BYTES:
+    if _next_power(chunks) * sum([bytes_of_totals(kernel, current) for current in passes]) > TOTALS_BYTES:
         return None
     saved = 0 if kernel.sweeps else sum(arranged(kernel, passes)[1])
     cluster = 1
@@ -368,17 +418,6 @@ def _kept(launch: Launch, turns: int, most: int) -> tuple[int, int]:
 def _next_power(count: int) -> int:
     """The smallest power of two that is not below ``count``."""
     return 1 << (count - 1).bit_length()
-
-
-def _bytes_of_total(kernel: Kernel, current: Pass) -> int:
-    """Bytes of what the reductions of a pass come to, in registers."""
-    size = 0
-    for instruction in [kernel.instructions[root] for root in current.roots]:
-        if instruction.operation == "reduce":
-            elements = kernel.instructions[instruction.inputs[0]].dtype
-            identity = instruction.primitive.reducer.identity(instruction.params.get("of", elements))
-            size += sum([register_bytes(dtype) for dtype, _ in identity])
-    return size
 
 
 def _saved_lanes(launch: Launch, rows: int) -> int:
