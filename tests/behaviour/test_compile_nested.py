@@ -300,3 +300,33 @@ def test_threads_that_call_while_one_replaces_arrays() -> None:
     for thread in threads:
         thread.join()
     assert not problems
+
+
+class Row(list[Any]):
+    """A list that has an attribute, and no dict for it."""
+
+    __slots__ = ("more", "power")
+    more: int
+    power: float
+
+
+@pytest.mark.parametrize("change", ["a value", "an equal number", "a slot set", "a slot emptied"])
+def test_attributes_in_slots(change: str) -> None:
+    def function(row: Row, x: mx.array) -> mx.array:
+        return x * row[0] * row.power + (0.5 if row.power is True else 0.0) + getattr(row, "more", 0)
+
+    row, x = Row([evaluated(2.0)]), evaluated(1.0, 3.0)
+    row.power = 1.0
+    if change == "a slot emptied":
+        row.more = 3
+    compiled = mx.compile(function)
+    for number in range(6):
+        if number == 3 and change == "a value":
+            row.power = 4.0
+        elif number == 3 and change == "an equal number":
+            row.power = True
+        elif number == 3 and change == "a slot set":
+            row.more = 2
+        elif number == 3:
+            del row.more
+        np.testing.assert_array_equal(np.array(compiled(row, x)), np.array(function(row, x)))

@@ -8,6 +8,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
+from weft.runtime import counters
 from weft.utils import tree_flatten
 
 LOGITS = np.array([[1.0, 2.0, 3.0], [0.0, -1.0, 4.0]], np.float32)
@@ -260,3 +261,19 @@ def test_modes_are_seen_by_a_compiled_evaluation():
     assert mx.array_equal(evaluate(x), model.layers[0](x))
     model.layers[0].weight = mx.zeros((2, 2))
     assert mx.array_equal(evaluate(x), mx.broadcast_to(model.layers[0].bias, (3, 2)))
+
+
+def test_modules_that_were_frozen_and_are_not_are_as_before():
+    """Else a compiled function would be traced again."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3))
+    compiled = mx.compile(lambda x: model(x), inputs=model.state)
+    x = mx.ones((4, 2))
+    compiled(x)
+    before = counters.traces
+    model.freeze().unfreeze()
+    compiled(x)
+    assert counters.traces == before
+    model.layers[0]._no_grad.add("bias")
+    assert list(model.trainable_parameters()["layers"][0]) == ["weight"]
+    compiled(x)
+    assert counters.traces == before + 1

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import compress, count
-from operator import attrgetter, ne
+from operator import ne
 from typing import Any, NamedTuple
 
 from weft.compiler.plan import Plan
 from weft.dtypes import Dtype
-from weft.graph.node import Handle, Node, Shape, serial_of
+from weft.graph.node import Handle, Node, Shape
 from weft.runtime.steps import FIRST, Table
 
 InputLayout = tuple[Shape, Dtype, Shape]
@@ -18,8 +18,6 @@ InputLayout = tuple[Shape, Dtype, Shape]
 CHANGING_LIMIT = 16
 _UNKNOWN = -1
 """No node's serial."""
-
-_node_of: Callable[[Any], Node] = attrgetter("node")
 
 
 class FilledTable(NamedTuple):
@@ -54,8 +52,8 @@ class InputTables:
         None if they are not arrays with values of the right layouts in the memory of the engine, or not all different.
         """
         try:
-            nodes = list(map(_node_of, arrays))
-            serials = list(map(serial_of, nodes))
+            nodes = [array.node for array in arrays]  # quicker than `map` with `attrgetter`, as of Python 3.11
+            serials = [node.serial for node in nodes]
         except AttributeError:
             return None
         before = self._free_table()

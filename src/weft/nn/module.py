@@ -16,6 +16,7 @@ from weft.utils import tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
 
+_NONE: frozenset[str] = frozenset()
 EntryFilter = Callable[["Module", str, Any], bool]
 
 NOT_INITIALISED = (
@@ -68,20 +69,20 @@ class Module(dict[str, Any]):
     array([2, 3], dtype=float32)
     """
 
-    _no_grad: set[str]
+    # Compiled functions look at the attributes of all modules in each call: most modules have only what is in a slot.
+    __slots__ = ("__dict__", "__weakref__", "_training")
     _training: bool
     _never_trained: ClassVar[frozenset[str]] = frozenset()
     """Entries that stay frozen: parameters that the layer itself changes, as running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._no_grad = set()
         self._training = True
 
     def __getattr__(self, key: str) -> Any:
         if key in self:
             return self[key]
-        if key in ("_no_grad", "_training", "training"):
+        if key in ("_training", "training"):
             raise AttributeError(NOT_INITIALISED.format(name=type(self).__name__, key=key))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {key!r}")
 
@@ -166,7 +167,7 @@ class Module(dict[str, Any]):
         >>> list(nn.Linear(2, 3).freeze(keys="weight").filter_and_map(nn.Module.trainable_parameter_filter))
         ['bias']
         """
-        return Module.valid_parameter_filter(module, key, value) and key not in module._no_grad
+        return Module.valid_parameter_filter(module, key, value) and key not in module._frozen()
 
     # Reading the tree.
 
@@ -362,6 +363,16 @@ class Module(dict[str, Any]):
     # Training.
 
     @property
+    def _no_grad(self) -> set[str]:
+        """The names of frozen entries, which may be changed. Most modules have none, and no set."""
+        names: set[str] = self.__dict__.setdefault("_no_grad", set())
+        return names
+
+    @_no_grad.setter
+    def _no_grad(self, names: set[str]) -> None:
+        self.__dict__["_no_grad"] = names
+
+    @property
     def training(self) -> bool:
         """Whether the module is in training mode; `train` and `eval` change it."""
         return self._training
@@ -414,7 +425,9 @@ class Module(dict[str, Any]):
         modules = self.modules() if recurse else [self]
         names = entry_names("freeze", keys, modules, strict)
         for module in modules:
-            module._no_grad.update(module._own_parameter_paths() if names is None else names)
+            frozen = module._frozen().union(module._own_parameter_paths() if names is None else names)
+            if frozen:
+                module._no_grad = set(frozen)
         return self
 
     def unfreeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
@@ -429,9 +442,20 @@ class Module(dict[str, Any]):
         modules = self.modules() if recurse else [self]
         names = entry_names("unfreeze", keys, modules, strict)
         for module in modules:
-            unfrozen = module._no_grad if names is None else module._no_grad.intersection(names)
-            module._no_grad -= unfrozen - module._never_trained
+            frozen = module._frozen()
+            unfrozen = set(frozen) if names is None else frozen.intersection(names)
+            left = frozen - (unfrozen - module._never_trained)
+            if left:
+                module._no_grad = set(left)
+            else:
+                module.__dict__.pop("_no_grad", None)
         return self
+
+    def _frozen(self) -> set[str] | frozenset[str]:
+        """The names of frozen entries."""
+        self._training  # noqa: B018  # what raises if `__init__` was not called
+        names: set[str] | frozenset[str] = self.__dict__.get("_no_grad", _NONE)
+        return names
 
     def _own_parameter_paths(self) -> list[str]:
         """The paths of the parameters of this module, without those of its sub-modules."""

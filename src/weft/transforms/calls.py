@@ -15,7 +15,7 @@ from weft.graph.extents import values_of
 from weft.graph.node import Handle, describe
 from weft.graph.tracing import name_of
 from weft.runtime.precision import get_matmul_precision
-from weft.transforms.constants import attribute_key
+from weft.transforms.constants import attribute_key, attributes_of
 from weft.transforms.containers import State
 
 
@@ -99,7 +99,7 @@ def _attributes(name: str, value: Any, structure: tree.Structure) -> Iterator[tu
         seen.add(id(item))
         path = name + "".join(f"[{key!r}]" for key in keys)
         yield f"type({path})", Leaf(Reason.STRUCTURE, type(item), type(item).__qualname__)
-        for attribute, content in getattr(item, "__dict__", {}).items():
+        for attribute, content in attributes_of(item).items():
             yield f"{path}.{attribute}", Leaf(Reason.ATTRIBUTE, attribute_key(content), _text(content))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import types
 import weakref
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, compress
 from operator import attrgetter, is_
 from typing import Any, final
 
@@ -78,15 +80,43 @@ def attribute_key(value: Any) -> Any:
     return _Identity(value) if key is None else key
 
 
+Slot = types.MemberDescriptorType
+_slots: weakref.WeakKeyDictionary[type, Mapping[str, Slot]] = weakref.WeakKeyDictionary()
+
+
+def _slots_of(kind: type) -> Mapping[str, Slot]:
+    """What objects of a class have for their ``__slots__``, by name."""
+    found = _slots.get(kind)
+    if found is None:
+        own = [vars(base).items() for base in reversed(kind.__mro__)]
+        found = _slots[kind] = {name: one for items in own for name, one in items if type(one) is Slot}
+    return found
+
+
+def attributes_of(container: Any) -> dict[str, Any]:
+    """The attributes of an object by name: those of its slots that have a value, and then those in its ``__dict__``."""
+    found: dict[str, Any] = {}
+    for name, slot in _slots_of(type(container)).items():
+        with suppress(AttributeError):
+            found[name] = slot.__get__(container)
+    found.update(getattr(container, "__dict__", ()))
+    return found
+
+
 def object_keys(containers: Sequence[Any]) -> tuple[Any, ...]:
     """Keys for containers of subclasses of dict and list: their types and attributes, without their entries."""
     parts: list[Any] = []
     for container in containers:
-        attributes = getattr(container, "__dict__", {})
+        attributes = attributes_of(container)
         parts.append(type(container))
         parts += attributes
         parts += [value if value is True or value is False else attribute_key(value) for value in attributes.values()]
     return tuple(parts)
+
+
+def has_attributes(container: Any) -> bool:
+    """Whether an object may have attributes."""
+    return hasattr(container, "__dict__") or bool(_slots_of(type(container)))
 
 
 _dict_of: Callable[[Any], dict[str, Any]] = attrgetter("__dict__")
@@ -98,15 +128,32 @@ class Attributes:
     """The attributes of containers, to be compared again by a few native calls.
 
     They are `unchanged` only where `object_keys` would give the same, types aside. Attributes that are equal, but other
-    objects than before, count as changed. Only constants, sets and members of sets are kept alive.
+    objects than before, count as changed, and so do slots without a value. Only constants, sets and members of sets are
+    kept alive.
     """
 
     def __init__(self, containers: Sequence[Any]) -> None:
-        """``containers`` have a ``__dict__``."""
-        dicts = list(map(_dict_of, containers))
-        self._lengths = list(map(len, dicts))
-        self._names = list(_flat(dicts))
-        self._values: list[Any] = list(_flat(map(dict.values, dicts)))
+        """``containers`` are such that `has_attributes`."""
+        self._has_dict = [hasattr(container, "__dict__") for container in containers]
+        dicts = list(map(_dict_of, compress(containers, self._has_dict)))
+        self._is_empty = [not attributes for attributes in dicts]
+        self._is_filled = [not empty for empty in self._is_empty]
+        filled = list(filter(None, dicts))
+        self._lengths = list(map(len, filled))
+        self._names = list(_flat(filled))
+        kinds = dict.fromkeys(map(type, containers))
+        self._slots = [
+            (slot.__get__, [slot in _slots_of(type(container)).values() for container in containers])
+            for slot in dict.fromkeys([slot for kind in kinds for slot in _slots_of(kind).values()])
+        ]
+        """What reads a slot, and which of the containers have it."""
+        self._values: list[Any] = []
+        self._has_all = True
+        """Whether all slots had values."""
+        try:
+            self._values += self._read(containers, filled)
+        except AttributeError:
+            self._has_all = False
         sets = [value for value in self._values if isinstance(value, (set, frozenset))]
         self._empty = [value for value in sets if not value]
         self._sets = [value for value in sets if value]
@@ -122,8 +169,13 @@ class Attributes:
                     continue
                 self._values[position] = None
 
+    def _read(self, containers: Sequence[Any], dicts: Iterable[dict[str, Any]]) -> Iterator[Any]:
+        """The values in some dicts, and then those in the slots of the containers."""
+        slots = [map(read, compress(containers, has_slot)) for read, has_slot in self._slots]
+        return chain(_flat(map(dict.values, dicts)), *slots)
+
     def unchanged(self, containers: Sequence[Any]) -> bool:
-        """Whether containers, which have a ``__dict__``, have the same attributes as the first ones, in their order."""
+        """Whether containers, which have the classes of the first ones, have the same attributes, in their order."""
         values = self._values
         if self._others:
             values = values.copy()
@@ -132,15 +184,19 @@ class Attributes:
                 if value is None:
                     return False
                 values[position] = value
-        dicts = list(map(_dict_of, containers))
+        dicts = [*map(_dict_of, compress(containers, self._has_dict))]
         try:
+            if any(compress(dicts, self._is_empty)):
+                return False
+            filled = [*compress(dicts, self._is_filled)]
             return (
-                list(map(len, dicts)) == self._lengths
-                and list(_flat(dicts)) == self._names
-                and all(map(is_, _flat(map(dict.values, dicts)), values))
+                self._has_all
+                and [*map(len, filled)] == self._lengths
+                and [*_flat(filled)] == self._names
+                and all(map(is_, self._read(containers, filled), values))
                 and not any(self._empty)
-                and list(map(len, self._sets)) == self._sizes
+                and [*map(len, self._sets)] == self._sizes
                 and all(map(is_, _flat(self._sets), self._members))
             )
-        except RuntimeError:  # another thread changes one at this moment
+        except (RuntimeError, AttributeError):  # another thread changes one at this moment
             return False

@@ -17,7 +17,7 @@ from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import Stream, current_stream
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
-from weft.transforms.constants import Attributes
+from weft.transforms.constants import Attributes, has_attributes
 from weft.transforms.containers import ContainerWriter, Moment, State
 from weft.transforms.traced import Traced
 from weft.tree import CONTAINERS, Levels, flatten, mutable_containers
@@ -166,9 +166,7 @@ class _Found(NamedTuple):
 
 
 def _has_attributes(container: Any) -> bool:
-    return (
-        isinstance(container, (list, dict)) and type(container) not in (list, dict) and hasattr(container, "__dict__")
-    )
+    return isinstance(container, (list, dict)) and type(container) not in (list, dict) and has_attributes(container)
 
 
 class StatefulRepeat(NestedRepeat):

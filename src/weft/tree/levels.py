@@ -102,13 +102,16 @@ class Levels:
         nodes = [tree]
         try:
             for types, is_leaf, is_sequence, is_dict, lengths, keys in self._levels:
-                if list(map(type, nodes)) != types:
+                if [*map(type, nodes)] != types:
                     return None
                 if is_leaf is None:
-                    sequences, dicts = [], nodes
-                else:
-                    leaves += compress(nodes, is_leaf)
-                    sequences, dicts = list(compress(nodes, is_sequence)), list(compress(nodes, is_dict))
+                    if [*map(len, nodes)] != lengths or not all(map(is_, _flat(nodes), keys)):
+                        return None
+                    containers += nodes
+                    nodes = [*_flat(map(dict.values, nodes))]
+                    continue
+                leaves += compress(nodes, is_leaf)
+                sequences, dicts = [*compress(nodes, is_sequence)], [*compress(nodes, is_dict)]
                 containers += sequences
                 containers += dicts
                 if [*map(len, sequences), *map(len, dicts)] != lengths or not all(map(is_, _flat(dicts), keys)):
