@@ -239,7 +239,14 @@ class Run:
 
     def results(self) -> list[View]:
         """The outputs, which are made here, once; their elements are there when the run is over."""
-        views = [self._view(output) for output in self._plan.outputs]
+        memory, inputs = self._memory, self._inputs
+        views = []
+        for output in self._plan.outputs:
+            if output.from_input:
+                views.append(view_of_input(inputs[output.number], output))
+            else:
+                buffer = NOWHERE if memory is None else memory.buffers[output.number]
+                views.append(View(buffer, output.offset, output.strides))
         self._outputs = [ref(view) for view in views]
         return views
 
@@ -250,15 +257,10 @@ class Run:
             if view is not None:
                 view.event = event
 
-    def _view(self, output: Output) -> View:
-        if output.from_input:
-            return view_of_input(self._inputs[output.number], output)
-        buffer = NOWHERE if self._memory is None else self._memory.buffers[output.number]
-        return View(buffer, output.offset, output.strides)
-
     def promise(self, avals: Sequence[tuple[Shape, Dtype]]) -> list[Node]:
         """Output nodes; reading one runs this plan if nobody has. An interrupt before the run loses nothing."""
-        return [leaf(view, *aval) for view, aval in zip(self.promised(), avals, strict=True)]
+        views = self.promised()
+        return [leaf(view, shape, dtype) for view, (shape, dtype) in zip(views, avals, strict=True)]
 
     def promised(self) -> list[View]:
         """The outputs; reading one runs this plan if nobody has."""

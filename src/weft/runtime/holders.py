@@ -46,6 +46,15 @@ def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
     return True
 
 
+def rows_only_known(columns: Sequence[Sequence[object]], known: Sequence[int]) -> list[bool]:
+    """`only_known` of many: of the objects that are equally far along in all ``columns``, to those of each of which as
+    many references are ``known`` besides that of the column."""
+    if _fault is not None:
+        return [False] * len(columns[0])
+    expected = tuple([number + _COUNTED for number in known])
+    return [counts == expected for counts in zip(*[map(getrefcount, column) for column in columns], strict=True)]
+
+
 def donation() -> str:
     """Whether the memory of arrays that nobody refers to any more is used for results; if not, why."""
     return "on" if _fault is None else f"off: {_fault}"
@@ -68,14 +77,15 @@ _HOLDERS: dict[str, Callable[[Sequence[object]], object]] = {
 
 
 def _seen(holder: object, objects: Sequence[object], number: int) -> set[bool]:
-    """What the two questions say about an object to which ``holder`` and ``number`` known references refer."""
+    """What the three questions say about an object to which ``holder`` and ``number`` known references refer."""
     lists = [[*objects] for _ in range(number)]
     by_others = not only_known(objects, [len(lists)])
-    return {by_others, bool(held(dict.fromkeys(objects, len(lists)), 1))}
+    in_rows = rows_only_known([objects, [*objects]], [len(lists) + 1] * 2) == [False]
+    return {by_others, in_rows, bool(held(dict.fromkeys(objects, len(lists)), 1))}
 
 
 def _found_fault() -> str | None:
-    """What is wrong with the counts; None if they are as expected in each case that the two questions rely on."""
+    """What is wrong with the counts; None if they are as expected in each case that the questions rely on."""
     for number in range(3):
         objects = [_Probe()]
         if _seen(None, objects, number) != {False}:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, compress
-from operator import is_
+from operator import is_, not_
 from typing import Any, NamedTuple
 
-from weft.compiler.evaluate import memory_of, start
+from weft.compiler.evaluate import start
 from weft.compiler.input_tables import InputLayout
 from weft.compiler.prepared import Prepared, distinct_values
 from weft.compiler.prepared_segments import Runnable
@@ -15,7 +15,7 @@ from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import Stream, current_stream
-from weft.runtime.holders import only_known
+from weft.runtime.holders import rows_only_known
 from weft.runtime.memory import View
 from weft.transforms.constants import Attributes, has_attributes
 from weft.transforms.containers import ContainerWriter, Moment, State
@@ -219,7 +219,7 @@ class StatefulRepeat(NestedRepeat):
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs, stream)
         new = self._write(containers, state, nodes[traced.count :])
-        prepared.finish(run, [number for number in self._replaced if _is_ended(arrays, inputs, number)], stream)
+        prepared.finish(run, _ended(self._replaced, arrays, inputs), stream)
         return traced.results(nodes, self._after(state, new))
 
     def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
@@ -227,12 +227,23 @@ class StatefulRepeat(NestedRepeat):
         return self._write.after(before, new) if self.traced.update and self.traced.update.returned else ()
 
 
-def _is_ended(arrays: Sequence[Handle], inputs: Sequence[View], number: int) -> bool:
-    """Whether nobody but a call refers to one of its arrays, nor to its memory: the call has its ``arrays`` in two
-    lists, and their values in its ``inputs`` and in a list of the run."""
-    if arrays[number].node.value is inputs[number]:
-        return only_known([arrays[number], *memory_of(arrays[number].node)], (2, 1, 3, 1))
-    return only_known([inputs[number], inputs[number].buffer], (2, 1))
+def _ended(numbers: Sequence[int], arrays: Sequence[Handle], inputs: Sequence[View]) -> list[int]:
+    """Those of some arrays of a call to which nobody else refers, nor to their memory: the call has its ``arrays`` in
+    two lists, and their values in its ``inputs`` and in a list of the run."""
+    same = [arrays[number].node.value is inputs[number] for number in numbers]
+    ended: list[int] = []
+    if True in same:
+        replaced = [*compress(numbers, same)]
+        own = [arrays[number] for number in replaced]
+        nodes = [array.node for array in own]
+        views = [inputs[number] for number in replaced]
+        known = rows_only_known([own, nodes, views, [view.buffer for view in views]], (2, 1, 3, 1))
+        ended += compress(replaced, known)
+    if False in same:  # assigned to in place: they have other nodes now
+        assigned = [*compress(numbers, map(not_, same))]
+        views = [inputs[number] for number in assigned]
+        ended += compress(assigned, rows_only_known([views, [view.buffer for view in views]], (2, 1)))
+    return ended
 
 
 def repeat_of(
