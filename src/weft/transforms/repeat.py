@@ -111,7 +111,7 @@ class NestedRepeat:
     def _run_again(self, arrays: Sequence[Handle], stream: Stream) -> list[Node] | None:
         """The results for arrays; None if these are not what is expected."""
         nodes = self._prepared.run_again(arrays, stream)
-        if nodes is None and _started(arrays):
+        if nodes is None and _started(arrays, self.traced):
             nodes = self._prepared.run_again(arrays, stream)
         return nodes
 
@@ -145,10 +145,10 @@ class NestedRepeat:
         return _Found(reading.leaves, arrays, containers)
 
 
-def _started(arrays: Sequence[Any]) -> bool:
+def _started(arrays: Sequence[Any], traced: Traced) -> bool:
     """Whether some of these arrays had no values, and now they have, though these may be on their way."""
     pending = [array.node for array in arrays if isinstance(array, Handle) and array.node.value is None]
-    if not pending:
+    if not pending or traced.may_wait_for(pending):
         return False
     try:
         start(pending)
@@ -210,7 +210,7 @@ class StatefulRepeat(NestedRepeat):
             new = self._write(containers, state, nodes[traced.count :])
             return traced.results(nodes, self._after(state, new))
         inputs = prepared.values(arrays)
-        if inputs is None and _started(arrays):
+        if inputs is None and _started(arrays, traced):
             inputs = prepared.values(arrays)
         if inputs is None:
             return NotImplemented

@@ -22,6 +22,7 @@ from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart
 from weft.transforms.calls import CallArguments
 from weft.transforms.containers import StateUpdate, repeats
+from weft.transforms.postponing import is_postponed, note_postponed
 from weft.transforms.replay import RecordedGraph
 
 TRACE_LIMIT = 64
@@ -104,11 +105,14 @@ class Traced:
 
     def prepared(self, inputs: list[Node]) -> Runnable | None:
         """What computes the results for inputs like these, which get values; None if a transformation has to see the
-        operations."""
+        operations, or if the call waits."""
         if is_tracing() or not self.cacheable or is_followed(inputs):
             return None
+        pending = [node for node in inputs if node.value is None]
+        if pending and self.may_wait_for(pending):
+            return None
         try:
-            start([node for node in inputs if node.value is None])
+            start(pending)
         except TraceError:
             if self._any_traced(inputs):  # asked now, because the answer takes a walk over all that they are made of
                 return None
@@ -122,7 +126,10 @@ class Traced:
     def run(self, inputs: list[Node], prepared: Runnable | None) -> list[Node]:
         """What `call` gives, with what is ``prepared`` for such inputs."""
         if prepared is None:
-            return self._replayed(inputs)
+            nodes = self._replayed(inputs)
+            if not is_tracing():
+                note_postponed(nodes)
+            return nodes
         return prepared.run([node.value for node in inputs], caller_stream())  # type: ignore[misc]  # they have values
 
     def results(self, nodes: Sequence[Node], entries: Sequence[Any] = (), inputs: Sequence[Node] = ()) -> Any:
@@ -145,6 +152,10 @@ class Traced:
     def has_short_ways(self) -> bool:
         """Whether a call of arrays and constants needs nothing else; see `repeat_of`."""
         return self.cacheable and not (self._extents or self.apart)
+
+    def may_wait_for(self, pending: Sequence[Node]) -> bool:
+        """Whether a call waits with these arguments, which have no values. One that updates containers never does."""
+        return self.update is None and is_postponed(pending)
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
         return any(node.value is None and traced_placeholder(node) is not None for node in inputs)
