@@ -21,6 +21,7 @@ from tests.cuda.machine import Grid, Machine, together
 from tests.cuda.module import Module
 from tests.reference.kernels import KernelCode
 from tests.reference.memory import REGION, ReferenceMemory
+from weft.compiler.cuda import kernels
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
@@ -87,7 +88,8 @@ class FakeTarget(Target):
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
         name = f"kernel{len(_codes)}"
         _codes[name] = KernelCode(kernel)
-        return CudaCode(name, name, 32, title=", ".join([x.name for x in kernel.primitives]))
+        title = ", ".join([x.name for x in kernel.primitives])
+        return CudaCode(name, name, 32, title=title, copied=kernels.copied_by(kernel, schedule))
 
     def routine_code(self, code: Any) -> Any:
         if not isinstance(code, RoutineCode):
@@ -365,6 +367,7 @@ class FakeDriver:
         return 0
 
     def _run(self, launch: Any) -> None:
+        self.calls["kernel"] += 1
         numbers = _Words(self.memory, launch.numbers, signed=True)
         with np.errstate(all="ignore"):
             self._kernels[launch.function].run(self.memory, numbers, _Words(self.memory, launch.slots, signed=False))

@@ -90,6 +90,41 @@ def test_several_steps_are_one_launch(driver: FakeDriver) -> None:
     assert driver.calls["copy_in"] == before["copy_in"]
 
 
+@pytest.mark.parametrize("on_the_host", [False, True])
+def test_copies_of_elements_to_where_they_are(driver: FakeDriver, on_the_host: bool) -> None:
+    """An update copies what it updates, unless it got its memory: then the copy is not launched."""
+    mx.set_default_device(mx.gpu)
+    state, expected = [mx.zeros((5, 4))], np.zeros((5, 4), np.float32)
+    mx.eval(state)
+
+    def made(x: mx.array) -> mx.array:
+        return mx.cumsum(x, axis=0) if on_the_host else mx.exp(x)
+
+    def step(x: mx.array, place: mx.array) -> None:
+        state[0][place] = made(x)
+
+    compiled = mx.compile(step, inputs=state, outputs=state)
+    kernels, held = [], []
+    for turn in range(14):
+        is_held = turn in (2, 3, 9)
+        if is_held:
+            held.append((state[0][:], expected.copy()))
+            mx.eval(held[-1][0])
+        x = mx.array(np.full(4, turn, np.float32))
+        with mx.stream(mx.cpu):
+            expected[turn % 5] = np.array(made(x))
+        before = driver.calls["kernel"]
+        compiled(x, mx.array(turn % 5))
+        mx.eval(state)
+        kernels.append((is_held, driver.calls["kernel"] - before))
+        assert np.array_equal(np.array(state[0]), expected)
+    most = max([count for _, count in kernels])
+    assert all(count == most for is_held, count in kernels if is_held)
+    assert {count for is_held, count in kernels[4:] if not is_held} == {most - 1}
+    for array, values_then in held:
+        assert np.array_equal(np.array(array), values_then)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_memory_that_others_may_write(driver: FakeDriver, compiled: bool) -> None:
     """It is copied for each run, and the copy stays until that is queued."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
@@ -324,6 +324,28 @@ def instruction_keys(position: int, kernel: Kernel) -> list[NumberKey]:
         keys.append((position, "lane"))
     keys.extend((position, "computed", number) for number in range(len(access.computed)))
     return keys
+
+
+class CopiedNumbers(NamedTuple):
+    """What a kernel is told that copies elements as they are: slot and offset of what it reads, the same of what it
+    writes, and strides of both, pairwise. Where all are the same, it has nothing to do."""
+
+    source: tuple[NumberKey, NumberKey]
+    target: tuple[NumberKey, NumberKey]
+    strides: list[tuple[NumberKey, NumberKey]]
+
+
+def copied_numbers(kernel: Kernel) -> CopiedNumbers | None:
+    """None for a kernel that does anything else."""
+    if [i.operation for i in kernel.instructions] != ["load", "store"]:
+        return None
+    load, store = kernel.instructions
+    assert load.access is not None
+    assert store.access is not None
+    if load.access.text() != store.access.text() or store.where is not None or store.combine is not None:
+        return None
+    (slot, offset, *rest), (to_slot, to_offset, *to_rest) = [instruction_keys(number, kernel) for number in (0, 1)]
+    return CopiedNumbers((slot, offset), (to_slot, to_offset), list(zip(rest, to_rest, strict=True)))
 
 
 def numbers_of(

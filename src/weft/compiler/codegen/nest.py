@@ -12,7 +12,7 @@ from typing import Any
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.instructions import InstructionWriter
 from weft.compiler.codegen.prefix import OrderedFold, Prefix
-from weft.compiler.kernel import CHUNK, Instruction, Kernel, Level, folds_in_chunks
+from weft.compiler.kernel import CHUNK, Instruction, Kernel, Level, copied_numbers, folds_in_chunks
 from weft.compiler.passes import Pass
 
 Reductions = dict[int, Accumulator | OrderedFold]
@@ -50,22 +50,12 @@ class NestWriter(InstructionWriter, ABC):
     def _leave_if_in_place(self) -> None:
         """A copy of elements to where they are is done: only a run knows whether an update got the memory of what it
         updates."""
-        instructions = self.kernel.instructions
-        if [i.operation for i in instructions] != ["load", "store"]:
+        copied = copied_numbers(self.kernel)
+        if copied is None:
             return
-        load, store = (i.access for i in instructions)
-        assert load is not None
-        assert store is not None
-        if load.text() != store.text() or instructions[1].where is not None or instructions[1].combine is not None:
-            return
-        strides = [
-            (self.number(*key), self.number(1, *key[1:]))
-            for key in self.layout
-            if key[0] == 0 and key[1] not in ("slot", "offset")
-        ]
         same = self.e.assign(f"icmp eq ptr {self.bases[0]}, {self.bases[1]}")
-        for left, right in strides:
-            equal = self.e.assign(f"icmp eq i64 {left}, {right}")
+        for left, right in copied.strides:
+            equal = self.e.assign(f"icmp eq i64 {self.number(*left)}, {self.number(*right)}")
             same = self.e.assign(f"and i1 {same}, {equal}")
         with self.e.when(same):
             self.e.leave()

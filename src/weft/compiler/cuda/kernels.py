@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from weft.compiler.codegen import loading
 from weft.compiler.cuda.schedule import CudaSchedule
-from weft.compiler.kernel import Kernel
+from weft.compiler.kernel import Kernel, copied_numbers, number_layout
+from weft.compiler.target import Schedule
 from weft.primitives import OWN
 from weft.runtime import counters
 from weft.runtime.atomic import without_interrupts
-from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.code import CopyPlaces, CudaCode
 
 _NAME = "kernel"
 
@@ -60,4 +61,14 @@ def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -
     # Other programs use the code, too, so it holds plain numbers.
     threads, shared, cluster = int(schedule.threads), int(schedule.shared_bytes(kernel)), int(schedule.cluster)
     queue = not kernel.sweeps  # what is swept takes long, whoever comes first
-    return CudaCode(ptx, _NAME, threads, shared, title, cluster, queue)
+    return CudaCode(ptx, _NAME, threads, shared, title, cluster, queue, copied_by(kernel, schedule))
+
+
+def copied_by(kernel: Kernel, schedule: Schedule) -> CopyPlaces | None:
+    """Which of its numbers say whether a kernel has nothing to do, if it is a copy."""
+    copied = copied_numbers(kernel)
+    if copied is None:
+        return None
+    place = number_layout(kernel, schedule.numbers)
+    source, target = [(place[slot], place[offset]) for slot, offset in (copied.source, copied.target)]
+    return CopyPlaces(source, target, tuple([(place[left], place[right]) for left, right in copied.strides]))

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class CopyPlaces(NamedTuple):
+    """Where among the numbers of a step that copies elements as they are the slot and the offset are of what it reads,
+    and those of what it writes; and which ones are strides of both, pairwise."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+    strides: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +29,8 @@ class CudaCode:
     number of blocks is right. If blocks may ``queue``, there are as many as the step has grains of units: one that ends
     makes room for the next, and all that run are at places of memory near each other, which is faster than as many
     blocks as the card holds at once. Else there are no more than these.
+
+    ``copied`` tells of a copy when it has nothing to do: where an update got the memory of what it updates.
     """
 
     ptx: str | bytes
@@ -28,6 +40,7 @@ class CudaCode:
     title: str = ""
     cluster: int = 1
     queue: bool = False
+    copied: CopyPlaces | None = None
 
     def blocks(self, units: int, grain: int, most: int) -> int:
         """How many blocks a launch has on a card that holds ``most`` at once."""

@@ -7,7 +7,7 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.runtime.atomic import Action
@@ -64,14 +64,18 @@ class Slots:
     less time than a kernel, even if it has only one. Libraries are given ``addresses`` when their calls are queued: a
     graph with such calls serves the runs with the same ones.
 
-    ``actions`` queue one step each (None: it is one for the CPU), ``together`` queues all of them as a graph.
-    ``again``: more than one run had these addresses.
+    ``actions`` queue one step each (None: it is one for the CPU), ``together`` queues all of them as a graph. Steps
+    that are ``idle`` have nothing to do in these runs, and are not launched. ``again``: more than one run had these
+    addresses.
     """
 
-    def __init__(self, buffer: Buffer, launches: Sequence[FunctionLaunch | None], addresses: Addresses) -> None:
+    def __init__(
+        self, buffer: Buffer, launches: Sequence[FunctionLaunch | None], addresses: Addresses, idle: frozenset[int]
+    ) -> None:
         self.buffer = buffer
         self.launches = launches
         self.addresses = addresses
+        self.idle = idle
         self.written: array[int] | None = None
         """The table of a run that was not begun yet, whose slots they hold."""
         self.actions: Sequence[list[Action] | None] = ()
@@ -98,6 +102,8 @@ class CudaSteps(StepList):
         self.calls: dict[int, LibraryCall] = {
             number: step.code for number, step in enumerate(steps) if isinstance(step.code, LibraryCall)
         }
+        self._copies = [found for found in map(_copy_of, count(), steps) if found is not None]
+        self._idle_before: frozenset[int] | None = None
         self._may_capture = not self.stand_ins and all(call.is_captured for call in self.calls.values())
         self._latest: dict[Queue | None, deque[Slots]] = {}
 
@@ -121,7 +127,8 @@ class CudaSteps(StepList):
                 slots.again = True
                 return slots, []
         values = written[FIRST:]
-        slots = self._with_addresses(values, latest, queue) if self.calls else self._for_all(values, latest, queue)
+        idle = frozenset([copy.number for copy in self._copies if copy.is_idle(values)])
+        slots = (self._with_addresses if self.calls else self._for_all)(values, idle, latest, queue)
         source = table.address + _WORD * FIRST
         copy = self._driver.copying_in(slots.buffer.address, source, _WORD * len(values), queue.handle)
         slots.written = None
@@ -139,31 +146,38 @@ class CudaSteps(StepList):
         read, written = table.values[self._read], table.values[self._written]
         return [*read, self._numbers.address], [*written, slots.buffer.address]
 
-    def _for_all(self, values: array[int], latest: deque[Slots], queue: Queue) -> Slots:
-        """Slots that can be written for any run: new ones, or those that were written first."""
+    def _for_all(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
+        """Slots that can be written for any run with these idle steps, or with more: new ones, or of those that leave
+        most out the ones that were written first. The same idle steps once more are worth a graph."""
+        again, self._idle_before = idle == self._idle_before, idle
         if len(latest) == _KEPT:
-            latest.append(latest.popleft())
-            return latest[-1]
-        slots = self._new_slots(len(values), (), queue)
-        known = [launch for launch in slots.launches if launch is not None]
-        if len(known) == self.count:
+            found = max([slots for slots in latest if slots.idle <= idle], key=lambda one: len(one.idle), default=None)
+            if found is not None and (found.idle == idle or not again):
+                latest.remove(found)
+                latest.append(found)
+                return found
+            latest.popleft()
+            idle = idle if again else frozenset()
+        slots = self._new_slots(len(values), (), idle, queue)
+        known = [launch for number, launch in enumerate(slots.launches) if launch is not None and number not in idle]
+        if len(known) + len(idle) == self.count and known:
             self._launch_together(slots, self._driver.graph(known), queue)
         latest.append(slots)
         return slots
 
-    def _with_addresses(self, values: array[int], latest: deque[Slots], queue: Queue) -> Slots:
+    def _with_addresses(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
         """Slots for a run whose libraries are given the addresses that are in ``values``."""
         addresses = [call.addresses(values) for call in self.calls.values()]
         for slots in latest:
-            if slots.addresses == addresses:
+            if slots.addresses == addresses and slots.idle == idle:
                 slots.again = True
                 return slots
         if len(latest) == _KEPT:
             latest.popleft()
-        latest.append(self._new_slots(len(values), addresses, queue))
+        latest.append(self._new_slots(len(values), addresses, idle, queue))
         return latest[-1]
 
-    def _new_slots(self, count: int, addresses: Addresses, queue: Queue) -> Slots:
+    def _new_slots(self, count: int, addresses: Addresses, idle: frozenset[int], queue: Queue) -> Slots:
         buffer = Buffer(self._own, _WORD * max(count, 1))
         numbers = self._numbers.address
         launches: list[FunctionLaunch | None] = []
@@ -176,7 +190,7 @@ class CudaSteps(StepList):
                 launch = FunctionLaunch(loaded.function, *sizes, numbers, buffer.address, loaded.waits)
             launches.append(launch)
             numbers += _WORD * len(step.numbers)
-        slots = Slots(buffer, launches, addresses)
+        slots = Slots(buffer, launches, addresses, idle)
         slots.actions = self._actions(slots, queue, self._driver.launching)
         return slots
 
@@ -186,7 +200,10 @@ class CudaSteps(StepList):
         """What queues each step on a queue; ``behind`` launches a kernel behind another one."""
         found: list[list[Action] | None] = []
         before: FunctionLaunch | None = None
-        for launch in slots.launches:
+        for number, launch in enumerate(slots.launches):
+            if number in slots.idle:
+                found.append([])
+                continue
             launching = self._driver.launching if before is None else behind
             found.append(None if launch is None else [launching(launch, queue.handle)])
             before = launch
@@ -222,6 +239,28 @@ class CudaSteps(StepList):
         for latest in self._latest.values():
             for slots in latest:
                 slots.written = None
+
+
+class _CopyStep(NamedTuple):
+    """A step that copies elements as they are: slots and offsets of what it reads and writes."""
+
+    number: int
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+    def is_idle(self, values: array[int]) -> bool:
+        """Whether it would copy elements to where they are."""
+        (slot, offset), (to_slot, to_offset) = self.source, self.target
+        return values[slot] + offset == values[to_slot] + to_offset
+
+
+def _copy_of(number: int, step: Step) -> _CopyStep | None:
+    """None if a step does anything else, or leaves another order of elements."""
+    copied = step.code.copied if type(step.code) is CudaCode else None
+    if copied is None or any(step.numbers[left] != step.numbers[right] for left, right in copied.strides):
+        return None
+    source, target = [(step.numbers[slot], step.numbers[offset]) for slot, offset in copied[:2]]
+    return _CopyStep(number, source, target)
 
 
 def _for_the_host(steps: Sequence[Step]) -> Iterator[list[tuple[int, Step]]]:
