@@ -52,7 +52,10 @@ def note_postponed(results: Sequence[Node]) -> None:
 def _may_another_wait() -> bool:
     if len(_waiting) >= MOST_CALLS:
         for _ in range(len(_waiting)):
-            reference = _waiting.popleft()
+            try:
+                reference = _waiting.popleft()
+            except IndexError:  # another thread asks the same
+                break
             node = reference()
             if node is not None and node.value is None:
                 _waiting.append(reference)
