@@ -24,12 +24,12 @@ WARP = 32
 TURNS = 8
 
 Order = Callable[[np.ndarray], int]
-"""Chooses one of the places in the code at which threads are."""
+"""Chooses one of the program counters of threads."""
 
 
-def together(places: np.ndarray) -> int:
-    """Those that are behind come up first, so that threads are at the same place wherever they can."""
-    return int(places[0])
+def together(counters: np.ndarray) -> int:
+    """Those that are behind come up first, so that threads have the same counter wherever they can."""
+    return int(counters[0])
 
 
 class Grid(NamedTuple):
@@ -97,7 +97,7 @@ class Machine:
         self.copies: list[_Copies] = []
         # How many barriers each thread has passed, told apart by clusters. A kernel has those of blocks or of clusters.
         self.barriers = self.special["clusterid.x"] << 32
-        self.place = np.zeros(self.count, np.int64)
+        self.counter = np.zeros(self.count, np.int64)
         self.block = np.zeros(self.count, np.int64)
         self.came_from = np.zeros(self.count, np.int64)
 
@@ -105,24 +105,24 @@ class Machine:
         """Until all threads have returned."""
         with np.errstate(all="ignore"):
             for turn in count():
-                places = np.unique(self.place[self.place >= 0])
-                if not places.size:
+                counters = np.unique(self.counter[self.counter >= 0])
+                if not counters.size:
                     return
                 # Now and then others have a turn: they may write what some threads read again and again.
-                place = order(places) if turn % TURNS else int(places[turn // TURNS % places.size])
-                while not self._goes_on(place):
-                    places = places[places != place]
-                    if not places.size:
+                counter = order(counters) if turn % TURNS else int(counters[turn // TURNS % counters.size])
+                while not self._goes_on(counter):
+                    counters = counters[counters != counter]
+                    if not counters.size:
                         raise Fault("threads wait for others that do not come")
-                    place = order(places)
+                    counter = order(counters)
 
-    def _goes_on(self, place: int) -> bool:
-        """Whether threads at a place execute what is there; not if they need others that are elsewhere."""
-        part = self.module.parts[place]
-        here = np.flatnonzero(self.place == place)
+    def _goes_on(self, counter: int) -> bool:
+        """Whether threads with a program counter execute what is there; not if they need others that are elsewhere."""
+        part = self.module.parts[counter]
+        here = np.flatnonzero(self.counter == counter)
         if part.synchronizes:
             here = self._with_members(part.instructions[0], here)
-        self.place[here] += 1  # unless a branch says otherwise
+        self.counter[here] += 1  # unless a branch says otherwise
         for instruction in part.instructions:
             self._execute(instruction, here)
         return bool(here.size)
@@ -231,11 +231,11 @@ class Machine:
             condition = self._typed(listed(text)[0], here)
             chosen = np.where(condition, chosen, self.module.first_part[labels[1]])
         self.came_from[here] = self.block[here]
-        self.place[here] = chosen
+        self.counter[here] = chosen
         self.block[here] = self.module.blocks[chosen]
 
     def _ret(self, text: str, here: np.ndarray) -> None:
-        self.place[here] = -1
+        self.counter[here] = -1
 
     def _call(self, text: str, here: np.ndarray) -> np.ndarray | None:
         found = re.match(r"(.+?) @([\w.]+)\(", text)
@@ -325,7 +325,7 @@ class Machine:
                 self.copies.append(copies.chosen(~ending))
 
     def _in_block(self, here: np.ndarray, pointers: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        """The same places in the shared memory of other blocks of the cluster."""
+        """The same locations in the shared memory of other blocks of the cluster."""
         own = self.special["ctaid.x"][here]
         other, result = own // self.grid.cluster * self.grid.cluster + ranks, np.zeros_like(pointers)
         for addresses in self.shared:

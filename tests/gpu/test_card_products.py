@@ -146,7 +146,7 @@ def test_gradients(dtype: mx.Dtype) -> None:
     parameters = [numbers(s, 48, 48, dtype=dtype) * 0.1 for s in range(3)]
     x = numbers(9, 32, 48, dtype=dtype)
     step = mx.compile(mx.grad(loss))
-    assert not any(one.place for one in step.explain(parameters, x).steps)
+    assert not any(one.runs_on for one in step.explain(parameters, x).steps)
     first = step(parameters, x)
     mx.eval(first)
     with mx.stream(mx.cpu):

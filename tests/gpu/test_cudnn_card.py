@@ -39,7 +39,7 @@ def wide(x: mx.array) -> np.ndarray:
 def done_by(function: Any, *arguments: mx.array) -> set[tuple[str, str]]:
     """Names and places of the calls of routines."""
     steps = mx.compile(function).explain(*arguments).steps
-    return {(step.kind, step.place) for step in steps}
+    return {(step.kind, step.runs_on) for step in steps}
 
 
 class Geometry(NamedTuple):

@@ -248,7 +248,7 @@ def test_errors_of_the_card_reach_who_waits(driver: FakeDriver) -> None:
 def test_what_the_cpu_does_is_said(driver: FakeDriver) -> None:
     mx.set_default_device(mx.gpu)
     explained = mx.compile(lambda x: mx.cumsum(mx.exp(x) @ x, axis=0)).explain(values(4, 4))
-    assert [step.place[:10] for step in explained.steps] == ["", "on the CPU", "on the CPU"]
+    assert [step.runs_on[:10] for step in explained.steps] == ["", "on the CPU", "on the CPU"]
     assert str(explained).count("(on the CPU") == 2
 
 

@@ -255,6 +255,6 @@ def test_each_step_has_its_time(driver: FakeDriver) -> None:
 def test_what_a_library_declines_is_left_to_the_cpu(driver: FakeDriver) -> None:
     mx.set_default_device(mx.gpu)
     explained = mx.compile(lambda x: turn(x)).explain(values(4, 6))
-    assert [step.place for step in explained.steps] == [""]
+    assert [step.runs_on for step in explained.steps] == [""]
     with pytest.raises(NotImplementedError, match="turned"):  # which has no step for it
         mx.eval(turn(values(ON_HOST_ONLY, 2)))

@@ -194,7 +194,7 @@ def test_few_rows_need_no_library(driver: FakeDriver, monkeypatch: pytest.Monkey
     for x, w in inputs:
         assert_same_bits(compiled(x, w), mx.multiply(mx.exp(mx.matmul(x, w, stream=mx.cpu), stream=mx.cpu), 2))
     assert driver.calls["launch"] == 0
-    assert not any(step.place for step in compiled.explain(*inputs[0]).steps)
+    assert not any(step.runs_on for step in compiled.explain(*inputs[0]).steps)
 
 
 @pytest.mark.parametrize("dtype", [mx.int8, mx.uint16, mx.int32, mx.uint64])
@@ -204,7 +204,7 @@ def test_integers_are_multiplied_by_a_kernel(library: FakeLibrary, dtype: mx.Dty
     for shapes in (((3, 5), (5, 4)), ((2, 3, 70), (2, 70, 4)), ((3, 1), (1, 2))):
         a, b = [mx.array(rng.integers(0, 100, shape)).astype(dtype) for shape in shapes]
         product = mx.compile(lambda a, b: a @ b)
-        assert not any(step.place for step in product.explain(a, b).steps)
+        assert not any(step.runs_on for step in product.explain(a, b).steps)
         with np.errstate(over="ignore"):
             assert np.array_equal(np.array(product(a, b)), np.matmul(np.array(a), np.array(b)))
     assert not library.computed

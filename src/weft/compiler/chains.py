@@ -24,6 +24,7 @@ from weft.compiler.target import ChainEntry, Schedule, Target
 from weft.graph.node import Node, Shape
 from weft.primitives.routine import Routine
 from weft.runtime.memory import contiguous_strides
+from weft.runtime.steps import Place
 
 MOST_ENTRIES = 200
 """Of addresses and constants that the steps of a chain refer to."""
@@ -317,7 +318,7 @@ class ChainTable(Mapping[object, tuple[int, int]]):
         self,
         chain: Chain,
         slots: Mapping[object, tuple[int, int]],
-        scratch: tuple[int, int],
+        scratch: Place,
         homes: Mapping[Node, Node],
     ) -> None:
         self.chain, self.slots, self.scratch, self.homes = chain, slots, scratch, homes

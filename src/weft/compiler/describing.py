@@ -86,7 +86,7 @@ class Describer:
 
     def record(self, planned: PlannedStep) -> StepRecord:
         """What a step is."""
-        return self._record_here(planned)._replace(place=self.planner.division.place(planned.group))
+        return self._record_here(planned)._replace(runs_on=self.planner.division.runs_on(planned.group))
 
     def _record_here(self, planned: PlannedStep) -> StepRecord:
         group, step, chain = planned.group, planned.step, planned.chain

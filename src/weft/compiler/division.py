@@ -39,7 +39,7 @@ class Division:
         left = not self._target.does(group.node) if isinstance(group, RoutineGroup) else group in self._left
         return self._target.stand_in or self._target if left else self._target
 
-    def place(self, group: Group) -> str:
+    def runs_on(self, group: Group) -> str:
         """What inspection says of where the work of a group is done, and why, if not on the device itself."""
         target = self.target_of(group)
         if target is self._target:

@@ -18,16 +18,16 @@ class _Memory:
     """Who wrote last to which bytes of the memory for temporaries, while steps are walked over in order.
 
     ``starts`` are where the written pieces begin, in order; they do not overlap. ``pieces`` has the end and the owner
-    of each, ``places`` where the piece of an owner begins.
+    of each, ``low`` where the piece of an owner begins.
     """
 
     starts: list[int] = field(default_factory=list)
     pieces: list[tuple[int, Node]] = field(default_factory=list)
-    places: dict[Node, int] = field(default_factory=dict)
+    low: dict[Node, int] = field(default_factory=dict)
 
     def write(self, low: int, high: int, node: Node) -> None:
         self._forget(node)
-        self.places[node] = low
+        self.low[node] = low
         if low == high:
             return
         first = bisect_right(self.starts, low)
@@ -35,16 +35,16 @@ class _Memory:
             first -= 1
         last = bisect_left(self.starts, high, first)
         for _, owner in self.pieces[first:last]:
-            del self.places[owner]
+            del self.low[owner]
         self.starts[first:last] = [low]
         self.pieces[first:last] = [(high, node)]
 
     def holds(self, node: Node) -> bool:
-        return node in self.places
+        return node in self.low
 
     def _forget(self, node: Node) -> None:
-        if node in self.places:
-            number = bisect_left(self.starts, self.places.pop(node))
+        if node in self.low:
+            number = bisect_left(self.starts, self.low.pop(node))
             if number < len(self.pieces) and self.pieces[number][1] is node:
                 del self.starts[number], self.pieces[number]
 

@@ -164,7 +164,7 @@ class Planner:
         self.fed = finder.found(planned, readers, self.buffers.keys(), apart)
         if self.attached or self.fed:
             self.scheduled = [ScheduledGroup(group, *planned[group]) for group in self.fusion.dependencies.in_order()]
-            self._place_results()
+            self._find_result_slots()
 
     def _makes_rectangles(self, group: RoutineGroup) -> bool:
         routine: Routine = group.node.primitive.routine
@@ -197,7 +197,7 @@ class Planner:
         routine: Routine = group.node.primitive.routine
         return routine.attaches(self.routine_call(group), whole, in_memory, self.target.kind)
 
-    def _place_results(self) -> None:
+    def _find_result_slots(self) -> None:
         """Decide in which memory results are made that attached kernels alone read: in that of what a kernel makes of
         one, unless an input that it reads gives that; else in scratch memory, if they fit there."""
         steps = self.accesses()

@@ -74,7 +74,7 @@ class StepRecord(NamedTuple):
     ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
     is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
     the planned graph that are computed here, ``parallel`` and ``folded`` the extents of the loops, ``regions``
-    what is read. ``place`` says where it runs, if that is not the device of the plan.
+    what is read. ``runs_on`` says where, if that is not the device of the plan.
     """
 
     launch: Launch | None
@@ -96,7 +96,7 @@ class StepRecord(NamedTuple):
     regions: tuple[Region, ...] = ()
     chained: tuple[StepRecord, ...] = ()
     turns: int = 1
-    place: str = ""
+    runs_on: str = ""
 
     @property
     def kind(self) -> str:

@@ -54,15 +54,15 @@ class Template:
         self._variables: dict[int, list[tuple[int, int]]] = {}
         """By entry: positions of open numbers, and which."""
         pairs: dict[tuple[int, int], int] = {}
-        self._places: list[tuple[int, int]] = []
+        self._positions: list[tuple[int, int]] = []
         """Where each open number is first: entry and position."""
         for entry, (mine, theirs) in enumerate(zip(numbers, others, strict=True)):
             for position, pair in enumerate(zip(mine, theirs, strict=True)):
                 if pair[0] != pair[1]:
                     variable = pairs.setdefault(pair, len(pairs))
                     self._variables.setdefault(entry, []).append((position, variable))
-                    if variable == len(self._places):
-                        self._places.append((entry, position))
+                    if variable == len(self._positions):
+                        self._positions.append((entry, position))
         formulas = Formulas([number for number, _ in pairs])
         opened = self._with(formulas.parameters)
         parts = parts_of(entries_of(form, opened), outputs, target, engine, ComparedKeys)
@@ -80,7 +80,7 @@ class Template:
 
     def parts(self, numbers: FormNumbers) -> Unsealed | None:
         """What the plan of a program with these numbers is made of; None if this is no template for it."""
-        given = [numbers[entry][position] for entry, position in self._places]
+        given = [numbers[entry][position] for entry, position in self._positions]
         if self._with(given) != numbers:
             return None
         found = self._parts(*given)

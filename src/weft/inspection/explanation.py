@@ -38,8 +38,8 @@ class ExplainedStep(NamedTuple):
 
     ``names`` are what it is called, singular and plural. ``operations`` are counted by name. ``loops`` are the extents
     of its loops, reduced ones in brackets. Bytes are counted once for each location in memory. ``arithmetic`` is the
-    number of scalar operations. ``writes`` says what it stores, ``text`` is the kernel itself. ``place`` says where it
-    runs, if that is not the device of the stream: on the CPU, if the device has no code for it.
+    number of scalar operations. ``writes`` says what it stores, ``text`` is the kernel itself. ``runs_on`` says where
+    it runs, if that is not the device of the stream: on the CPU, if the device has no code for it.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class ExplainedStep(NamedTuple):
     stream: Stream
     writes: list[str]
     text: str
-    place: str = ""
+    runs_on: str = ""
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ class Explanation(Paged):
                 step.rate,
                 step.loops,
                 *([str(step.stream.index)] if several else []),
-                shortened(step.name) + (f" ({step.place})" if step.place else ""),
+                shortened(step.name) + (f" ({step.runs_on})" if step.runs_on else ""),
             ]
             for number, step in shown
         ]
@@ -338,7 +338,7 @@ def _explained(record: StepRecord, seconds: float, stream: Stream) -> ExplainedS
         stream=stream,
         writes=[str(one) for one in record.written],
         text=record.text,
-        place=record.place,
+        runs_on=record.runs_on,
     )
 
 

@@ -101,7 +101,7 @@ class Conv1d(_Convolution, function=mx.conv1d, rank=1, settings=_CONVOLUTION):
         in_channels: number of channels in.
         out_channels: number of channels out, which is that of filters.
         kernel_size: size of a filter.
-        stride: how far apart the places are that a filter is applied at.
+        stride: how far apart the windows are that a filter is applied to.
         padding: how many zeros are put at both ends.
         dilation: how far apart the elements are that a filter sees.
         groups: into how many groups channels are divided, each with filters of its own.
@@ -139,7 +139,7 @@ class Conv2d(_Convolution, function=mx.conv2d, rank=2, settings=_CONVOLUTION):
         in_channels: number of channels in.
         out_channels: number of channels out, which is that of filters.
         kernel_size: size of a filter; this and the next three are one number, or one for height and one for width.
-        stride: how far apart the places are that a filter is applied at.
+        stride: how far apart the windows are that a filter is applied to.
         padding: how many zeros are put at both ends of an axis.
         dilation: how far apart the elements are that a filter sees.
         groups: into how many groups channels are divided, each with filters of its own.
@@ -177,7 +177,7 @@ class Conv3d(_Convolution, function=mx.conv3d, rank=3, settings=_WITHOUT_GROUPS)
         in_channels: number of channels in.
         out_channels: number of channels out, which is that of filters.
         kernel_size: size of a filter; this and the next three are one number, or one for each of the three axes.
-        stride: how far apart the places are that a filter is applied at.
+        stride: how far apart the windows are that a filter is applied to.
         padding: how many zeros are put at both ends of an axis.
         dilation: how far apart the elements are that a filter sees.
         bias: whether there is a bias.
@@ -213,7 +213,7 @@ class ConvTranspose1d(_Convolution, function=mx.conv_transpose1d, rank=1, settin
         in_channels: number of channels in.
         out_channels: number of channels out, which is that of filters.
         kernel_size: size of a filter.
-        stride: how far apart the places are that elements are spread to.
+        stride: how far apart elements are spread.
         padding: how many elements are taken from both ends of the result.
         dilation: how far apart the elements are that an element is spread to.
         output_padding: how many elements are added behind the result.
@@ -251,7 +251,7 @@ class ConvTranspose2d(_Convolution, function=mx.conv_transpose2d, rank=2, settin
         in_channels: number of channels in.
         out_channels: number of channels out, which is that of filters.
         kernel_size: size of a filter; this and the next four are one number, or one for height and one for width.
-        stride: how far apart the places are that elements are spread to.
+        stride: how far apart elements are spread.
         padding: how many elements are taken from both ends of an axis of the result.
         dilation: how far apart the elements are that an element is spread to.
         output_padding: how many elements are added behind an axis of the result.
@@ -289,7 +289,7 @@ class ConvTranspose3d(_Convolution, function=mx.conv_transpose3d, rank=3, settin
         in_channels: number of channels in.
         out_channels: number of channels out, which is that of filters.
         kernel_size: size of a filter; this and the next four are one number, or one for each of the three axes.
-        stride: how far apart the places are that elements are spread to.
+        stride: how far apart elements are spread.
         padding: how many elements are taken from both ends of an axis of the result.
         dilation: how far apart the elements are that an element is spread to.
         output_padding: how many elements are added behind an axis of the result.

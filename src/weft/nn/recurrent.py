@@ -18,9 +18,9 @@ States = tuple[mx.array | None, ...]
 
 @mx.custom_function
 def _steps(x: mx.array) -> list[mx.array]:
-    """What is in each place of the last axis but one.
+    """What is at each index of the last axis but one.
 
-    The rule below gives the gradient as one array with a place for each, instead of a sum of arrays of zeros.
+    The rule below gives the gradient as one array with an element for each, instead of a sum of arrays of zeros.
     """
     return [x[..., number, :] for number in range(x.shape[-2])]
 

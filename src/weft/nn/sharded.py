@@ -315,4 +315,4 @@ def _check_segments(name: str, segments: Any) -> None:
     if isinstance(segments, list):
         return
     if integer_of(name, "segments", segments) < 1:
-        raise ValueError(f"[{name}] segments must be at least 1, or a list of places; got {segments}.")
+        raise ValueError(f"[{name}] segments must be at least 1, or a list of indices; got {segments}.")

@@ -98,18 +98,18 @@ class MultiHeadAttention(Module):
 
     @staticmethod
     def create_additive_causal_mask(N: int, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """A mask with which each of N places sees itself and those before it: zeros, and the lowest number elsewhere.
+        """A mask with which each of N tokens sees itself and those before it: zeros, and the lowest number elsewhere.
 
         Args:
-            N: how many places there are.
+            N: how many tokens there are.
             dtype: floating.
 
         >>> nn.MultiHeadAttention.create_additive_causal_mask(2)
         array([[0, -3.40282e+38],
                [0, 0]], dtype=float32)
         """
-        places = mx.arange(size_of("create_additive_causal_mask", "N", N, least=0))
-        return mx.where(places[:, None] < places, mx.array(mx.finfo(dtype).min, dtype), 0)
+        positions = mx.arange(size_of("create_additive_causal_mask", "N", N, least=0))
+        return mx.where(positions[:, None] < positions, mx.array(mx.finfo(dtype).min, dtype), 0)
 
 
 def _size(name: str, value: int | None, default: int | None = None) -> int:
@@ -223,7 +223,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         activation: the function between the affine maps.
         norm_first: whether inputs of the three parts are normalised, or sums of their inputs and results.
 
-    Called with ``x`` of shape ``(batch, length, dims)``, the encoder's ``memory`` of shape ``(batch, places, dims)``,
+    Called with ``x`` of shape ``(batch, length, dims)``, the encoder's ``memory`` of shape ``(batch, tokens, dims)``,
     and perhaps masks for the two attentions, as for `nn.MultiHeadAttention`, it returns an array of the shape of ``x``.
 
     >>> layer = nn.TransformerDecoderLayer(16, num_heads=4)

@@ -91,13 +91,13 @@ class Upsample(Module):
             return _nearest(x, axis, size, scale)
         if extent == 0:
             return x.astype(mx.result_type(x.dtype, mx.float32))
-        places = _places(extent, size, scale, self.align_corners)
+        positions = _positions(extent, size, scale, self.align_corners)
         cubic, reach = self.mode == "cubic", 2 if self.mode == "cubic" else 1
         if not self.antialias:
-            return _weighted(x, axis, _around(places, partial(_cubic, a=-0.75) if cubic else _triangle, reach))
+            return _weighted(x, axis, _around(positions, partial(_cubic, a=-0.75) if cubic else _triangle, reach))
         kernel: Kernel = partial(_cubic, a=-0.5) if cubic else _triangle
         stretch = max(1 / scale, 1.0)
-        return _weighted(x, axis, _nearer(places, extent, lambda d: kernel(d / stretch), reach * stretch))
+        return _weighted(x, axis, _nearer(positions, extent, lambda d: kernel(d / stretch), reach * stretch))
 
 
 def _scale(value: Any) -> float:
@@ -107,7 +107,7 @@ def _scale(value: Any) -> float:
     return scale
 
 
-def _places(extent: int, size: int, scale: float, align_corners: bool) -> mx.array:
+def _positions(extent: int, size: int, scale: float, align_corners: bool) -> mx.array:
     """Where in the input, as an index with fractions, the elements of the result lie."""
     step = 1 / scale
     first = ((extent - 1) - (size - 1) * step) / 2
@@ -120,26 +120,26 @@ def _nearest(x: mx.array, axis: int, size: int, scale: float) -> mx.array:
     extent = x.shape[axis]
     if size == extent * int(scale):
         return mx.repeat(x, int(scale), axis=axis)
-    places = mx.arange(size).astype(mx.float32)
+    positions = mx.arange(size).astype(mx.float32)
     step = extent / size if size else 1.0
-    index = mx.round((places + 0.5) * step - 0.5) if scale > 1 else mx.floor(places * step)
+    index = mx.round((positions + 0.5) * step - 0.5) if scale > 1 else mx.floor(positions * step)
     return mx.take(x, mx.clip(index, 0, extent - 1).astype(mx.int32), axis=axis)
 
 
-def _around(places: mx.array, kernel: Kernel, reach: int) -> Iterator[Tap]:
-    """The elements around each place, weighted by the kernel. Beyond the border, they are those at the border."""
-    below = mx.floor(places)
+def _around(positions: mx.array, kernel: Kernel, reach: int) -> Iterator[Tap]:
+    """The elements around each position, weighted by the kernel. Beyond the border, they are those at the border."""
+    below = mx.floor(positions)
     for distance in range(1 - reach, reach + 1):
         index = below + distance
-        yield index, kernel(places - index)
+        yield index, kernel(positions - index)
 
 
-def _nearer(places: mx.array, extent: int, kernel: Kernel, reach: float) -> Iterator[Tap]:
-    """All elements that are nearer to each place than ``reach``, weighted by the kernel so that weights add up to one.
-    There are none beyond the border."""
+def _nearer(positions: mx.array, extent: int, kernel: Kernel, reach: float) -> Iterator[Tap]:
+    """All elements that are nearer to each position than ``reach``, weighted by the kernel so that weights add up to
+    one. There are none beyond the border."""
     columns = mx.arange(math.ceil(2 * reach)).astype(mx.float32)
-    index = mx.expand_dims(mx.floor(places - reach) + 1, 1) + columns
-    weights = mx.where((index >= 0) & (index < extent), kernel(mx.expand_dims(places, 1) - index), 0)
+    index = mx.expand_dims(mx.floor(positions - reach) + 1, 1) + columns
+    weights = mx.where((index >= 0) & (index < extent), kernel(mx.expand_dims(positions, 1) - index), 0)
     weights = weights / mx.sum(weights, axis=1, keepdims=True)
     for column in range(len(columns)):
         yield index[:, column], weights[:, column]

@@ -80,8 +80,8 @@ def _rows(extent: int) -> int:
     order = _order(extent)
     if not order:
         raise ValueError(f"the last axis has {extent} elements, not m * 2**k with m = 1, 12, 20 or 28")
-    places = (extent // order).bit_length() - 1
-    return order << (places // 2)
+    bits = (extent // order).bit_length() - 1
+    return order << (bits // 2)
 
 
 def _transformed(x: Array, extent: AnyExtent, factor: Any, dtype: Dtype) -> Array:
@@ -107,8 +107,8 @@ def _matrix(extent: AnyExtent, dtype: Dtype) -> Array:
     power = extent_constant(extent // order, dtypes.int32)
     row, column = (p.iota(shape=shape, axis=axis, dtype=dtypes.int32) for axis in (0, 1))
     common = p.bitwise_and(p.remainder(row, power), p.remainder(column, power))
-    for places in (16, 8, 4, 2, 1):
-        common = p.bitwise_xor(common, p.right_shift(common, places))
+    for bits in (16, 8, 4, 2, 1):
+        common = p.bitwise_xor(common, p.right_shift(common, bits))
     sign = 1 - 2 * p.bitwise_and(common, 1)
     small = p.floor_divide(row, power) * order + p.floor_divide(column, power) + derived(_position, order)
     signs = from_numpy(_table(), dtypes.int8)

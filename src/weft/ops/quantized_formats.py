@@ -52,9 +52,9 @@ def packed(codes: Array, bits: int) -> Array:
     # before, to the right.
     most = (WORD - 1) // bits + 2
     begin = p.broadcast(_count(words)[:, None] * WORD, shape=(words, most))
-    place = begin // bits + _count(most)
-    start = place * bits
-    parts = _chosen(units, place) << (p.maximum(start, begin) - begin)
+    word = begin // bits + _count(most)
+    start = word * bits
+    parts = _chosen(units, word) << (p.maximum(start, begin) - begin)
     whole = p.sum(parts >> (p.maximum(start, begin) - start), axes=(len(outer) + 2,))
     return p.reshape(whole, shape=(*outer, count * bits // WORD))
 

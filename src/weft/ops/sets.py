@@ -133,7 +133,7 @@ def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     if not shape:
         raise ValueError("[nonzero] A 0-d array has no axes; use mx.atleast_1d first.")
     _refuse_traced(array, "nonzero", "Use mx.where(condition, a, other), which keeps the shape.")
-    rest = _places(p.reshape(array, shape=(array.node.size,)))
+    rest = _nonzero_indices(p.reshape(array, shape=(array.node.size,)))
     indices = []
     for extent in reversed(shape[1:]):
         size = p.full(rest.node.shape, extent, dtypes.uint32)
@@ -142,7 +142,7 @@ def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     return (rest, *reversed(indices))
 
 
-def _places(row: Array) -> Array:
+def _nonzero_indices(row: Array) -> Array:
     """The indices of the elements of a row that are not zero."""
     size = row.node.size
     marks = p.not_equal(row, p.zeros((size,), row.node.dtype))

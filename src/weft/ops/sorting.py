@@ -380,7 +380,7 @@ class SortedElements:
     ) -> tuple[Array, Array | None, Array | None, Array | None]:
         """What `unique` gives for the first ``size`` different elements, None for what is not asked for. If there are
         fewer, what stands in the place of others is left open."""
-        chosen = self._places_of_first(size)
+        chosen = self._indices_of_first(size)
         values = self._taken(self.values, chosen)
         return (
             values,
@@ -389,13 +389,13 @@ class SortedElements:
             self._counts(size, chosen) if counts else None,
         )
 
-    def _places_of_first(self, size: int) -> Array:
+    def _indices_of_first(self, size: int) -> Array:
         """Where the first ``size`` different elements are."""
-        places = p.pad(p.marked_first(self.first), p.zeros((), dtypes.uint32), low=(0,), high=(size,))
-        return p.slice_(places, starts=(0,), sizes=(size,), steps=(1,))
+        indices = p.pad(p.marked_first(self.first), p.zeros((), dtypes.uint32), low=(0,), high=(size,))
+        return p.slice_(indices, starts=(0,), sizes=(size,), steps=(1,))
 
-    def _taken(self, x: Any, places: Array) -> Array:
-        return p.zeros(places.node.shape, x.node.dtype) if agree(self.extent, 0) else p.take_from_rows(x, places)
+    def _taken(self, x: Any, indices: Array) -> Array:
+        return p.zeros(indices.node.shape, x.node.dtype) if agree(self.extent, 0) else p.take_from_rows(x, indices)
 
     def _inverse(self, size: int) -> Array:
         rank = p.cumsum(p.cast(self.first, dtype=dtypes.int32), axis=0, reverse=False, inclusive=True) - 1
@@ -403,13 +403,13 @@ class SortedElements:
         found = p.put_in_rows(p.zeros_like(self.order), self.order, p.cast(nearest, dtype=dtypes.uint32))
         return p.reshape(found, shape=self.shape)
 
-    def _counts(self, size: int, places: Array) -> Array:
+    def _counts(self, size: int, indices: Array) -> Array:
         """How many elements are there up to the next different one, or up to the end."""
-        following = p.slice_(self._places_of_first(size + 1), starts=(1,), sizes=(size,), steps=(1,))
+        following = p.slice_(self._indices_of_first(size + 1), starts=(1,), sizes=(size,), steps=(1,))
         end = p.fill(extent_constant(self.extent, dtypes.uint32), (size,))
         behind = p.iota(shape=(size,), axis=0, dtype=dtypes.int32) + 1
         is_last = p.greater_equal(behind, p.fill(self.number, (size,)))
-        return p.cast(p.select(is_last, end, following) - places, dtype=dtypes.int32)
+        return p.cast(p.select(is_last, end, following) - indices, dtype=dtypes.int32)
 
 
 def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Array:

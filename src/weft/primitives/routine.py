@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
 from weft.runtime.atomic import without_interrupts
+from weft.runtime.steps import Place
 
 Factors = tuple[tuple[tuple[int, int], ...], ...]
 """For each axis, which axes in memory it goes over, outermost first: extents and strides."""
@@ -61,7 +62,7 @@ class RoutineCall(NamedTuple):
     params: dict[str, Any]
     operands: tuple[Operand, ...]
     results: tuple[Operand, ...]
-    scratch: tuple[int, int]
+    scratch: Place
     attached: Attached | None = None
     feeder: tuple[int, Attached] | None = None
     inputs: int = 0

@@ -28,11 +28,11 @@ class HostSteps:
         self.count = len(steps)
         self._steps = host.seal([Step(step.code.code, step.numbers, step.units, step.grain) for step in steps])
         # What is written may be a part only, so the rest has to be there before it is copied back.
-        self._needed = _places([one for code in codes for one in code.touched if one.read or one.written])
-        self._written = _places([one for code in codes for one in code.touched if one.written])
+        self._needed = _ranges([one for code in codes for one in code.touched if one.read or one.written])
+        self._written = _ranges([one for code in codes for one in code.touched if one.written])
         self._spans: dict[int, tuple[int, int]] = {}
         """For each slot, where the memory that is touched begins and ends."""
-        for slot, low, high in _places([one for code in codes for one in code.touched]):
+        for slot, low, high in _ranges([one for code in codes for one in code.touched]):
             before = self._spans.get(slot, (low, high))
             self._spans[slot] = min(before[0], low), max(before[1], high)
 
@@ -49,6 +49,6 @@ class HostSteps:
         return [Copy(slots[slot] + low, bases[slot] + low, high - low) for slot, low, high in self._written], buffers
 
 
-def _places(touched: Sequence[Touched]) -> list[tuple[int, int, int]]:
-    """Each place once; those without a byte are left out."""
+def _ranges(touched: Sequence[Touched]) -> list[tuple[int, int, int]]:
+    """Each range of bytes once; those without a byte are left out."""
     return list(dict.fromkeys([(one.slot, one.low, one.high) for one in touched if one.high > one.low]))

@@ -21,6 +21,10 @@ FIRST = len(HEAD_FIELDS)
 """From here on a `Table` has the addresses and constants that steps refer to by number."""
 
 
+Place = tuple[int, int]
+"""A slot of a run's table, and how many bytes behind the address there."""
+
+
 class Step(NamedTuple):
     """Work for an engine. ``code`` is what the target of the engine made; it reads ``numbers``. Its ``units`` of work
     may be shared in pieces of ``grain``."""

@@ -35,13 +35,13 @@ class Running:
 
     def recall(self) -> None:
         """Go on with what was saved for the current lanes."""
-        for type_, place, slot in self._saved():
-            self.g.e.store(type_, self.g.e.load(type_, place), slot)
+        for type_, pointer, slot in self._saved():
+            self.g.e.store(type_, self.g.e.load(type_, pointer), slot)
 
     def save(self) -> None:
         """Leave what was joined to other lanes."""
-        for type_, place, slot in self._saved():
-            self.g.e.store(type_, self.g.e.load(type_, slot), place)
+        for type_, pointer, slot in self._saved():
+            self.g.e.store(type_, self.g.e.load(type_, slot), pointer)
 
     def _saved(self) -> list[tuple[str, str, str]]:
         """Type, place in memory and slot of each part, for the current lanes."""
@@ -51,11 +51,11 @@ class Running:
         lane = e.assign(f"sub i64 {self.g.lane_index}, {self.g.first_lane}")
         number = e.assign(f"udiv i64 {lane}, {self.L.width}")
         types = [self.L.type_of(dtype) for dtype, _ in self.identity]
-        places = [
+        pointers = [
             e.assign(f"getelementptr {type_}, ptr {memory}, i64 {number}")
             for type_, memory in zip(types, self.memory, strict=True)
         ]
-        return list(zip(types, places, self.slots, strict=True))
+        return list(zip(types, pointers, self.slots, strict=True))
 
     def write(self, values: Sequence[Value]) -> None:
         for slot, value in zip(self.slots, values, strict=True):

@@ -70,8 +70,8 @@ class VectorCrossing:
         self, values: tuple[Value, ...], elements: tuple[Value, ...], number: str, merge: Merge
     ) -> tuple[Value, ...]:
         e, L = self.vector.emitter, self.vector
-        places = [e.assign(f"extractelement {L.type_of(v.dtype)} {v.name}, i64 {number}") for v in values]
-        before = tuple([Value(self.scalar, place, v.dtype) for place, v in zip(places, values, strict=True)])
+        scalars = [e.assign(f"extractelement {L.type_of(v.dtype)} {v.name}, i64 {number}") for v in values]
+        before = tuple([Value(self.scalar, scalar, v.dtype) for scalar, v in zip(scalars, values, strict=True)])
         after = merge(self.scalar, before, elements)
         joined = []
         for value, one in zip(values, after, strict=True):

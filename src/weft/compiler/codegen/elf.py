@@ -46,8 +46,8 @@ class _Machine:
     write: Callable[[bytearray, int, int, int], None]
 
 
-def _write_distance(code: bytearray, place: int, kind: int, target: int) -> None:
-    struct.pack_into("<i", code, place, target - place)
+def _write_distance(code: bytearray, position: int, kind: int, target: int) -> None:
+    struct.pack_into("<i", code, position, target - position)
 
 
 # The names in the processor's supplement to the standard of ELF begin with R_X86_64_.
@@ -66,17 +66,17 @@ _LOW_BITS: Mapping[int, int] = {_ADD_ABS_LO12_NC: 0, 278: 0, 284: 1, 285: 2, 286
 """The last 12 bits of an address, in units of so many bits: for an addition, a load or store of 1 to 16 bytes."""
 
 
-def _write_instruction(code: bytearray, place: int, kind: int, target: int) -> None:
+def _write_instruction(code: bytearray, position: int, kind: int, target: int) -> None:
     """Fill a field of an instruction. An image begins with a page, so its offsets have the low bits of addresses."""
-    (word,) = struct.unpack_from("<I", code, place)
+    (word,) = struct.unpack_from("<I", code, position)
     if kind in _LOW_BITS:
         word |= (target % _PAGE >> _LOW_BITS[kind]) << 10
     elif kind in (_JUMP26, _CALL26):
-        word |= (target - place) >> 2 & 0x3FFFFFF
+        word |= (target - position) >> 2 & 0x3FFFFFF
     else:
-        pages = target // _PAGE - place // _PAGE
+        pages = target // _PAGE - position // _PAGE
         word |= (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
-    struct.pack_into("<I", code, place, word)
+    struct.pack_into("<I", code, position, word)
 
 
 _ARM64 = _Machine(
@@ -124,18 +124,18 @@ class _Packer:
         self.sections = _sections(content)
         self.symbols = self._symbols()
         self.code = bytearray()
-        self.places: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
         self.slots: dict[str, int] = {}
 
     def image(self, functions: tuple[str, ...]) -> Image:
         for number, section in enumerate(self.sections):
             if section.flags & _IN_MEMORY and section.name != ".eh_frame":
-                self._place(number, section)
+                self._append(number, section)
         for section in self.sections:
-            if section.kind == _RELOCATIONS and section.info in self.places:
+            if section.kind == _RELOCATIONS and section.info in self.starts:
                 self._relocate(section)
-        found = {symbol.name: symbol for symbol in self.symbols if symbol.section in self.places}
-        offsets = {name: self.places[found[name].section] + found[name].value for name in functions}
+        found = {symbol.name: symbol for symbol in self.symbols if symbol.section in self.starts}
+        offsets = {name: self.starts[found[name].section] + found[name].value for name in functions}
         return Image(bytes(self.code), offsets, self.slots)
 
     def _symbols(self) -> list[_Symbol]:
@@ -146,23 +146,23 @@ class _Packer:
         fields = _SYMBOL.iter_unpack(tables[0].content)
         return [_Symbol(_name(names, at), section, value) for at, _, _, section, value, _ in fields]
 
-    def _place(self, number: int, section: _Section) -> None:
+    def _append(self, number: int, section: _Section) -> None:
         if section.kind != _PROGRAM or section.flags & (_WRITABLE | _THREAD_LOCAL) or section.alignment > _PAGE:
             raise _Unsupported
         self.code += bytes(-len(self.code) % max(section.alignment, 1))
-        self.places[number] = len(self.code)
+        self.starts[number] = len(self.code)
         self.code += section.content
 
     def _relocate(self, relocations: _Section) -> None:
-        base = self.places[relocations.info]
+        base = self.starts[relocations.info]
         for offset, kind, number, addend in _RELOCATION.iter_unpack(relocations.content):
             target = self._target(self.symbols[number], kind)
             self.machine.write(self.code, base + offset, kind, target + addend)
 
     def _target(self, symbol: _Symbol, kind: int) -> int:
         """The offset that a relocation means."""
-        if symbol.section in self.places and kind in self.machine.here:
-            return self.places[symbol.section] + symbol.value
+        if symbol.section in self.starts and kind in self.machine.here:
+            return self.starts[symbol.section] + symbol.value
         if symbol.section == _UNDEFINED and symbol.name and kind in self.machine.calls:
             return self._slot(symbol.name) - len(self.machine.jump)
         if symbol.section == _UNDEFINED and symbol.name and kind in self.machine.loads:

@@ -182,23 +182,23 @@ class Lanes:
     def conjugate(self, x: Any) -> Any:
         return Complex(x.real, -x.imag) if isinstance(x, Complex) else x
 
-    def shift_left(self, x: Value, places: Value) -> Value:
+    def shift_left(self, x: Value, count: Value) -> Value:
         """Zero once all bits are shifted out."""
-        return self.select(self._shifts_all(x, places), self.constant(0, x.dtype), x << self._few(x, places))
+        return self.select(self._shifts_all(x, count), self.constant(0, x.dtype), x << self._few(x, count))
 
-    def shift_right(self, x: Value, places: Value) -> Value:
+    def shift_right(self, x: Value, count: Value) -> Value:
         """Copies of the sign bit (zeros if unsigned) come in."""
         last = self.constant(8 * x.dtype.size - 1, x.dtype)
         if x.dtype.is_signed:
-            return x >> self.select(self._shifts_all(x, places), last, places)
-        return self.select(self._shifts_all(x, places), self.constant(0, x.dtype), x >> self._few(x, places))
+            return x >> self.select(self._shifts_all(x, count), last, count)
+        return self.select(self._shifts_all(x, count), self.constant(0, x.dtype), x >> self._few(x, count))
 
-    def _shifts_all(self, x: Value, places: Value) -> Value:
-        beyond = places >= 8 * x.dtype.size
-        return beyond | (places < 0) if x.dtype.is_signed else beyond
+    def _shifts_all(self, x: Value, count: Value) -> Value:
+        beyond = count >= 8 * x.dtype.size
+        return beyond | (count < 0) if x.dtype.is_signed else beyond
 
-    def _few(self, x: Value, places: Value) -> Value:
-        return places & (8 * x.dtype.size - 1)
+    def _few(self, x: Value, count: Value) -> Value:
+        return count & (8 * x.dtype.size - 1)
 
     @overload
     def select(self, condition: Value, yes: Value, no: Value | Number) -> Value: ...

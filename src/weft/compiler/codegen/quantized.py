@@ -91,8 +91,8 @@ def scaled(coding: Coding, code: Value, factor: Value, offset: Value | None) -> 
 def _float4(code: Value) -> Value:
     """A 4-bit floating number (e2m1) as float32."""
     L = code.lanes
-    places = (code & 7) << 2
-    twice = (L.constant(_FLOAT4_NIBBLES, dtypes.uint32) >> places) & 15
+    shift = (code & 7) << 2
+    twice = (L.constant(_FLOAT4_NIBBLES, dtypes.uint32) >> shift) & 15
     size = L.convert(Value(L, twice.name, dtypes.int32), dtypes.float32) * 0.5
     return _signed(size, code, 4)
 

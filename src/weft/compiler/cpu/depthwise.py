@@ -197,16 +197,16 @@ class _DepthwiseWriter(Integers):
             row_is_inside = self.compare("ult", row, self.number(HEIGHT))
             start = self.multiply(row, self.number(WIDTH))
             for column in self.windows.columns(neighbours):
-                place = self.add(left, column)
-                is_inside = self.compare("ult", place, self.number(WIDTH))
-                distance = self.multiply(self.add(start, place), self.number(CHANNELS))
+                index = self.add(left, column)
+                is_inside = self.compare("ult", index, self.number(WIDTH))
+                distance = self.multiply(self.add(start, index), self.number(CHANNELS))
                 element = self.moved(array, distance, self.element)
                 both = self.e.assign(f"and i1 {row_is_inside}, {is_inside}")
                 pointers[high, column] = self.e.assign(f"select i1 {both}, ptr {element}, ptr {zeros}")
         return pointers
 
-    def read(self, pointer: str, place: str, mask: str | None) -> Value:
-        value: Value = load(self.L, self.windows.dtype, Location(pointer, place, False), mask)
+    def read(self, pointer: str, index: str, mask: str | None) -> Value:
+        value: Value = load(self.L, self.windows.dtype, Location(pointer, index, False), mask)
         return value
 
     def for_channels(self, first: str, end: str, body: Callable[[str, str | None], None]) -> None:
@@ -231,8 +231,8 @@ class _Sums(_DepthwiseWriter):
         result = self.moved(self.memory(RESULT), self.multiply(self.multiply(line, across), channels), self.element)
         # The last windows of a line are made together with some before them, if need be again.
         last = self.subtract(across, self.neighbours)
-        with self.e.loop("0", across, self.neighbours) as place:
-            first = self.smaller(place, last)
+        with self.e.loop("0", across, self.neighbours) as index:
+            first = self.smaller(index, last)
             elements = self.elements(array, top, first, self.neighbours)
             target = self.moved(result, self.multiply(first, channels), self.element)
             self.for_channels("0", channels, lambda channel, mask: self._sum(elements, channel, target, mask))
@@ -250,8 +250,8 @@ class _Sums(_DepthwiseWriter):
                     value = read[number * windows.step + wide * windows.spacing]
                     sums[number] = value * weight if total is None else self.L.fma(value, weight, total)
         for number, total in enumerate(sums):
-            place = self.add(self.multiply(channels, number), channel)
-            store(self.L, total, windows.dtype, Location(target, place, False), mask)
+            index = self.add(self.multiply(channels, number), channel)
+            store(self.L, total, windows.dtype, Location(target, index, False), mask)
 
 
 class _Rows(_DepthwiseWriter):
@@ -272,8 +272,8 @@ class _Rows(_DepthwiseWriter):
         with self.e.loop("0", channels, self.together) as start:
             end = self.smaller(self.add(start, self.together), channels)
             zero = self.L.constant(0.0, dtypes.float64)
-            with self.e.loop("0", str(self.taps * self.together), self.L.width) as place:
-                store(self.L, zero, dtypes.float64, Location(self.sums, place, False), None)
+            with self.e.loop("0", str(self.taps * self.together), self.L.width) as index:
+                store(self.L, zero, dtypes.float64, Location(self.sums, index, False), None)
             whole = self.subtract(across, self.rest)
             with self.e.loop("0", whole, NEIGHBOURS_OF_ROWS) as first:
                 self._add(array, top, cotangents, first, NEIGHBOURS_OF_ROWS, (start, end))
@@ -282,13 +282,13 @@ class _Rows(_DepthwiseWriter):
 
             def rounded(channel: str, mask: str | None) -> None:
                 for tap in range(self.taps):
-                    total = load(self.L, dtypes.float64, self._place(tap, start, channel), None)
-                    place = Location(result, self.add(self.multiply(channels, tap), channel), False)
-                    store(self.L, self.L.convert(total, self.windows.dtype), self.windows.dtype, place, mask)
+                    total = load(self.L, dtypes.float64, self._location_of_sum(tap, start, channel), None)
+                    location = Location(result, self.add(self.multiply(channels, tap), channel), False)
+                    store(self.L, self.L.convert(total, self.windows.dtype), self.windows.dtype, location, mask)
 
             self.for_channels(start, end, rounded)
 
-    def _place(self, tap: int, start: str, channel: str) -> Location:
+    def _location_of_sum(self, tap: int, start: str, channel: str) -> Location:
         """Where the sum for an element of a window is, and for some channels, those from ``start`` on."""
         return Location(self.sums, self.add(self.subtract(channel, start), tap * self.together), False)
 
@@ -308,13 +308,13 @@ class _Rows(_DepthwiseWriter):
                 columns = windows.columns(neighbours)
                 read = {column: self._wide(elements[high, column], channel, mask) for column in columns}
                 for wide in range(windows.wide):
-                    place = self._place(high * windows.wide + wide, start, channel)
-                    total = load(self.L, dtypes.float64, place, None)
+                    location = self._location_of_sum(high * windows.wide + wide, start, channel)
+                    total = load(self.L, dtypes.float64, location, None)
                     for number, factor in enumerate(factors):
                         value = read[number * windows.step + wide * windows.spacing]
                         # Products of float32 are exact in float64, others are rounded.
                         total = total + value * factor
-                    store(self.L, total, dtypes.float64, place, None)
+                    store(self.L, total, dtypes.float64, location, None)
 
         self.for_channels(*channels, add)
 

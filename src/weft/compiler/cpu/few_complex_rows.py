@@ -36,9 +36,9 @@ class _ComplexRowsKernel(FewRowsKernel):
     parts = 2
 
     def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
-        place = self._place_of(term)
-        self._add_at(starts, place, right)
-        behind = self.e.assign(f"add i64 {place}, 1")
+        index = self._index_of(term)
+        self._add_at(starts, index, right)
+        behind = self.e.assign(f"add i64 {index}, 1")
         self._add_at(starts, behind, {vector: self._times_i(name) for vector, name in right.items()})
 
     def _times_i(self, parts: str) -> str:
@@ -58,8 +58,10 @@ class _ComplexRowsKernel(FewRowsKernel):
     def _turned(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         count = self.strip.lanes // self.parts
         L = Lanes(self.e, count)
-        places = [Location(self._further(line, term), "0", False) for line in lines]
-        numbers = transposed(L, dtypes.complex64, [image(L, dtypes.complex64, place, mask) for place in places])
+        locations = [Location(self._further(line, term), "0", False) for line in lines]
+        numbers = transposed(
+            L, dtypes.complex64, [image(L, dtypes.complex64, location, mask) for location in locations]
+        )
         bits = f"<{count} x i64>"
         parts = [self.e.assign(f"bitcast {bits} {number} to {self.type}") for number in numbers]
         return [Value(self.L, name, self.strip.dtype) for name in parts]
@@ -69,8 +71,8 @@ class _ColumnKernel(_ComplexRowsKernel):
     def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
         L, lanes, dtype = self.L, self.strip.lanes, self.strip.dtype
         (start,), numbers = starts, Lanes(self.e, lanes // self.parts)
-        place = Location(self._further(start, self._place_of(term)), "0", False)
-        number = Value(Lanes(self.e, 1), image(Lanes(self.e, 1), dtypes.complex64, place, None), dtypes.uint64)
+        location = Location(self._further(start, self._index_of(term)), "0", False)
+        number = Value(Lanes(self.e, 1), image(Lanes(self.e, 1), dtypes.complex64, location, None), dtypes.uint64)
         both = self.e.assign(f"bitcast <{numbers.width} x i64> {numbers.splat(number).name} to {self.type}")
         exchanged = self._chosen(both, [lane ^ 1 for lane in range(lanes)])
         first = [lane & ~1 for lane in range(lanes)]

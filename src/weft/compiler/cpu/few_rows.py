@@ -38,6 +38,7 @@ from weft.compiler.cpu.product_step import (
 )
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
+from weft.runtime.steps import Place
 
 MOST_ROWS = 16
 """Of more, packing the matrix costs less than it saves."""
@@ -190,19 +191,19 @@ class FewRowsKernel:
         less = self.e.assign(f"icmp slt i64 {wanted}, {last}")
         return self.e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
 
-    def _place_of(self, term: str) -> str:
+    def _index_of(self, term: str) -> str:
         """How far behind the beginning of a row a term of it is."""
         return term if self.strip.beside else self._times(term, "%a_inner")
 
     def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
         """Add the products of a term: ``right`` are vectors of the matrix, by number."""
-        self._add_at(starts, self._place_of(term), right)
+        self._add_at(starts, self._index_of(term), right)
 
-    def _add_at(self, starts: Sequence[str], place: str, right: dict[int, str]) -> None:
+    def _add_at(self, starts: Sequence[str], index: str, right: dict[int, str]) -> None:
         L, dtype = self.L, self.strip.dtype
         scalar = Lanes(self.e, 1)
         for row, start in enumerate(starts):
-            left = L.splat(load(scalar, dtype, Location(start, place, False), None))
+            left = L.splat(load(scalar, dtype, Location(start, index, False), None))
             for vector, name in right.items():
                 slot = self.sums[row, vector]
                 total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
@@ -265,8 +266,8 @@ class FewRowsKernel:
             for step, value in enumerate(self._square(pointers, vector, whole, mask)):
                 e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
             with e.loop(first, end) as number:
-                place = e.assign(f"sub i64 {number}, {first}")
-                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {place}"))
+                index = e.assign(f"sub i64 {number}, {first}")
+                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
                 self._add(starts, self._times(self.parts, number), {vector: name})
 
     def _store(self) -> None:
@@ -275,15 +276,15 @@ class FewRowsKernel:
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
                 start = further(e, self.strip.element, "%c", self._times(row, "%c_row"))
-                places = [(self._place(start, v), self.sums[row, v]) for v in range(self.vectors)]
+                locations = [(self._location(start, v), self.sums[row, v]) for v in range(self.vectors)]
                 with e.when("%again"):
-                    for place, slot in places:
-                        total = load(L, dtype, place, mask) + Value(L, e.load(self.type, slot), dtype)
+                    for location, slot in locations:
+                        total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
                         e.store(self.type, total.name, slot)
-                for place, slot in places:
-                    store(L, Value(L, e.load(self.type, slot), dtype), dtype, place, mask)
+                for location, slot in locations:
+                    store(L, Value(L, e.load(self.type, slot), dtype), dtype, location, mask)
 
-    def _place(self, start: str, vector: int) -> Location:
+    def _location(self, start: str, vector: int) -> Location:
         first = vector * self.strip.lanes
         if not self.strip.apart:
             return Location(start, str(first), False)
@@ -351,14 +352,16 @@ class _FewRowsStep(ProductStepWriter):
             self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
 
     def _call(self, kernel: str, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
-        places = (B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
-        strides = ", ".join(f"i64 {n}" for n in (*self.left_strides, *[self.number(place) for place in places]))
+        positions = (B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
+        strides = ", ".join(
+            f"i64 {n}" for n in (*self.left_strides, *[self.number(position) for position in positions])
+        )
         counts = f"i64 {depth}, i64 {rows}, i64 {columns}, i1 {again}"
         self.e.emit(f"call void @{kernel}(ptr {a}, ptr {b}, ptr {c}, {counts}, {strides})")
 
 
 def step_numbers(
-    places: Sequence[tuple[int, int]],
+    places: Sequence[Place],
     extents: tuple[int, int, int],
     strides: Sequence[int],
     strip: Strip,

@@ -62,8 +62,8 @@ def _lu(w: StackWriter) -> None:
 
 def _count_pivots_from_zero(w: StackWriter, pivots: Matrix) -> None:
     with w.e.loop("0", pivots.rows) as step:
-        place = w.moved(pivots.pointer, step, "i32")
-        w.e.store("i32", w.e.assign(f"sub i32 {w.e.load('i32', place)}, 1"), place)
+        address = w.moved(pivots.pointer, step, "i32")
+        w.e.store("i32", w.e.assign(f"sub i32 {w.e.load('i32', address)}, 1"), address)
 
 
 def _pivot(w: StackWriter, pivots: Matrix, step: str, rows: str) -> str:
@@ -374,9 +374,9 @@ def _complex_eigenvectors(w: StackWriter, result: Matrix, vectors: str, imaginar
             turned = w.e.assign(f"fneg {type_} {rest}")
             signed = w.e.assign(f"select i1 {is_second}, {type_} {turned}, {type_} {rest}")
             imag = w.e.assign(f"select i1 {paired}, {type_} {signed}, {type_} 0.0")
-            place = w.multiply(w.add(w.multiply(row, n), column), 2)
-            w.e.store(type_, real, w.moved(result.pointer, place, type_))
-            w.e.store(type_, imag, w.moved(result.pointer, w.add(place, 1), type_))
+            index = w.multiply(w.add(w.multiply(row, n), column), 2)
+            w.e.store(type_, real, w.moved(result.pointer, index, type_))
+            w.e.store(type_, imag, w.moved(result.pointer, w.add(index, 1), type_))
 
 
 def _eig_parts(shapes: Shapes, dtype: Dtype, params: Params) -> ScratchParts:

@@ -24,7 +24,7 @@ from weft.compiler.cpu.schedule import (
     TILE_ROWS,
     CpuSchedule,
     Walk,
-    needed_for_place,
+    needed_for_index,
 )
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Level
 from weft.compiler.passes import SHORT_ROW, Pass
@@ -122,7 +122,7 @@ class _Generator(NestWriter):
             assert access is not None
             with self._scope():
                 self._enter_rows(self._later(row, "%end"), self.kernel.rows)
-                self._emit_place(position)
+                self._emit_index(position)
                 with self.e.loop("0", self.number("lane"), LINE // access.dtype.size) as self.lane_index:
                     self._ask(position, READ_LATER)
 
@@ -132,7 +132,7 @@ class _Generator(NestWriter):
             with self._scope():
                 every = range(len(self.kernel.instructions))
                 self._advance("sweep", self.kernel.sweeps - 1, self._later(count, extent), every)
-                self._emit_place(position)
+                self._emit_index(position)
                 self._ask(position, WRITE_SOON)
 
     def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
@@ -146,9 +146,9 @@ class _Generator(NestWriter):
         pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
         prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
 
-    def _emit_place(self, position: int) -> None:
+    def _emit_index(self, position: int) -> None:
         """What the location of an access is computed of."""
-        for number in needed_for_place(self.kernel, position):
+        for number in needed_for_index(self.kernel, position):
             if number not in self.values:
                 self.values[number] = self._instruction(number, self.kernel.instructions[number])
 

@@ -28,6 +28,7 @@ from weft.primitives.products import MOST_BATCH_AXES, leading
 from weft.primitives.routine import Attached, Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
+from weft.runtime.steps import Place
 
 _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
@@ -62,7 +63,7 @@ class Product(NamedTuple):
 
     dtype: Dtype
     sources: Sources
-    places: Sequence[tuple[int, int]]
+    places: Sequence[Place]
     extents: tuple[int, int, int]
     storage: Sequence[tuple[int, int]]
     batch: Sequence[tuple[int, int, int, int]]

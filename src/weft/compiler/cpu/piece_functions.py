@@ -54,7 +54,7 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
     parts: list[tuple[Any, ...]] = []
     for number in piece.needed:
         i = kernel.instructions[number]
-        saved = cut.places[number] if number in piece.saved or number in piece.recalled else None
+        saved = cut.offsets[number] if number in piece.saved or number in piece.recalled else None
         parts.append((i.dtype, i.varying, saved))
         if number not in piece.recalled:
             access: tuple[Any, ...] | None = None
@@ -68,7 +68,7 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
 
 
 class _PieceCall(NamedTuple):
-    """A use of a function: ``numbers`` are the places in the argument block of the numbers that it reads."""
+    """A use of a function: ``numbers`` are the positions in the argument block of the numbers that it reads."""
 
     function: str
     numbers: list[int]
@@ -113,8 +113,10 @@ def _strips(
             stop = code.smaller(code.add(lane, width), last_lane)
             integers = ", ".join(f"i64 {value}" for value in (*indices, first_row, last_row, lane, stop))
             for call in calls:
-                places = _constant(e, call.numbers)
-                e.emit(f"call void @{call.function}(ptr %numbers, ptr {places}, ptr %table, ptr {saved}, {integers})")
+                positions = _constant(e, call.numbers)
+                e.emit(
+                    f"call void @{call.function}(ptr %numbers, ptr {positions}, ptr %table, ptr {saved}, {integers})"
+                )
     if schedule.streamed:
         e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
     return e, e.function(name, STEP)
@@ -176,8 +178,8 @@ class _PieceWriter(InstructionWriter):
 
     def _read(self, number: int) -> None:
         """Read a number of the argument block: where it stands there is in memory, one after the other."""
-        place = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {len(self.numbers)}"))
-        self.numbers[number] = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}"))
+        pointer = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {len(self.numbers)}"))
+        self.numbers[number] = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {pointer}"))
 
     def _row(self) -> None:
         """The strip of one row."""
@@ -216,31 +218,31 @@ class _PieceWriter(InstructionWriter):
                 self._save(number, instruction)
 
     def _recalled(self, number: int, instruction: Instruction) -> Any:
-        L, type_, pointer = self._place(number, instruction)
+        L, type_, pointer = self._saved_at(number, instruction)
         raw = self.e.assign(f"load {type_}, ptr {pointer}, align {_alignment(L, instruction.dtype)}")
         if _as_in_memory(instruction.dtype):
             return from_memory(L, raw, instruction.dtype)
         return Value(L, raw, instruction.dtype)
 
     def _save(self, number: int, instruction: Instruction) -> None:
-        L, type_, pointer = self._place(number, instruction)
+        L, type_, pointer = self._saved_at(number, instruction)
         value = self.fitted(self.values[number], L)
         raw = to_memory(L, value, instruction.dtype) if _as_in_memory(instruction.dtype) else value.name
         self.e.emit(f"store {type_} {raw}, ptr {pointer}, align {_alignment(L, instruction.dtype)}")
 
-    def _place(self, number: int, instruction: Instruction) -> tuple[Lanes, str, str]:
+    def _saved_at(self, number: int, instruction: Instruction) -> tuple[Lanes, str, str]:
         """The lanes of what is saved of an instruction, its type and its address: there is one for each vector of the
         strip, or for each row."""
         L = self.lanes_of(instruction)
         element = (MEMORY_TYPES if _as_in_memory(instruction.dtype) else REGISTER_TYPES)[instruction.dtype]
-        place = self.row_number
+        index = self.row_number
         if instruction.varying:
             behind = self.e.assign(f"sub i64 {self.lane_index}, %first_lane")
             vector = self.e.assign(f"udiv i64 {behind}, {self.width}")
-            place = self.e.assign(f"add i64 {self.first_vector}, {vector}")
+            index = self.e.assign(f"add i64 {self.first_vector}, {vector}")
         type_ = f"<{L.width} x {element}>" if L.width > 1 else element
-        first = self.e.assign(f"getelementptr i8, ptr %saved, i64 {self.cut.places[number]}")
-        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {first}, i64 {place}")
+        first = self.e.assign(f"getelementptr i8, ptr %saved, i64 {self.cut.offsets[number]}")
+        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {first}, i64 {index}")
 
 
 def _alignment(L: Lanes, dtype: Dtype) -> int:

@@ -39,13 +39,13 @@ FIRST_CACHE, STACK = 3 << 13, 1 << 18
 class BodyCut:
     """The pieces of a body, in order, and where they save what of a strip of ``vectors`` vectors of lanes.
 
-    ``places`` gives the first byte of what is saved of an instruction, in ``size`` bytes. ``at_once`` are the vectors
+    ``offsets`` gives the first byte of what is saved of an instruction, in ``size`` bytes. ``at_once`` are the vectors
     that each piece takes at a time.
     """
 
     pieces: tuple[Pass, ...]
     vectors: int
-    places: dict[int, int]
+    offsets: dict[int, int]
     size: int
     at_once: tuple[int, ...]
 
@@ -65,10 +65,10 @@ def cut_of(launch: Launch) -> BodyCut | None:
     units, size = _arranged(kernel, pieces)
     vectors = _vectors(size * VIRTUAL_LANES)
     lanes = vectors * VIRTUAL_LANES
-    places = {position: unit * lanes for position, unit in units.items()}
+    offsets = {position: unit * lanes for position, unit in units.items()}
     several = kernel.lane == "parallel" and launch.lane_extent >= LONG_ROW
     at_once = [min(vectors, vectors_at_once(kernel, piece)) if several else 1 for piece in pieces]
-    return BodyCut(tuple(pieces), vectors, places, size * lanes, tuple(at_once))
+    return BodyCut(tuple(pieces), vectors, offsets, size * lanes, tuple(at_once))
 
 
 def _vectors(size: int) -> int:

@@ -39,6 +39,7 @@ from weft.compiler.cpu.product_step import (
 from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way, block_of
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
+from weft.runtime.steps import Place
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
@@ -204,26 +205,26 @@ class TileWriter(ProductStepWriter):
             feeder = self.moved("%numbers", self.number(FEEDER), "i64")
             rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
             self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
-        source = self.place(operand, self.a, first, part.first)
+        source = self.first_pointer(operand, self.a, first, part.first)
         self.pack(self.a, source, self.a.packed, part.depth, present)
         return self.panels(self.a, source, self.a.packed, part.depth)
 
     def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
         """Packs panels of the right operand, from a column on, if the step says so. There is room for ``wide`` ones."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
-        self.pack(self.b, self.place(operand, self.b, first, part.first), packed, part.depth, columns)
+        self.pack(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
 
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
         """Panels of the right operand, from a column on."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
-        return self.panels(self.b, self.place(operand, self.b, first, part.first), packed, part.depth)
+        return self.panels(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth)
 
     def rows_of(self, left: Panels, row: str) -> str:
         """The arguments that give a kernel the rows from ``row`` on."""
         a = self.further(left.start, self.multiply(row, left.apart))
         return f"ptr {a}, i64 {left.element}, i64 {left.term}"
 
-    def place(self, operand: str, side: Side, element: str, term: str) -> str:
+    def first_pointer(self, operand: str, side: Side, element: str, term: str) -> str:
         """Where an element and a term of an operand are."""
         start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
@@ -282,7 +283,7 @@ class TileWriter(ProductStepWriter):
 
 
 def step_numbers(
-    places: Sequence[tuple[int, int]],
+    places: Sequence[Place],
     extents: tuple[int, int, int],
     strides: Sequence[int],
     tile: tuple[int, int],

@@ -48,6 +48,7 @@ from weft.compiler.cpu.product_step import (
     below,
 )
 from weft.compiler.cpu.product_tiles import Way
+from weft.runtime.steps import Place
 from weft.runtime.tile_registers import are_granted
 
 SIDE = 16
@@ -137,8 +138,8 @@ class _SquaresPacking(Integers):
             mask = None if terms is None else below(Lanes(self.e, TERMS), "0", terms)
             last = None if elements is None else self.subtract(elements, 1)
             # Instead of an element that is not there it is the last one, whose sums nobody stores.
-            places = [str(number) if last is None else self.smaller(str(number), last) for number in numbers]
-            rows = [self.as_pairs(self.read(self.line(start, place), mask)) for place in places]
+            indices = [str(number) if last is None else self.smaller(str(number), last) for number in numbers]
+            rows = [self.as_pairs(self.read(self.line(start, index), mask)) for index in indices]
             return [rows[:SIDE], rows[SIDE:]]
         lines = [self.read(self.line(start, n), self.mask_of_term(n, elements, terms)) for n in numbers]
         return [[self.joined(lines[n : n + 2], half) for n in numbers[::2]] for half in (0, SIDE)]
@@ -154,7 +155,7 @@ class _SquaresPacking(Integers):
 
     def joined(self, lines: Sequence[str], half: int) -> str:
         """Pairs of two terms of half of the elements."""
-        order = ", ".join(f"i32 {place}" for lane in range(half, half + SIDE) for place in (lane, BLOCK + lane))
+        order = ", ".join(f"i32 {index}" for lane in range(half, half + SIDE) for index in (lane, BLOCK + lane))
         operands = f"<{BLOCK} x i16> {lines[0]}, <{BLOCK} x i16> {lines[1]}"
         return self.as_pairs(self.e.assign(f"shufflevector {operands}, <{TERMS} x i32> <{order}>"))
 
@@ -162,8 +163,8 @@ class _SquaresPacking(Integers):
         L = Lanes(self.e, SIDE)
         for half, rows in enumerate(squares):
             for number, row in enumerate(transposed(L, dtypes.uint32, rows) if exchanged else rows):
-                place = self.moved(to, half * SQUARE_BYTES + number * CACHE_LINE)
-                self.e.emit(f"store <{SIDE} x i32> {row}, ptr {place}, align {CACHE_LINE}")
+                pointer = self.moved(to, half * SQUARE_BYTES + number * CACHE_LINE)
+                self.e.emit(f"store <{SIDE} x i32> {row}, ptr {pointer}, align {CACHE_LINE}")
 
 
 def _pack(way: Way, by_elements: bool) -> EmittedFunction:
@@ -171,8 +172,8 @@ def _pack(way: Way, by_elements: bool) -> EmittedFunction:
     w = _SquaresPacking(way)
     exchanged = (way is Way.ACROSS) != by_elements
     with w.e.loop("0", "%present", BLOCK) as element, w.e.loop("0", "%inner", TERMS) as term:
-        line, place = (element, term) if way is Way.ACROSS else (term, element)
-        start = w.moved(w.line("%from", line), place, "i16")
+        line, index = (element, term) if way is Way.ACROSS else (term, element)
+        start = w.moved(w.line("%from", line), index, "i16")
         block = w.moved("%to", w.multiply(element, BLOCK_BYTES // BLOCK))
         pair = w.moved(block, w.multiply(term, PAIR_BYTES // TERMS))
         elements, terms = w.subtract("%present", element), w.subtract("%inner", term)
@@ -212,15 +213,15 @@ def _multiply_block() -> EmittedFunction:
     edge = w.negated(whole)
     target = w.e.assign(f"select i1 {whole}, ptr %c, ptr {copy}")
     stride = w.either(whole, w.multiply("%c_row", 4), BLOCK * 4)
-    places = [w.moved(w.moved(target, w.multiply(stride, row)), 4 * c) for row in (0, SIDE) for c in (0, SIDE)]
+    pointers = [w.moved(w.moved(target, w.multiply(stride, row)), 4 * c) for row in (0, SIDE) for c in (0, SIDE)]
     for row in range(BLOCK):
         for distance in range(0, 4 * BLOCK, CACHE_LINE):
             prefetch(w.e, w.moved(w.moved(target, w.multiply(stride, row)), distance), WRITE_SOON)
     with w.e.when("%again"):
         with w.e.when(edge):
             _copy_present(w, "%c", "%c_row", copy, str(BLOCK))
-        for register, place in zip(_SUMS, places, strict=True):
-            w.read(register, place, stride)
+        for register, pointer in zip(_SUMS, pointers, strict=True):
+            w.read(register, pointer, stride)
     with w.e.when(w.negated("%again")):
         for register in _SUMS:
             w.call("tilezero", f"i8 {register}")
@@ -236,8 +237,8 @@ def _multiply_block() -> EmittedFunction:
             if not down:
                 w.read(_RIGHT[across], w.moved(b, across * SQUARE_BYTES))
             w.call("tdpbf16ps", f"i8 {register}", f"i8 {_LEFT[down]}", f"i8 {_RIGHT[across]}")
-    for register, place in zip(_SUMS, places, strict=True):
-        w.call("tilestored64", f"i8 {register}", f"ptr {place}", f"i64 {stride}")
+    for register, pointer in zip(_SUMS, pointers, strict=True):
+        w.call("tilestored64", f"i8 {register}", f"ptr {pointer}", f"i64 {stride}")
     with w.e.when(edge):
         _copy_present(w, copy, str(BLOCK), "%c", "%c_row")
     parameters = "ptr %a, ptr %b, ptr %c, i64 %c_row, i64 %bytes, i64 %rows, i64 %columns, i1 %again"
@@ -296,8 +297,8 @@ class _SquaresStep(ProductStepWriter):
 
     def pack(self, side: _Side, operand: str, element: str, term: str, terms: str, present: str) -> None:
         strides = {Way.ACROSS: self.number(side.element), Way.ALONG: self.number(side.term)}
-        place = self.multiply(element, self.number(side.element))
-        start = self.in_operand(side.name, operand, self.add(place, self.multiply(term, self.number(side.term))))
+        index = self.multiply(element, self.number(side.element))
+        start = self.in_operand(side.name, operand, self.add(index, self.multiply(term, self.number(side.term))))
         for way, stride in strides.items():
             with self.e.when(self.compare("eq", self.number(side.way), way)):
                 arguments = f"ptr {start}, i64 {stride}, ptr {side.packed}, i64 {terms}, i64 {present}"
@@ -314,8 +315,8 @@ class _SquaresStep(ProductStepWriter):
             with self.e.loop("0", columns, BLOCK) as column:
                 b = self.moved(self.b.packed, self.multiply(column, BLOCK_BYTES // BLOCK))
                 c, wide = self.further(line, column), self.subtract(columns, column)
-                places = f"ptr {a}, ptr {b}, ptr {c}, i64 {far}, i64 {size}"
-                self.e.emit(f"call void @block({places}, i64 {high}, i64 {wide}, i1 {again})")
+                arguments = f"ptr {a}, ptr {b}, ptr {c}, i64 {far}, i64 {size}"
+                self.e.emit(f"call void @block({arguments}, i64 {high}, i64 {wide}, i1 {again})")
 
 
 def _step(name: str) -> EmittedFunction:
@@ -349,7 +350,7 @@ def _parts(whole: int, most: int, pieces: int) -> list[int]:
 
 
 def numbers_of(
-    places: Sequence[tuple[int, int]],
+    places: Sequence[Place],
     extents: tuple[int, int, int],
     strides: Sequence[int],
     tile: tuple[int, int],

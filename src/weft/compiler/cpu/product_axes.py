@@ -88,8 +88,8 @@ class _Lines(Integers):
     def __init__(self) -> None:
         super().__init__(Emitter())
 
-    def at(self, place: str | int) -> str:
-        return self.e.load("i64", self.moved("%factors", place, "i64"))
+    def at(self, position: str | int) -> str:
+        return self.e.load("i64", self.moved("%factors", position, "i64"))
 
     @contextmanager
     def lines(self, count: str) -> Iterator[tuple[str, str, str]]:
@@ -110,11 +110,11 @@ class _Lines(Integers):
         self.e.store("i64", line, remaining)
         self.e.store("i64", "0", distance)
         with self.e.loop("1", self.at(0)) as axis:
-            place = self.add(self.multiply(axis, 2), 1)
-            extent, number = self.at(place), self.e.load("i64", remaining)
+            position = self.add(self.multiply(axis, 2), 1)
+            extent, number = self.at(position), self.e.load("i64", remaining)
             index = self.remainder(number, extent)
             self.e.store("i64", self.divide(number, extent), remaining)
-            step = self.multiply(index, self.at(self.add(place, 1)))
+            step = self.multiply(index, self.at(self.add(position, 1)))
             self.e.store("i64", self.add(self.e.load("i64", distance), step), distance)
         return self.e.load("i64", distance)
 
@@ -141,10 +141,10 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
         panel = w.multiply(w.subtract(column, inside), terms)
         target = w.moved("%to", w.add(panel, inside), block.element)
         with w.e.loop("0", "%inner") as term:
-            place = w.e.load("i64", w.moved("%terms", term, "i64"))
+            distance = w.e.load("i64", w.moved("%terms", term, "i64"))
             first = w.multiply(term, block.columns)
             with w.e.loop("0", w.subtract(end, column), block.lanes) as further:
-                at = w.add(place, further)
+                at = w.add(distance, further)
                 if mask is None:
                     # The next panel is made of what is behind this one, far apart for each term.
                     prefetch(w.e, w.moved(source, w.add(at, block.columns), block.element))
@@ -174,15 +174,15 @@ class _TilesOverAxes(TileWriter):
 
     def __init__(self, block: Block) -> None:
         super().__init__(block, Sources(block.dtype, block.dtype), BATCH_AXES)
-        self.row_places = self.e.slot(f"[{(GROUP + 1) * block.rows} x i64]")
+        self.row_starts = self.e.slot(f"[{(GROUP + 1) * block.rows} x i64]")
         self.left_terms = self.e.slot(f"[{MOST_TERMS} x i64]")
         self.right_terms = self.e.slot(f"[{DEPTH} x i64]")
 
     def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
         # The kernel asks for the rows behind those it multiplies.
         behind = self.rest(self.number(ROWS), first, (GROUP + 1) * self.block.rows)
-        self._write(A_ROWS, first, behind, self.row_places)
-        return Panels(operand, "", self.row_places, self._left_terms(part))
+        self._write(A_ROWS, first, behind, self.row_starts)
+        return Panels(operand, "", self.row_starts, self._left_terms(part))
 
     def rows_of(self, left: Panels, row: str) -> str:
         return f"ptr {left.start}, ptr {self.moved(left.element, row, 'i64')}, ptr {left.term}"
@@ -192,16 +192,16 @@ class _TilesOverAxes(TileWriter):
         with self.e.when(self.compare("eq", self.number(RIGHT_WAY), Way.OVER_AXES)):
             self._write(B_TERMS, part.first, part.depth, self.right_terms)
             packed = self.further(self.b.packed, self.multiply(part.before, wide))
-            places = f"i64 {first}, ptr {self.right_terms}, ptr {packed}, i64 {part.depth}, i64 {columns}"
-            self.e.emit(f"call void @pack_over_axes(ptr {self._axes(B_COLUMNS)}, ptr {operand}, {places})")
+            arguments = f"i64 {first}, ptr {self.right_terms}, ptr {packed}, i64 {part.depth}, i64 {columns}"
+            self.e.emit(f"call void @pack_over_axes(ptr {self._axes(B_COLUMNS)}, ptr {operand}, {arguments})")
         super().pack_right(operand, first, part, columns, wide)
 
     def _left_terms(self, part: Terms) -> str:
         """Where it stands how far away a block of terms is."""
         return self.moved(self.left_terms, part.before, "i64")
 
-    def _axes(self, place: int) -> str:
-        return self.moved("%numbers", place, "i64")
+    def _axes(self, position: int) -> str:
+        return self.moved("%numbers", position, "i64")
 
     def _write(self, axis: int, first: str, count: str, table: str) -> None:
         """Write how far away elements of an axis are."""

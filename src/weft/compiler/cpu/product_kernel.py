@@ -107,12 +107,12 @@ class _PanelKernel(Integers):
         registers."""
         e, L, dtype = self.e, self.L, self.block.dtype
         scalar = Lanes(e, 1)
-        left_place = self._term(term)
+        left_index = self._term(term)
         start = self._further("%b", self.multiply(term, "%b_inner"))
-        places = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
-        right = [load(L, dtype, place, mask) for place, mask in zip(places, self.masks, strict=True)]
+        locations = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
+        right = [load(L, dtype, location, mask) for location, mask in zip(locations, self.masks, strict=True)]
         for number, row in enumerate(rows):
-            left = L.splat(load(scalar, dtype, Location(row, left_place, False), None))
+            left = L.splat(load(scalar, dtype, Location(row, left_index, False), None))
             for v, vector in enumerate(right):
                 slot = self.sums[number, v]
                 total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
@@ -121,15 +121,15 @@ class _PanelKernel(Integers):
     def _store(self, row: int, target: str) -> None:
         """Store a row of sums. What is done with finished numbers before they are in memory, is done here."""
         e, L, dtype = self.e, self.L, self.block.dtype
-        places = [
+        locations = [
             (Location(target, str(v * L.width), False), self.sums[row, v], mask) for v, mask in enumerate(self.masks)
         ]
         with e.when("%again"):
-            for place, slot, mask in places:
-                total = load(L, dtype, place, mask) + Value(L, e.load(self.type, slot), dtype)
+            for location, slot, mask in locations:
+                total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
                 e.store(self.type, total.name, slot)
-        for place, slot, mask in places:
-            store(L, Value(L, e.load(self.type, slot), dtype), dtype, place, mask)
+        for location, slot, mask in locations:
+            store(L, Value(L, e.load(self.type, slot), dtype), dtype, location, mask)
 
 
 class _PanelKernelOverAxes(_PanelKernel):
@@ -177,15 +177,15 @@ class _PairsKernel(_PanelKernel):
                 self.e.store(self.type, self._added(left, vector, self.e.load(self.type, slot)), slot)
 
     def _read_right(self, start: str) -> list[str]:
-        places = [self.moved(start, v * self.block.vector_bytes) for v in range(self.block.vectors)]
-        return [self._image(f"<{self.L.width} x i32>", place) for place in places]
+        pointers = [self.moved(start, v * self.block.vector_bytes) for v in range(self.block.vectors)]
+        return [self._image(f"<{self.L.width} x i32>", pointer) for pointer in pointers]
 
-    def _read_left(self, place: str) -> str:
-        number = Value(Lanes(self.e, 1), self._image("i32", place), dtypes.uint32)
+    def _read_left(self, pointer: str) -> str:
+        number = Value(Lanes(self.e, 1), self._image("i32", pointer), dtypes.uint32)
         return str(self.L.splat(number).name)
 
-    def _image(self, type_: str, place: str) -> str:
-        return self.e.assign(f"load {type_}, ptr {place}, align 2")
+    def _image(self, type_: str, pointer: str) -> str:
+        return self.e.assign(f"load {type_}, ptr {pointer}, align 2")
 
     def _added(self, left: str, right: str, total: str) -> str:
         halves = f"<{2 * self.L.width} x bfloat>"
@@ -205,12 +205,12 @@ class _Halves(_PairsKernel):
         start, left = self._further("%b", self.multiply(term, "%b_inner")), self._term(term)
         with self.e.loop("0", "4", 2) as bytes_:
             back = self.subtract("0", bytes_)
-            places = [self.moved(self._further(row, left), back) for row in rows]
-            self._add_numbers(places, self._read_right(self.moved(start, back)))
+            pointers = [self.moved(self._further(row, left), back) for row in rows]
+            self._add_numbers(pointers, self._read_right(self.moved(start, back)))
 
-    def _image(self, type_: str, place: str) -> str:
+    def _image(self, type_: str, pointer: str) -> str:
         mask = "-65536" if type_ == "i32" else "splat (i32 -65536)"
-        return self.e.assign(f"and {type_} {super()._image(type_, place)}, {mask}")
+        return self.e.assign(f"and {type_} {super()._image(type_, pointer)}, {mask}")
 
     def _added(self, left: str, right: str, total: str) -> str:
         L, dtype = self.L, self.block.dtype

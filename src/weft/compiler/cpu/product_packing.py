@@ -85,11 +85,11 @@ def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
     square = w.L.width
     last, rest = w.subtract("%present", 1), w.remainder("%inner", square)
     whole = w.subtract("%inner", rest)
-    with w.e.loop("0", "%present", square) as place:
-        wanted = [w.smaller(w.add(place, step), last) for step in range(square)]
+    with w.e.loop("0", "%present", square) as index:
+        wanted = [w.smaller(w.add(index, step), last) for step in range(square)]
         lines = [w.source("%from", w.multiply(element, "%stride")) for element in wanted]
-        inside = w.remainder(place, width)
-        panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), w.rounded_up("%inner", SQUARE)), inside))
+        inside = w.remainder(index, width)
+        panel = w.target("%to", w.add(w.multiply(w.subtract(index, inside), w.rounded_up("%inner", SQUARE)), inside))
         with w.e.loop("0", whole, square) as term:
             w.copy_square(lines, panel, term, None)
         with w.e.when(w.compare("ne", rest, 0)):

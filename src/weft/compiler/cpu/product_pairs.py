@@ -212,11 +212,11 @@ def _pack_across(block: Block, width: int) -> EmittedFunction:
         for step, vector in enumerate(transposed(w.L, dtypes.uint32, vectors)):
             w.write(vector, w.target(target, str(step * width)))
 
-    with w.e.loop("0", "%present", side) as place:
-        wanted = [w.smaller(w.add(place, step), last) for step in range(side)]
+    with w.e.loop("0", "%present", side) as index:
+        wanted = [w.smaller(w.add(index, step), last) for step in range(side)]
         lines = [w.source("%from", w.multiply(element, "%stride")) for element in wanted]
-        inside = w.remainder(place, width)
-        panel = w.target("%to", w.add(w.multiply(w.subtract(place, inside), _pairs_of(w, "%inner")), inside))
+        inside = w.remainder(index, width)
+        panel = w.target("%to", w.add(w.multiply(w.subtract(index, inside), _pairs_of(w, "%inner")), inside))
         with w.e.loop("0", whole, terms) as term:
             copy(lines, panel, term, None)
         with w.e.when(w.compare("ne", rest, 0)):
@@ -258,9 +258,9 @@ class _TilesOfPairs(TileWriter):
         strides = {Way.ALONG: self.number(side.term), Way.ACROSS: self.number(side.element)}
         for wanted, stride in strides.items():
             with self.e.when(self.compare("eq", way, wanted)):
-                places = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
+                arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
                 name = f"pack_{wanted.name.lower()}_{side.width}"
-                self.e.emit(f"call void @{name}({places}, ptr {self.exponents[side.name]})")
+                self.e.emit(f"call void @{name}({arguments}, ptr {self.exponents[side.name]})")
 
     def panels(self, side: Side, source: str, packed: str, depth: str) -> Panels:
         return Panels(packed, _pairs_of(self, depth), "1", str(side.width))
@@ -278,7 +278,7 @@ class _TilesOfPairs(TileWriter):
     ) -> None:
         depth, again = counts
         pairs = self.divide(self.add(depth, 1), 2), again
-        exponents = [self.e.load("i64", place) for place in self.exponents.values()]
+        exponents = [self.e.load("i64", slot) for slot in self.exponents.values()]
         exact = self.compare("sge", self.add(*exponents), self.number(LEAST_EXPONENTS))
         for condition, name in zip((exact, self.negated(exact)), _KINDS, strict=True):
             with self.e.when(condition):

@@ -119,11 +119,11 @@ class ProductStepWriter(Integers):
     def section(self) -> str:
         """Where the section for an attached kernel begins, which is behind the batch axes."""
         axes = self.number(self.batch_axes)
-        place = self.add(self.multiply(axes, BATCH_FIELDS), self.batch_axes + 1)
-        return self.moved("%numbers", place, "i64")
+        index = self.add(self.multiply(axes, BATCH_FIELDS), self.batch_axes + 1)
+        return self.moved("%numbers", index, "i64")
 
-    def of_section(self, place: int) -> str:
-        return self.e.load("i64", self.moved(self.section(), place, "i64"))
+    def of_section(self, position: int) -> str:
+        return self.e.load("i64", self.moved(self.section(), position, "i64"))
 
     def made_at(self, in_memory: str, scratch: str) -> str:
         """Where a rectangle of the result is made, as the section says: in memory, or in scratch memory."""
@@ -154,9 +154,9 @@ class ProductStepWriter(Integers):
                 stride = self.number(self.add(first, field + 1))
                 self.e.store("i64", self.add(self.e.load("i64", slot), self.multiply(index, stride)), slot)
         pointers = {}
-        for name, place in SLOTS.items():
-            entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(place)}")
+        for name, position in SLOTS.items():
+            entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position)}")
             base = self.e.load("ptr", entry)
-            start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(place + 1)}")
+            start = self.e.assign(f"getelementptr i8, ptr {base}, i64 {self.number(position + 1)}")
             pointers[name] = self.moved(start, self.e.load("i64", offsets[name]), self.elements[name])
         return pointers

@@ -35,6 +35,7 @@ from weft.compiler.cpu.product_step import (
 )
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
+from weft.runtime.steps import Place
 
 MOST_ROWS = 8
 """Of more, the sums are made in blocks of rows."""
@@ -137,13 +138,13 @@ def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunc
     lines = [further("%b", code.multiply("%b_step", term)) for term in range(terms)]
     later = [further(line, code.multiply("%b_step", terms)) for line in lines]
     # Instead of a row that does not exist it is the last one, whose sums nobody stores.
-    places = [code.smaller(str(row), last) for row in range(at_once.rows)]
+    indices = [code.smaller(str(row), last) for row in range(at_once.rows)]
     factors = [
         [
             code.L.splat(read(scalar, sources.left, row, code.multiply("%a_inner", term), None, code.dtype))
             for term in range(terms)
         ]
-        for row in [in_left(code.multiply("%a_row", place)) for place in places]
+        for row in [in_left(code.multiply("%a_row", index)) for index in indices]
     ]
 
     def add(start: str, mask: str | None) -> None:
@@ -173,15 +174,15 @@ def _store_sums(at_once: RowsAtOnce) -> EmittedFunction:
     for row in range(at_once.rows):
         with code.e.when(code.compare("slt", str(row), "%rows")), code.e.loop("0", "%columns", at_once.lanes) as start:
             mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
-            place = _place(code, row, start)
-            before = load(L, code.dtype, place, (again & mask).name)
+            location = _location(code, row, start)
+            before = load(L, code.dtype, location, (again & mask).name)
             sums = code.read_sums(row, start)  # of terms that vanish these may be -0, which 0 + -0 is not
-            store(L, L.select(again, before + sums, sums), code.dtype, place, mask.name)
+            store(L, L.select(again, before + sums, sums), code.dtype, location, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
     return code.e, code.e.function("store_sums", parameters, "internal ")
 
 
-def _place(code: _Part, row: int, start: str) -> Location:
+def _location(code: _Part, row: int, start: str) -> Location:
     """Where a vector of the result is."""
     line, L = code.further("%c", code.multiply("%c_row", row)), code.L
     if not code.at_once.apart:
@@ -246,12 +247,12 @@ class _RowsAtOnceStep(ProductStepWriter):
         zeros = L.constant(0.0, self.at_once.dtype)
         with self.e.loop("0", columns, L.width) as start:
             for row in range(self.at_once.rows):
-                place = Location(self.sums, self.add(start, row * self.at_once.widest), False)
-                store(L, zeros, self.at_once.dtype, place, None)
+                location = Location(self.sums, self.add(start, row * self.at_once.widest), False)
+                store(L, zeros, self.at_once.dtype, location, None)
 
 
 def step_numbers(
-    places: Sequence[tuple[int, int]],
+    places: Sequence[Place],
     extents: tuple[int, int, int],
     strides: Sequence[int],
     strip: int,

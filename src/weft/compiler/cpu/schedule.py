@@ -314,13 +314,13 @@ def _writes_far(number: int, kernel: Kernel) -> bool:
     access = instruction.access
     if instruction.operation != "store" or access is None or not access.computed or kernel.lane == "reduced":
         return False
-    needed = [kernel.instructions[value] for value in needed_for_place(kernel, number)]
+    needed = [kernel.instructions[value] for value in needed_for_index(kernel, number)]
     simple = all(one.operation in ("load", "apply", "index", "scalar") and not one.varying for one in needed)
     large = access.operand.size * access.dtype.size >= FAR_BYTES
     return simple and len(needed) <= MOST_FOR_PLACE and large and instruction.combine is None
 
 
-def needed_for_place(kernel: Kernel, number: int) -> list[int]:
+def needed_for_index(kernel: Kernel, number: int) -> list[int]:
     """What the location of an access is computed of, in order."""
     access = kernel.instructions[number].access
     assert access is not None

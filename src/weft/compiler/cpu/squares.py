@@ -70,7 +70,7 @@ class _Square:
         names = transposed(self.L, self.wide, [self.L.convert(value, self.wide).name for value in values])
         return [self.L.convert(Value(self.L, name, self.wide), self.dtype) for name in names]
 
-    def place(self, column: int, lane: int) -> int:
+    def index(self, column: int, lane: int) -> int:
         return column * WIDTH + lane
 
 
@@ -84,7 +84,7 @@ def _read(size: int) -> EmittedFunction:
         for lane in square.starts:
             values = [read(L, square.dtype, row, start, mask) for row in rows[lane : lane + width]]
             for number, column in enumerate(square.turned(values)):
-                write(L, column, "%tile", square.place(start + number, lane))
+                write(L, column, "%tile", square.index(start + number, lane))
     return square.code.finished(names(size)[0], _PARAMETERS, "")
 
 
@@ -97,7 +97,7 @@ def _write(size: int) -> EmittedFunction:
     for start in square.starts:
         inside = square.inside(start)
         for lane in square.starts:
-            values = [read(L, square.dtype, "%tile", square.place(start + number, lane)) for number in range(width)]
+            values = [read(L, square.dtype, "%tile", square.index(start + number, lane)) for number in range(width)]
             for number, value in enumerate(square.turned(values), lane):
                 mask = inside & L.splat(Value(code.scalar, there[number], dtypes.bool_))
                 write(L, value, rows[number], start, str(mask.name))

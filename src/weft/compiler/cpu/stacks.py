@@ -180,8 +180,8 @@ class StackWriter(Integers):
         return module([e], [text])
 
     def _operand(self, position: int, operand: Operand) -> Matrix:
-        place = _FIRST_OPERAND + _OPERAND_FIELDS * position
-        return Matrix(self.memory(place), self.number(place + 2), self.number(place + 3), operand.dtype)
+        index = _FIRST_OPERAND + _OPERAND_FIELDS * position
+        return Matrix(self.memory(index), self.number(index + 2), self.number(index + 3), operand.dtype)
 
     def _at(self, base: Matrix, index: str) -> Matrix:
         size = self.multiply(self.multiply(base.rows, base.columns), base.dtype.size)
@@ -189,8 +189,8 @@ class StackWriter(Integers):
 
     def scratch(self, part: str) -> str:
         """The address of a part of the scratch memory."""
-        place = self._first_part + _PART_FIELDS * self._parts[part]
-        return self.moved(self._unit, self.number(place))
+        position = self._first_part + _PART_FIELDS * self._parts[part]
+        return self.moved(self._unit, self.number(position))
 
     def capacity(self, part: str) -> str:
         """How many elements a part of the scratch memory has, as an argument of a library routine."""
@@ -302,8 +302,8 @@ class StackWriter(Integers):
         with self.e.loop("0", matrix.rows) as row:
             zero = "true"
             for part in range(parts):
-                place = self.moved(matrix.pointer, self.add(self.multiply(row, step), part), type_)
-                this = self.e.assign(f"fcmp oeq {type_} {self.e.load(type_, place)}, 0.0")
+                address = self.moved(matrix.pointer, self.add(self.multiply(row, step), part), type_)
+                this = self.e.assign(f"fcmp oeq {type_} {self.e.load(type_, address)}, 0.0")
                 zero = self.e.assign(f"and i1 {zero}, {this}")
             self.e.store("i1", self.e.assign(f"or i1 {self.e.load('i1', found)}, {zero}"), found)
         return self.e.load("i1", found)

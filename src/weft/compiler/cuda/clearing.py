@@ -7,6 +7,7 @@ from functools import cache
 from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.primitives.routine import RoutineStep
+from weft.runtime.steps import Place
 
 THREADS, ITEMS = 256, 8
 
@@ -14,7 +15,7 @@ THREADS, ITEMS = 256, 8
 MEMORY, UNITS, WORDS = 0, 2, 3
 
 
-def cleared(place: tuple[int, int], words: int) -> RoutineStep:
+def cleared(place: Place, words: int) -> RoutineStep:
     """Write zeros to so many words of 32 bits, at a slot of the table and an offset in bytes."""
     units = -(-words // (THREADS * ITEMS))
     return RoutineStep(_code(), [*place, units, words], units, 1, words)

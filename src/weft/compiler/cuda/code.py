@@ -52,9 +52,9 @@ class BlockCode(Integers):
         """A pointer moved by elements, whose number is an ``i32``."""
         return self.e.assign(f"getelementptr {type_}, ptr {pointer}, i32 {index}")
 
-    def global_memory(self, place: int) -> str:
+    def global_memory(self, position: int) -> str:
         """The address that two numbers of the step give, known to be in the memory of the device."""
-        cast = self.e.assign(f"addrspacecast ptr {self.memory(place)} to ptr addrspace(1)")
+        cast = self.e.assign(f"addrspacecast ptr {self.memory(position)} to ptr addrspace(1)")
         return self.e.assign(f"addrspacecast ptr addrspace(1) {cast} to ptr")
 
     def shared(self, size: int) -> str:

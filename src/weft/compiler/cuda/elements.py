@@ -33,9 +33,9 @@ class ElementsWriter(ThreadWriter):
             row_block, lane_block = e.assign(f"udiv i64 {unit}, {blocks}"), e.assign(f"urem i64 {unit}, {blocks}")
         row = self._row_of_thread(row_block)
         mask = e.assign(f"sub i64 {e.assign(f'shl i64 1, {bits}')}, 1")
-        place = e.assign(f"and i64 {self.thread}, {mask}")
+        index = e.assign(f"and i64 {self.thread}, {mask}")
         first = e.assign(f"shl i64 {e.assign(f'mul i64 {lane_block}, {self.schedule.pieces}')}, {bits}")
-        lane = e.assign(f"mul i64 {e.assign(f'add i64 {first}, {place}')}, {self.schedule.lanes}")
+        lane = e.assign(f"mul i64 {e.assign(f'add i64 {first}, {index}')}, {self.schedule.lanes}")
         row_exists = e.assign(f"icmp slt i64 {row}, {self.number('rows')}")
         lane_exists = e.assign(f"icmp slt i64 {lane}, {self.number('lane')}")
         with e.when(e.assign(f"and i1 {row_exists}, {lane_exists}")), self._scope():

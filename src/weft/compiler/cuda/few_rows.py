@@ -230,13 +230,13 @@ class _FewRowsWriter(NumberedCode):
         number, strip_number = self._divided(unit, self.number(_ACROSS))
         outer, inner = self._divided(number, self.number(_BATCH))
         found = []
-        for place, element, far, near in (
+        for position, element, far, near in (
             (_LEFT, self.left_element, _LEFT_OUTER, _LEFT_BATCH),
             (_RIGHT, self.right_element, _RIGHT_OUTER, _RIGHT_BATCH),
             (_RESULT, MEMORY_TYPES[self.strip.result], _RESULT_OUTER, _RESULT_BATCH),
         ):
             distance = self.add(self.multiply(outer, self.number(far)), self.multiply(inner, self.number(near)))
-            found.append(self.moved(self.global_memory(place), distance, element))
+            found.append(self.moved(self.global_memory(position), distance, element))
         return _Product(*found), self.multiply(strip_number, self.strip.columns)
 
     def _divided(self, number: str, by: str) -> tuple[str, str]:
@@ -267,22 +267,22 @@ class _FewRowsWriter(NumberedCode):
     def _hand_on_quads(self, product: _Product, left: str, begin: str, part: int) -> None:
         """Put what the chains of this warp need into shared memory. All is asked for before the first of it is waited
         for. What is beyond the matrix is the last there is."""
-        matrix, places = self._matrix_quads(product, left, begin, part)
+        matrix, indices = self._matrix_quads(product, left, begin, part)
         found = [self.e.assign(f"load <4 x i32>, ptr {source}, align 16") for source in matrix]
         rows = self._row_quads(product, begin, part)
         self._wait()
         asked = [self._asked(source) for source, _ in rows] if len(rows) <= TOGETHER // 2 else []
-        for raw, place in zip(found, places, strict=True):
-            self.e.emit(f"store <4 x i32> {raw}, ptr {self.at(self.matrix, place, self.right_element)}, align 16")
-        for number, (source, place) in enumerate(rows):
-            self._put_terms(asked[number] if asked else self._asked(source), place)
+        for raw, index in zip(found, indices, strict=True):
+            self.e.emit(f"store <4 x i32> {raw}, ptr {self.at(self.matrix, index, self.right_element)}, align 16")
+        for number, (source, index) in enumerate(rows):
+            self._put_terms(asked[number] if asked else self._asked(source), index)
 
     def _matrix_quads(self, product: _Product, left: str, begin: str, part: int) -> tuple[list[str], list[str]]:
         """Where this thread reads elements of the matrix, and where in shared memory it puts them."""
         strip, per = self.strip, self.wide_right.width
         beyond = per if strip.along else 1
         term = self._first_term(begin, part, beyond)
-        sources, places = [], []
+        sources, indices = [], []
         last_column = self.narrow(self.subtract(self.subtract(self.number(_COLUMNS), left), 1 if strip.along else per))
         last_term = self.narrow(self.subtract(self.subtract(self.number(_INNER), term), beyond))
         far = self.narrow(self.number(_COLUMN if strip.along else _TERM))
@@ -290,9 +290,9 @@ class _FewRowsWriter(NumberedCode):
         start = self.moved(product.right, self.add(origin, term if strip.along else left), self.right_element)
         quads = (strip.terms if strip.along else strip.columns) // per
         for turn in range(strip.terms // per):
-            place = self.word("add", self.lane, WARP * turn)
-            line = self.word("lshr", place, quads.bit_length() - 1)
-            inside = self.word("mul", self.word("and", place, quads - 1), per)
+            index = self.word("add", self.lane, WARP * turn)
+            line = self.word("lshr", index, quads.bit_length() - 1)
+            inside = self.word("mul", self.word("and", index, quads - 1), per)
             if strip.along:
                 column, block = self.word("and", line, strip.columns - 1), self._block_of(line)
                 along = self.word("add", self.word("mul", block, DEPTH), inside)
@@ -308,8 +308,8 @@ class _FewRowsWriter(NumberedCode):
                 target = self.word("add", self.word("mul", within, strip.columns), inside)
                 target = self.word("add", self.word("mul", block, strip.line), target)
             sources.append(self.at(start, source, self.right_element))
-            places.append(target)
-        return sources, places
+            indices.append(target)
+        return sources, indices
 
     def _first_term(self, begin: str, part: int, beyond: int) -> str:
         """The first term that this warp reads, if so many are read together: none is behind the last ones."""
@@ -331,11 +331,11 @@ class _FewRowsWriter(NumberedCode):
         row_distance, found = self.narrow(self.number(_LEFT_ROW)), []
         size = strip.rows * strip.blocks * strip.terms
         for turn in range(0, size, WARP * per):
-            place = self.word("add", self.word("mul", self.lane, per), turn)
+            index = self.word("add", self.word("mul", self.lane, per), turn)
             if turn + WARP * per > size:  # then several threads do the last ones
-                place = self._least(place, str(size - per))
-            line = self.word("lshr", place, strip.terms.bit_length() - 1)
-            inside = self.word("and", place, strip.terms - 1)
+                index = self._least(index, str(size - per))
+            line = self.word("lshr", index, strip.terms.bit_length() - 1)
+            inside = self.word("and", index, strip.terms - 1)
             row, block = self.word("udiv", line, strip.blocks), self.word("and", line, strip.blocks - 1)
             along = self._least(self.word("add", self.word("mul", block, DEPTH), inside), last)
             source = self.at(start, self.word("add", self.word("mul", row, row_distance), along), self.left_element)
@@ -348,7 +348,7 @@ class _FewRowsWriter(NumberedCode):
         found = load(L, self.strip.left, Location(source, "0", False, WIDEST_ACCESS), None)
         return Value(L, found.name, dtypes.float32)
 
-    def _put_terms(self, terms: Value, place: str) -> None:
+    def _put_terms(self, terms: Value, index: str) -> None:
         """Put neighbouring terms of a row into shared memory, as float32."""
         for first in range(0, terms.lanes.width, self.quad.width):
             part = terms.name
@@ -358,17 +358,17 @@ class _FewRowsWriter(NumberedCode):
                 part = self.e.assign(
                     f"shufflevector {type_} {part}, {type_} poison, <{self.quad.width} x i32> <{mask}>"
                 )
-            target = Location(self.terms, self.wide(self.word("add", place, first)), False, WIDEST_ACCESS)
+            target = Location(self.terms, self.wide(self.word("add", index, first)), False, WIDEST_ACCESS)
             store(self.quad, Value(self.quad, part, dtypes.float32), dtypes.float32, target, None)
 
     def _hand_on_singly(self, product: _Product, left: str, begin: str, part: int) -> None:
         """The same, element by element, of matrices that lie in any way."""
         strip, position = self.strip, self.wide(self.lane)
         self._wait()
-        with self.e.loop(position, str(WARP * strip.terms), WARP) as place:
+        with self.e.loop(position, str(WARP * strip.terms), WARP) as index:
             # Threads that are neighbours read neighbours.
             fast, slow = (strip.terms, strip.columns) if strip.along else (strip.columns, strip.terms)
-            inside, rest = self._cut(place, fast)
+            inside, rest = self._cut(index, fast)
             middle, block = self._cut(rest, slow)
             term, column = (inside, middle) if strip.along else (middle, inside)
             down = self._term(begin, block, term, part)
@@ -382,8 +382,8 @@ class _FewRowsWriter(NumberedCode):
                 target = self.add(self.multiply(block, strip.line), target)
             raw = self.e.load(self.right_element, self.moved(product.right, source, self.right_element))
             self.e.store(self.right_element, raw, self.moved(self.matrix, target, self.right_element))
-        with self.e.loop(position, str(strip.rows * strip.blocks * strip.terms), WARP) as place:
-            term, line = self._cut(place, strip.terms)
+        with self.e.loop(position, str(strip.rows * strip.blocks * strip.terms), WARP) as index:
+            term, line = self._cut(index, strip.terms)
             block, row = self._cut(line, strip.blocks)
             down = self._term(begin, block, term, part)
             source = self.add(self.multiply(row, self.number(_LEFT_ROW)), self.multiply(down, self.number(_LEFT_TERM)))
@@ -427,16 +427,16 @@ class _FewRowsWriter(NumberedCode):
         numbers = list(self._numbers(term, count))
         line = self.add(self.multiply(self.own_block, strip.row_terms), term)
         for row, total in enumerate(self.totals):
-            place = self.add(line, row * strip.blocks * strip.row_terms)
+            index = self.add(line, row * strip.blocks * strip.row_terms)
             sum_ = Value(self.L, self.e.load("float", total), dtypes.float32)
-            for left, number in zip(self._row_terms(place, count), numbers, strict=True):
+            for left, number in zip(self._row_terms(index, count), numbers, strict=True):
                 sum_ = self.L.fma(left, number, sum_)
             self.e.store("float", sum_.name, total)
 
-    def _row_terms(self, place: str, count: int) -> Iterator[Value]:
+    def _row_terms(self, index: str, count: int) -> Iterator[Value]:
         L = self.L if count == 1 else self.quad
         for first in range(0, count, L.width):
-            location = Location(self.terms, self.add(place, first), False, L.width * dtypes.float32.size)
+            location = Location(self.terms, self.add(index, first), False, L.width * dtypes.float32.size)
             yield from self._parts(L, load(L, dtypes.float32, location, None))
 
     def _numbers(self, term: str, count: int) -> Iterator[Value]:
@@ -445,13 +445,13 @@ class _FewRowsWriter(NumberedCode):
         if strip.along:
             L = self.L if count == 1 else self.wide_right
             chain = self.add(self.multiply(self.own_block, strip.columns), self.own_column)
-            place, step = self.add(self.multiply(chain, strip.line), term), L.width
+            index, step = self.add(self.multiply(chain, strip.line), term), L.width
         else:
             L, step = self.L, strip.columns
-            place = self.add(self.multiply(self.own_block, strip.line), self.multiply(term, strip.columns))
-            place = self.add(place, self.own_column)
+            index = self.add(self.multiply(self.own_block, strip.line), self.multiply(term, strip.columns))
+            index = self.add(index, self.own_column)
         for turn in range(count // L.width):
-            location = Location(self.matrix, self.add(place, turn * step), False, L.width * strip.right.size)
+            location = Location(self.matrix, self.add(index, turn * step), False, L.width * strip.right.size)
             found = load(L, strip.right, location, None)
             yield from self._parts(L, Value(L, found.name, dtypes.float32))
 
@@ -469,19 +469,19 @@ class _FewRowsWriter(NumberedCode):
         block = self.add(self.add(self.multiply(self.warp_number, strip.blocks), self.own_block), 1)
         for row, total in enumerate(self.totals):
             line = self.add(self.multiply(block, strip.rows), row)
-            place = self.add(self.multiply(line, strip.columns), self.own_column)
-            self.e.store("float", self.e.load("float", total), self.moved(self.sums, place, "float"))
+            index = self.add(self.multiply(line, strip.columns), self.own_column)
+            self.e.store("float", self.e.load("float", total), self.moved(self.sums, index, "float"))
 
     def _fold(self, product: _Product, left: str, first: str) -> None:
         """Add the sums of blocks to the results so far, in order, and store them."""
         strip, size = self.strip, self.strip.results
-        with self.e.loop(self.position, str(size), self.threads) as place:
-            inside, row = self._cut(place, strip.columns)
+        with self.e.loop(self.position, str(size), self.threads) as element:
+            inside, row = self._cut(element, strip.columns)
             column = self.add(left, inside)
             with self.e.when(self.compare("slt", column, self.number(_COLUMNS))):
                 before = self.e.slot("float")
                 self.e.store("float", self.L.constant(-0.0, dtypes.float32).name, before)
-                known = self.moved(self.sums, place, "float")
+                known = self.moved(self.sums, element, "float")
                 with self.e.when(self.compare("ne", first, 0)):
                     self.e.store("float", self.e.load("float", known), before)
                 blocks = range(1, 1 + strip.warps * strip.blocks)

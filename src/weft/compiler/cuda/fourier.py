@@ -94,9 +94,9 @@ def _scaled(x: Array, factors: Sequence[Array]) -> Array:
 def _with_real_ends(x: Array, axis: int, length: int) -> Array:
     """The first half of a transform, real where a number stands for itself: cuFFT is not right about others."""
     shape = x.node.shape
-    place = p.iota(shape=shape, axis=axis, dtype=dtypes.int32)
+    index = p.iota(shape=shape, axis=axis, dtype=dtypes.int32)
     ends = [0, length // 2] if length % 2 == 0 else [0]
-    alone = [p.equal(place, p.fill(wrap(p.planned_number(end, dtypes.int32)), shape)) for end in ends]
+    alone = [p.equal(index, p.fill(wrap(p.planned_number(end, dtypes.int32)), shape)) for end in ends]
     is_real = alone[0] if len(alone) == 1 else p.logical_or(*alone)
     return p.select(is_real, p.cast(p.real(x), dtype=x.node.dtype), x)
 

@@ -28,7 +28,7 @@ TOTALS = "@weft.totals"
 TOTALS_TOGETHER = 8
 """Totals that a thread reads from shared memory before it joins them."""
 
-_Places = dict[Accumulator, list[str]]
+_Pointers = dict[Accumulator, list[str]]
 """Pointers to where the totals of states are, one for each part."""
 
 
@@ -46,7 +46,7 @@ class LongRowsWriter(SavingWriter):
         operations = [{kernel.instructions[root].operation for root in current.roots} for current in self.passes]
         self.folds_once = sum("reduce" in found for found in operations) == 1
         self.saved_before = "0"
-        """What has to be added to a lane to find its place among the saved ones."""
+        """What has to be added to a lane to find its index among the saved ones."""
 
     def folds_chunks(self, instruction: Instruction) -> bool:
         """Also where it makes no difference: so the threads of a row need nothing of each other before its end."""
@@ -82,7 +82,7 @@ class LongRowsWriter(SavingWriter):
         states = [state for state in dict.fromkeys(reductions.values()) if isinstance(state, Accumulator)]
         count = self.team.count
         chunks = self._chunk_count()
-        places = self._places_of_totals(states)
+        pointers = self._pointers_of_totals(states)
         self._fetch(current)
         if not self.schedule.turns:
             self._meet_others()
@@ -94,13 +94,13 @@ class LongRowsWriter(SavingWriter):
             else:
                 self._by_turns(start, stop, count, self._at_lane, current, reductions)
             for state in states:
-                self._put(self.team.folded(state.read(), state.reducer.merge), places[state], chunk)
+                self._put(self.team.folded(state.read(), state.reducer.merge), pointers[state], chunk)
                 state.begin()
         if states:
             self._synchronize()
-            self._join_totals(chunks, places)
+            self._join_totals(chunks, pointers)
             if self.folds_once:
-                self._synchronize()  # before totals are written again: those of other passes have places of their own
+                self._synchronize()  # before totals are written again: those of other passes have memory of their own
 
     def _meet_others(self) -> None:
         """Wait until the other blocks of the cluster are there, once: nothing is written to their memory before."""
@@ -151,7 +151,7 @@ class LongRowsWriter(SavingWriter):
         """The lane of this thread, which is there."""
         self.lane_index = index
 
-    def _places_of_totals(self, states: Sequence[Accumulator]) -> _Places:
+    def _pointers_of_totals(self, states: Sequence[Accumulator]) -> _Pointers:
         """Where in shared memory the totals of all chunks are."""
         count, before = self.schedule.chunks, self.totals_bytes
         parts = [
@@ -163,36 +163,36 @@ class LongRowsWriter(SavingWriter):
         )
         memory = self.e.assign(f"addrspacecast ptr addrspace(3) {TOTALS} to ptr")
         memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {before}")
-        places: _Places = {state: [""] * len(state.identity) for state in states}
+        pointers: _Pointers = {state: [""] * len(state.identity) for state in states}
         for bytes_, state, part in sorted(parts, key=itemgetter(0), reverse=True):  # so that all are aligned
-            places[state][part] = memory
+            pointers[state][part] = memory
             memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {bytes_ * count}")
-        return places
+        return pointers
 
     def _put(self, parts: Sequence[Value], pointers: Sequence[str], chunk: str) -> None:
         """Write the total of a chunk to the memory of each block of the cluster: each by another thread."""
         e, cluster = self.e, self.schedule.cluster
         with e.when(e.assign(f"icmp slt i64 {self.team.number}, {cluster}")):
             for part, pointer in zip(parts, pointers, strict=True):
-                place = self._element(pointer, chunk, part)
+                address = self._element(pointer, chunk, part)
                 if cluster > 1:
                     block = e.assign(f"trunc i64 {self.team.number} to i32")
-                    place = e.call("llvm.nvvm.mapa", "ptr", [("ptr", place), ("i32", block)])
-                e.store(REGISTER_TYPES[part.dtype], part.name, place)
+                    address = e.call("llvm.nvvm.mapa", "ptr", [("ptr", address), ("i32", block)])
+                e.store(REGISTER_TYPES[part.dtype], part.name, address)
 
     def _element(self, pointer: str, index: str, like: Value) -> str:
         return self.e.assign(f"getelementptr {REGISTER_TYPES[like.dtype]}, ptr {pointer}, i64 {index}")
 
-    def _join_totals(self, chunks: str, places: _Places) -> None:
+    def _join_totals(self, chunks: str, pointers: _Pointers) -> None:
         """Each thread of a team joins every sixteenth total, in order."""
 
         def join(indices: Sequence[str], whole: bool) -> None:
-            for state, pointers in places.items():
+            for state, parts_of_state in pointers.items():
                 taken = []
                 for index in indices:
-                    parts = zip(pointers, state.totals.read(), strict=True)
+                    parts = zip(parts_of_state, state.totals.read(), strict=True)
                     found = [(self._element(pointer, index, part), part.dtype) for pointer, part in parts]
-                    loaded = [(self.e.load(REGISTER_TYPES[dtype], place), dtype) for place, dtype in found]
+                    loaded = [(self.e.load(REGISTER_TYPES[dtype], address), dtype) for address, dtype in found]
                     taken.append(tuple([Value(self.vector, name, dtype) for name, dtype in loaded]))
                 for one in taken:
                     state.totals.write(state.reducer.merge(self.vector, state.totals.read(), one))
@@ -201,7 +201,7 @@ class LongRowsWriter(SavingWriter):
 
     def _store(self, position: int, instruction: Instruction) -> None:
         """What a row has one of is stored by the first thread, when all have read what was there: it may be stored in
-        the place of what was loaded."""
+        the memory of what was loaded."""
         if instruction.varying:
             super()._store(position, instruction)
             return

@@ -106,11 +106,11 @@ def _steps(scan: LongScan, call: RoutineCall) -> list[RoutineStep]:
     rows, chunks, vectors = _shape(x)
     slot, offset = call.scratch
     counts = (1, rows * chunks, rows * vectors, rows * vectors)
-    places = [(slot, offset + WORD * sum(counts[:number])) for number in range(len(counts))]
-    counter, totals, of_vectors, sums = places
+    indices = [(slot, offset + WORD * sum(counts[:number])) for number in range(len(counts))]
+    counter, totals, of_vectors, sums = indices
     memory = [(x.slot, x.offset), (out.slot, out.offset), totals, of_vectors, sums, counter]
     units = rows * chunks
-    numbers = [number for place in memory for number in place] + [units, x.shape[-1], chunks]
+    numbers = [number for index in memory for number in index] + [units, x.shape[-1], chunks]
     code = _code(scan, x.dtype, call.params["reverse"], call.params["inclusive"])
     return [
         cleared((slot, offset), WORD // 4 * sum(counts)),
@@ -164,7 +164,7 @@ class _LongScansWriter:
         """What each vector comes to, and then what comes before it."""
         self.parts, self.start = code.shared(WORD * PARTS), code.shared(WORD)
         self.chunks = code.number(CHUNKS)
-        totals, vectors, sums = (code.global_memory(place) for place in (TOTALS, VECTORS, SUMS))
+        totals, vectors, sums = (code.global_memory(position) for position in (TOTALS, VECTORS, SUMS))
         told = Told(totals, vectors, sums, self.chunks)
         self.look_back = LookBack(code, self.L, self._merged, self._nothing, told)
         with code.tickets(code.global_memory(COUNTER), code.number(UNITS)) as unit:
@@ -174,8 +174,8 @@ class _LongScansWriter:
     def _chunk(self, unit: str) -> None:
         code, e = self.code, self.e
         row, number = code.divide(unit, self.chunks), code.remainder(unit, self.chunks)
-        place = code.subtract(code.subtract(self.chunks, 1), number) if self.reverse else number
-        first, extent = code.multiply(place, ROW_CHUNK), code.number(EXTENT)
+        index = code.subtract(code.subtract(self.chunks, 1), number) if self.reverse else number
+        first, extent = code.multiply(index, ROW_CHUNK), code.number(EXTENT)
         self.there = code.narrow(code.smaller(code.subtract(extent, first), ROW_CHUNK))
         begin = code.add(code.multiply(row, extent), first)
         self._read(begin)
@@ -205,10 +205,10 @@ class _LongScansWriter:
         turned = code.word("sub", code.word("sub", self.there, 1), index)
         return code.chosen(code.word("icmp slt", index, self.there), turned, index)
 
-    def _pointer(self, place: str) -> str:
-        vector = self.code.word("lshr", place, VIRTUAL_LANES.bit_length() - 1)
+    def _pointer(self, index: str) -> str:
+        vector = self.code.word("lshr", index, VIRTUAL_LANES.bit_length() - 1)
         moved = self.code.word("mul", self._exchanged(vector), self.tile.piece)
-        return self.code.at(self.elements, self.code.word("xor", place, moved), REGISTER_TYPES[self.dtype])
+        return self.code.at(self.elements, self.code.word("xor", index, moved), REGISTER_TYPES[self.dtype])
 
     def _exchanged(self, vector: str) -> str:
         """What the numbers of the pieces of a vector are exchanged by."""
@@ -238,9 +238,9 @@ class _LongScansWriter:
         for items in self._items():
             values = [self.e.load(type_, self._pointer(self._turned(index))) for index in items]
             for index, name in zip(items, values, strict=True):
-                place = Location(target, code.add(begin, code.wide(index)), scattered=False)
+                location = Location(target, code.add(begin, code.wide(index)), scattered=False)
                 with self.e.when(code.word("icmp slt", index, self.there)):
-                    store(self.L, Value(self.L, name, self.dtype), self.dtype, place, None)
+                    store(self.L, Value(self.L, name, self.dtype), self.dtype, location, None)
 
     def _vectors(self) -> Iterator[str]:
         """The vectors of this thread, one after the other."""
@@ -252,8 +252,8 @@ class _LongScansWriter:
         code, tile = self.code, self.tile
         first, exchanged = code.word("mul", vector, VIRTUAL_LANES), self._exchanged(vector)
         numbers = [code.word("xor", exchanged, number) for number in range(tile.pieces)]
-        places = [code.word("add", first, code.word("mul", number, tile.piece)) for number in numbers]
-        return [code.at(self.elements, place, REGISTER_TYPES[self.dtype]) for place in places]
+        pointers = [code.word("add", first, code.word("mul", number, tile.piece)) for number in numbers]
+        return [code.at(self.elements, pointer, REGISTER_TYPES[self.dtype]) for pointer in pointers]
 
     def _of_vector(self, pieces: Sequence[str]) -> list[Value]:
         """The elements of a vector by themselves."""
@@ -311,8 +311,8 @@ class _LongScansWriter:
             total = self._running()
 
             def fold(index: str, count: int) -> None:
-                places = [code.word("add", code.narrow(index), VIRTUAL_LANES * turn) for turn in range(count)]
-                pointers = [self._pointer(self._turned(place)) for place in places]
+                positions = [code.word("add", code.narrow(index), VIRTUAL_LANES * turn) for turn in range(count)]
+                pointers = [self._pointer(self._turned(position)) for position in positions]
                 for name in [e.load(REGISTER_TYPES[self.dtype], pointer) for pointer in pointers]:
                     total.write(self._merged(total.read(), self._lifted(name)))
 
@@ -335,8 +335,8 @@ class _LongScansWriter:
         """What the chunk comes to: its parts are folded like elements of a row."""
         code, lane = self.code, self._lane()
         exists = code.word("icmp ult", lane, PARTS)
-        place = code.at(self.parts, code.chosen(exists, lane, 0), self._type)
-        part = Value(self.L, self.e.load(self._type, place), self.total)
+        pointer = code.at(self.parts, code.chosen(exists, lane, 0), self._type)
+        part = Value(self.L, self.e.load(self._type, pointer), self.total)
         own = self._chosen(exists, self._merged(self._nothing(), part), self._nothing())
         (total,) = self.team.folded((own,), self.reducer.merge)
         return total
@@ -356,21 +356,21 @@ class _LongScansWriter:
         vectors = code.word("lshr", code.word("add", self.there, VIRTUAL_LANES - 1), VIRTUAL_LANES.bit_length() - 1)
         count, following = code.wide(vectors), [e.slot(self._type) for _ in range(JOINED_TOGETHER)]
 
-        def places(first: str) -> list[str]:
+        def indices(first: str) -> list[str]:
             return [code.moved(self.befores, code.add(first, n), self._type) for n in range(JOINED_TOGETHER)]
 
         def ask(first: str) -> None:
             """Read totals before those that come first are joined: shared memory answers later than that takes."""
-            for slot, place in zip(following, places(first), strict=True):
-                e.store(self._type, e.load(self._type, place), slot)
+            for slot, index in zip(following, indices(first), strict=True):
+                e.store(self._type, e.load(self._type, index), slot)
 
         ask("0")
         with e.loop("0", count, JOINED_TOGETHER) as first:
             totals = [Value(self.L, e.load(self._type, slot), self.total) for slot in following]
             ask(code.smaller(code.add(first, JOINED_TOGETHER), ROW_CHUNK // VIRTUAL_LANES - JOINED_TOGETHER))
-            for number, (place, total) in enumerate(zip(places(first), totals, strict=True)):
+            for number, (index, total) in enumerate(zip(indices(first), totals, strict=True)):
                 before = running.read()
-                e.store(self._type, before.name, place)
+                e.store(self._type, before.name, index)
                 joined = self._merged(before, total)
                 running.write(joined if number else self._chosen(code.compare("eq", first, 0), total, joined))
 

@@ -178,9 +178,9 @@ class LookBack:
         return Value(self.L, self.e.assign(f"bitcast i64 {bits} to double"), dtypes.float64)
 
     def _tell(self, memory: str, index: str, value: Value) -> None:
-        place, scope = self.code.moved(memory, index, "i64"), f'syncscope("device") monotonic, align {WORD}'
-        self.e.emit(f"store atomic i64 {self._encoded(value)}, ptr {place} {scope}")
+        position, scope = self.code.moved(memory, index, "i64"), f'syncscope("device") monotonic, align {WORD}'
+        self.e.emit(f"store atomic i64 {self._encoded(value)}, ptr {position} {scope}")
 
     def _word(self, memory: str, index: str) -> str:
-        place, scope = self.code.moved(memory, index, "i64"), f'syncscope("device") monotonic, align {WORD}'
-        return self.e.assign(f"load atomic i64, ptr {place} {scope}")
+        position, scope = self.code.moved(memory, index, "i64"), f'syncscope("device") monotonic, align {WORD}'
+        return self.e.assign(f"load atomic i64, ptr {position} {scope}")

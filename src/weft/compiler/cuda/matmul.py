@@ -196,9 +196,9 @@ def _matrix(operand: Operand, stride: int) -> tuple[cublas.MatrixLayout, bool]:
 def _offsets(axes: Sequence[_Axis], operands: Sequence[Operand]) -> tuple[tuple[int, int, int], ...]:
     """How many bytes behind the first ones the matrices of each call begin, in the order of the library."""
     found = []
-    for places in product(*[range(axis.extent) for axis in axes]):
+    for indices in product(*[range(axis.extent) for axis in axes]):
         a, b, out = [
-            sum([place * axis.strides[number] for place, axis in zip(places, axes, strict=True)]) * operand.dtype.size
+            sum([index * axis.strides[number] for index, axis in zip(indices, axes, strict=True)]) * operand.dtype.size
             for number, operand in enumerate(operands)
         ]
         found.append((b, a, out))

@@ -96,20 +96,18 @@ class ThreadWriter(NestWriter):
         first = self.e.assign(f"mul i64 {block}, {together}")
         return self.e.assign(f"add i64 {first}, {self.e.assign(f'lshr i64 {self.thread}, {bits}')}")
 
-    def _together(
-        self, places: Sequence[Callable[[], None]], current: Pass, reductions: Reductions, count: int
-    ) -> None:
-        """All that a pass does at several ``places``: first what it loads of all of them, then all else at ``count`` of
+    def _together(self, turns: Sequence[Callable[[], None]], current: Pass, reductions: Reductions, count: int) -> None:
+        """All that a pass does in several ``turns``: first what it loads of all of them, then all else at ``count`` of
         them, each instruction before the next one, and so on."""
         start, states = self._state(), []
-        for place in places:
+        for begin_turn in turns:
             self._go_to(start.copied())
-            place()
+            begin_turn()
             states.append(self._state())
-        ahead = self._loads_ahead(current) if count < len(places) or self.loads_first else []
+        ahead = self._loads_ahead(current) if count < len(turns) or self.loads_first else []
         for position in ahead:
             self._accumulate_at(states, position, current, reductions)
-        for first in range(0, len(places), count):
+        for first in range(0, len(turns), count):
             for position in current.needed:
                 if position not in ahead:
                     self._accumulate_at(states[first : first + count], position, current, reductions)
@@ -120,7 +118,7 @@ class ThreadWriter(NestWriter):
         return [number for number in current.computed if is_ahead(self.kernel.instructions[number])]
 
     def _accumulate_at(self, states: Sequence[_State], position: int, current: Pass, reductions: Reductions) -> None:
-        """What a pass does with one instruction at several places."""
+        """What a pass does with one instruction in several turns."""
         for state in states:
             self._go_to(state)
             self._accumulate_one(position, current, reductions)
@@ -149,14 +147,16 @@ class ThreadWriter(NestWriter):
         with e.loop(start, stop, step) as index, self._scope():
             body([index], False)
 
-    def _by_turns(self, start: str, stop: str, step: int, place: AtTurn, current: Pass, reductions: Reductions) -> None:
-        """A pass over ``range(start, stop, step)``. ``place`` goes to one of them, and is told whether the ``step``
-        elements from there on are all before ``stop``."""
+    def _by_turns(
+        self, start: str, stop: str, step: int, begin_turn: AtTurn, current: Pass, reductions: Reductions
+    ) -> None:
+        """A pass over ``range(start, stop, step)``. ``begin_turn`` goes to one of them, and is told whether the
+        ``step`` elements from there on are all before ``stop``."""
 
         count = self._turns_together(current)
 
         def body(indices: Sequence[str], whole: bool) -> None:
-            self._together([partial(place, index, whole) for index in indices], current, reductions, count)
+            self._together([partial(begin_turn, index, whole) for index in indices], current, reductions, count)
 
         self._in_turns(start, stop, step, self._turns_loaded(current, count), body)
 

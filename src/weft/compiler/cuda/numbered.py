@@ -17,12 +17,14 @@ class NumberedCode(BlockCode):
         self.position = self.wide(self.thread)
 
     def _begin(self) -> None:
-        places = [self.e.assign(f"getelementptr i64, ptr %numbers, i64 {place}") for place in range(self._count)]
-        self._found = [self.e.assign(f"load i64, ptr {place}, align 8") for place in places]
+        pointers = [
+            self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}") for position in range(self._count)
+        ]
+        self._found = [self.e.assign(f"load i64, ptr {pointer}, align 8") for pointer in pointers]
         super()._begin()
 
-    def number(self, place: int | str) -> str:
-        return self._found[int(place)]
+    def number(self, position: int | str) -> str:
+        return self._found[int(position)]
 
     def each_unit(self) -> AbstractContextManager[str]:
         """Blocks take units in turn; gives the number of one."""

@@ -32,10 +32,12 @@ def arranged(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[i
     first = [entry for entry in saved if entry[0] == 0]
     for index, number in [*first, *[(0, number) for number in sorted(early)], *saved[len(first) :]]:
         size = register_bytes(kernel.instructions[number].dtype)
-        free = [place for place, (bytes_, until) in enumerate(arrays) if bytes_ == size and until < (index, number)]
-        place = free[0] if free and number not in early else len(arrays)
-        arrays[place : place + 1] = [(size, last[number])]
-        found[number] = place
+        free = [
+            position for position, (bytes_, until) in enumerate(arrays) if bytes_ == size and until < (index, number)
+        ]
+        position = free[0] if free and number not in early else len(arrays)
+        arrays[position : position + 1] = [(size, last[number])]
+        found[number] = position
     return found, [size for size, _ in arrays]
 
 

@@ -48,7 +48,7 @@ class SavingWriter(ThreadWriter):
         if schedule.turns:
             self.loads_first, self.body_together = True, UNROLLED_TOGETHER
         self.copied = {number for number in self.fetched if self.slots[number] >= schedule.kept}
-        self.places: dict[int, str] = {}
+        self.saved_pointers: dict[int, str] = {}
         self.kept: dict[tuple[int, int], str] = {}
         """Registers of what is saved, by array and turn."""
         self.turn_of: dict[str, int] = {}
@@ -71,8 +71,8 @@ class SavingWriter(ThreadWriter):
         stays = {number for number in loads & (current.saved | self.fetched) if self.slots[number] < self.schedule.kept}
         loaded = turns if stays and stays == loads else self._turns_loaded(current, count)
         for first in range(0, turns, loaded):
-            places = [partial(self._at_turn, start, turn) for turn in range(first, min(first + loaded, turns))]
-            self._together(places, current, reductions, count)
+            at_turns = [partial(self._at_turn, start, turn) for turn in range(first, min(first + loaded, turns))]
+            self._together(at_turns, current, reductions, count)
 
     def _at_turn(self, start: str, turn: int) -> None:
         self.lane_index = self.e.assign(f"add i64 {start}, {VIRTUAL_LANES * turn}")
@@ -88,7 +88,7 @@ class SavingWriter(ThreadWriter):
         """Before the first pass, begin to copy what later ones need. What a pass needs has come when it begins."""
         if current is self.passes[0]:
             for number in sorted(self.copied):
-                self._find_place(number)
+                self._find_pointer(number)
                 self._walk(partial(self._copy, number))
         elif self.copied & current.saved:
             self.e.call("llvm.nvvm.cp.async.wait.all", "void", [])
@@ -128,7 +128,7 @@ class SavingWriter(ThreadWriter):
             self._fold_quickly(states, fold, quick)
 
     def _fold_quickly(self, states: Sequence[Any], fold: Accumulator, quick: Quick) -> None:
-        """Fold the elements at several places in a way that is nearly always right; if it was not, once more."""
+        """Fold the elements of several turns in a way that is nearly always right; if it was not, once more."""
         e, lifted = self.e, []
         for state in states:
             self._go_to(state)
@@ -152,15 +152,15 @@ class SavingWriter(ThreadWriter):
     def _make_room(self, current: Pass) -> None:
         for number in current.saved - self.copied:
             if self.slots[number] >= self.schedule.kept:
-                self._find_place(number)
+                self._find_pointer(number)
 
-    def _find_place(self, number: int) -> None:
+    def _find_pointer(self, number: int) -> None:
         """Where in shared memory a value is saved."""
         slot, kept = self.slots[number], self.schedule.kept
         self.e.declarations[SHARED] = f"{SHARED} = external addrspace(3) global [0 x i8], align 16"
         pointer = self.e.assign(f"addrspacecast ptr addrspace(3) {SHARED} to ptr")
         before = sum(self.sizes[kept:slot]) * self.schedule.lanes_in_shared
-        self.places[number] = self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {before}")
+        self.saved_pointers[number] = self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {before}")
 
     def _fenced(self, name: str, type_: str) -> str:
         """A register of which LLVM does not know what was computed from it before: it would keep that, too."""
@@ -175,7 +175,9 @@ class SavingWriter(ThreadWriter):
     def _saved_at(self, position: int, instruction: Instruction) -> tuple[str, str]:
         """Type and address of what is saved of a value for the current lane."""
         type_ = REGISTER_TYPES[instruction.dtype]
-        return type_, self.e.assign(f"getelementptr {type_}, ptr {self.places[position]}, i64 {self._saved_index()}")
+        return type_, self.e.assign(
+            f"getelementptr {type_}, ptr {self.saved_pointers[position]}, i64 {self._saved_index()}"
+        )
 
     def _save(self, position: int, instruction: Instruction) -> None:
         slot, name = self.slots[position], self.values[position].name
@@ -188,9 +190,9 @@ class SavingWriter(ThreadWriter):
     def _recall(self, position: int, instruction: Instruction) -> Any:
         slot = self.slots[position]
         if slot < self.schedule.kept:
-            place = slot, self.turn_of[self.lane_index]
-            name = self._fenced(self.kept[place], REGISTER_TYPES[instruction.dtype])
-            self.kept[place] = name
+            key = slot, self.turn_of[self.lane_index]
+            name = self._fenced(self.kept[key], REGISTER_TYPES[instruction.dtype])
+            self.kept[key] = name
             return Value(self.vector, name, instruction.dtype)
         type_, pointer = self._saved_at(position, instruction)
         return Value(self.vector, self.e.load(type_, pointer), instruction.dtype)

@@ -91,21 +91,21 @@ class ScansWriter(RowsWriter):
         assert team is not None
         teams = self.schedule.threads // team.count
         memory = self._room_for(prefix, len(turns) * teams)
-        places = [e.assign(f"add i64 {self.number_of_team}, {turn * teams}") for turn in range(len(turns))]
+        indices = [e.assign(f"add i64 {self.number_of_team}, {turn * teams}") for turn in range(len(turns))]
         last = e.assign(f"icmp eq i64 {team.number}, {0 if self.backwards else team.count - 1}")
         alone = []
-        for place, state in zip(places, turns, strict=True):
+        for index, state in zip(indices, turns, strict=True):
             self._go_to(state)
             alone.append(prefix.alone())
             with e.when(last):
-                self._put(alone[-1], memory, place)
+                self._put(alone[-1], memory, index)
         synchronize_block(e)
         with e.when(self.leads):
             self._join(prefix, memory, len(turns) * teams)
         synchronize_block(e)
-        for place, state, here in zip(places, turns, alone, strict=True):
+        for index, state, here in zip(indices, turns, alone, strict=True):
             self._go_to(state)
-            self.values[position] = prefix.behind(self._taken(prefix, memory, place), here)
+            self.values[position] = prefix.behind(self._taken(prefix, memory, index), here)
         synchronize_block(e)
 
     def _room_for(self, prefix: Prefix, count: int) -> list[str]:
@@ -122,12 +122,12 @@ class ScansWriter(RowsWriter):
         """Replace the totals of all vectors of a tile by what comes before them."""
         e, is_first_tile = self.e, self.e.assign(f"icmp eq i64 {self.tile_begin}, 0")
         with e.loop("0", str(count), JOINED_TOGETHER) as first:
-            places = [e.assign(f"add i64 {first}, {number}") for number in range(JOINED_TOGETHER)]
-            totals = [self._taken(prefix, memory, place) for place in places]
+            indices = [e.assign(f"add i64 {first}, {number}") for number in range(JOINED_TOGETHER)]
+            totals = [self._taken(prefix, memory, index) for index in indices]
             begins = e.assign(f"and i1 {is_first_tile}, {e.assign(f'icmp eq i64 {first}, 0')}")
-            for number, (place, total) in enumerate(zip(places, totals, strict=True)):
+            for number, (index, total) in enumerate(zip(indices, totals, strict=True)):
                 before = prefix.read()
-                self._put(before, memory, place)
+                self._put(before, memory, index)
                 joined = prefix.reducer.merge(prefix.L, before, total)
                 if number == 0:
                     joined = prefix.chosen(f"i1 {begins}", total, joined)
@@ -142,8 +142,8 @@ class ScansWriter(RowsWriter):
         parts = []
         for (dtype, _), pointer in zip(prefix.identity, pointers, strict=True):
             type_ = REGISTER_TYPES[dtype]
-            place = self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
-            parts.append(Value(prefix.L, self.e.load(type_, place), dtype))
+            address = self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+            parts.append(Value(prefix.L, self.e.load(type_, address), dtype))
         return tuple(parts)
 
     def _store(self, position: int, instruction: Instruction) -> None:

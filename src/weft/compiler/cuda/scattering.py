@@ -69,7 +69,7 @@ def generate(dtype: Dtype, mode: str, name: str) -> str:
     """The LLVM IR of the kernel: a unit are as many elements as there are threads."""
     code = BlockCode(THREADS)
     e, L = code.e, MathLanes(code.e, 1)
-    width, elements, row_stride, stride = (code.number(place) for place in (WIDTH, ELEMENTS, ROW_STRIDE, STRIDE))
+    width, elements, row_stride, stride = (code.number(position) for position in (WIDTH, ELEMENTS, ROW_STRIDE, STRIDE))
     rows, updates, order, starts, target = (code.global_memory(n) for n in (ROWS, UPDATES, ORDER, STARTS, TARGET))
     state = e.slot(L.type_of(dtype))
 
@@ -77,10 +77,12 @@ def generate(dtype: Dtype, mode: str, name: str) -> str:
         return code.wide(e.load("i32", code.moved(numbers, index, "i32")))
 
     def join(first: str, count: int, lane: str) -> None:
-        """The updates whose places in the order are from ``first`` on: all are read before the first one is joined."""
+        """The updates from position ``first`` of the order on: all are read before the first one is joined."""
         found = [listed(order, code.add(first, turn)) for turn in range(count)]
-        places = [Location(updates, code.add(code.multiply(update, width), lane), scattered=False) for update in found]
-        for value in [load(L, dtype, place, None) for place in places]:
+        locations = [
+            Location(updates, code.add(code.multiply(update, width), lane), scattered=False) for update in found
+        ]
+        for value in [load(L, dtype, location, None) for location in locations]:
             old = Value(L, e.load(L.type_of(dtype), state), dtype)
             e.store(L.type_of(dtype), _combined(L, mode, old, value).name, state)
 
@@ -95,10 +97,10 @@ def generate(dtype: Dtype, mode: str, name: str) -> str:
             first, last = listed(starts, row), listed(starts, code.add(row, 1))
             whole = code.multiply(code.divide(code.subtract(last, first), TOGETHER), TOGETHER)
             middle = code.add(first, whole)
-            with e.loop(first, middle, TOGETHER) as place:
-                join(place, TOGETHER, lane)
-            with e.loop(middle, last) as place:
-                join(place, 1, lane)
+            with e.loop(first, middle, TOGETHER) as update:
+                join(update, TOGETHER, lane)
+            with e.loop(middle, last) as update:
+                join(update, 1, lane)
             value = Value(L, e.load(L.type_of(dtype), state), dtype)
             store(L, value, dtype, Location(target, number, scattered=False), None)
     return code.finished(name)

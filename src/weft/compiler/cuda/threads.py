@@ -138,8 +138,8 @@ class Team(Threads):
             return str(numbers[0])
         packed = sum(number << 4 * lane for lane, number in enumerate(numbers))
         signed = packed - (1 << 64) if packed >> 63 else packed
-        place = self.e.assign(f"shl i64 {self.number}, 2")
-        shifted = self.e.assign(f"trunc i64 {self.e.assign(f'lshr i64 {signed}, {place}')} to i32")
+        shift = self.e.assign(f"shl i64 {self.number}, 2")
+        shifted = self.e.assign(f"trunc i64 {self.e.assign(f'lshr i64 {signed}, {shift}')} to i32")
         return self.e.assign(f"and i32 {shifted}, {self.count - 1}")
 
 

@@ -86,16 +86,16 @@ class TilesWriter(ElementsWriter):
             for down in self.downs:
                 inside = None if left is None else self._inside(self.across, left[0], down, left[1])
                 raw = load_if(e, element, pointer, dtype_alignment(instruction.dtype), inside)
-                found.append((element, raw, self._place(number, element, down, self.across)))
+                found.append((element, raw, self._pointer_to(number, element, down, self.across)))
                 pointer = e.assign(f"getelementptr {element}, ptr {pointer}, i64 {step}")
-        for element, raw, place in found:
-            e.store(element, raw, place)
+        for element, raw, in_shared in found:
+            e.store(element, raw, in_shared)
 
     def _inside(self, first: str, first_stop: str, second: str, second_stop: str) -> str:
         below = self.e.assign(f"icmp slt i64 {first}, {first_stop}")
         return self.e.assign(f"and i1 {below}, {self.e.assign(f'icmp slt i64 {second}, {second_stop}')}")
 
-    def _place(self, number: int, element: str, down: str, across: str) -> str:
+    def _pointer_to(self, number: int, element: str, down: str, across: str) -> str:
         """Where in shared memory an element of a tile is."""
         index = self.e.assign(f"add i64 {self.e.assign(f'mul i64 {down}, {SHARED_ROW}')}, {across}")
         return self.e.assign(f"getelementptr {element}, ptr {self.shared[number]}, i64 {index}")
@@ -143,5 +143,5 @@ class TilesWriter(ElementsWriter):
     def _turned(self, number: int, instruction: Instruction, down: str) -> Any:
         """An element of a transposed operand."""
         element = MEMORY_TYPES[instruction.dtype]
-        raw = self.e.load(element, self._place(number, element, self.across, down))
+        raw = self.e.load(element, self._pointer_to(number, element, self.across, down))
         return from_memory(self.one_lane, raw, instruction.dtype)

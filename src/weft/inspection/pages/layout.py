@@ -61,17 +61,17 @@ def _ordered(
     """The layers, each in the order of the mean positions of neighbours in the layers around it."""
     position = [0.0] * len(above)
 
-    def place(layer: Sequence[int]) -> None:
+    def arrange(layer: Sequence[int]) -> None:
         for number, box in enumerate(layer):
             position[box] = (number + 0.5) / len(layer)
 
     for layer in layers:
-        place(layer)
+        arrange(layer)
     for sweep in range(SWEEPS):
         neighbours, order = (below, reversed(layers)) if sweep % 2 else (above, iter(layers))
         for layer in order:
             layer.sort(key=lambda box, neighbours=neighbours: _mean(position, neighbours[box], position[box]))  # type: ignore[misc]
-            place(layer)
+            arrange(layer)
     return layers
 
 

@@ -13,6 +13,7 @@ from weft.runtime.cuda.driver import CudaError, CudaMemoryError
 from weft.runtime.cuda.library_calls import LibraryCall
 from weft.runtime.cuda.queues import Queue
 from weft.runtime.cuda.shared_libraries import CUBLAS, Signatures
+from weft.runtime.steps import Place
 
 _Pointer = ctypes.c_void_p
 _Int, _Size = ctypes.c_int, ctypes.c_size_t
@@ -81,7 +82,7 @@ class MatmulProblem(NamedTuple):
 
 class _Products(NamedTuple):
     title: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
     problem: MatmulProblem
     offsets: tuple[tuple[int, int, int], ...]
 

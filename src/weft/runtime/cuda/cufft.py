@@ -19,6 +19,7 @@ from weft.runtime.cuda.shared_libraries import CUFFT, Signatures
 from weft.runtime.cuda.steps import OwnMemory
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Buffer
+from weft.runtime.steps import Place
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
@@ -198,7 +199,7 @@ class TransformCall(LibraryCall):
     that begins where cuFFT cannot read it is copied."""
 
     title: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
     transforms: Transforms
     inverse: bool
 
@@ -218,12 +219,12 @@ class TransformCall(LibraryCall):
             actions.append(queue.copying(copy.address, source, taken))
             source = copy.address
         for here, there in self.transforms.offsets:
-            actions.append(self._executed(plans, plan, _Place(source + here, copy), result + there))
+            actions.append(self._executed(plans, plan, _AddressInCopy(source + here, copy), result + there))
         if copy is not None:
             actions.append(queue.waiting())  # a graph would not keep the copy
         return actions
 
-    def _executed(self, plans: CufftPlans, plan: CufftPlan, source: _Place, result: int) -> Action:
+    def _executed(self, plans: CufftPlans, plan: CufftPlan, source: _AddressInCopy, result: int) -> Action:
         kind = self.transforms.kind
         if kind is TransformKind.COMPLEX:
             direction = _INVERSE if self.inverse else _FORWARD
@@ -235,7 +236,7 @@ class TransformCall(LibraryCall):
         _check(code, "cufftExec", f" for {self.title}")
 
 
-class _Place:
+class _AddressInCopy:
     """An address, for ``ctypes``, and the copy in which it is, if any."""
 
     def __init__(self, address: int, copy: Buffer | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from weft.runtime.atomic import Action
 from weft.runtime.cuda.queues import Queue
+from weft.runtime.steps import Place
 
 
 class LibraryCall(ABC):
@@ -21,7 +22,7 @@ class LibraryCall(ABC):
     """
 
     title: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
     is_captured = True
 
     @abstractmethod

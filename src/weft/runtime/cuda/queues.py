@@ -118,11 +118,11 @@ class MemoryBlocks:
 
     def _around(self, address: int) -> _Use | None:
         """That of the block in the middle of which an address is."""
-        place = bisect_right(self._starts, address) - 1
-        if place < 0:
+        position = bisect_right(self._starts, address) - 1
+        if position < 0:
             return None
-        use = self._uses[self._starts[place]]
-        return use if address < self._starts[place] + use.size else None
+        use = self._uses[self._starts[position]]
+        return use if address < self._starts[position] + use.size else None
 
     def awaited(self, read: Iterable[int], written: Iterable[int]) -> set[Mark]:
         """What has to be reached before work that reads and writes at these addresses may begin, and is not known to be

@@ -22,9 +22,9 @@ def call_each_lane(L: Lanes, function: str, *arguments: Value) -> Value:
     for x, slot in zip(arguments, slots, strict=True):
         emitter.store(type_, x.name, slot)
     with emitter.loop("0", str(L.width)) as lane:
-        places = [emitter.assign(f"getelementptr double, ptr {slot}, i64 {lane}") for slot in slots]
-        scalars = [("double", emitter.load("double", place)) for place in places]
-        emitter.store("double", emitter.call(function, "double", scalars), places[0])
+        pointers = [emitter.assign(f"getelementptr double, ptr {slot}, i64 {lane}") for slot in slots]
+        scalars = [("double", emitter.load("double", pointer)) for pointer in pointers]
+        emitter.store("double", emitter.call(function, "double", scalars), pointers[0])
     return Value(L, emitter.load(type_, slots[0]), dtypes.float64)
 
 

@@ -132,6 +132,6 @@ def _gathered(w: StageWriter, vectors: list[str], sources: list[tuple[int, int]]
     first = sources[0][0]
     result = w.shuffled(vectors[first], "poison", [lane if vector == first else -1 for vector, lane in sources])
     for vector in sorted({vector for vector, _ in sources} - {first}):
-        chosen = [w.width + lane if number == vector else place for place, (number, lane) in enumerate(sources)]
+        chosen = [w.width + lane if number == vector else index for index, (number, lane) in enumerate(sources)]
         result = w.shuffled(result, vectors[vector], chosen)
     return result

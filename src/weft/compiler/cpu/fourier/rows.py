@@ -62,9 +62,9 @@ def _first_pass(w: StageWriter, name: str, radix: int, rest: int, number: Load) 
             results[k] = times(w.L, results[k], *_factors(w, table, k - 1))
         target = w.moved("%to", w.multiply(row, radix * rest * FLOAT))
         for part, distance in enumerate(out_parts):
-            place = w.moved(target, distance)
+            pointer = w.moved(target, distance)
             for position, vector in enumerate(in_order(w, [pair[part].name for pair in results], 1, width)):
-                w.store_vector(vector, w.moved(place, position * width * FLOAT))
+                w.store_vector(vector, w.moved(pointer, position * width * FLOAT))
     return module([w.e], [w.e.function(name, PARAMETERS)])
 
 
@@ -151,16 +151,16 @@ def _store_neighbours(w: StageWriter, rows: list[str], start: int, count: int, p
     real, imag = [w.scaled(part).name for part in pair]
     whole = w.shuffled(real, imag, [lane + part * w.width for lane in range(w.width) for part in (0, 1)])
     for number, row in enumerate(rows):
-        place = w.moved(row, start * COMPLEX)
-        w.ask_ahead("out", place, count * COMPLEX, False)
+        pointer = w.moved(row, start * COMPLEX)
+        w.ask_ahead("out", pointer, count * COMPLEX, False)
         lanes = list(range(2 * count * number, 2 * count * (number + 1)))
-        w.store_vector(w.shuffled(whole, "poison", lanes, 2 * w.width), place, width=2 * count)
+        w.store_vector(w.shuffled(whole, "poison", lanes, 2 * w.width), pointer, width=2 * count)
 
 
 def _factors(w: StageWriter, table: str, position: int) -> Pair:
     """Complex numbers of a table that has those of all lanes, real before imaginary parts, for each position."""
-    place = w.moved(table, position * 2 * w.width * FLOAT)
-    return w.value(w.vector(place)), w.value(w.vector(w.moved(place, w.width * FLOAT)))
+    pointer = w.moved(table, position * 2 * w.width * FLOAT)
+    return w.value(w.vector(pointer)), w.value(w.vector(w.moved(pointer, w.width * FLOAT)))
 
 
 def _mirrored(w: StageWriter, numbers: list[Pair], k: int, block: int) -> Pair:

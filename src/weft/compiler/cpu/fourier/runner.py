@@ -14,6 +14,7 @@ from weft.compiler.cpu.fourier.stages import Stages
 from weft.primitives.fourier import LARGE_UNITS, STACK
 from weft.primitives.fourier_lengths import Floats
 from weft.primitives.routine import Operand, RoutineStep
+from weft.runtime.steps import Place
 
 _HEAD = (
     *("in_slot", "in_offset", "out_slot", "out_offset", "scratch_slot", "scratch_offset", "scratch", "stack"),
@@ -67,14 +68,14 @@ class TransformLoops:
     computed twice. A block has ``block`` lanes, or as many as a vector.
     """
 
-    source: tuple[int, int]
-    target: tuple[int, int]
+    source: Place
+    target: Place
     lanes: Axis
     axes: list[Axis]
     whole_blocks: bool = False
     block: int = 0
 
-    def step(self, stages: Stages, scratch: tuple[int, int], work: int) -> RoutineStep:
+    def step(self, stages: Stages, scratch: Place, work: int) -> RoutineStep:
         """The step that does the stages, with buffers on the stack or in scratch memory."""
         width = self.block or stages.width
         blocks = -(-self.lanes.extent // width)
@@ -178,11 +179,11 @@ class _Runner(Integers):
         numbers = e.assign(f"getelementptr i64, ptr %numbers, i64 {first}")
         function = e.assign(f"inttoptr i64 {self.number(first)} to ptr")
         chosen = []
-        for name, places in (("from", sources), ("to", targets)):
+        for name, indices in (("from", sources), ("to", targets)):
             which = self.number(self.add(first, FIELD[name]))
-            pointer = places[0]
-            for number, place in enumerate(places[1:], 1):
+            pointer = indices[0]
+            for number, index in enumerate(indices[1:], 1):
                 same = e.assign(f"icmp eq i64 {which}, {number}")
-                pointer = e.assign(f"select i1 {same}, ptr {place}, ptr {pointer}")
+                pointer = e.assign(f"select i1 {same}, ptr {index}, ptr {pointer}")
             chosen.append(pointer)
         e.emit(f"call void {function}(ptr {numbers}, ptr {chosen[0]}, ptr {chosen[1]}, {lanes})")

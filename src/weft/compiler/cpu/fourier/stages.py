@@ -73,8 +73,8 @@ class Stages:
         self, function: int, source: ComplexAccess, sink: ComplexAccess, table: Floats | None = None, **numbers: int
     ) -> None:
         """One more stage."""
-        place = len(self.numbers)
-        every = {"function": function, "from": place % 2 + 1, "to": (place + 1) % 2 + 1}
+        index = len(self.numbers)
+        every = {"function": function, "from": index % 2 + 1, "to": (index + 1) % 2 + 1}
         if source.kind == "planes":
             every |= self.planes(source, "in")
         if sink.kind == "planes":

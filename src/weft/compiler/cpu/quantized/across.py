@@ -64,11 +64,11 @@ class _Kept(Integers):
     def _further(self, pointer: str, distance: str) -> str:
         return self.moved(pointer, distance, MEMORY_TYPES[self.source])
 
-    def _joined(self, lines: Sequence[str], place: str) -> Value:
+    def _joined(self, lines: Sequence[str], index: str) -> Value:
         """What is at a place of each row."""
         type_, element, name = self.L.type_of(self.image), REGISTER_TYPES[self.image], "poison"
         for lane, line in enumerate(lines):
-            value = read(self.scalar, self.source, line, place, None, self.image)
+            value = read(self.scalar, self.source, line, index, None, self.image)
             name = self.e.assign(f"insertelement {type_} {name}, {element} {value.name}, i64 {lane}")
         return Value(self.L, name, self.image)
 
@@ -114,13 +114,13 @@ class Across(Integers):
             line = self.moved(start, self.multiply(skipped, stride), element)
             there = self.subtract(present, skipped)
             operands = f"ptr {line}, i64 {stride}, i64 {there}, i64 {first}, i64 {count}"
-            self.e.emit(f"call void @keep_{kind}({operands}, ptr {self._place(stack, '0', vector, dtype)})")
+            self.e.emit(f"call void @keep_{kind}({operands}, ptr {self._pointer_to(stack, '0', vector, dtype)})")
 
-    def _place(self, stack: str, row: str, vector: int, dtype: Dtype) -> str:
+    def _pointer_to(self, stack: str, row: str, vector: int, dtype: Dtype) -> str:
         return self.moved(stack, self.add(self.multiply(row, self.vectors), vector), self.L.type_of(dtype))
 
     def _get(self, stack: str, row: str, vector: int, dtype: Dtype) -> Value:
-        return Value(self.L, self.e.load(self.L.type_of(dtype), self._place(stack, row, vector, dtype)), dtype)
+        return Value(self.L, self.e.load(self.L.type_of(dtype), self._pointer_to(stack, row, vector, dtype)), dtype)
 
     def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
         """The numbers of some terms, from ``term`` on in the words that were kept: each with a vector per `vectors`.

@@ -41,10 +41,10 @@ class Along(Integers):
             code = self._codes(whole, type_, range(first, first + L.width))
             yield first, scaled(coding, number(coding, code), factor, offset)
 
-    def _codes(self, whole: str, type_: str, places: range) -> Value:
+    def _codes(self, whole: str, type_: str, indices: range) -> Value:
         """Codes at the lowest bits of lanes, with any bits above."""
         coding, L = self.coding, self.L
-        starts = [place * coding.bits for place in places]
+        starts = [index * coding.bits for index in indices]
         words, shifts = [start // WORD for start in starts], [start % WORD for start in starts]
         low = self._spread(whole, type_, words)
         by = Value(L, f"<{', '.join(f'i32 {shift}' for shift in shifts)}>", dtypes.uint32)

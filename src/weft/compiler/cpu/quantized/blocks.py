@@ -67,7 +67,7 @@ class _Panel(Integers):
         super().__init__(Emitter())
         self.block = block
 
-    def place(self, column: str, term: str) -> str:
+    def index(self, column: str, term: str) -> str:
         width = self.block.columns
         inside = self.remainder(column, width)
         panel = self.multiply(self.subtract(column, inside), self.rounded_up("%depth", SQUARE))
@@ -95,7 +95,7 @@ def _unpack_across(coding: VectorCoding, block: Block) -> EmittedFunction:
         with w.e.loop("0", "%depth", coding.terms) as term:
             group = w.e.assign(f"lshr i64 {term}, %shift")
             for step, (value,) in decoder.numbers(term, group):
-                target = Location("%to", w.place(column, w.add(term, step)), False)
+                target = Location("%to", w.index(column, w.add(term, step)), False)
                 store(decoder.L, value, coding.dtype, target, None)
     return w.finished()
 
@@ -110,13 +110,13 @@ def _unpack_along(coding: VectorCoding, block: Block) -> EmittedFunction:
         words = w.moved("%words", w.multiply(row, "%per_row"), "i32")
         scales, biases = (w.moved(x, w.multiply(row, "%groups"), element) for x in ("%scales", "%biases"))
         with w.e.loop("0", "%columns", coding.terms) as column:
-            place = w.add("%left", column)
-            group = w.e.assign(f"lshr i64 {place}, %shift")
+            index = w.add("%left", column)
+            group = w.e.assign(f"lshr i64 {index}, %shift")
             factor = decoder.scale(scales, group)
             offset = decoder.scale(biases, group) if coding.affine else None
-            here = w.moved(words, w.divide(w.multiply(place, coding.bits), WORD), "i32")
+            here = w.moved(words, w.divide(w.multiply(index, coding.bits), WORD), "i32")
             for first, value in decoder.numbers(here, factor, offset):
-                target = Location("%to", w.place(w.add(column, first), term), False)
+                target = Location("%to", w.index(w.add(column, first), term), False)
                 store(decoder.L, value, coding.dtype, target, None)
     return w.finished()
 

@@ -113,10 +113,10 @@ class _QuantizedRowsKernel(Integers):
         first, count = (self.divide(self.multiply(n, coding.bits), WORD) for n in (term, depth))
         self.decoder.keep_words("%words", "%per_row", "%columns", first, count)
         with self.e.loop("0", depth, coding.terms) as inside:
-            place = self.add(term, inside)
-            group = self.e.assign(f"lshr i64 {self.subtract(place, start)}, %shift")
+            index = self.add(term, inside)
+            group = self.e.assign(f"lshr i64 {self.subtract(index, start)}, %shift")
             for step, numbers in self.decoder.numbers(inside, group):
-                self._add(rows, self.add(place, step), numbers)
+                self._add(rows, self.add(index, step), numbers)
         again = self.compare("ne", term, 0)
         for row in range(self.strip.rows):
             with self.e.when(self.compare("slt", str(row), "%rows")):
@@ -137,11 +137,11 @@ class _QuantizedRowsKernel(Integers):
         line = self.moved("%c", self.multiply("%c_row", row), self.element)
         for vector in range(self.strip.vectors):
             first, slot = str(vector * L.width), self.sums[row, vector]
-            place, mask = Location(line, first, False), below(L, first, "%columns")
+            location, mask = Location(line, first, False), below(L, first, "%columns")
             with self.e.when(again):
-                total = load(L, dtype, place, mask) + Value(L, self.e.load(self.type, slot), dtype)
+                total = load(L, dtype, location, mask) + Value(L, self.e.load(self.type, slot), dtype)
                 self.e.store(self.type, total.name, slot)
-            store(L, Value(L, self.e.load(self.type, slot), dtype), dtype, place, mask)
+            store(L, Value(L, self.e.load(self.type, slot), dtype), dtype, location, mask)
 
 
 class StripStep(QuantizedStepWriter):

@@ -81,11 +81,11 @@ def _add_terms(at_once: QuantizedRowsAtOnce, terms: int) -> EmittedFunction:
     rows = [w.moved("%x", w.multiply("%x_row", row), element) for row in range(at_once.rows)]
     with w.e.loop("0", "%columns", coding.terms) as column:
         lines = [w.moved("%sums", w.add(column, row * at_once.widest), element) for row in range(at_once.rows)]
-        places = range(0, coding.terms, decoder.L.width)
+        indices = range(0, coding.terms, decoder.L.width)
         sums = {
-            (row, place): read(decoder.L, coding.dtype, line, place)
+            (row, index): read(decoder.L, coding.dtype, line, index)
             for row, line in enumerate(lines)
-            for place in places
+            for index in indices
         }
         absolute = w.add("%left", column)
         group = w.e.assign(f"lshr i64 {absolute}, %shift")
@@ -93,12 +93,12 @@ def _add_terms(at_once: QuantizedRowsAtOnce, terms: int) -> EmittedFunction:
         for term in range(terms):
             factor = decoder.scale(scales[term], group)
             offset = decoder.scale(biases[term], group) if coding.affine else None
-            for place, value in decoder.numbers(w.moved(words[term], word, "i32"), factor, offset):
+            for index, value in decoder.numbers(w.moved(words[term], word, "i32"), factor, offset):
                 for row, line in enumerate(rows):
                     left = decoder.L.splat(read(scalar, coding.dtype, line, term))
-                    sums[row, place] = decoder.L.fma(left, value, sums[row, place])
-        for (row, place), total in sums.items():
-            write(decoder.L, total, lines[row], place)
+                    sums[row, index] = decoder.L.fma(left, value, sums[row, index])
+        for (row, index), total in sums.items():
+            write(decoder.L, total, lines[row], index)
     return w.e, w.e.function(f"add_{terms}", _ADD, "internal ")
 
 
@@ -139,15 +139,15 @@ class _RowsAlongStep(QuantizedStepWriter):
                 skipped = self.multiply(term, groups)
                 scales, biases = (self.moved(at, skipped, scale) for at in (unit.scales, unit.biases))
                 operands = f"ptr {x}, i64 {inner}, ptr {words}, i64 {per_row}, ptr {scales}, ptr {biases}"
-                places = f"i64 {groups}, i64 {self.number(GROUP_SHIFT)}, i64 {unit.left}, i64 {unit.columns}"
-                self.e.emit(f"call void @add_{count}({operands}, {places}, ptr {self.sums})")
+                arguments = f"i64 {groups}, i64 {self.number(GROUP_SHIFT)}, i64 {unit.left}, i64 {unit.columns}"
+                self.e.emit(f"call void @add_{count}({operands}, {arguments}, ptr {self.sums})")
 
     def _store(self, unit: Unit, again: str) -> None:
         """Store the sums of a block, or add them to those before."""
         columns, dtype = self.number(COLUMNS), self.coding.dtype
         for row in range(self.at_once.rows):
-            place = self.add(self.multiply(self.add(unit.top, row), columns), unit.left)
-            line = self.moved(unit.result, place, self.element)
+            index = self.add(self.multiply(self.add(unit.top, row), columns), unit.left)
+            line = self.moved(unit.result, index, self.element)
             sums = self.moved(self.sums, row * self.at_once.widest, self.element)
             with self.e.loop("0", unit.columns, self.L.width) as start:
                 mask = below(self.L, start, unit.columns)

@@ -51,15 +51,15 @@ def generate(coding: VectorCoding, dtype: Dtype, name: str) -> str:
     decoder, scale = Along(coding, w), MEMORY_TYPES[coding.scales]
     groups, size = w.number(GROUPS), w.number(SIZE)
     with w.e.loop(w.multiply("%begin", groups), w.multiply("%end", groups)) as group:
-        scales, biases = (w.moved(w.memory(place), group, scale) for place in (SCALES, BIASES))
+        scales, biases = (w.moved(w.memory(position), group, scale) for position in (SCALES, BIASES))
         factor = decoder.scale(scales, "0")
         offset = decoder.scale(biases, "0") if coding.affine else None
         first = w.multiply(group, size)
         words = w.moved(w.memory(WORDS), w.divide(w.multiply(first, coding.bits), WORD), "i32")
         result = w.moved(w.memory(RESULT), first, MEMORY_TYPES[dtype])
-        with w.e.loop("0", size, coding.terms) as place:
-            here = w.moved(words, w.divide(w.multiply(place, coding.bits), WORD), "i32")
+        with w.e.loop("0", size, coding.terms) as index:
+            here = w.moved(words, w.divide(w.multiply(index, coding.bits), WORD), "i32")
             for behind, value in decoder.numbers(here, factor, offset):
                 rounded = Value(decoder.L, value.name, dtype)
-                store(decoder.L, rounded, dtype, Location(result, w.add(place, behind), False), None)
+                store(decoder.L, rounded, dtype, Location(result, w.add(index, behind), False), None)
     return module([w.e], [w.e.function(name, STEP)])

@@ -68,9 +68,9 @@ class _RunsStep(StripStep):
         """How many products from one on have its matrix."""
         index, last, same, count = self.index(product), self.subtract(stop, 1), "true", "1"
         for step in range(1, self.strip.rows):
-            place = self.add(product, step)
-            equal = self.compare("eq", self.index(self.smaller(place, last)), index)
-            both = self.e.assign(f"and i1 {self.compare('slt', place, stop)}, {equal}")
+            position = self.add(product, step)
+            equal = self.compare("eq", self.index(self.smaller(position, last)), index)
+            both = self.e.assign(f"and i1 {self.compare('slt', position, stop)}, {equal}")
             same = self.e.assign(f"and i1 {same}, {both}")
             count = self.add(count, self.e.assign(f"zext i1 {same} to i64"))
         return count

@@ -64,7 +64,7 @@ class QuantizedStepWriter(Integers):
         words = self.moved(self.memory(WORDS), self.multiply(lines, self.number(PER_ROW)), "i32")
         groups = self.multiply(lines, self.number(GROUPS))
         scales, biases = (
-            self.moved(self.memory(place), groups, MEMORY_TYPES[self.coding.scales]) for place in (SCALES, BIASES)
+            self.moved(self.memory(position), groups, MEMORY_TYPES[self.coding.scales]) for position in (SCALES, BIASES)
         )
         return Unit(x, words, scales, biases, result, *rows, *columns)
 

@@ -95,17 +95,17 @@ class SmallMatricesWriter:
         self.dtype = call.operands[0].dtype
         self._dtypes = [x.dtype for x in (*call.operands, *call.results)]
         self.extents = [
-            (self.code.number(place + 2), self.code.number(place + 3))
-            for place in map(self._place, range(len(self._dtypes)))
+            (self.code.number(index + 2), self.code.number(index + 3))
+            for index in map(self._first_number, range(len(self._dtypes)))
         ]
 
-    def _place(self, position: int) -> int:
+    def _first_number(self, position: int) -> int:
         return _FIRST_OPERAND + _OPERAND_FIELDS * position
 
     def module(self, name: str, write: Callable[[SmallMatricesWriter], None]) -> str:
         code = self.code
         matrices = code.number(_MATRICES)
-        bases = [code.memory(self._place(position)) for position in range(len(self._dtypes))]
+        bases = [code.memory(self._first_number(position)) for position in range(len(self._dtypes))]
         strides = [
             code.multiply(code.multiply(*extents), dtype.size)
             for extents, dtype in zip(self.extents, self._dtypes, strict=True)

@@ -3,7 +3,7 @@
 0. ``look``: whether each block is sorted already; of wide keys also, in which bits those of each block differ.
 1. ``split``: of some elements of a row, sorted, a few become splitters, which cut what there may be into buckets.
 2. ``spread``: each block is brought in order of the buckets, without order in them.
-3. ``place``: where the words of each bucket begin in the sorted row.
+3. ``bounds``: where the words of each bucket begin in the sorted row.
 4. ``finish``: the words of a bucket are collected from all blocks, and sorted.
 5. ``mend``: elements that are out of order are put in place.
 
@@ -103,14 +103,14 @@ class _Row:
         first = code.smaller(code.multiply(block, size), self.extent)
         return first, code.smaller(code.subtract(self.extent, first), size)
 
-    def entry(self, place: int, index: str) -> str:
+    def entry(self, position: int, index: str) -> str:
         """A number of 64 bits in the table behind the buffers."""
-        return self.code.moved(self.code.moved(self.table, place), index, "i64")
+        return self.code.moved(self.code.moved(self.table, position), index, "i64")
 
-    def record(self, block: str, place: str | int) -> str:
+    def record(self, block: str, index: str | int) -> str:
         """A number in the record of a block."""
         record = self.code.moved(self.code.moved(self.table, RECORDS), self.code.multiply(block, RECORD), "i64")
-        return self.code.moved(record, place, "i64")
+        return self.code.moved(record, index, "i64")
 
     def splitter(self, bucket: str) -> str:
         """The first word that a bucket may have; of those behind the last bucket there is none."""
@@ -164,8 +164,8 @@ def _collect_notes(row: _Row) -> None:
     code.keep("0", differences)
     code.keep("1", in_order)
     with e.loop("0", code.number(BLOCKS)) as block:
-        for operation, place, slot in (("or", NOTE, differences), ("and", IN_ORDER, in_order)):
-            note = code.integer(row.record(block, place))
+        for operation, index, slot in (("or", NOTE, differences), ("and", IN_ORDER, in_order)):
+            note = code.integer(row.record(block, index))
             code.keep(e.assign(f"{operation} i64 {e.load('i64', slot)}, {note}"), slot)
     code.keep(e.load("i64", differences), row.entry(DIFFERENCES, "0"))
     code.keep(e.load("i64", in_order), row.entry(SORTED, "0"))
@@ -204,7 +204,7 @@ def _choose_buckets(row: _Row) -> None:
     """
     code, e = row.code, row.e
     step = 1 if is_fast(row.form.size) else BUCKETS // USED_WITHOUT_VECTORS
-    low, high = (code.divide(code.multiply(place, BUCKETS), row.extent) for place in (row.start, row.stop))
+    low, high = (code.divide(code.multiply(index, BUCKETS), row.extent) for index in (row.start, row.stop))
     low, high = code.subtract(low, DEVIATIONS), code.add(high, DEVIATIONS + step)
     low, high = (code.e.assign(f"and i64 {bucket}, {-step}") for bucket in (low, high))
     code.keep(code.larger(low, "0"), row.entry(LIKELY, "0"))
@@ -346,7 +346,7 @@ def _to_buckets(form: Form) -> EmittedFunction:
     """Count the words of each bucket, and move them together at ``%to``."""
     code = Code()
     e = code.e
-    places = e.slot(f"[{BUCKETS} x i64]")
+    positions = e.slot(f"[{BUCKETS} x i64]")
     total = e.slot("i64")
     with e.loop("0", "%count") as index:
         bucket = _bucket_of(code, form, _load(code, form, code.moved("%from", index, f"i{8 * form.size}")))
@@ -355,14 +355,14 @@ def _to_buckets(form: Form) -> EmittedFunction:
     code.keep("0", total)
     with e.loop("0", str(BUCKETS)) as bucket:
         before = e.load("i64", total)
-        code.keep(before, code.moved(places, bucket, "i64"))
+        code.keep(before, code.moved(positions, bucket, "i64"))
         code.keep(code.add(before, code.integer(code.moved("%counts", bucket, "i64"))), total)
     with e.loop("0", "%count") as index:
         word = _load(code, form, code.moved("%from", index, f"i{8 * form.size}"))
-        pointer = code.moved(places, _bucket_of(code, form, word), "i64")
-        place = code.integer(pointer)
-        _store(code, form, word, code.moved("%to", place, f"i{8 * form.size}"))
-        code.keep(code.add(place, 1), pointer)
+        pointer = code.moved(positions, _bucket_of(code, form, word), "i64")
+        position = code.integer(pointer)
+        _store(code, form, word, code.moved("%to", position, f"i{8 * form.size}"))
+        code.keep(code.add(position, 1), pointer)
     return code.finished("to_buckets", _TO_BUCKETS)
 
 
@@ -381,7 +381,7 @@ def _bucket_of(code: Code, form: Form, word: str) -> str:
     return bucket
 
 
-def _place(row: _Row, name: str) -> EmittedFunction:
+def _bounds(row: _Row, name: str) -> EmittedFunction:
     code, e = row.code, row.e
     total = e.slot("i64")
     with e.loop("%begin", "%end") as unit:
@@ -486,7 +486,7 @@ def _writers(form: Form) -> dict[str, Callable[[_Row, str], EmittedFunction]]:
         "look": _look,
         "split": _split,
         "spread": _spread,
-        "place": _place,
+        "bounds": _bounds,
         "finish": _finish,
     }
     return {**steps, "mend": _mend} if form.mends else steps

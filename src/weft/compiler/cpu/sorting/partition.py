@@ -181,8 +181,8 @@ def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool
         for number, (value, first) in enumerate(zip(values, tests, strict=True)):
             if keeps:
                 v.store(v.together(value, first), "%to", before)
-            place = code.subtract(code.add(start, number * v.width), before)
-            v.store(v.together(value, ~first), "%rest", place)
+            index = code.subtract(code.add(start, number * v.width), before)
+            v.store(v.together(value, ~first), "%rest", index)
             before = code.add(before, lane_count(code, v.L, first))
         code.keep(before, firsts)
 

@@ -160,19 +160,19 @@ def mend(form: Form) -> EmittedFunction:
     vectors(code, "%count", count)
 
     if is_fast(form.key.size):
-        _place_lanes(code, form, zero, nan)
+        _put_lanes(code, form, zero, nan)
     else:
-        vectors(code, "%count", lambda L, start, mask: _place_each(code, form, zero, nan, (L, start, mask)))
+        vectors(code, "%count", lambda L, start, mask: _put_each(code, form, zero, nan, (L, start, mask)))
     return code.finished("mend", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop")
 
 
-def _place_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
+def _put_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
     """Write the zeros and NaNs of a vector next to each other, from where ``zero`` and ``nan`` say."""
     e, dtype = code.e, form.dtype
     v = Vectors(code, form.key.size)
     found = e.slot(f"{v.type}, align {v.bytes}")
 
-    def place(start: str, inside: Value | None) -> None:
+    def put(start: str, inside: Value | None) -> None:
         raw = read(v.L, form.key, "%from", start, None if inside is None else str(inside.name))
         with e.when(v.L.any_lane(keys.is_zero_or_nan(v.L, raw, dtype))):
             for slot, lanes in ((zero, keys.is_zero(v.L, raw, dtype)), (nan, keys.is_nan(raw, dtype))):
@@ -186,10 +186,10 @@ def _place_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
                 mask = str(v.below(wanted).name)
                 v.store(v.load(found, first, mask), to, 0, mask)
 
-    v.each("%count", place)
+    v.each("%count", put)
 
 
-def _place_each(code: Code, form: Form, zero: str, nan: str, part: tuple[Lanes, str, str | None]) -> None:
+def _put_each(code: Code, form: Form, zero: str, nan: str, part: tuple[Lanes, str, str | None]) -> None:
     """Write zeros and NaNs one after the other, to where ``zero`` and ``nan`` say."""
     e, dtype, (L, start, mask) = code.e, form.dtype, part
     raw = read(L, form.key, "%from", start, mask)

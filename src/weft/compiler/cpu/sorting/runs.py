@@ -93,7 +93,7 @@ def _sort_run(code: Code, form: Form, first: str, stop: str) -> None:
 def _insert_each(code: Code, first: str, stop: str) -> None:
     """Sort few words: each in turn is exchanged with those before it that are larger."""
     with code.e.loop(first, stop) as number, code.e.loop(first, number) as earlier:
-        pointers = [code.moved("%words", place, "i64") for place in (earlier, number)]
+        pointers = [code.moved("%words", index, "i64") for index in (earlier, number)]
         pair = [("i64", code.integer(pointer)) for pointer in pointers]
         for pointer, side in zip(pointers, ("umin", "umax"), strict=True):
             code.keep(code.e.call(f"llvm.{side}.i64", "i64", pair), pointer)

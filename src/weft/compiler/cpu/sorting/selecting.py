@@ -68,10 +68,10 @@ class _RowBlock:
         self.row = row
         self.counts = code.moved(code.memory(COUNTS), code.multiply(code.multiply(row, self.blocks), RECORD), "i64")
 
-    def count_of(self, block: str, place: int) -> str:
+    def count_of(self, block: str, position: int) -> str:
         """Where a count of some block of the row is."""
         code = self.code
-        return code.moved(self.counts, code.add(code.multiply(block, RECORD), place), "i64")
+        return code.moved(self.counts, code.add(code.multiply(block, RECORD), position), "i64")
 
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         """Which elements are in the first group, and which in the second one."""
@@ -110,8 +110,8 @@ def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
                 code.keep(code.add(code.integer(slot), lane_count(code, L, inside)), slot)
 
         rows.vectors(code, block.count, count)
-        for place, slot in enumerate(slots):
-            code.keep(code.integer(slot), block.count_of(block.number, place))
+        for index, slot in enumerate(slots):
+            code.keep(code.integer(slot), block.count_of(block.number, index))
     return code.finished(name, STEP, "")
 
 
@@ -122,12 +122,12 @@ def _write(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
     write_block = _write_lanes if is_fast(form.result.size) else _write_each
     with e.loop("%begin", "%end") as unit:
         block = kind(form, code, unit)
-        _find_places(block, ends)
+        _find_starts(block, ends)
         write_block(block, ends)
     return code.finished(name, STEP, "")
 
 
-def _find_places(block: _RowBlock, ends: list[str]) -> None:
+def _find_starts(block: _RowBlock, ends: list[str]) -> None:
     """Where in the row the first element of each group of a block goes."""
     code, e = block.code, block.code.e
     before = [e.slot("i64") for _ in (FIRST, SECOND)]
@@ -136,8 +136,8 @@ def _find_places(block: _RowBlock, ends: list[str]) -> None:
         code.keep("0", slot)
     for slots, stop in ((before, block.number), (total, block.blocks)):
         with e.loop("0", stop) as other:
-            for place, slot in enumerate(slots):
-                code.keep(code.add(code.integer(slot), code.integer(block.count_of(other, place))), slot)
+            for index, slot in enumerate(slots):
+                code.keep(code.add(code.integer(slot), code.integer(block.count_of(other, index))), slot)
     (first_before, second_before), (first, second) = (
         [code.integer(slot) for slot in slots] for slots in (before, total)
     )
@@ -160,9 +160,9 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     v = Vectors(code, form.result.size)
 
     def put(result: Value, lanes: Value, end: str) -> None:
-        place, found = code.integer(end), lane_count(code, v.L, lanes)
-        v.store(v.together(result, lanes), block.target, place, str(v.below(found).name))
-        code.keep(code.add(place, found), end)
+        index, found = code.integer(end), lane_count(code, v.L, lanes)
+        v.store(v.together(result, lanes), block.target, index, str(v.below(found).name))
+        code.keep(code.add(index, found), end)
 
     def write_vector(start: str, inside: Value | None) -> None:
         raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
@@ -185,6 +185,6 @@ def _write_each(block: _RowBlock, ends: list[str]) -> None:
         chosen = ends[2]
         for group, end in ((second, ends[1]), (first, ends[0])):
             chosen = e.assign(f"select i1 {group.name}, ptr {end}, ptr {chosen}")
-        place = code.integer(chosen)
-        write(L, _result(block, L, raw, start), block.target, place)
-        code.keep(code.add(place, 1), chosen)
+        index = code.integer(chosen)
+        write(L, _result(block, L, raw, start), block.target, index)
+        code.keep(code.add(index, 1), chosen)

@@ -133,7 +133,7 @@ def _by_blocks(form: Form, cut: SortCut, window: tuple[int, int], locations: lis
         "look": (cut.blocks, cut.extent),
         "split": (1, SAMPLE),
         "spread": (cut.blocks, cut.extent),
-        "place": (1, cut.blocks * BUCKETS),
+        "bounds": (1, cut.blocks * BUCKETS),
         "finish": (BUCKETS, cut.extent),
         "mend": (1, cut.blocks),
     }

@@ -16,8 +16,8 @@ from weft.compiler.cpu.code import Code, EmittedFunction
 from weft.compiler.cpu.sorting.network import comparators
 from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors
 
-Place = tuple[int, int]
-"""A row of two, and a lane."""
+WordPosition = tuple[int, int]
+"""Where a word is: a row of two, and a lane."""
 
 
 def tiles_of(size: int) -> tuple[int, ...]:
@@ -89,26 +89,26 @@ def _merge_lanes(v: Vectors, first: Value, second: Value, group: int) -> list[Va
     their pairs move to one vector and the others to the other vector.
     """
     vectors = [first, second]
-    held: list[list[Place]] = [[(row, lane) for lane in range(v.width)] for row in range(2)]
+    held: list[list[WordPosition]] = [[(row, lane) for lane in range(v.width)] for row in range(2)]
     bit, partner = group // 2, group - 1
     while bit:
         low = [_without(held, lane, bit) for lane in range(v.width)]
         high = [(row, lane ^ partner) for row, lane in low]
-        vectors = list(v.in_order(*[_arranged(v, vectors, held, places) for places in (low, high)]))
+        vectors = list(v.in_order(*[_arranged(v, vectors, held, wanted) for wanted in (low, high)]))
         held = [low, high]
         bit = partner = bit // 2
     return [_arranged(v, vectors, held, [(row, lane) for lane in range(v.width)]) for row in range(2)]
 
 
-def _without(held: list[list[Place]], lane: int, bit: int) -> Place:
-    """The place without ``bit`` that moves to a lane: one nearby that is held in the first vector for lanes without
+def _without(held: list[list[WordPosition]], lane: int, bit: int) -> WordPosition:
+    """The lane without ``bit`` that moves to a lane: one nearby that is held in the first vector for lanes without
     ``bit``, and in the second one for the others."""
     vector = held[1] if lane & bit else held[0]
-    row, place = vector[lane & ~bit]
-    return (row, place) if not place & bit else vector[lane | bit]
+    row, nearby = vector[lane & ~bit]
+    return (row, nearby) if not nearby & bit else vector[lane | bit]
 
 
-def _arranged(v: Vectors, vectors: list[Value], held: list[list[Place]], places: list[Place]) -> Value:
-    """A vector of what is held for some places."""
-    where = {place: number for number, place in enumerate([*held[0], *held[1]])}
-    return v.shuffled(vectors[0], vectors[1], [where[place] for place in places])
+def _arranged(v: Vectors, vectors: list[Value], held: list[list[WordPosition]], wanted: list[WordPosition]) -> Value:
+    """A vector of what is held, in the order ``wanted``."""
+    where = {word: number for number, word in enumerate([*held[0], *held[1]])}
+    return v.shuffled(vectors[0], vectors[1], [where[word] for word in wanted])

@@ -65,11 +65,11 @@ def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
     with e.loop("0", str(digits)) as digit:
         source, target = e.load("ptr", here), e.load("ptr", there)
         mine = code.moved(counts, code.multiply(digit, DIGITS), "i32")
-        place = code.add(digit, form.first_byte)
-        shared = code.integer(code.moved(mine, code.integer(code.moved(source, place), "i8"), "i32"), "i32")
+        position = code.add(digit, form.first_byte)
+        shared = code.integer(code.moved(mine, code.integer(code.moved(source, position), "i8"), "i32"), "i32")
         with e.when(code.compare("ne", shared, "%count")):
             running_totals(code, mine)
-            distribute(code, form, source, target, "%count", place, mine)
+            distribute(code, form, source, target, "%count", position, mine)
             e.store("ptr", target, here)
             e.store("ptr", source, there)
     with e.when(e.assign(f"icmp ne ptr {e.load('ptr', here)}, %a")):
@@ -110,14 +110,14 @@ def running_totals(code: Code, counts: str) -> None:
         e.store("i32", e.assign(f"add i32 {before}, {count}"), total)
 
 
-def distribute(code: Code, form: Form, source: str, target: str, count: str, place: str, counts: str) -> None:
-    """Move words to where ``counts`` says for their digit, byte ``place`` of a word."""
+def distribute(code: Code, form: Form, source: str, target: str, count: str, byte: str, counts: str) -> None:
+    """Move words to where ``counts`` says for their digit, byte ``byte`` of a word."""
     e = code.e
     type_ = f"i{8 * form.size}"
     with e.loop("0", count) as index:
         pointer = code.moved(source, index, type_)
         value = e.assign(f"load {type_}, ptr {pointer}, align {form.size}")
-        digit = code.integer(code.moved(pointer, place), "i8")
+        digit = code.integer(code.moved(pointer, byte), "i8")
         entry = code.moved(counts, digit, "i32")
         position = e.load("i32", entry)
         goal = code.moved(target, e.assign(f"zext i32 {position} to i64"), type_)

@@ -261,7 +261,7 @@ def _within(x: Node, alone: _Operand) -> _Operand | None:
             return None
         strides, offset = shown[0], offset + shown[1]
     outer = [stride if extent > 1 else x.size for extent, stride in zip(x.shape[:3], strides, strict=False)]
-    if strides[3] != 1 or min(outer) <= 0 or any(place % _MULTIPLE for place in (*outer, offset)):
+    if strides[3] != 1 or min(outer) <= 0 or any(distance % _MULTIPLE for distance in (*outer, offset)):
         return None
     batch, heads, positions, features = x.shape
     read = Heads(batch, heads, positions, features, (*outer, 1))

@@ -163,8 +163,8 @@ class _Blocks(ProductWriter):
         self.quad = Lanes(self.e, tile.together)
         self.left = self.shared_of_launch()
         self.right = self.moved(self.left, STEP_TERMS * tile.left_row, self.element)
-        self.x_place = self.remainder(self.position, tile.across)
-        self.y_place = self.divide(self.position, tile.across)
+        self.x_position = self.remainder(self.position, tile.across)
+        self.y_position = self.divide(self.position, tile.across)
         self.sums = [[self.e.slot(self.element) for _ in range(tile.wide)] for _ in range(tile.high)]
         self.last_word = "0"
 
@@ -195,8 +195,8 @@ class _Blocks(ProductWriter):
             self.last_word = self._words_of_matrix()
             if tile.split:
                 size = self.multiply(lines, self._matrices(blocks))
-                place = self.add(self.multiply(block, size), self.multiply(number, lines))
-                product = product._replace(result=self.moved(self.global_memory(SCRATCH), place, self.element))
+                index = self.add(self.multiply(block, size), self.multiply(number, lines))
+                product = product._replace(result=self.moved(self.global_memory(SCRATCH), index, self.element))
                 self._block(product, top, left, self.multiply(block, DEPTH), "false")
             else:
                 with self.e.loop("0", inner, DEPTH) as start:
@@ -244,38 +244,38 @@ class _Blocks(ProductWriter):
     def _read_left(self, product: QuantizedProduct, top: str, term: str, together: bool) -> None:
         count, dtype = self.tile.together, self.coding.dtype
         for quad in range(len(self.ahead.left) // count):
-            row, inside = self._left_place(quad)
+            row, inside = self._left_index(quad)
             row = self.smaller(self.add(top, row), self.subtract(self.number(ROWS), 1))
             line, first = self.multiply(row, self.number(INNER)), self.add(term, inside)
             slots = self.ahead.left[quad * count : (quad + 1) * count]
             if together:
-                place = self.smaller(first, self.subtract(self.number(INNER), count))
-                found = load(self.quad, dtype, Location(product.x, self.add(line, place), False, WIDEST_ACCESS), None)
+                index = self.smaller(first, self.subtract(self.number(INNER), count))
+                found = load(self.quad, dtype, Location(product.x, self.add(line, index), False, WIDEST_ACCESS), None)
                 for number, slot in enumerate(slots):
                     self.e.store(self.element, self.part(self.quad, found, number), slot)
                 continue
             for number, slot in enumerate(slots):
-                place = self.smaller(self.add(first, number), self.subtract(self.number(INNER), 1))
-                single = load(self.L, dtype, Location(product.x, self.add(line, place), False), None)
+                index = self.smaller(self.add(first, number), self.subtract(self.number(INNER), 1))
+                single = load(self.L, dtype, Location(product.x, self.add(line, index), False), None)
                 self.e.store(self.element, single.name, slot)
 
-    def _left_place(self, quad: int) -> tuple[str, str]:
+    def _left_index(self, quad: int) -> tuple[str, str]:
         """The row, and the first term, of some elements that this thread reads; some threads may have no row."""
         per_row = STEP_TERMS // self.tile.together
-        place = self.add(self.position, quad * self.tile.threads)
-        return self.divide(place, per_row), self.multiply(self.remainder(place, per_row), self.tile.together)
+        index = self.add(self.position, quad * self.tile.threads)
+        return self.divide(index, per_row), self.multiply(self.remainder(index, per_row), self.tile.together)
 
-    def _piece_place(self, piece: int) -> tuple[str, str]:
+    def _piece_index(self, piece: int) -> tuple[str, str]:
         """The first term and the first column of a piece that this thread makes."""
-        place = self.add(self.position, piece * self.tile.threads)
+        index = self.add(self.position, piece * self.tile.threads)
         if self.tile.transpose:
             per_column = STEP_TERMS // PIECE
-            return self.multiply(self.remainder(place, per_column), PIECE), self.divide(place, per_column)
+            return self.multiply(self.remainder(index, per_column), PIECE), self.divide(index, per_column)
         per_term = self.tile.columns // PIECE
-        return self.divide(place, per_term), self.multiply(self.remainder(place, per_term), PIECE)
+        return self.divide(index, per_term), self.multiply(self.remainder(index, per_term), PIECE)
 
     def _read_piece(self, product: QuantizedProduct, left: str, term: str, piece: int) -> None:
-        inside, column = self._piece_place(piece)
+        inside, column = self._piece_index(piece)
         along, line = self.add(term, inside), self.add(left, column)
         last_along, last_line = self.subtract(self.number(INNER), PIECE), self.subtract(self.number(COLUMNS), 1)
         if not self.tile.transpose:
@@ -299,16 +299,16 @@ class _Blocks(ProductWriter):
     def _put_left(self) -> None:
         tile, count = self.tile, self.tile.together
         for quad in range(len(self.ahead.left) // count):
-            row, inside = self._left_place(quad)
+            row, inside = self._left_index(quad)
             with self.e.when(self.compare("slt", row, tile.rows)):
                 for number, slot in enumerate(self.ahead.left[quad * count : (quad + 1) * count]):
                     index = self.add(self.multiply(self.add(inside, number), tile.left_row), row)
-                    place = self.moved(self.left, index, self.element)
-                    self.e.store(self.element, self.e.load(self.element, slot), place)
+                    pointer = self.moved(self.left, index, self.element)
+                    self.e.store(self.element, self.e.load(self.element, slot), pointer)
 
     def _put_right(self) -> None:
         for piece, slots in enumerate(self.ahead.words):
-            inside, column = self._piece_place(piece)
+            inside, column = self._piece_index(piece)
             words = [Value(self.L, self.e.load("i32", slot), dtypes.uint32) for slot in slots]
             factor, offset = self._scale_ahead(piece)
             for code in range(PIECE):
@@ -317,8 +317,8 @@ class _Blocks(ProductWriter):
                 line, there = self.add(inside, code), column
                 if not self.tile.transpose:
                     line, there = inside, self.add(column, code)
-                place = self.add(self.multiply(line, self.tile.right_row), there)
-                self.e.store(self.element, value.name, self.moved(self.right, place, self.element))
+                index = self.add(self.multiply(line, self.tile.right_row), there)
+                self.e.store(self.element, value.name, self.moved(self.right, index, self.element))
 
     def _scale_ahead(self, piece: int) -> tuple[Value, Value | None]:
         factor, offset = self.ahead.scales[piece]
@@ -340,13 +340,13 @@ class _Blocks(ProductWriter):
 
     def _multiply_term(self, term: str) -> None:
         tile, dtype = self.tile, self.coding.dtype
-        above = self.add(self.multiply(term, tile.left_row), self.multiply(self.y_place, tile.high))
+        above = self.add(self.multiply(term, tile.left_row), self.multiply(self.y_position, tile.high))
         rows = self._some(
             self.left, [str(n) for n in range(0, tile.high, min(tile.high, tile.together))], above, tile.high
         )
         across = self.multiply(term, tile.right_row)
-        places = [self._column(number) for number in range(0, tile.wide, self._run)]
-        columns = self._some(self.right, places, across, tile.wide)
+        indices = [self._column(number) for number in range(0, tile.wide, self._run)]
+        columns = self._some(self.right, indices, across, tile.wide)
         for left, line in zip(rows, self.sums, strict=True):
             for right, slot in zip(columns, line, strict=True):
                 before = Value(self.L, self.e.load(self.element, slot), dtype)
@@ -360,15 +360,15 @@ class _Blocks(ProductWriter):
     def _column(self, number: int) -> str:
         """A column of this thread within the tile: neighbouring threads have neighbouring runs of columns."""
         run = self._run
-        place = self.add(self.multiply(self.x_place, run), number // run * self.tile.across * run)
-        return self.add(place, number % run)
+        index = self.add(self.multiply(self.x_position, run), number // run * self.tile.across * run)
+        return self.add(index, number % run)
 
-    def _some(self, memory: str, places: Sequence[str], start: str, count: int) -> list[Value]:
+    def _some(self, memory: str, indices: Sequence[str], start: str, count: int) -> list[Value]:
         """So many elements, in as many equal accesses as there are places."""
-        some = Lanes(self.e, count // len(places))
+        some = Lanes(self.e, count // len(indices))
         dtype, found = self.coding.dtype, []
-        for place in places:
-            location = Location(memory, self.add(start, place), False, some.width * dtype.size)
+        for index in indices:
+            location = Location(memory, self.add(start, index), False, some.width * dtype.size)
             value = load(some, dtype, location, None)
             found += [Value(self.L, self.part(some, value, number), dtype) for number in range(some.width)]
         return found
@@ -376,7 +376,7 @@ class _Blocks(ProductWriter):
     def _store(self, product: QuantizedProduct, top: str, left: str, again: str) -> None:
         tile, dtype = self.tile, self.coding.dtype
         for high, line in enumerate(self.sums):
-            row = self.add(self.add(top, self.multiply(self.y_place, tile.high)), high)
+            row = self.add(self.add(top, self.multiply(self.y_position, tile.high)), high)
             start = self.multiply(row, self.number(COLUMNS))
             row_is_there = self.compare("slt", row, self.number(ROWS))
             for wide, slot in enumerate(line):

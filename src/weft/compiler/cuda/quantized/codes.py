@@ -26,16 +26,16 @@ def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
     return Coding(kind.mode, kind.bits, scales, dtype, kind.group_size < WORD)
 
 
-def number_at(coding: Coding, words: Sequence[Value], place: int) -> Value:
+def number_at(coding: Coding, words: Sequence[Value], position: int) -> Value:
     """The number, without its scale, that the code stands for which begins at a bit of neighbouring words (uint32)."""
     L, bits = words[0].lanes, coding.bits
-    word, shift = divmod(place, WORD)
+    word, shift = divmod(position, WORD)
     if not coding.affine:
-        value = _small_float(field(words, place, bits), bits)
+        value = _small_float(field(words, position, bits), bits)
     elif shift + bits <= _MANTISSA:
         value = _whole(words[word], shift, bits)
     else:
-        value = _whole(field(words, place, bits), 0, bits)
+        value = _whole(field(words, position, bits), 0, bits)
     found: Value = L.convert(value, coding.dtype)
     return found
 
@@ -61,32 +61,32 @@ def _small_float(code: Value, bits: int) -> Value:
     return value
 
 
-_LOWEST_PLACE = 8
+_LOWEST_BIT = 8
 """The lowest bit of a mantissa at which codes are put: at lower ones few biases could take in the power of two."""
 
 
-def places_of(bits: int) -> list[tuple[int, int]]:
+def bits_of_codes(bits: int) -> list[tuple[int, int]]:
     """For each code of a word, by how many bits (to the left) the word is shifted, and at which bit of a mantissa the
     code is then. Neighbours have the same shift where they can."""
     found: list[tuple[int, int]] = []
-    shift, places = 0, range(_LOWEST_PLACE, _MANTISSA - bits + 1)
+    shift, bits_of_mantissa = 0, range(_LOWEST_BIT, _MANTISSA - bits + 1)
     for start in range(0, WORD, bits):
-        if start + shift not in places:
-            shift = 0 if start in places else _LOWEST_PLACE - start
+        if start + shift not in bits_of_mantissa:
+            shift = 0 if start in bits_of_mantissa else _LOWEST_BIT - start
         found.append((shift, start + shift))
     return found
 
 
-def power_at(place: int) -> float:
+def power_at(bit: int) -> float:
     """The power of two in whose mantissa a code at a bit is a whole number."""
-    return float(2.0 ** (_MANTISSA - place))
+    return float(2.0 ** (_MANTISSA - bit))
 
 
-def joined_at(word: Value, shift: int, place: int, bits: int) -> Value:
-    """The sum of a code and `power_at` its place, as float32, from a word that has to be shifted."""
+def joined_at(word: Value, shift: int, bit: int, bits: int) -> Value:
+    """The sum of a code and `power_at` its bit, as float32, from a word that has to be shifted."""
     if shift:
         word = word << shift if shift > 0 else word >> -shift
-    together = (word & (((1 << bits) - 1) << place)) | ((_MANTISSA - place + 127) << _MANTISSA)
+    together = (word & (((1 << bits) - 1) << bit)) | ((_MANTISSA - bit + 127) << _MANTISSA)
     return word.lanes.bitcast(together, dtypes.float32)
 
 
@@ -110,7 +110,7 @@ def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> lis
     if bits % WORD == 0:
         return [load(L, dtypes.uint32, Location(words, w.add(first, word), False), None) for word in range(count)]
     shift = Value(L, w.e.assign(f"trunc i64 {start} to i32"), dtypes.uint32) & (WORD - 1)
-    places = [w.smaller(w.add(first, word), last) for word in range(count + 1)]
-    found = [load(L, dtypes.uint32, Location(words, place, False), None) for place in places]
+    indices = [w.smaller(w.add(first, word), last) for word in range(count + 1)]
+    found = [load(L, dtypes.uint32, Location(words, index, False), None) for index in indices]
     # What is shifted in from behind the last word is not looked at.
     return [L.intrinsic("fshr", high, low, shift) for low, high in pairwise(found)]

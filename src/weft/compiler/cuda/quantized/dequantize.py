@@ -57,21 +57,23 @@ class _Dequantize(NumberedCode):
         self.L = Lanes(self.e, 1)
 
     def text(self, name: str) -> str:
-        words, scales, biases, result = (self.global_memory(place) for place in (_WORDS, _SCALES, _BIASES, _RESULT))
+        words, scales, biases, result = (
+            self.global_memory(position) for position in (_WORDS, _SCALES, _BIASES, _RESULT)
+        )
         with self.each_unit() as unit:
-            place = self.add(self.multiply(unit, THREADS), self.position)
-            with self.e.when(self.compare("slt", place, self.number(_COUNT))):
-                self._eight(words, scales, biases, result, place)
+            index = self.add(self.multiply(unit, THREADS), self.position)
+            with self.e.when(self.compare("slt", index, self.number(_COUNT))):
+                self._eight(words, scales, biases, result, index)
         return self.finished(name)
 
-    def _eight(self, words: str, scales: str, biases: str, result: str, place: str) -> None:
+    def _eight(self, words: str, scales: str, biases: str, result: str, index: str) -> None:
         """The numbers at a place, counted in eights."""
-        group = self.e.assign(f"lshr i64 {place}, {self.number(_SHIFT)}")
+        group = self.e.assign(f"lshr i64 {index}, {self.number(_SHIFT)}")
         factor = self._scale(scales, group)
         offset = self._scale(biases, group) if self.coding.affine else None
         bits = TOGETHER * self.coding.bits
         last = self.subtract(self.number(_LENGTH), 1)
-        codes = words_from(self, words, self.multiply(place, bits), bits, last)
+        codes = words_from(self, words, self.multiply(index, bits), bits, last)
         wide = Lanes(self.e, TOGETHER)
         type_ = wide.type_of(self.dtype)
         vector = "poison"
@@ -81,7 +83,7 @@ class _Dequantize(NumberedCode):
             element = MEMORY_TYPES[value.dtype]
             vector = self.e.assign(f"insertelement {type_} {vector}, {element} {value.name}, i64 {code}")
         location = Location(
-            result, self.multiply(place, TOGETHER), False, min(TOGETHER * self.dtype.size, WIDEST_ACCESS)
+            result, self.multiply(index, TOGETHER), False, min(TOGETHER * self.dtype.size, WIDEST_ACCESS)
         )
         store(wide, Value(wide, vector, self.dtype), self.dtype, location, None)
 

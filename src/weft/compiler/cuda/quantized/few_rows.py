@@ -18,7 +18,7 @@ from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import Coding, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.kernels import RoutineCode
-from weft.compiler.cuda.quantized.codes import coding_of, joined_at, number_at, places_of, power_at, takes_in
+from weft.compiler.cuda.quantized.codes import bits_of_codes, coding_of, joined_at, number_at, power_at, takes_in
 from weft.compiler.cuda.quantized.operands import (
     ACROSS,
     COLUMNS,
@@ -177,7 +177,7 @@ class _QuantizedRowsWriter(ProductWriter):
         self.words = self.moved(self.sums, self.add(start, strip.sums_bytes))
         self.scales = self.moved(self.words, words)
         self.terms = self.moved(self.scales, scales)
-        self.places = {place for _, place in places_of(strip.coding.bits)} if strip.joined else set()
+        self.code_bits = {bit for _, bit in bits_of_codes(strip.coding.bits)} if strip.joined else set()
         self.is_exact = self.e.slot("i1")
         """Whether biases of this thread can take in powers of two."""
         self.totals = [self.e.slot(self.element) for _ in range(strip.rows)]
@@ -239,9 +239,9 @@ class _QuantizedRowsWriter(ProductWriter):
         last_row = self.word("sub", self.word("sub", self.narrow(self.number(COLUMNS)), self.narrow(left)), 1)
         last_quad = self.word("sub", per_row, _QUAD)
         for turn in range(quads):
-            place = self.word("add", self.lane, WARP * turn)
-            chain = self.word("udiv", place, quads)
-            inside = self.word("mul", self.word("urem", place, quads), _QUAD)
+            index = self.word("add", self.lane, WARP * turn)
+            chain = self.word("udiv", index, quads)
+            inside = self.word("mul", self.word("urem", index, quads), _QUAD)
             row = self._least(self.word("and", chain, strip.columns - 1), last_row)
             block = self.word("add", self.narrow(begin), self.word("lshr", chain, strip.columns.bit_length() - 1))
             along = self._least(self.word("add", self.word("mul", block, strip.words), inside), last_quad)
@@ -269,8 +269,8 @@ class _QuantizedRowsWriter(ProductWriter):
         together = self.strip.words_together
         for first in range(0, _QUAD, together):
             part, type_ = self._cut(raw, first, together), Lanes(self.e, together).type_of(dtypes.uint32)
-            place = self.moved(self.words, self.add(target, first), "i32")
-            self.e.emit(f"store {type_} {part}, ptr {place}, align {together * WORD // 8}")
+            pointer = self.moved(self.words, self.add(target, first), "i32")
+            self.e.emit(f"store {type_} {part}, ptr {pointer}, align {together * WORD // 8}")
 
     def _cut(self, raw: str, first: int, count: int) -> str:
         """Some of four words."""
@@ -282,20 +282,20 @@ class _QuantizedRowsWriter(ProductWriter):
     def _hand_on_singly(self, product: QuantizedProduct, left: str, begin: str) -> None:
         """The same, where accesses of 16 bytes are not aligned."""
         strip = self.strip
-        with self.e.loop(self.warp_position, str(WARP * strip.words), WARP) as place:
-            source, target = self._word_place(place, strip.words, left, begin, 1)
+        with self.e.loop(self.warp_position, str(WARP * strip.words), WARP) as index:
+            source, target = self._word_indices(index, strip.words, left, begin, 1)
             word = self.e.load("i32", self.moved(product.words, source, "i32"))
             self.e.store("i32", word, self.moved(self.words, target, "i32"))
         self._wait()
-        with self.e.loop(self.warp_position, str(strip.rows * strip.blocks * DEPTH), WARP) as place:
-            source, target = self._term_place(place, begin, 1)
+        with self.e.loop(self.warp_position, str(strip.rows * strip.blocks * DEPTH), WARP) as index:
+            source, target = self._term_indices(index, begin, 1)
             number = self.terms_of_x(product.x, source)
             store(self.L, number, self.coding.dtype, Location(self.terms, target, False), None)
 
-    def _word_place(self, place: str, per_chain: int, left: str, begin: str, size: int) -> tuple[str, str]:
+    def _word_indices(self, index: str, per_chain: int, left: str, begin: str, size: int) -> tuple[str, str]:
         """Where in the matrix, and in shared memory, some words are that stand at a place among those of this warp."""
         strip = self.strip
-        chain, inside = self.divide(place, per_chain), self.multiply(self.remainder(place, per_chain), size)
+        chain, inside = self.divide(index, per_chain), self.multiply(self.remainder(index, per_chain), size)
         column = self._column(left, self.e.assign(f"and i64 {chain}, {strip.columns - 1}"))
         block = self.add(begin, self.e.assign(f"lshr i64 {chain}, {strip.columns.bit_length() - 1}"))
         along = self.add(self.multiply(block, strip.words), inside)
@@ -306,11 +306,11 @@ class _QuantizedRowsWriter(ProductWriter):
     def _column(self, left: str, number: str) -> str:
         return self.smaller(self.add(left, number), self.subtract(self.number(COLUMNS), 1))
 
-    def _term_place(self, place: str, begin: str, size: int) -> tuple[str, str]:
+    def _term_indices(self, index: str, begin: str, size: int) -> tuple[str, str]:
         """The same for terms of the left operand."""
         depth_bits = DEPTH.bit_length() - 1
-        line = self.e.assign(f"lshr i64 {place}, {depth_bits}")
-        inside = self.e.assign(f"and i64 {place}, {DEPTH - 1}")
+        line = self.e.assign(f"lshr i64 {index}, {depth_bits}")
+        inside = self.e.assign(f"and i64 {index}, {DEPTH - 1}")
         row, block = self.divide(line, self.strip.blocks), self.remainder(line, self.strip.blocks)
         along = self.add(self.e.assign(f"shl i64 {self.add(begin, block)}, {depth_bits}"), inside)
         along = self.smaller(along, self.subtract(self.number(INNER), size))
@@ -335,11 +335,11 @@ class _QuantizedRowsWriter(ProductWriter):
         self.e.store("i1", "true", self.is_exact)
         for condition, count, alignment in ((wide, together, size), (self.negated(wide), 1, 0)):
             with self.e.when(condition):
-                for place in range(0, strip.groups, count):
-                    group = self.smaller(self.add(first, place), self.subtract(groups, count))
+                for index in range(0, strip.groups, count):
+                    group = self.smaller(self.add(first, index), self.subtract(groups, count))
                     values = [self.scale_values(x, self.add(line, group), count, alignment) for x in sources]
                     for step, pair in enumerate(zip(*values, strict=True)):
-                        self._put_scales(pair, place + step)
+                        self._put_scales(pair, index + step)
 
     def _put_scales(self, values: Sequence[Value], group: int) -> None:
         """Put the scale, and the bias, of a group of this thread into shared memory."""
@@ -348,15 +348,15 @@ class _QuantizedRowsWriter(ProductWriter):
         if self.strip.joined:
             factor, offset = values
             exact = self.e.load("i1", self.is_exact)
-            for one in (min(self.places), max(self.places)):
+            for one in (min(self.code_bits), max(self.code_bits)):
                 exact = self.e.assign(f"and i1 {exact}, {takes_in(factor, offset, power_at(one)).name}")
             self.e.store("i1", exact, self.is_exact)
 
-    def _put_scale(self, value: Value, place: int) -> None:
-        store(self.L, value, self.coding.dtype, self._scale_location(str(place)), None)
+    def _put_scale(self, value: Value, position: int) -> None:
+        store(self.L, value, self.coding.dtype, self._scale_location(str(position)), None)
 
-    def _scale_location(self, place: str) -> Location:
-        return Location(self.scales, self.add(self.multiply(place, WARP), self.warp_position), False)
+    def _scale_location(self, index: str) -> Location:
+        return Location(self.scales, self.add(self.multiply(index, WARP), self.warp_position), False)
 
     # Sums
 
@@ -389,9 +389,9 @@ class _QuantizedRowsWriter(ProductWriter):
                 x = self.moved(terms, self.multiply(part, coding.terms), self.element)
                 self._add(x, numbers(here, part))
         column = self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}")
-        place = self.add(self.add(self.multiply(self.warp_number, strip.blocks), sub), 1)
+        position = self.add(self.add(self.multiply(self.warp_number, strip.blocks), sub), 1)
         for row, total in enumerate(self.totals):
-            index = self.add(self.multiply(self.add(self.multiply(place, strip.rows), row), strip.columns), column)
+            index = self.add(self.multiply(self.add(self.multiply(position, strip.rows), row), strip.columns), column)
             found = Value(self.L, self.e.load(self.element, total), coding.dtype)
             store(self.L, found, coding.dtype, Location(self.sums, index, False), None)
 
@@ -407,10 +407,10 @@ class _QuantizedRowsWriter(ProductWriter):
         bits = self.coding.bits
         factor, offset = self._scales(part)
         assert offset is not None
-        offsets = {place: self.L.fma(factor, -power_at(place), offset) for place in sorted(self.places)}
+        offsets = {bit: self.L.fma(factor, -power_at(bit), offset) for bit in sorted(self.code_bits)}
         for word in self._words(words):
-            for shift, place in places_of(bits):
-                yield self.L.fma(joined_at(word, shift, place, bits), factor, offsets[place])
+            for shift, bit in bits_of_codes(bits):
+                yield self.L.fma(joined_at(word, shift, bit, bits), factor, offsets[bit])
 
     def _words(self, words: str) -> list[Value]:
         some = Lanes(self.e, self.strip.words_together)
@@ -444,21 +444,21 @@ class _QuantizedRowsWriter(ProductWriter):
     def _fold(self, product: QuantizedProduct, left: str, first: str) -> None:
         """Add the sums of blocks to the results so far, in order, and store them."""
         strip, dtype, size = self.strip, self.coding.dtype, self.strip.results
-        with self.e.loop(self.position, str(size), self.threads) as place:
-            column = self.add(left, self.e.assign(f"and i64 {place}, {strip.columns - 1}"))
+        with self.e.loop(self.position, str(size), self.threads) as number:
+            column = self.add(left, self.e.assign(f"and i64 {number}, {strip.columns - 1}"))
             with self.e.when(self.compare("slt", column, self.number(COLUMNS))):
                 before = self.e.slot(self.element)
                 self.e.store(self.element, self.L.constant(-0.0, dtype).name, before)
-                kept = Location(self.sums, place, False)
+                kept = Location(self.sums, number, False)
                 with self.e.when(self.compare("ne", first, 0)):
                     self.e.store(self.element, load(self.L, dtype, kept, None).name, before)
-                places = [self.add(place, block * size) for block in range(1, 1 + strip.warps * strip.blocks)]
-                parts = [load(self.L, dtype, Location(self.sums, one, False), None) for one in places]
+                blocks = [self.add(number, block * size) for block in range(1, 1 + strip.warps * strip.blocks)]
+                parts = [load(self.L, dtype, Location(self.sums, one, False), None) for one in blocks]
                 total = Value(self.L, self.e.load(self.element, before), dtype)
                 for part in parts:
                     total = total + part
                 store(self.L, total, dtype, kept, None)
-                row = self.e.assign(f"lshr i64 {place}, {strip.columns.bit_length() - 1}")
+                row = self.e.assign(f"lshr i64 {number}, {strip.columns.bit_length() - 1}")
                 index = self.add(self.multiply(row, self.number(COLUMNS)), column)
                 rounded = Value(self.L, total.name, strip.result)
                 store(self.L, rounded, strip.result, Location(product.result, index, False), None)

@@ -35,11 +35,11 @@ def _text(dtype: Dtype, name: str) -> str:
     total, size = w.e.slot(element), w.number(_SIZE)
     sums, result = w.global_memory(_SUMS), w.global_memory(_RESULT)
     with w.each_unit() as unit:
-        place = w.add(w.multiply(unit, THREADS), w.position)
-        with w.e.when(w.compare("slt", place, size)):
-            w.e.store(element, load(L, dtype, Location(sums, place, False), None).name, total)
+        index = w.add(w.multiply(unit, THREADS), w.position)
+        with w.e.when(w.compare("slt", index, size)):
+            w.e.store(element, load(L, dtype, Location(sums, index, False), None).name, total)
             with w.e.loop("1", w.number(_BLOCKS)) as block:
-                found = load(L, dtype, Location(sums, w.add(w.multiply(block, size), place), False), None)
+                found = load(L, dtype, Location(sums, w.add(w.multiply(block, size), index), False), None)
                 w.e.store(element, (Value(L, w.e.load(element, total), dtype) + found).name, total)
-            store(L, Value(L, w.e.load(element, total), dtype), dtype, Location(result, place, False), None)
+            store(L, Value(L, w.e.load(element, total), dtype), dtype, Location(result, index, False), None)
     return w.finished(name)

@@ -59,7 +59,9 @@ class ProductWriter(NumberedCode):
 
     def product(self, number: str) -> QuantizedProduct:
         """The product with a number."""
-        x, words, scales, biases, result = (self.global_memory(place) for place in (X, WORDS, SCALES, BIASES, RESULT))
+        x, words, scales, biases, result = (
+            self.global_memory(position) for position in (X, WORDS, SCALES, BIASES, RESULT)
+        )
         left = self.multiply(number, self.multiply(self.number(ROWS), self.number(INNER)))
         made = self.multiply(number, self.multiply(self.number(ROWS), self.number(COLUMNS)))
         above = self.multiply(self._chosen(number), self.number(HIGH))
@@ -82,9 +84,9 @@ class ProductWriter(NumberedCode):
             self.e.store("i64", inside, chosen)
         return self.e.load("i64", chosen)
 
-    def terms_of_x(self, x: str, place: str, count: int = 1, alignment: int = 0) -> Value:
+    def terms_of_x(self, x: str, index: str, count: int = 1, alignment: int = 0) -> Value:
         """Neighbouring elements of the left operand, as numbers that are multiplied."""
-        found = load(Lanes(self.e, count), self.x, Location(x, place, False, alignment), None)
+        found = load(Lanes(self.e, count), self.x, Location(x, index, False, alignment), None)
         return Value(found.lanes, found.name, self.coding.dtype)
 
     def scale_values(self, scales: str, group: str, count: int = 1, alignment: int = 0) -> list[Value]:

@@ -11,13 +11,14 @@ from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.runtime.cuda.solvers.writing import ALIGNMENT, POINTER, rounded_up
+from weft.runtime.steps import Place
 
 _THREADS = 128
 _COUNT = 0
 _PIVOTS, _ORDER, _STEPS, _ROWS = 1, 3, 5, 6
 
 
-def list_steps(count: int, matrices: Sequence[tuple[Operand, int]], scratch: tuple[int, int]) -> list[RoutineStep]:
+def list_steps(count: int, matrices: Sequence[tuple[Operand, int]], scratch: Place) -> list[RoutineStep]:
     """A step that writes lists of the addresses of ``count`` matrices to the beginning of scratch memory, if there are
     any: of each list, of which there may be two, the operand in which they are, and the bytes of a matrix."""
     if not matrices:
@@ -38,7 +39,7 @@ def write_addresses(name: str) -> str:
     """The LLVM IR of the kernel: a thread writes one address."""
     code = BlockCode(_THREADS)
     e, (total, count, before) = code.e, map(code.number, (_COUNT, 1, 2))
-    lists, first, second = [e.assign(f"ptrtoint ptr {code.memory(place)} to i64") for place in (3, 5, 8)]
+    lists, first, second = [e.assign(f"ptrtoint ptr {code.memory(position)} to i64") for position in (3, 5, 8)]
     sizes = code.number(7), code.number(10)
     lists = code.rounded_up(lists, ALIGNMENT)
     with _numbers(code, total) as number:
@@ -47,8 +48,8 @@ def write_addresses(name: str) -> str:
         address = code.add(
             code.either(is_second, second, first), code.multiply(index, code.either(is_second, sizes[1], sizes[0]))
         )
-        place = e.assign(f"inttoptr i64 {code.add(lists, code.either(is_second, before, 0))} to ptr")
-        e.store("i64", address, code.moved(place, index, "i64"))
+        pointer = e.assign(f"inttoptr i64 {code.add(lists, code.either(is_second, before, 0))} to ptr")
+        e.store("i64", address, code.moved(pointer, index, "i64"))
     return code.finished(name)
 
 
@@ -116,7 +117,7 @@ def write_exchange(size: int, backwards: bool, name: str) -> str:
     code = BlockCode(_THREADS)
     e, type_ = code.e, f"i{8 * size}"
     count, (all_x, all_results, all_pivots) = code.number(_COUNT), map(code.global_memory, (1, 3, 5))
-    steps, rows, columns = (code.number(place) for place in (7, 8, 9))
+    steps, rows, columns = (code.number(position) for position in (7, 8, 9))
     with _numbers(code, count) as number:
         matrix = code.divide(number, columns)
         column = code.subtract(number, code.multiply(matrix, columns))
@@ -124,8 +125,8 @@ def write_exchange(size: int, backwards: bool, name: str) -> str:
         x, result = (code.moved(memory, first, type_) for memory in (all_x, all_results))
         pivots = code.moved(all_pivots, code.multiply(matrix, steps), "i32")
         with e.loop("0", rows) as row:
-            place = code.multiply(row, columns)
-            e.store(type_, e.load(type_, code.moved(x, place, type_)), code.moved(result, place, type_))
+            index = code.multiply(row, columns)
+            e.store(type_, e.load(type_, code.moved(x, index, type_)), code.moved(result, index, type_))
         last = code.subtract(steps, 1)
         with e.loop("0", steps) as step:
             row = code.subtract(last, step) if backwards else step

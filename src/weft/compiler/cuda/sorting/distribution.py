@@ -191,21 +191,21 @@ class _LookBack:
         self.alone, self.whole = 1 << (self.bits - 2), 1 << (self.bits - 1)
         self.told, self.next = code.global_memory(TOLD), code.global_memory(TOLD_NEXT)
 
-    def _place(self, memory: str, unit: str, digit: str) -> str:
+    def _pointer_to(self, memory: str, unit: str, digit: str) -> str:
         number = self.code.add(self.code.multiply(unit, self.digits), self.code.wide(digit))
         return self.code.moved(memory, number, self.type_)
 
     def _tell(self, unit: str, digit: str, count: str, kind: int) -> None:
         code, value = self.code, self.code.wide(count) if self.bits == 64 else count
         word = code.e.assign(f"or {self.type_} {value}, {kind}")
-        pointer = self._place(self.told, unit, digit)
+        pointer = self._pointer_to(self.told, unit, digit)
         scope = f'syncscope("device") monotonic, align {self.bits // 8}'
         code.e.emit(f"store atomic {self.type_} {word}, ptr {pointer} {scope}")
 
     def clear_next(self, tile: _RowTile, digit: str) -> None:
         """Make the word of a tile for the next digit 0."""
         with self.code.e.when(self.code.compare("eq", self.code.number(IS_LAST), 0)):
-            self.code.e.store(self.type_, "0", self._place(self.next, tile.unit, digit))
+            self.code.e.store(self.type_, "0", self._pointer_to(self.next, tile.unit, digit))
 
     def tell(self, tile: _RowTile, digit: str, count: str) -> None:
         """Tell how many elements of a tile have a digit."""
@@ -241,7 +241,7 @@ class _LookBack:
 
     def _heard(self, unit: str, digit: str) -> str:
         """What a tile has told."""
-        pointer = self._place(self.told, unit, digit)
+        pointer = self._pointer_to(self.told, unit, digit)
         scope = f'syncscope("device") monotonic, align {self.bits // 8}'
         return self.code.e.assign(f"load atomic {self.type_}, ptr {pointer} {scope}")
 
@@ -257,7 +257,7 @@ class _Mover:
         self.is_owner = self.ranking.owns()
         self.look_back = _LookBack(self.code, self.ranking.digits, wide)
         self.distances = self.code.shared(4 * self.ranking.digits)
-        """From the place in a tile where the elements with a digit begin to where they go in the row."""
+        """From the index in a tile where the elements with a digit begin to where they go in the row."""
 
     def text(self, name: str) -> str:
         code = self.code
@@ -270,10 +270,10 @@ class _Mover:
     def _move(self, tile: _RowTile) -> None:
         code, e, elements, ranking = self.code, self.code.e, self.elements, self.ranking
         mine, last = ranking.of_warp(), code.word("sub", tile.there, 1)
-        inside = [code.word("icmp ult", place, tile.there) for place in mine]
-        near = [code.chosen(exists, place, last) for place, exists in zip(mine, inside, strict=True)]
+        inside = [code.word("icmp ult", index, tile.there) for index in mine]
+        near = [code.chosen(exists, index, last) for index, exists in zip(mine, inside, strict=True)]
         source = code.moved(code.global_memory(SOURCE), tile.begin, elements.word)
-        words = [elements.read(code, code.at(source, place, elements.word)) for place in near]
+        words = [elements.read(code, code.at(source, index, elements.word)) for index in near]
         digits = [
             code.chosen(exists, self.digits.of(code, elements, word), ranking.digits - 1)
             for word, exists in zip(words, inside, strict=True)
@@ -285,26 +285,26 @@ class _Mover:
         code.synchronize()
         turns = ranking.in_turns()
         moved = ranking.taken(turns, elements.word)
-        places = []
-        for word, place in zip(moved, turns, strict=True):
+        indices = []
+        for word, index in zip(moved, turns, strict=True):
             distance = e.load("i32", code.at(self.distances, self.digits.of(code, elements, word)))
-            places.append(code.word("add", place, distance))
-        exists = [code.word("icmp ult", place, tile.there) for place in turns]
+            indices.append(code.word("add", index, distance))
+        exists = [code.word("icmp ult", index, tile.there) for index in turns]
         if self.move.writes_words:
-            self._write(TARGET, tile, moved, places, exists, elements.word)
+            self._write(TARGET, tile, moved, indices, exists, elements.word)
         code.synchronize()
         if self.move.writes_indices:
             ranking.put(self._indices(tile, near), goals, "i32")
             code.synchronize()
-            self._write(TARGET_INDICES, tile, ranking.taken(turns, "i32"), places, exists, "i32")
+            self._write(TARGET_INDICES, tile, ranking.taken(turns, "i32"), indices, exists, "i32")
             code.synchronize()
 
-    def _indices(self, tile: _RowTile, places: Sequence[str]) -> list[str]:
+    def _indices(self, tile: _RowTile, near: Sequence[str]) -> list[str]:
         code = self.code
         if not self.move.reads_indices:
-            return [code.word("add", code.narrow(tile.first), place) for place in places]
+            return [code.word("add", code.narrow(tile.first), index) for index in near]
         source = code.moved(code.global_memory(SOURCE_INDICES), tile.begin, "i32")
-        return [code.e.load("i32", code.at(source, place)) for place in places]
+        return [code.e.load("i32", code.at(source, index)) for index in near]
 
     def _tell(self, tile: _RowTile, found: Counted) -> None:
         with only(self.code, self.is_owner):
@@ -350,10 +350,10 @@ class _Mover:
         lowest, count = code.narrow(code.number(START)), code.number(COUNT)
         begin = code.moved(code.global_memory(memory), code.multiply(tile.row, count), type_)
         for word, goal, is_there in zip(words, goals, exists, strict=True):
-            place = code.word("sub", goal, lowest)
-            wanted = code.word("icmp ult", place, code.narrow(count))
+            index = code.word("sub", goal, lowest)
+            wanted = code.word("icmp ult", index, code.narrow(count))
             with code.e.when(code.e.assign(f"and i1 {is_there}, {wanted}")):
-                code.e.store(type_, word, code.moved(begin, code.wide(place), type_))
+                code.e.store(type_, word, code.moved(begin, code.wide(index), type_))
 
 
 def generate_move(elements: Elements, digits: Digits, move: Move, block: ThreadBlock, wide: bool, name: str) -> str:

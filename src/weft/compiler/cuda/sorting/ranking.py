@@ -117,11 +117,11 @@ class Ranking:
 
     def placed(self, words: Sequence[str], digits: Sequence[str], type_: str) -> list[str]:
         """Put words of an LLVM type where they go, when their digits are `counted`; the result is where that is."""
-        mine, places = self._of_this_warp(), []
+        mine, indices = self._of_this_warp(), []
         for word, digit in zip(words, digits, strict=True):
-            places.append(self._placed(*mine, digit))
-            self.put([word], places[-1:], type_)
-        return places
+            indices.append(self._placed(*mine, digit))
+            self.put([word], indices[-1:], type_)
+        return indices
 
     def _placed(self, counts: str, threads: str, digit: str) -> str:
         """The place of one element: behind those that the warp has placed, in the order of its threads."""
@@ -131,21 +131,21 @@ class Ranking:
         code.synchronize_warp()
         peers, first = e.load("i32", threads), e.load("i32", counts)
         code.synchronize_warp()
-        place = code.word("add", first, code.counted(code.word("and", peers, self.before)))
+        index = code.word("add", first, code.counted(code.word("and", peers, self.before)))
         with e.when(code.word("icmp eq", code.word("and", peers, self.behind), 0)):
-            e.store("i32", code.word("add", place, 1), counts)
+            e.store("i32", code.word("add", index, 1), counts)
             e.store("i32", "0", threads)
         code.synchronize_warp()
-        return place
+        return index
 
-    def put(self, words: Sequence[str], places: Sequence[str], type_: str) -> None:
+    def put(self, words: Sequence[str], indices: Sequence[str], type_: str) -> None:
         """Write words of an LLVM type to their places in shared memory."""
-        for word, place in zip(words, places, strict=True):
-            self.code.e.store(type_, word, self.code.at(self.elements, place, type_))
+        for word, index in zip(words, indices, strict=True):
+            self.code.e.store(type_, word, self.code.at(self.elements, index, type_))
 
-    def taken(self, places: Sequence[str], type_: str) -> list[str]:
+    def taken(self, indices: Sequence[str], type_: str) -> list[str]:
         """The words that came to these places."""
-        return [self.code.e.load(type_, self.code.at(self.elements, place, type_)) for place in places]
+        return [self.code.e.load(type_, self.code.at(self.elements, index, type_)) for index in indices]
 
 
 def only(code: BlockCode, condition: str | None) -> AbstractContextManager[None]:

@@ -19,19 +19,19 @@ def generate(elements: Elements, threads: int, items: int, name: str) -> str:
     e = code.e
     ranking = Ranking(code, items, DIGIT_BITS, max(elements.dtype.size, 4 * elements.indices))
     source, target = code.global_memory(ROWS), code.global_memory(TARGET)
-    extent, start, count = (code.number(place) for place in (EXTENT, START, COUNT))
-    places, width = ranking.of_warp(), code.narrow(extent)
+    extent, start, count = (code.number(position) for position in (EXTENT, START, COUNT))
+    positions, width = ranking.of_warp(), code.narrow(extent)
     last = code.word("sub", width, 1)
-    exists = [code.word("icmp ult", place, width) for place in places]
-    words = [e.slot(elements.word) for _ in places]
-    indices = [e.slot("i32") for _ in places] if elements.indices else []
+    exists = [code.word("icmp ult", position, width) for position in positions]
+    words = [e.slot(elements.word) for _ in positions]
+    indices = [e.slot("i32") for _ in positions] if elements.indices else []
     with code.units(code.number(UNITS)) as row:
         first = code.moved(source, code.multiply(row, extent), elements.word)
-        for place, is_there, slot in zip(places, exists, words, strict=True):
-            pointer = code.at(first, code.chosen(is_there, place, last), elements.word)
+        for position, is_there, slot in zip(positions, exists, words, strict=True):
+            pointer = code.at(first, code.chosen(is_there, position, last), elements.word)
             e.store(elements.word, elements.read(code, pointer), slot)
-        for place, slot in zip(places, indices, strict=False):
-            e.store("i32", place, slot)
+        for position, slot in zip(positions, indices, strict=False):
+            e.store("i32", position, slot)
         with e.loop("0", str(elements.digits)) as number:
             shift = code.word("mul", code.narrow(number), DIGIT_BITS)
             found = [e.load(elements.word, slot) for slot in words]
@@ -42,17 +42,17 @@ def generate(elements: Elements, threads: int, items: int, name: str) -> str:
             ranking.counted(digits)
             goals = ranking.placed(found, digits, elements.word)
             code.synchronize()
-            _keep(code, words, ranking.taken(places, elements.word), elements.word)
+            _keep(code, words, ranking.taken(positions, elements.word), elements.word)
             code.synchronize()
             if indices:
                 ranking.put([e.load("i32", slot) for slot in indices], goals, "i32")
                 code.synchronize()
-                _keep(code, indices, ranking.taken(places, "i32"), "i32")
+                _keep(code, indices, ranking.taken(positions, "i32"), "i32")
                 code.synchronize()
         begin = code.moved(target, code.multiply(row, count), elements.result)
         lowest, wanted = code.narrow(start), code.narrow(count)
-        for place, slot in zip(places, indices or words, strict=True):
-            goal = code.word("sub", place, lowest)
+        for position, slot in zip(positions, indices or words, strict=True):
+            goal = code.word("sub", position, lowest)
             with e.when(code.word("icmp ult", goal, wanted)):
                 e.store(elements.result, e.load(elements.result, slot), code.at(begin, goal, elements.result))
     return code.finished(name)

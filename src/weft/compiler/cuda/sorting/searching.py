@@ -41,9 +41,9 @@ def generate(elements: Elements, right: bool, name: str) -> str:
     """The LLVM IR of the kernel: a unit are as many values as there are threads."""
     code = BlockCode(THREADS)
     e = code.e
-    extent, per_row, count = (code.number(place) for place in (EXTENT, VALUES_PER_ROW, VALUES_IN_ALL))
+    extent, per_row, count = (code.number(position) for position in (EXTENT, VALUES_PER_ROW, VALUES_IN_ALL))
     rounds = code.number(ROUNDS)
-    rows, values, target = (code.global_memory(place) for place in (ROWS, VALUES, TARGET))
+    rows, values, target = (code.global_memory(position) for position in (ROWS, VALUES, TARGET))
     low, high = e.slot("i64"), e.slot("i64")
     with code.units(code.number(UNITS)) as unit:
         number = code.add(code.multiply(unit, THREADS), code.wide(code.thread))

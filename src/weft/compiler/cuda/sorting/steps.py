@@ -17,6 +17,7 @@ from weft.compiler.cuda.threads import WARP
 from weft.graph.node import Node
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.primitives.sort_cuts import MIDDLE, aligned
+from weft.runtime.steps import Place
 
 LONGEST_ROW, LONGEST_WIDE_ROW = 4096, 2048
 """A block sorts rows of at most so many elements by itself, of four bytes at most or of eight: more do not fit the
@@ -111,10 +112,6 @@ class DigitCut(NamedTuple):
     def scratch(self) -> int:
         """Bytes in all: what is told of one digit lies beside what is told of the next."""
         return self.cleared + (self.told if self.orders > 1 else 0)
-
-
-Place = tuple[int, int]
-"""A slot of the table, and an offset in bytes."""
 
 
 class _Layout:

@@ -27,6 +27,7 @@ from weft.runtime.cuda.shared_libraries import CUDNN
 from weft.runtime.cuda.steps import OwnMemory
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Buffer
+from weft.runtime.steps import Place
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
@@ -166,7 +167,7 @@ class CudnnCall(LibraryCall):
     """
 
     title: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
     work: CudnnWork
     sizes: tuple[int, ...]
     offsets: tuple[tuple[int, ...], ...] = ()
@@ -183,10 +184,10 @@ class CudnnCall(LibraryCall):
         count = len(self.work.memory)
         scratch = addresses[count] if plan.scratch else 0
         execute = plans.library.functions["cudnnBackendExecute"]
-        copies, places = self._copied(addresses[:count], plans)
+        copies, given = self._copied(addresses[:count], plans)
         actions = [queue.copying(copy.address, source, copy.size) for copy, source in copies]
         for offsets in self.offsets or ((0,) * count,):
-            there = [place + offset for place, offset in zip(places, offsets, strict=True)]
+            there = [address + offset for address, offset in zip(given, offsets, strict=True)]
             pack = _Pack(plans.library, self.work, there, scratch, [copy for copy, _ in copies])
             actions.append((execute, handle, plan.native, pack))
         if copies:
@@ -196,13 +197,13 @@ class CudnnCall(LibraryCall):
     def _copied(self, addresses: Sequence[int], plans: CudnnPlans) -> tuple[list[tuple[Buffer, int]], list[int]]:
         """Copies of operands that do not begin at a multiple of `ALIGNMENT` bytes, each with the address of that; and
         the addresses that are given to cuDNN."""
-        places = list(addresses)
+        given = list(addresses)
         copies = []
         for position, size in enumerate(self.sizes):
-            if places[position] % ALIGNMENT:
-                copies.append((Buffer(plans.memory, size), places[position]))
-                places[position] = copies[-1][0].address
-        return copies, places
+            if given[position] % ALIGNMENT:
+                copies.append((Buffer(plans.memory, size), given[position]))
+                given[position] = copies[-1][0].address
+        return copies, given
 
     def check(self, code: int) -> None:
         _library().check(code, f"cudnnBackendExecute for {self.title}")

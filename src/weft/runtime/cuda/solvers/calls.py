@@ -16,6 +16,7 @@ from weft.runtime.cuda.solvers.libraries import Functions
 from weft.runtime.cuda.solvers.problems import Problem
 from weft.runtime.cuda.solvers.writing import SolverWriter
 from weft.runtime.locks import fork_safe_lock
+from weft.runtime.steps import Place
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
@@ -81,7 +82,7 @@ class SolverCall(LibraryCall):
     `ALIGNMENT`, with the lists of addresses that the problem needs."""
 
     title: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
     problem: Problem
     is_captured: bool = True
 
@@ -90,8 +91,8 @@ class SolverCall(LibraryCall):
         handles = queue.handles.get(CUSOLVER)
         if handles is None:
             handles = queue.handles[CUSOLVER] = Handles(solvers.library, queue.handle)
-        *places, scratch = addresses
-        writer = SolverWriter(self.problem.number, solvers, places, scratch, queue, handles)
+        *memory, scratch = addresses
+        writer = SolverWriter(self.problem.number, solvers, memory, scratch, queue, handles)
         self.problem.write(writer)
         return writer.actions
 

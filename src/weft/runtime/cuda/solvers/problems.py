@@ -77,7 +77,7 @@ class Cholesky(Problem):
 
     def write(self, w: SolverWriter) -> None:
         lists, n = self.taken_lists(w), self.n
-        a, factor, info = map(w.place, range(3))
+        a, factor, info = map(w.address, range(3))
         whole = self.size(n, n)
         w.copy(factor, a, self.count * whole)
         if self.together:
@@ -86,8 +86,8 @@ class Cholesky(Problem):
         elements = w.elements("potrf", self.triangle, n, factor, n)
         work = w.part(self.size(elements))
         for i in range(self.count):
-            place = factor + i * whole
-            w.solver("potrf", self.triangle, n, place, n, work, elements, info + i * _INTEGER)
+            address = factor + i * whole
+            w.solver("potrf", self.triangle, n, address, n, work, elements, info + i * _INTEGER)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Factors(Problem):
 
     def write(self, w: SolverWriter) -> None:
         lists, m, n = self.taken_lists(w), self.rows, self.columns
-        a, factors, pivots, info = map(w.place, range(4))
+        a, factors, pivots, info = map(w.address, range(4))
         whole = self.size(m, n)
         w.copy(factors, a, self.count * whole)
         if self.together:
@@ -125,7 +125,7 @@ class Solutions(Problem):
 
     def write(self, w: SolverWriter) -> None:
         n, k = self.n, self.columns
-        factors, pivots, b, x, info = map(w.place, range(5))
+        factors, pivots, b, x, info = map(w.address, range(5))
         w.copy(x, b, self.count * self.size(n, k))
         for i in range(self.count):
             known = factors + i * self.size(n, n), n, pivots + i * n * _INTEGER
@@ -148,7 +148,7 @@ class Triangular(Problem):
 
     def write(self, w: SolverWriter) -> None:
         lists, n, m = self.taken_lists(w), self.n, self.rows
-        a, b, x = map(w.place, range(3))
+        a, b, x = map(w.address, range(3))
         w.copy(x, b, self.count * self.size(m, n))
         what = RIGHT_SIDE, self.triangle, self.turn, int(self.unit), m, n, _ONES[self.number]
         if self.together:
@@ -168,7 +168,7 @@ class Orthonormal(Problem):
     def write(self, w: SolverWriter) -> None:
         m, n = self.rows, self.columns
         k = min(m, n)
-        a, factored, q, info = map(w.place, range(4))
+        a, factored, q, info = map(w.address, range(4))
         w.copy(factored, a, self.count * self.size(m, n))
         scales = w.part(self.size(k))
         elements = w.elements("geqrf", m, n, factored, m)
@@ -195,7 +195,7 @@ class Reflections(Problem):
 
     def write(self, w: SolverWriter) -> None:
         (matrices, scales), m, n = self.taken_lists(w), self.rows, self.columns
-        w.copy(w.place(1), w.place(0), self.count * self.size(m, n))
+        w.copy(w.address(1), w.address(0), self.count * self.size(m, n))
         w.blas("geqrfBatched", m, n, matrices, m, scales, ctypes.pointer(ctypes.c_int()), self.count)
 
 
@@ -213,9 +213,9 @@ class Eigenvalues(Problem):
 
     def write(self, w: SolverWriter) -> None:
         n = self.n
-        a, values, *found, info = map(w.place, range(3 + self.vectors))
-        place = found[0] if found else w.part(self.size(self.count, n, n))
-        w.copy(place, a, self.size(self.count, n, n))
+        a, values, *found, info = map(w.address, range(3 + self.vectors))
+        address = found[0] if found else w.part(self.size(self.count, n, n))
+        w.copy(address, a, self.size(self.count, n, n))
         number = self.number
 
         def described(matrix: int, its_values: int) -> Sequence[Any]:
@@ -223,7 +223,7 @@ class Eigenvalues(Problem):
             return *first, number, matrix, n, number.real, its_values, number
 
         def of(i: int) -> Sequence[Any]:
-            return described(place + i * self.size(n, n), values + i * n * number.real.size)
+            return described(address + i * self.size(n, n), values + i * n * number.real.size)
 
         if not self.together:
             work = w.work("Xsyevd", described, 2)
@@ -262,7 +262,7 @@ class SingularValues(Problem):
 
     def write(self, w: SolverWriter) -> None:
         m, n = self.rows, self.columns
-        a, values, *found, info = map(w.place, range(3 + 2 * self.vectors))
+        a, values, *found, info = map(w.address, range(3 + 2 * self.vectors))
         copy = w.part(self.size(m, n))
         sizes = self.size(m, m if self.full else n), self.size(n, n)
         if not self.vectors:
@@ -325,7 +325,7 @@ class SmallSingularValues(Problem):
 
     def write(self, w: SolverWriter) -> None:
         m, n, count = self.rows, self.columns, self.count
-        a, values, left, right, info = map(w.place, range(5))
+        a, values, left, right, info = map(w.address, range(5))
         copy = w.part(self.size(count, m, n))
         w.copy(copy, a, self.size(count, m, n))
         what = int(self.vectors), m, n, copy, m, values, left, m, right, n

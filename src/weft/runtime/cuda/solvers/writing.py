@@ -42,14 +42,14 @@ class SolverWriter:
         self,
         number: Number,
         solvers: Solvers,
-        places: Sequence[int],
+        addresses: Sequence[int],
         scratch: int = _ANYWHERE,
         queue: Queue | None = None,
         handles: Handles | None = None,
     ) -> None:
         self.number = number
         self._solvers, self._queue, self._handles = solvers, queue, handles
-        self._places = places
+        self._addresses = addresses
         self._scratch = scratch + -scratch % ALIGNMENT
         self._taken = 0
         self.actions: list[Action] = []
@@ -59,9 +59,9 @@ class SolverWriter:
         """How many bytes of scratch memory there have to be."""
         return self._taken + ALIGNMENT
 
-    def place(self, position: int) -> int:
+    def address(self, position: int) -> int:
         """The address of an operand or a result."""
-        return self._places[position] if self._queue is not None else _ANYWHERE
+        return self._addresses[position] if self._queue is not None else _ANYWHERE
 
     def part(self, size: int) -> int:
         """The address of so many bytes of scratch memory."""
