@@ -102,13 +102,25 @@ SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {
 
 @pytest.mark.parametrize("columns", [16, 17, 40, 1024, 2500])
 @pytest.mark.parametrize("name", SWEEP_OUTER)
-def test_weaving_changes_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweeps_outside_change_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     function, x = SWEEP_OUTER[name], mx.array(normal(50, columns))
     assert ("sweep outer" in plan_text(function, x)) == (columns > 16)
     outer = np.array(function(x))
     monkeypatch.setattr(schedules, "SWEEP_OUTER_ROWS", 1 << 30)
     assert "sweep outer" not in plan_text(function, x)
     np.testing.assert_array_equal(outer, np.array(function(x)))
+
+
+@pytest.mark.parametrize("columns", [40, 2500])
+@pytest.mark.parametrize("name", SWEEP_OUTER)
+def test_rows_one_after_the_other_change_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rows of memory behind the caches are read."""
+    function, x = SWEEP_OUTER[name], mx.array(normal(50, columns))
+    together = np.array(function(x))
+    monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
+    monkeypatch.setattr(schedules, "PAGE", 0)
+    assert "row by row" in plan_text(function, x)
+    np.testing.assert_array_equal(together, np.array(function(x)))
 
 
 PARTED = [

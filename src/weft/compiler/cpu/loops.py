@@ -26,7 +26,7 @@ from weft.compiler.cpu.schedule import (
     Walk,
     needed_for_index,
 )
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Level
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import SHORT_ROW, Pass
 from weft.dtypes import Dtype
 
@@ -48,10 +48,10 @@ class _Generator(NestWriter):
         width = 1 if kernel.lane == "none" else VIRTUAL_LANES
         super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks)
         self.schedule = schedule
-        self.sweep_outer = schedule.walk is Walk.SWEEP_OUTER
+        self.sweep_outer = schedule.walk.sweeps_outside
         self.saved: dict[int, str] = {}
         self.ahead: dict[int, str] = {}
-        self.rows_at_once = SWEEP_OUTER_ROWS if self.sweep_outer and not self._row_by_row() else 1
+        self.rows_at_once = SWEEP_OUTER_ROWS if schedule.walk is Walk.SWEEP_OUTER else 1
         self.states: list[Running] = []
         self.first_lane = self.last_lane = "0"
 
@@ -62,20 +62,6 @@ class _Generator(NestWriter):
         if position in self.ahead and not location.scattered:
             self._prefetch(location, instruction.dtype, self.ahead[position])
         return super()._load(position, instruction, location, L)
-
-    def _row_by_row(self) -> bool:
-        """Whether rows that are swept are taken one at a time.
-
-        Values that all lanes of a row share would be computed again for each part of the row. Where an index is found,
-        such as argmin's, each row compares with the result of the row before: rows that are loaded together wait longer
-        for that than one at a time waits for memory.
-        """
-        for i in self.kernel.instructions:
-            if i.operation == "apply" and i.level is Level.SWEEP and not i.varying:
-                return True
-            if i.operation == "reduce" and i.primitive.reducer.needs_index:
-                return True
-        return False
 
     def function(self, name: str) -> str:
         self._begin()

@@ -26,6 +26,9 @@ SHORTEST_SCATTERED = 128
 SHORTEST_FOLDED = 64
 
 SWEEP_OUTER_ROWS = 8
+"""Rows that a sweep-outer kernel does together."""
+PAGE = 4096
+"""Bytes that processors read ahead in: rows that are this far apart in all are not read as one stretch of memory."""
 
 # A thread that gets work has at least so many cheap operations on an element: some microseconds, so that to share a
 # step takes no longer than what it saves. Blocks of lanes are shorter than `LANE_BLOCK`, so that they take no longer,
@@ -43,7 +46,7 @@ LONGEST_AWAITED = 256
 LANES_AHEAD = 512
 # Stores at computed places are asked for so many turns of the sweep ahead, if these are computed in few instructions.
 TURNS_AHEAD = 32
-MOST_FOR_PLACE = 12
+MOST_FOR_INDEX = 12
 
 
 class Walk(enum.Enum):
@@ -52,15 +55,21 @@ class Walk(enum.Enum):
     ``TILED``: blocks of 16 rows for each vector of lanes, because some operand is contiguous along the last row axis.
     ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next. ``SWEEP_OUTER``: the
     sweeps outside and the lanes inside, so that memory is read in order, with accumulators for many lanes in memory;
-    units that are neighbours in a row are done together. ``PIECES``: the body is cut (see `pieces`), and a strip of
-    lanes, or of short rows, goes through one piece after the other.
+    units that are neighbours in a row are done together. Some rows are done together, for each vector of lanes all of
+    them, so that its accumulators stay in registers; or, ``ROW_BY_ROW``, one after the other. ``PIECES``: the body is
+    cut (see `pieces`), and a strip of lanes, or of short rows, goes through one piece after the other.
     """
 
     PLAIN = ""
     TILED = "tiled"
     SHORT_ROWS = "short rows"
     SWEEP_OUTER = "sweep outer"
+    ROW_BY_ROW = "sweep outer, row by row"
     PIECES = "pieces"
+
+    @property
+    def sweeps_outside(self) -> bool:
+        return self in (Walk.SWEEP_OUTER, Walk.ROW_BY_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class CpuSchedule(Schedule):
         if self.cut is not None:
             return list(self.cut.pieces)
         worth_saving = is_expensive if self.walk is Walk.SHORT_ROWS else nothing
-        return passes_of(kernel, worth_saving=worth_saving, lanes_in_sweeps=self.walk is Walk.SWEEP_OUTER)
+        return passes_of(kernel, worth_saving=worth_saving, lanes_in_sweeps=self.walk.sweeps_outside)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         passes = list(enumerate(self.passes(kernel)))
@@ -139,6 +148,7 @@ class CpuSchedule(Schedule):
             Walk.TILED: kernel.lane == "parallel" and not kernel.sweeps and bool(kernel.rows),
             Walk.SHORT_ROWS: kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW,
             Walk.SWEEP_OUTER: kernel.lane == "parallel" and bool(kernel.sweeps),
+            Walk.ROW_BY_ROW: kernel.lane == "parallel" and bool(kernel.sweeps),
         }
         kinds = [kernel.instructions[number].operation for number in (*self.transposed, *self.streamed)]
         good = expected.get(self.walk, True) and bool(self.transposed) == (self.walk is Walk.TILED)
@@ -193,7 +203,7 @@ def row_schedule_of(launch: Launch) -> CpuSchedule | None:
     """A schedule whose units are rows, and which stores what caches hold for good; None if rows have to be done
     together."""
     found = schedule_of(launch)
-    if found.walk in (Walk.TILED, Walk.SWEEP_OUTER):
+    if found.walk is Walk.TILED or found.walk.sweeps_outside:
         return None
     block = max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)) if found.block else 0
     return replace(found, streamed=(), block=block, blocks=1, rows=1, units=_row_units(launch, 1), grain=1)
@@ -212,7 +222,7 @@ def _block(launch: Launch, walk: Walk, cost: int) -> int:
     plain = LANE_BLOCK
     while plain > SHORTEST_LANE_BLOCK and plain * cost > COST_PER_GRAIN:
         plain //= 2
-    most = {Walk.SWEEP_OUTER: SWEEP_OUTER_BLOCK, Walk.PIECES: PIECES_BLOCK}.get(walk, plain)
+    most = SWEEP_OUTER_BLOCK if walk.sweeps_outside else PIECES_BLOCK if walk is Walk.PIECES else plain
     return min(most, _longest_block(launch, walk, cost), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
 
 
@@ -223,7 +233,7 @@ def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
         shortest = SHORTEST_BLOCK
     elif _scatters_rows(launch.kernel):
         shortest = SHORTEST_SCATTERED
-    elif walk is Walk.SWEEP_OUTER:
+    elif walk.sweeps_outside:
         work = cost * prod(launch.sweep_extents)
         shortest = max(SHORTEST_FOLDED, _whole_vectors(COST_PER_GRAIN // max(1, work)))
     return max(shortest, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS))
@@ -242,8 +252,33 @@ def _walk(launch: Launch) -> Walk:
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
     by_rows = _folds_rows_of_memory(kernel) or _scatters_rows(kernel)
     if kernel.lane == "parallel" and kernel.sweeps and large and by_rows:
-        return Walk.SWEEP_OUTER
+        return Walk.ROW_BY_ROW if _goes_row_by_row(launch) else Walk.SWEEP_OUTER
     return Walk.PLAIN
+
+
+def _goes_row_by_row(launch: Launch) -> bool:
+    """Whether rows that are swept are taken one at a time.
+
+    Values that all lanes of a row share would be computed again for each part of the row. Where an index is found, such
+    as argmin's, each row compares with the result of the row before: rows that are loaded together wait longer for that
+    than one at a time waits for memory. From memory behind the caches, rows that are far apart are read faster one
+    after the other than side by side; scans write them, too, which is so in caches as well.
+    """
+    kernel, far = launch.kernel, False
+    for i in kernel.instructions:
+        if i.operation == "apply" and i.level is Level.SWEEP and not i.varying:
+            return True
+        if i.operation == "reduce" and i.primitive.reducer.needs_index:
+            return True
+        far = far or (i.operation == "load" and i.level is Level.SWEEP and _reads_far_apart(i, launch))
+    return far and not _scatters_rows(kernel)
+
+
+def _reads_far_apart(load: Instruction, launch: Launch) -> bool:
+    """Whether the rows that would be read together are not one stretch of memory that the caches hold or expect."""
+    scans = any(instruction.operation == "scan" for instruction in launch.kernel.instructions)
+    large = launch.work * load.dtype.size >= STREAM_BYTES
+    return (scans or large) and SWEEP_OUTER_ROWS * launch.lane_extent * load.dtype.size >= PAGE
 
 
 def _rows_together(launch: Launch, walk: Walk, cut: BodyCut | None) -> int:
@@ -317,7 +352,7 @@ def _writes_far(number: int, kernel: Kernel) -> bool:
     needed = [kernel.instructions[value] for value in needed_for_index(kernel, number)]
     simple = all(one.operation in ("load", "apply", "index", "scalar") and not one.varying for one in needed)
     large = access.operand.size * access.dtype.size >= FAR_BYTES
-    return simple and len(needed) <= MOST_FOR_PLACE and large and instruction.combine is None
+    return simple and len(needed) <= MOST_FOR_INDEX and large and instruction.combine is None
 
 
 def needed_for_index(kernel: Kernel, number: int) -> list[int]:
