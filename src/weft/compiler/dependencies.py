@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from weft.compiler.groups import FusedGroup, Group, Use
+from weft.primitives.index import Terms
 
 
 class Dependencies:
     """All groups, each with those that need it. ``groups`` are in the order in which they were made."""
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self.groups: dict[Group, None] = {}
         self._made = 0
 
     def new_number(self) -> int:
@@ -20,83 +21,114 @@ class Dependencies:
         self._made += 1
         return self._made - 1
 
+    def add(self, group: Group) -> None:
+        """Take in a new group."""
+        self.groups[group] = None
+
     def link(self, earlier: Group, uses: Iterable[Use]) -> None:
         """Note that ``earlier`` runs before the groups of ``uses``."""
         gained = 0
         for user, _ in uses:
-            if user is not earlier and earlier not in user.needs:
-                user.needs.add(earlier)
+            if user is not earlier and user not in earlier.users:
+                _connect(earlier, user)
                 gained |= user.after | (1 << user.number)
-        gained &= ~earlier.after
-        if not gained:
-            return
-        earlier.after |= gained
-        bit = 1 << earlier.number
-        if earlier.needs:
-            for group in self.groups:
-                if group.after & bit:
-                    group.after |= gained
-
-    def may_precede(self, group: Group, uses: Iterable[Use]) -> bool:
-        """Whether ``group`` may store what ``uses`` need. False if it needs one of them itself (a cycle)."""
-        bit = 0
-        for user, _ in uses:
-            if user is not group:
-                bit |= user.after & (1 << group.number)
-        return not bit
+        _run_before([earlier], gained)
 
     def are_independent(self, left: Group, right: Group) -> bool:
         """Whether neither of two groups needs the other, so that one may become a part of the other."""
-        return not (left.after & (1 << right.number) or right.after & (1 << left.number))
+        return not (is_among(right, left.after) or is_among(left, right.after))
 
     def unite(self, group: FusedGroup, other: FusedGroup) -> None:
         """What needs one of two groups, or is needed by it, goes on with ``group`` in place of both."""
-        bits = (1 << group.number) | (1 << other.number)
-        group.needs |= other.needs
-        group.after |= other.after
-        self.groups.remove(other)
-        for one in self.groups:
-            if other in one.needs:
-                one.needs.discard(other)
-                one.needs.add(group)
-            if one.after & bits:
-                one.after |= bits | group.after
+        self._replace(other, group)
+        _run_before(group.needs, group.after | (1 << group.number))
 
     def may_attach(self, group: Group, first: Group) -> bool:
         """Whether a group may become a part of a step that ``first`` is the first part of: whatever else it needs does
         not need that."""
-        return not any(first.after & (1 << needed.number) for needed in group.needs if needed is not first)
+        return not any(is_among(needed, first.after) for needed in group.needs if needed is not first)
 
     def attach(self, group: Group, first: Group) -> None:
         """What a group needs, and what needs it, goes on with ``first``, as a part of whose step it runs."""
-        self.groups.remove(group)
-        bits = (1 << group.number) | (1 << first.number)
-        first.after = (first.after | group.after) & ~bits
-        first.needs = (first.needs | group.needs) - {first, group}
-        for one in self.groups:
-            if group in one.needs:
-                one.needs.discard(group)
-                one.needs.add(first)
-            if one is not first and one.after & bits:
-                one.after |= bits | first.after
+        self._replace(group, first)
+        first.after &= ~((1 << group.number) | (1 << first.number))
+        _run_before(first.needs, first.after | (1 << first.number))
+
+    def _replace(self, group: Group, by: Group) -> None:
+        """Remove a group, in whose place stands another one."""
+        del self.groups[group]
+        for user in group.users:
+            user.needs.discard(group)
+            if user is not by:
+                _connect(by, user)
+        for needed in group.needs:
+            needed.users.discard(group)
+            if needed is not by:
+                _connect(needed, by)
+        by.after |= group.after
 
     def in_order(self) -> list[Group]:
         """Groups, each after those it needs, close to the order of the user's program."""
         waiting = {group: len(group.needs) for group in self.groups}
-        users: dict[Group, list[Group]] = {}
-        for group in self.groups:
-            for needed in group.needs:
-                users.setdefault(needed, []).append(group)
         ready = [(group.serial, group.number, group) for group in self.groups if not group.needs]
         heapify(ready)
         order: list[Group] = []
         while ready:
             _, _, group = heappop(ready)
             order.append(group)
-            for user in users.get(group, ()):
+            for user in group.users:
                 waiting[user] -= 1
                 if not waiting[user]:
                     heappush(ready, (user.serial, user.number, user))
         if len(order) != len(self.groups):
             raise AssertionError("the groups of a plan need each other in a circle")
         return order
+
+
+class Users:
+    """The groups of a node's uses. They may be many, so what is asked about each of them is found for all at once."""
+
+    __slots__ = ("_after", "_several", "_uses")
+
+    def __init__(self, uses: Sequence[Use]) -> None:
+        self._uses = uses
+        self._after = -1
+        self._several: dict[Group, list[Terms | None]] | None = None
+
+    def may_need(self, group: Group) -> bool:
+        """Whether ``group`` may store what these use. False if it needs one of them itself (a cycle)."""
+        if self._after < 0:
+            self._after = 0
+            for user, _ in self._uses:
+                self._after |= user.after
+        return not is_among(group, self._after)
+
+    def use_elsewhere(self, group: Group, terms: Terms) -> bool:
+        """Whether a group, which is one of these, has uses at another index than ``terms``, too."""
+        if self._several is None:
+            self._several = {}
+            for user, other in self._uses:
+                self._several.setdefault(user, []).append(other)
+        return any(other != terms for other in self._several[group])
+
+
+def is_among(group: Group, groups: int) -> bool:
+    """Whether a group is in a bit set of groups."""
+    return bool(groups & (1 << group.number))
+
+
+def _connect(earlier: Group, later: Group) -> None:
+    earlier.users.add(later)
+    later.needs.add(earlier)
+
+
+def _run_before(groups: Iterable[Group], later: int) -> None:
+    """Note that groups, and so all that they need, run before those of a bit set. What runs before these already is not
+    gone behind: what it needs does so, too."""
+    pending = list(groups)
+    while pending:
+        group = pending.pop()
+        after = group.after | later
+        if after != group.after:
+            group.after = after
+            pending.extend(group.needs)

@@ -72,7 +72,7 @@ class FeederFinder:
                 continue
             for position, node, maker in self._candidates(group):
                 alone, _ = planned.get(maker, (None, None))
-                if alone is None or node in wanted or set(readers[node]) != {maker, group}:
+                if alone is None or node in wanted or len(readers[node]) > 2 or set(readers[node]) != {maker, group}:
                     continue
                 kernel = self._kernel(group, position, maker, alone, node)
                 if kernel is not None:

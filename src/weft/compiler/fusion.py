@@ -18,6 +18,7 @@ import weft.primitives as p
 from weft.compiler import folding, remaking, scanning, uniting, updates
 from weft.compiler.builder import axes_apart
 from weft.compiler.compared_keys import Lookup
+from weft.compiler.dependencies import Users
 from weft.compiler.formulas import have_in_common, operations_from_less
 from weft.compiler.grouping import Grouping
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
@@ -61,7 +62,7 @@ class Fusion(Grouping):
         self.groups = self.dependencies.in_order()
 
     def _assign(self, node: Node) -> None:
-        uses = self._uses.pop(node, [])
+        uses = self._current(self._uses.pop(node, []))
         if node in self.inputs or not (uses or node in self._wanted):
             return
         in_memory = node in self._wanted or any(terms is None for _, terms in uses)
@@ -106,7 +107,7 @@ class Fusion(Grouping):
         if not isinstance(user, FusedGroup) or not user.is_plain:
             return behind_in({}, view, terms)
         step = behind_in(user.extents, view, terms)
-        if step is not None or [other for other, _ in uses].count(user) > 1 or not self._is_computed(view):
+        if step is not None or not self._is_computed(view) or [other for other, _ in uses].count(user) > 1:
             return step
         if not keeps_places(view) or not uniting.goes_over(user, terms, view.shape):
             return None
@@ -140,10 +141,11 @@ class Fusion(Grouping):
         uses = self._united(node, uses)
         if not stored and (self._inline(node, uses) or self._remake(node, uses)):
             return
+        users = Users(uses)
         for user, terms in uses:
             if terms is None or not isinstance(user, FusedGroup) or (cut_off and not user.is_plain):
                 continue
-            if self._may_store(node, user, terms, uses):
+            if self._may_store(node, user, terms, users):
                 self._store(node, user, terms, uses)
                 self._expand(node, user, terms)
                 return
@@ -203,7 +205,11 @@ class Fusion(Grouping):
         return self._compute_in_each(node, uses)
 
     def _uses_of(self, node: Node) -> Sequence[Use]:
-        return self._uses.get(node, ())
+        uses = self._uses.get(node)
+        if not uses:
+            return ()
+        self._uses[node] = current = self._current(uses)
+        return current
 
     def _is_stored(self, node: Node) -> bool:
         """Whether a node is in memory whoever else uses it."""
@@ -230,23 +236,22 @@ class Fusion(Grouping):
         missing = [axis for axis in group.axes if axis not in used and group.extents[axis] != 1]
         return not missing or (isinstance(node.primitive, p.Elementwise) and node.primitive.cheap)
 
-    def _may_store(self, node: Node, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
-        if not self._has_room(group) or group.scattering:
-            return False
-        if any(user is group and other != terms for user, other in uses):
+    def _may_store(self, node: Node, group: FusedGroup, terms: Terms, users: Users) -> bool:
+        if not self._has_room(group) or group.scattering or users.use_elsewhere(group, terms):
             return False
         # A group that folds stores no operand in another shape: that would keep it from walking over memory in order.
         axes = (walked_axes if group.is_plain else whole_axes)(terms, node.shape, group.extents)
         by_row = axes == group.parallel and group.chunks is None
         if axes is None or not (axes == tuple(group.axes) or by_row):
             return False
-        return self.dependencies.may_precede(group, uses)
+        return users.may_need(group)
 
     def _assign_along_rows(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         """A reduction or a scan is computed in the rows of a group that uses it, or in a group of its own."""
         scans = isinstance(node.primitive, p.Scan)
+        users = Users(uses)
         for user, terms in self.lookup.fromkeys(uses):
-            if terms is None or not isinstance(user, FusedGroup) or not self._may_compute(user, terms, uses):
+            if terms is None or not isinstance(user, FusedGroup) or not self._may_compute(user, terms, users):
                 continue
             if not (scanning.fits(node, user, terms) if scans else folding.fits(node, user, terms, self.limits)):
                 continue
@@ -277,21 +282,20 @@ class Fusion(Grouping):
         if source.ndim - 1 in axes or source.size * source.dtype.size < self.limits.uncached_size:
             return self._new_fused_group(source.shape, serial)
         manner = axes, *manner
+        users = Users(uses)
         for group, terms, other, how in self._folding:
             fits = how == manner and other.shape == source.shape and have_in_common(source, other)
-            if fits and self._has_room(group) and self.dependencies.may_precede(group, uses):
+            if fits and self._has_room(group) and users.may_need(group):
                 return group, terms
         group, terms = self._new_fused_group(source.shape, serial)
         self._folding.append((group, terms, source, manner))
         return group, terms
 
-    def _may_compute(self, group: FusedGroup, terms: Terms, uses: list[Use]) -> bool:
+    def _may_compute(self, group: FusedGroup, terms: Terms, users: Users) -> bool:
         """Whether a group has room for one more node that it uses, at one index only, and needs none of the users."""
-        if group.members >= self.limits.uncut_members or group.scattering:
+        if group.members >= self.limits.uncut_members or group.scattering or users.use_elsewhere(group, terms):
             return False
-        if any(user is group and other != terms for user, other in uses):
-            return False
-        return self.dependencies.may_precede(group, uses)
+        return users.may_need(group)
 
     def _join_reduction(self, node: Node, group: FusedGroup, terms: Terms) -> None:
         inner = folding.include(node, group, terms, self.limits)
@@ -317,7 +321,7 @@ class Fusion(Grouping):
         """All accumulators of a scan or a reduction are stored by one group."""
         key = (node.primitive, node.inputs)
         found = self._totals.get(key)
-        if found is not None and self.dependencies.may_precede(found[0], uses):
+        if found is not None and Users(uses).may_need(found[0]):
             self._store(node, *found, uses)
             return
         axis, size = node.primitive.axis(node), node.primitive.chunk_size(node)
@@ -352,7 +356,7 @@ class Fusion(Grouping):
     def _assign_routine(self, node: Node, uses: list[Use]) -> None:
         results = self._results_of(node)
         group = RoutineGroup(self.dependencies.new_number(), node.serial, node=node, results=results)
-        self.dependencies.groups.append(group)
+        self.dependencies.add(group)
         self.stored.update((result, [group]) for result in results)
         self.dependencies.link(group, uses)
         for position in range(len(node.inputs)):

@@ -29,7 +29,7 @@ class Grouping:
         self.dependencies = Dependencies()
         self._layouts = Layouts(inputs)
         self._uses: dict[Node, list[Use]] = {}
-        self._used_by: dict[Group, list[Node]] = {}
+        self._renamed = uniting.Renamed()
         self._cut_off: set[Node] = set()
         """Long formulas, whose values are stored."""
         self._read_of_calls: dict[Group, list[Node]] = {}
@@ -44,13 +44,12 @@ class Grouping:
     def _new_fused_group(self, shape: Shape, serial: int) -> tuple[FusedGroup, Terms]:
         terms, extents = own_axes(shape)
         group = FusedGroup(self.dependencies.new_number(), serial, axes=list(extents), extents=extents)
-        self.dependencies.groups.append(group)
+        self.dependencies.add(group)
         return group, terms
 
     def _use(self, node: Node, user: Group, terms: Terms | None) -> None:
         if node not in self.inputs:
             self._uses.setdefault(node, []).append((user, terms))
-            self._used_by.setdefault(user, []).append(node)
             if node.primitive.routine is not None:
                 self._read_of_calls.setdefault(user, []).append(node)
 
@@ -113,17 +112,18 @@ class Grouping:
             return True
         return group.is_plain and group.members < self.limits.members and group.indexed < self.limits.uncut_members
 
+    def _current(self, uses: list[Use]) -> list[Use]:
+        """Uses of a node, as of now: by groups that others have become parts of, in the loops that these have."""
+        return self._renamed.uses(uses) if self._renamed else uses
+
     def _united(self, node: Node, uses: list[Use]) -> list[Use]:
         """Make one group of those that use a node in loops over just its elements; returns what its uses are then."""
-        users = [
-            user
-            for user, terms in uses
-            if terms is not None and isinstance(user, FusedGroup) and uniting.goes_over(user, terms, node.shape)
-        ]
-        self._uses[node] = uses
-        for user in users[1:]:
-            users[0] = self._unite(users[0], user)
-        return list(self.lookup.fromkeys(self._uses.pop(node)))
+        first: FusedGroup | None = None
+        for user, terms in uses:
+            if terms is None or not isinstance(user, FusedGroup) or not uniting.goes_over(user, terms, node.shape):
+                continue
+            first = user if first is None else self._unite(first, user)
+        return uses if first is None else list(self.lookup.fromkeys(self._current(uses)))
 
     def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
         """Make one group of two that walk over the same elements, if none needs the other; returns it, or the first."""
@@ -131,11 +131,14 @@ class Grouping:
             return group
         if group is other or not self.dependencies.are_independent(group, other):
             return group
-        for kept, gone in ((group, other), (other, group)):
+        pairs = (group, other), (other, group)
+        # Of two whose loops are the same the one that stores less goes, so that no value is renamed again and again.
+        smaller = len(group.roots) < len(other.roots) and [*group.extents.values()] == [*other.extents.values()]
+        for kept, gone in reversed(pairs) if smaller else pairs:
             renaming = uniting.in_loops(kept.extents, gone)
             if renaming is not None:
                 self._rename(gone, kept, renaming)
-                kept.absorb(gone)
+                kept.absorb(gone, in_front=smaller)
                 for root in gone.roots:
                     writers = [kept if one is gone else one for one in self.stored[root.target]]
                     self.stored[root.target] = list(dict.fromkeys(writers))
@@ -158,13 +161,7 @@ class Grouping:
         """What was used or stored by one group at an index, is by another one at an index of its own loops."""
         if old is not new and old in self._read_of_calls:
             self._read_of_calls.setdefault(new, []).extend(self._read_of_calls.pop(old))
-        for node in dict.fromkeys(self._used_by.pop(old, ())):
-            if node in self._uses:
-                self._uses[node] = [
-                    (new, None if terms is None else uniting.renamed(terms, renaming)) if user is old else (user, terms)
-                    for user, terms in self._uses[node]
-                ]
-                self._used_by.setdefault(new, []).append(node)
+        self._renamed.add(old, new, renaming)
         old.roots = uniting.renamed_roots(old, renaming)
 
     def _compute_in_each(self, node: Node, uses: Iterable[Use]) -> bool:

@@ -13,13 +13,14 @@ from weft.primitives.routine import Factors
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """A step of the plan: a group of fused nodes, or a call of a routine. ``after`` is a bit set of all groups that
-    need it."""
+    """A step of the plan: a group of fused nodes, or a call of a routine. It comes after those that it
+    ``needs``, and before its ``users``; ``after`` is a bit set of all groups that need it, directly or not."""
 
     number: int
     serial: int = 0
     after: int = 0
     needs: set[Group] = field(default_factory=set)
+    users: set[Group] = field(default_factory=set)
 
 
 @dataclass(eq=False, slots=True)
@@ -79,9 +80,10 @@ class FusedGroup(Group):
         """Whether nothing is folded, scanned or scattered."""
         return not (self.reduced or self.folds or self.scattering) and self.chunks is None and self.backwards is None
 
-    def absorb(self, other: FusedGroup) -> None:
-        """Compute and store what another group does, too, in the same loops."""
-        self.roots += other.roots
+    def absorb(self, other: FusedGroup, in_front: bool = False) -> None:
+        """Compute and store what another group does, too, in the same loops; ``in_front`` of its own if asked for."""
+        at = 0 if in_front else len(self.roots)
+        self.roots[at:at] = other.roots
         self.members += other.members
         self.indexed += other.indexed
         self.serial = max(self.serial, other.serial)

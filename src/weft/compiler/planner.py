@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ from weft.runtime.memory import contiguous_strides
 from weft.runtime.steps import TableLayout
 
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
+
+MOST_TRIED = 16
+"""To how many of the calls that a kernel reads it is tried to attach it, the last ones first: it may read thousands."""
 
 
 class Output(NamedTuple):
@@ -81,6 +85,8 @@ class Planner:
         self.chains: list[Chain] = []
         self.homes: dict[Node, Node] = {}
         self.attached: dict[Group, Attachment] = {}
+        self._tries: Counter[Group] = Counter()
+        self._lanes_apart: dict[Group, Launch | None] = {}
         self.fed: dict[Group, Feeder] = {}
         self._attach_kernels()
         self.homes = self._overlays()
@@ -176,11 +182,16 @@ class Planner:
         for user, alone in users:
             if not isinstance(user, FusedGroup) or alone is None:
                 continue
-            if not may_fit(alone, result) or not self.fusion.dependencies.may_attach(user, group):
+            if not may_fit(alone, result) or self._tries[user] == MOST_TRIED:
+                continue
+            self._tries[user] += 1
+            if not self.fusion.dependencies.may_attach(user, group):
                 continue
             if not self._attaches(group, is_whole(alone), in_memory=True):
                 continue
-            launch = self.launches.of(user, lanes_apart=True)
+            if user not in self._lanes_apart:
+                self._lanes_apart[user] = self.launches.of(user, lanes_apart=True)
+            launch = self._lanes_apart[user]
             if launch is None or not fits(launch, alone, result):
                 continue
             schedule = self.target.attached_schedule(launch)

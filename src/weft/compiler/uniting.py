@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from weft.compiler.groups import FusedGroup, Root
+from weft.compiler.groups import FusedGroup, Group, Root, Use
 from weft.compiler.index import index_in, walked_axes
 from weft.graph.node import Shape
 from weft.primitives.index import Term, Terms, added, scaled
@@ -39,3 +39,58 @@ def renamed(terms: Terms, renaming: Renaming) -> Terms:
 def renamed_roots(group: FusedGroup, renaming: Renaming) -> list[Root]:
     """What a group stores, at an index of other loop axes."""
     return [Root(root.node, renamed(root.terms, renaming), root.target, root.write) for root in group.roots]
+
+
+class Renamed:
+    """What stands for loop axes that are gone, and for groups that became parts of others.
+
+    It is looked up when uses are asked for. Noting it at all uses whenever two groups are united would take a time that
+    grows with the square of how often a node is used.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, Group] = {}
+        self._axes: dict[int, Term] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def add(self, old: Group, new: Group, renaming: Renaming) -> None:
+        """What a group used, another one does, or the same one in other loops."""
+        self._groups[old] = new
+        self._axes.update(renaming)
+
+    def uses(self, uses: Sequence[Use]) -> list[Use]:
+        """The same uses, of groups and axes that there are."""
+        return [
+            (self._group(user), self._index(terms)) if user in self._groups else (user, terms) for user, terms in uses
+        ]
+
+    def _group(self, group: Group) -> Group:
+        gone = []
+        while (new := self._groups.get(group, group)) is not group:
+            gone.append(group)
+            group = new
+        self._groups.update(dict.fromkeys(gone, group))
+        return group
+
+    def _index(self, terms: Terms | None) -> Terms | None:
+        gone = [axis for term in terms or () for axis, _ in term.axes if axis in self._axes]
+        if terms is None or not gone:
+            return terms
+        for axis in gone:
+            self._settle(axis)
+        return renamed(terms, self._axes)
+
+    def _settle(self, axis: int) -> None:
+        """Have an axis that is gone stand for axes that are not."""
+        pending = [axis]
+        while pending:
+            gone = [inner for inner, _ in self._axes[pending[-1]].axes if inner in self._axes]
+            unsettled = [inner for inner in gone if any(other in self._axes for other, _ in self._axes[inner].axes)]
+            if unsettled:
+                pending += unsettled
+                continue
+            axis = pending.pop()
+            if gone:
+                (self._axes[axis],) = renamed((self._axes[axis],), self._axes)

@@ -1,0 +1,114 @@
+"""What it takes to plan large graphs grows in proportion to them: counted in lines of Weft that are executed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import weft.core as mx
+from weft.compiler.evaluate import forget_plans
+
+
+def lines_to_evaluate(program: Callable[[int], Any], size: int) -> int:
+    """How many lines are executed for a program whose kernels have been generated, but which is not planned yet."""
+    mx.eval(program(size))
+    forget_plans()
+    count = 0
+
+    def line(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    def called(frame: FrameType, event: str, argument: object) -> Any:
+        return line if frame.f_globals.get("__name__", "").startswith("weft.") else None
+
+    result = program(size)
+    before = sys.gettrace()
+    sys.settrace(called)
+    try:
+        mx.eval(result)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def many_users(size: int) -> list[mx.array]:
+    """One value that many results are made of."""
+    x = mx.arange(8.0)
+    return [x * float(k) for k in range(size)]
+
+
+def users_in_two_shapes(size: int) -> list[mx.array]:
+    x = mx.sin(mx.arange(16.0))
+    return [x.reshape(4, 4) * float(k) if k % 2 else x * float(k) for k in range(size)]
+
+
+def a_result_of_every_step(size: int) -> list[mx.array]:
+    """The kernel of all that is behind a value is met after the one of a result that nothing else needs."""
+    results = []
+    x = mx.arange(16.0)
+    for _ in range(size):
+        new = mx.sin(x)
+        results.append(x * 2.0)
+        x = new
+    return results
+
+
+def gradients_of_layers(size: int) -> Any:
+    """Each product has a kernel attached."""
+    parameters = [(mx.ones((2, 2)), mx.zeros((2,))) for _ in range(size)]
+
+    def loss(parameters: Any) -> mx.array:
+        x = mx.ones((1, 2))
+        for weight, bias in parameters:
+            x = x @ weight + bias
+        return x.sum()
+
+    return mx.grad(loss)(parameters)
+
+
+def gradient_of_steps(size: int) -> mx.array:
+    """The gradient of what all steps use is a sum of products, which one kernel reads."""
+    inputs = mx.ones((size, 4))
+
+    def loss(weight: mx.array) -> mx.array:
+        state = mx.zeros((4,))
+        for k in range(size):
+            state = mx.tanh(state @ weight + inputs[k])
+        return state.sum()
+
+    return mx.grad(loss)(mx.ones((4, 4)))
+
+
+def assignments(size: int) -> mx.array:
+    x = mx.zeros((size, 4))
+    for k in range(1, size):
+        x[k] = x[k - 1] + 1.0
+    return x
+
+
+def concatenated(size: int) -> mx.array:
+    return mx.concatenate([mx.sin(mx.full((3,), float(k))) for k in range(size)])
+
+
+PROGRAMS = [
+    many_users,
+    users_in_two_shapes,
+    a_result_of_every_step,
+    gradients_of_layers,
+    gradient_of_steps,
+    assignments,
+    concatenated,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_planning_takes_a_time_in_proportion(program: Callable[[int], Any]) -> None:
+    size = 12
+    small, medium, large = [lines_to_evaluate(program, size * times) for times in (1, 2, 3)]
+    assert large - medium <= 1.02 * (medium - small)
