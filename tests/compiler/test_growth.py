@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
+import weft.optimizers as optim
 from weft.compiler.evaluate import forget_plans
 
 
@@ -85,6 +86,16 @@ def gradient_of_steps(size: int) -> mx.array:
     return mx.grad(loss)(mx.ones((4, 4)))
 
 
+def an_optimizer_of_many_arrays(size: int) -> Any:
+    """As many inputs end as there are results, all of one size."""
+    parameters = {str(k): mx.ones((4,)) for k in range(size)}
+    gradients = {str(k): mx.ones((4,)) for k in range(size)}
+    optimizer = optim.Adam(0.1)
+    mx.eval(parameters, gradients)
+    changed = optimizer.apply_gradients(gradients, parameters)
+    return changed, optimizer.state
+
+
 def assignments(size: int) -> mx.array:
     x = mx.zeros((size, 4))
     for k in range(1, size):
@@ -102,6 +113,7 @@ PROGRAMS = [
     a_result_of_every_step,
     gradients_of_layers,
     gradient_of_steps,
+    an_optimizer_of_many_arrays,
     assignments,
     concatenated,
 ]

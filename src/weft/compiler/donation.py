@@ -7,15 +7,22 @@ Of temporaries a plan decides it (`Touches.overlays`); of inputs it says what a 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
+from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.kernel import Access, Instruction, Launch
 from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.regions import are_apart
 from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.runtime.memory import size_class
+
+MOST_TRIED = 8
+"""How many inputs are looked at closely before a result gets new memory: those that its step reads last, and others."""
 
 
 class Accesses(NamedTuple):
@@ -99,16 +106,24 @@ class Touches:
 
         ``shown`` are the inputs that outputs show, ``homes`` what `overlays` found.
         """
-        free = [node for node, number in inputs.items() if number not in shown]
-        stores = {target: self.stores_in(target, homes) for target in buffers}
+        free = _Free()
+        for node, number in inputs.items():
+            if number not in shown:
+                free.add(node, self._loads.get(node, []))
+        sharing: dict[Node, list[Node]] = {}
+        for node, home in homes.items():
+            sharing.setdefault(home, []).append(node)
+        stores = {target: self._stores_of([target, *sharing.get(target, ())]) for target in buffers}
         givers: dict[Node, Node] = {}
         for target in buffers:
             # What is updated gives its memory to the result, and not to another one: then only what is new is written.
             copied = [touch.copied for touch in stores[target] if not touch.accesses.is_call]
-            self._give([node for node in copied if node in free], target, stores[target], givers, free)
-        for target in buffers:
-            if stores[target] and target not in givers:
-                self._give(free, target, stores[target], givers, free)
+            fitting = [node for node in copied if node is not None and free.fits(node, target)]
+            self._give(fitting, target, stores[target], givers, free)
+        left = [(min(map(_step, stores[target])), target) for target in buffers if stores[target]]
+        for step, target in sorted(left, key=itemgetter(0)):
+            if target not in givers:
+                self._give(free.candidates(target, step), target, stores[target], givers, free)
         return [(inputs[givers[target]], buffer) for target, buffer in buffers.items() if target in givers]
 
     def _give(
@@ -117,19 +132,21 @@ class Touches:
         target: Node,
         stores: Sequence[_Touch],
         givers: dict[Node, Node],
-        free: list[Node],
+        free: _Free,
     ) -> None:
         """Note the first of some inputs that may give its memory to ``target``; it is not ``free`` any more."""
         for node in candidates:
-            if _block(node) == _block(target) and self.may_end(node, stores):
+            if self.may_end(node, stores):
                 givers[target] = node
                 free.remove(node)
                 return
 
     def stores_in(self, target: Node, homes: Mapping[Node, Node]) -> list[_Touch]:
         """All stores in the memory of a node."""
-        sharing = [target, *[node for node, home in homes.items() if home is target]]
-        return [touch for node in sharing for touch in self._stores.get(node, ())]
+        return self._stores_of([target, *[node for node, home in homes.items() if home is target]])
+
+    def _stores_of(self, nodes: Iterable[Node]) -> list[_Touch]:
+        return [touch for node in nodes for touch in self._stores.get(node, ())]
 
     def may_end(self, node: Node, stores: Sequence[_Touch]) -> bool:
         """Whether something may be stored in the memory of an input."""
@@ -160,6 +177,61 @@ class Touches:
     def _of(self, node: Node) -> list[_Touch]:
         """All loads and stores of a node, in order."""
         return sorted([*self._loads.get(node, ()), *self._stores.get(node, ())], key=_step)
+
+
+class _Block:
+    """Inputs of as many bytes that may give their memory away, in their order, and by the step that reads them last."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[Node, int] = {}
+        self._by_step: dict[int, dict[Node, None]] = {}
+        self._ending: list[tuple[int, int, Node]] = []
+
+    def add(self, node: Node, last: int) -> None:
+        self.nodes[node] = last
+        self._by_step.setdefault(last, {})[node] = None
+        heappush(self._ending, (last, len(self.nodes), node))
+
+    def remove(self, node: Node) -> None:
+        del self._by_step[self.nodes.pop(node)][node]
+
+    def candidates(self, step: int) -> Iterator[Node]:
+        """What may be written to from a step on: something that was read before, if there is any, else some that this
+        step reads as the last one, else some that are read later (in other places, maybe)."""
+        while self._ending and self._ending[0][0] < step:
+            node = heappop(self._ending)[-1]
+            if node in self.nodes:
+                yield node
+        yield from islice(self._by_step.get(step, ()), MOST_TRIED)
+        yield from islice((node for node, last in self.nodes.items() if last > step), MOST_TRIED)
+
+
+class _Free:
+    """Inputs that may give their memory away."""
+
+    def __init__(self) -> None:
+        self._blocks = ComparedKeys()
+        self._block_of: dict[Node, _Block] = {}
+
+    def add(self, node: Node, loads: Sequence[_Touch]) -> None:
+        size = _block(node)
+        block = self._blocks.get(size)
+        if block is None:
+            self._blocks[size] = block = _Block()
+        self._block_of[node] = block
+        block.add(node, loads[-1].step if loads else -1)
+
+    def remove(self, node: Node) -> None:
+        self._block_of.pop(node).remove(node)
+
+    def fits(self, node: Node, target: Node) -> bool:
+        """Whether a node is free, and of as many bytes as another one."""
+        return node in self._block_of and self._block_of[node] is self._blocks.get(_block(target))
+
+    def candidates(self, target: Node, step: int) -> Iterable[Node]:
+        """The inputs that are tried for something that is written from a step on."""
+        block = self._blocks.get(_block(target))
+        return () if block is None else block.candidates(step)
 
 
 def _step(touch: _Touch) -> int:
