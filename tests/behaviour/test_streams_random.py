@@ -142,7 +142,7 @@ def test_the_same_bits_as_on_one_stream(statements: Sequence[Statement], size: i
 
 
 @pytest.mark.slow
-@examples(3000)
+@examples(500)
 @given(programs(), SIZES)
 def test_the_same_bits_as_on_one_stream_at_length(statements: Sequence[Statement], size: int) -> None:
     check_actions(statements, size)
