@@ -159,7 +159,7 @@ def test_stacks_are_loops(name: str, cases: Cases, rng: np.random.Generator) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-@pytest.mark.parametrize("shape", [(130, 130), (130, 40), (40, 130)], ids=str)
+@pytest.mark.parametrize("shape", [(130, 130), (130, 40), (40, 130), (130, 150)], ids=str)
 def test_factors_of_larger_matrices(dtype: mx.Dtype, shape: tuple[int, int], rng: np.random.Generator) -> None:
     a = random_stack(rng, dtype, *shape)
     tolerance: dict[str, Any] = {"rtol": 0, "atol": 1e-10 if dtype == mx.float64 else 3e-4}

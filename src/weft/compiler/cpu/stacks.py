@@ -33,6 +33,8 @@ FEWEST_UNITS = 8
 _WORK_PER_GRAIN = 1 << 16
 _WORK_PER_CALL = 1 << 10
 _ALIGNMENT = 64
+_TILE = 8
+"""Rows and columns that are transposed at a time: a near cache has room for so many lines at distances of 4096."""
 
 REALS = {dtypes.float32: "float", dtypes.float64: "double", dtypes.complex64: "float"}
 LETTERS = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c"}
@@ -241,6 +243,21 @@ class StackWriter(Integers):
     def copy_bytes(self, source: str, target: str, size: str) -> None:
         self.e.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         self.e.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+
+    def transpose(self, source: tuple[str, str], rows: str, columns: str, target: tuple[str, str]) -> None:
+        """Write a matrix of the dtype as its transpose. ``source`` and ``target`` are addresses, and how many elements
+        the rows there are apart."""
+        size = self.dtype.size
+        type_ = f"i{8 * size}"
+        (read, read_distance), (written, written_distance) = source, target
+        with self.e.loop("0", rows, _TILE) as first_row, self.e.loop("0", columns, _TILE) as first_column:
+            last_row = self.smaller(self.add(first_row, _TILE), rows)
+            last_column = self.smaller(self.add(first_column, _TILE), columns)
+            with self.e.loop(first_column, last_column) as column, self.e.loop(first_row, last_row) as row:
+                place = self.add(self.multiply(row, read_distance), column)
+                value = self.e.load(type_, self.moved(read, place, type_))
+                place = self.add(self.multiply(column, written_distance), row)
+                self.e.store(type_, value, self.moved(written, place, type_))
 
     def clear(self, pointer: str, size: str) -> None:
         """Write zeros to ``size`` bytes."""
