@@ -37,3 +37,10 @@ def test_one_element_that_is_padded_and_kept(rows: int, widths: tuple[int, int],
     assert held.tolist() == np.sqrt(values).tolist()
     padded = mx.array(np.pad(np.sqrt(values), [(0, 0), widths]))
     assert folded.tolist() == fold(padded, axis=-1).tolist()  # type: ignore[operator]  # as above
+
+
+def test_a_view_by_strides_of_one_computed_element() -> None:
+    x = mx.array([2.0])
+    assert (mx.as_strided(x + 1, (1, 1), (1, 1), 0) * mx.array([3.0])).tolist() == [[9.0]]
+    assert mx.convolve(x, mx.array([3.0])).tolist() == [6.0]
+    assert mx.convolve(mx.array([2], mx.int32), x, mode="valid").tolist() == [4.0]

@@ -81,7 +81,7 @@ def behind_in(loops: Mapping[int, int], view: Node, terms: Terms) -> tuple[Node,
     """The input of a view and the index in it that belongs to an index of the view; None if no index can pass. If the
     index goes over all elements of the view, that only needs these to be in the order of those of the input."""
     step: tuple[Node, Terms] | None = view.primitive.behind(view, terms)
-    if step is None and loops and view.primitive.is_view and keeps_places(view):
+    if step is None and view.primitive.is_view and (loops or view.size == 1) and keeps_places(view):
         source = view.inputs[0]
         walked = walked_axes(terms, view.shape, loops)
         at = None if walked is None else index_in({axis: loops[axis] for axis in walked}, source.shape)
