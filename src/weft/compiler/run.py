@@ -100,17 +100,31 @@ def run_now(
 
     ``table`` holds the constants. None if an input is not there yet, and it is not to ``wait`` for that.
     """
-    copies = write_inputs(plan, table, inputs, wait)
-    return None if copies is None else run_written(plan, table, inputs, stream)
+    values, engine, slot = table.values, plan.engine, FIRST
+    copies: list[View] | None = None
+    for view in inputs:
+        if view.event is not None or view.buffer.engine is not engine:
+            copies = write_inputs(plan, table, inputs, wait)
+            if copies is None:
+                return None
+            break
+        values[slot] = view.address
+        slot += 1
+    return run_written(plan, table, inputs, stream)
 
 
 def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None) -> list[View]:
     """The outputs of a plan, computed on this thread for ``stream``; ``table`` has the addresses of ``inputs``."""
-    table.values[DONE] = 0
-    buffers = write_memory(plan, table)
+    values, engine, steps = table.values, plan.engine, plan.steps
+    values[DONE] = 0
+    buffers = []
+    for slot, size, block in plan.blocks:  # `write_memory` written out, for most calls come here
+        buffer = Buffer(engine, size, block)
+        buffers.append(buffer)
+        values[slot] = buffer.address
     if recording.recorders:
         execute(plan, table, stream)
-    elif plan.engine.run(plan.steps, table, stream) != plan.steps.count:
+    elif engine.run(steps, table, stream) != steps.count:
         raise CancelledError
     views = []
     for output in plan.outputs:

@@ -35,8 +35,8 @@ class Single:
     def __init__(self, engine: Any, primitive: Primitive, params: tuple[Any, ...], node: Node) -> None:
         self.key: list[Any] = [engine, engine.target.key, primitive, params, node.shape, node.dtype]
         self.views: list[View] = []
-        self.constants: list[int] = []
-        self.shown: list[tuple[Node, View]] = []
+        self.constants: Sequence[int] = ()
+        self.shown: Sequence[tuple[Node, View]] = ()
         self._owners: list[Node] = []
         self._known: list[int] = []
 
@@ -58,14 +58,14 @@ class Single:
                 if primitive.is_constant:
                     if self.constants or type(params[0]) is not int:
                         return False
-                    self.constants.append(params[0])
+                    self.constants = (params[0],)
                     key.append(source.dtype)
                     continue
                 found = _view_of_value(source, _MOST_VIEWS)
                 if found is None:
                     return False
                 view, owner = found
-                self.shown.append((source, view))
+                self.shown = [*self.shown, (source, view)]
             self.views.append(view)
             self._owners.append(owner)
             self._known.append(2)  # `_owners`, and the inputs of the operation or of a view
@@ -88,6 +88,8 @@ class Single:
 
     def _references_to(self, number: int) -> int:
         """How often this and the operation, with its views, refer to the owner of an input."""
+        if len(self._owners) == 1:
+            return self._known[0]
         owner = self._owners[number]
         return sum([known for one, known in zip(self._owners, self._known, strict=True) if one is owner])
 

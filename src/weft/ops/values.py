@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.compiler.evaluate import evaluate
+from weft.compiler.evaluate import evaluate_one
 from weft.dtypes import Dtype, bfloat16
 from weft.errors import TraceError
 from weft.formatting import format_array
@@ -40,14 +40,12 @@ def value(node: Node, action: str) -> View:
     view = node.value
     if view is None or view.event is not None:
         try:
-            evaluate([node])
+            view = evaluate_one(node)
         except TraceError:
             placeholder = traced_placeholder(node)  # asked now, for it takes a walk over all that the array is made of
             if placeholder is None:
                 raise
             raise no_value(node, placeholder.trace, action) from None
-        view = node.value
-        assert view is not None
     return view
 
 
@@ -128,8 +126,13 @@ def array_interface(node: Node) -> dict[str, Any]:
         "typestr": _type_string(dtype),
         "data": whole_buffer(view, may_be_written(view, node.shape)),
         "offset": view.offset,
-        "strides": tuple([stride * dtype.size for stride in view.strides]),
+        "strides": _in_bytes(view.strides, dtype.size),
     }
+
+
+@functools.lru_cache
+def _in_bytes(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return tuple([stride * size for stride in strides])
 
 
 def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:

@@ -6,7 +6,7 @@ from numbers import Number
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import evaluate, finish
+from weft.compiler.evaluate import evaluate, evaluate_one, finish
 from weft.graph.node import Handle, Node
 from weft.runtime import streams
 from weft.runtime.devices import StreamOrDevice, as_stream, default_device, default_stream
@@ -39,8 +39,12 @@ def eval(*args: Any) -> None:  # the name users know
     >>> x = mx.ones((2,)) * 3
     >>> mx.eval(x)
     """
-    nodes = [args[0].node] if len(args) == 1 and type(args[0]) is Handle.concrete else _nodes("eval", args)
-    evaluate(nodes)
+    if len(args) == 1 and type(args[0]) is Handle.concrete:
+        nodes = [args[0].node]
+        evaluate_one(nodes[0])
+    else:
+        nodes = _nodes("eval", args)
+        evaluate(nodes)
     finish(nodes)
 
 
