@@ -133,6 +133,9 @@ class Prepared:
         return outputs
 
     def _views(self, inputs: Sequence[View]) -> list[View]:
+        """The inputs of the plan, in a list of its own."""
+        if self._all_given:
+            return [*inputs]
         return [
             inputs[source] if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources

@@ -59,7 +59,7 @@ def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = 
 def arrived(views: Sequence[View]) -> bool:
     """Whether nothing has to be waited for before values are read."""
     events = [view.event for view in views]
-    return all(event is None or event.done for event in events)
+    return events.count(None) == len(events) or all(event is None or event.done for event in events)
 
 
 def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE) -> list[Buffer]:
@@ -173,10 +173,11 @@ class Run:
         """That of the stream's worker, while it is queued there."""
         self._failed: Event | None = None
         """The event of a worker that failed."""
-        for view in inputs:
-            event = view.event
-            if type(event) in (Run, Unread):
-                event.take_memory()
+        events = [view.event for view in inputs]
+        if events.count(None) != len(events):
+            for event in events:
+                if type(event) in (Run, Unread):
+                    event.take_memory()
         if not deferred:
             self._memory = self._taken(ended)
 

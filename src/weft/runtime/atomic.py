@@ -77,6 +77,11 @@ def first_failure(actions: Iterable[Action]) -> tuple[int, Any] | None:
     return next(filter(itemgetter(1), enumerate(starmap(call, actions))), None)
 
 
+def first_code(actions: Iterable[Action]) -> Any:
+    """What `first_failure` finds, without saying which action gives it; 0 if none does."""
+    return next(filter(None, starmap(call, actions)), 0)
+
+
 def do_all(actions: Iterable[Action]) -> None:
     """Do all ``actions``, which may be done twice, even if one of them runs Python code and is interrupted."""
     completed(_do_each, actions)

@@ -35,7 +35,7 @@ class Repeat:
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments are not what is expected."""
-        inputs = None if kwargs or is_tracing() or followed else self._inputs(args)
+        inputs = None if kwargs or is_tracing() or followed else distinct_values(args, self._layouts)
         stream = current_stream()
         if inputs is None or stream is None or stream.engine is not self._prepared.engine:
             return NotImplemented
@@ -43,10 +43,6 @@ class Repeat:
         traced.used = tick()
         nodes = self._prepared.run(inputs, stream)
         return wrap(nodes[0]) if traced.returns_an_array else traced.results(nodes)
-
-    def _inputs(self, arrays: Sequence[Any]) -> list[View] | None:
-        """The values of arrays; None if these are not what is expected."""
-        return distinct_values(arrays, self._layouts)
 
 
 class RepeatOfSame(Repeat):
@@ -60,13 +56,13 @@ class RepeatOfSame(Repeat):
         self._again = [(number, first) for number, first in enumerate(same) if first != number]
         self._once = [number for number, first in enumerate(same) if first == number]
 
-    def _inputs(self, arrays: Sequence[Any]) -> list[View] | None:
-        if len(arrays) != self._count:
-            return None
+    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+        if len(args) != self._count:
+            return NotImplemented
         for number, first in self._again:
-            if arrays[number] is not arrays[first]:
-                return None
-        return distinct_values([arrays[number] for number in self._once], self._layouts)
+            if args[number] is not args[first]:
+                return NotImplemented
+        return super().__call__([args[number] for number in self._once], kwargs, tick)
 
 
 class NestedRepeat:

@@ -76,6 +76,7 @@ _NEWER: dict[str, tuple[Any, ...]] = {
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600
+_READY_OR_NOT = (NOT_READY, 0)
 _CAPTURING = range(900, 910)
 _CAPTURE_PATIENCE = 1000
 """So many milliseconds are waited for a graph of another thread."""
@@ -210,6 +211,7 @@ class Driver:
                 function = getattr(library, name)
                 function.argtypes, function.restype = arguments, _Int
                 self._functions[name] = function
+        self._query_stream, self._query_event = self._functions["cuStreamQuery"], self._functions["cuEventQuery"]
         self._call("cuInit", 0)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -366,16 +368,16 @@ class Driver:
 
     def is_done(self, stream: int) -> bool:
         """Whether all that was queued is done; raises what failed."""
-        return self._is_ready("cuStreamQuery", stream)
+        code = self._query_stream(stream)  # asked again and again by who waits
+        if code not in _READY_OR_NOT:
+            self.check(code, "cuStreamQuery")
+        return code == 0
 
     def has_happened(self, event: int) -> bool:
         """Whether an event has happened; raises what failed."""
-        return self._is_ready("cuEventQuery", event)
-
-    def _is_ready(self, name: str, handle: int) -> bool:
-        code = self._functions[name](handle)
-        if code != NOT_READY:
-            self.check(code, name)
+        code = self._query_event(event)
+        if code not in _READY_OR_NOT:
+            self.check(code, "cuEventQuery")
         return code == 0
 
     def record_all(self, context: int, event: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.errors import EvaluationError
 from weft.runtime import recording
-from weft.runtime.atomic import Action, first_failure, refuse_reentry
+from weft.runtime.atomic import Action, first_code, first_failure, refuse_reentry
 from weft.runtime.cuda.assembly import Assembler
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.copies import PINNED, Copies
@@ -294,10 +294,10 @@ class CudaEngine(Engine):
             if launch is None:
                 return self._run(steps, table, stream)
             self._begun.append(steps)
-            failure = first_failure((launch, _noting(table, steps.count)))
-            if failure is not None:
+            code = first_code((launch, (values.__setitem__, DONE, steps.count)))
+            if code:
                 steps.forget_slots()
-                self._driver.check(failure[1], "cuGraphLaunch")
+                self._driver.check(code, "cuGraphLaunch")
         return steps.count
 
     def _run(self, steps: CudaSteps, table: Table, stream: Stream | None) -> int:
