@@ -27,9 +27,8 @@ def of_rows(name: str, title: str, method: str, budget: Limit) -> list[Task]:
 
 def product(name: str, title: str, method: str, size: int) -> Task:
     """A product of square matrices of bfloat16."""
-    arguments: dict[str, Any] = {"size": size}
-    if method == "converted_matmul":
-        arguments["dtype"] = "bfloat16"
+    is_converted = method == "converted_matmul"
+    arguments: dict[str, Any] = {"shape": (size, size), "dtype": "bfloat16"} if is_converted else {"size": size}
     return Task(name, f"{title}, {size}x{size} bfloat16", method, arguments, budget=(Limit(1 / 0.95, "torch-eager"),))
 
 

@@ -115,10 +115,12 @@ def fourier(name: str, transform: str, *shape: int, **keywords: int) -> Task:
     return Task(name, title, "fourier", arguments, budget=(*FASTEST, Limit(peer="numpy")))
 
 
-def converted_matmul(size: int, dtype: str) -> Task:
-    """A product of square matrices of a dtype."""
-    title = f"matmul of {dtype}, {size}x{size}"
-    return Task(f"matmul-{dtype}", title, "converted_matmul", {"size": size, "dtype": dtype}, budget=OF_COMPILERS)
+def converted_matmul(dtype: str, *shape: int) -> Task:
+    """A product of square matrices, or of stacks of them, of a dtype."""
+    extents = "x".join(map(str, shape))
+    name = f"matmul-{dtype}" if len(shape) == 2 else f"matmul-{dtype}-{extents}"
+    arguments = {"shape": shape, "dtype": dtype}
+    return Task(name, f"matmul of {dtype}, {extents}", "converted_matmul", arguments, budget=OF_COMPILERS)
 
 
 def product(left: tuple[int, ...], right: tuple[int, ...], transposed: bool = False) -> Task:
@@ -304,11 +306,15 @@ TASKS = (
     fourier("rfft-rows", "rfft", 256, 1024),
     fourier("rfft2", "rfft2", 1024, 1024),
     Task("matmul", "matmul, 1024x1024", "matmul", {"size": 1024}),
-    converted_matmul(1536, "bfloat16"),
+    converted_matmul("bfloat16", 1536, 1536),
     Task(
         "matmul-fast", "matmul of bfloat16 in any order, 1536x1536", "fast_matmul", {"size": 1536}, budget=OF_COMPILERS
     ),
-    converted_matmul(512, "complex64"),
+    converted_matmul("complex64", 512, 512),
+    converted_matmul("bfloat16", 1000, 8, 8),
+    converted_matmul("bfloat16", 1000, 32, 32),
+    converted_matmul("bfloat16", 100, 64, 64),
+    converted_matmul("float16", 100, 64, 64),
     product((1, 1024), (1024, 256)),
     product((1, 1024), (256, 1024), transposed=True),
     product((8, 768), (3072, 768), transposed=True),

@@ -183,14 +183,14 @@ class JaxPeer:
     def matmul(self, size: int) -> Work:
         return self._compiled(jnp.matmul, floats(size, size), floats(size, size, seed=1))
 
-    def converted_matmul(self, size: int, dtype: str) -> Work:
-        a, b = (jnp.asarray(floats(size, size, seed=seed), dtype) for seed in (0, 1))
+    def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work:
+        a, b = (jnp.asarray(floats(*shape, seed=seed), dtype) for seed in (0, 1))
         multiply = self._compiled(jnp.matmul, a, b)
         return lambda: multiply()[0].real.astype(jnp.float32)
 
     def fast_matmul(self, size: int) -> Work:
         """It takes the processor's instructions for bfloat16 where there are any."""
-        return self.converted_matmul(size, "bfloat16")
+        return self.converted_matmul((size, size), "bfloat16")
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
         def multiply(a: Any, b: Any) -> Any:

@@ -23,11 +23,11 @@ class NumpyPeer:
         a, b = floats(size, size), floats(size, size, seed=1)
         return lambda: a @ b
 
-    def converted_matmul(self, size: int, dtype: str) -> Work | None:
+    def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work | None:
         """NumPy has no bfloat16; `matmul` says how long float32 takes."""
         if dtype == "bfloat16":
             return None
-        a, b = (floats(size, size, seed=seed).astype(dtype) for seed in (0, 1))
+        a, b = (floats(*shape, seed=seed).astype(dtype) for seed in (0, 1))
         return lambda: (a @ b)[0].real
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:

@@ -166,13 +166,13 @@ class TorchPeer:
         a, b = given(floats(size, size)), given(floats(size, size, seed=1))
         return lambda: a @ b
 
-    def converted_matmul(self, size: int, dtype: str) -> Work:
-        a, b = (given(floats(size, size, seed=seed)).to(getattr(torch, dtype)) for seed in (0, 1))
+    def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work:
+        a, b = (given(floats(*shape, seed=seed)).to(getattr(torch, dtype)) for seed in (0, 1))
         return lambda: (a @ b)[0].real.float()
 
     def fast_matmul(self, size: int) -> Work:
         """It takes the processor's instructions for bfloat16 where there are any."""
-        return self.converted_matmul(size, "bfloat16")
+        return self.converted_matmul((size, size), "bfloat16")
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
         a, b = given(floats(*left)), given(floats(*right, seed=1))

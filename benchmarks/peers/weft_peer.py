@@ -19,9 +19,9 @@ from .mlx_style import MlxStylePeer
 class WeftPeer(MlxStylePeer):
     package = "weft"
 
-    def converted_matmul(self, size: int, dtype: str) -> Work:
+    def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work:
         """Gives a row as float32, to compare. MLX does not take part: it needs 14 seconds for 1536 of bfloat16."""
-        a, b = (mx.array(floats(size, size, seed=seed)).astype(getattr(mx, dtype)) for seed in (0, 1))
+        a, b = (mx.array(floats(*shape, seed=seed)).astype(getattr(mx, dtype)) for seed in (0, 1))
         mx.eval(a, b)
 
         def work() -> Any:
@@ -32,7 +32,7 @@ class WeftPeer(MlxStylePeer):
         return work
 
     def fast_matmul(self, size: int) -> Work:
-        work = self.converted_matmul(size, "bfloat16")
+        work = self.converted_matmul((size, size), "bfloat16")
 
         def fast() -> Any:
             with weft.matmul_precision("fast"):

@@ -41,3 +41,40 @@ def test_a_converted_operand_takes_no_memory(dtype: mx.Dtype) -> None:
     a, b = numbers(64, 512, dtype=mx.float32), numbers(300, 512, dtype=dtype)
     (plan,) = plans_of(lambda: a @ b.astype(mx.float32).T)
     assert (plan.steps.count, plan.arena) == (1, 0)
+
+
+# Beside those above: stacks of small matrices, tiles of one vector and of several, a block of terms and one more.
+ROUNDED = [*EXTENTS, (4, 4, 4), (8, 8, 8), (16, 16, 16), (24, 24, 24), (64, 64, 64), (33, 256, 112), (33, 257, 17)]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_sums_are_rounded_once_where_they_are_stored(dtype: mx.Dtype, cases: Cases) -> None:
+    """The bits are those of products of float32 that are rounded by another operation, also of what is subnormal,
+    infinite or no number."""
+    extreme = [0.0, -0.0, 1e-8, 6e-8, 6e4, float("inf"), float("nan"), 1.0] if dtype is mx.float16 else []
+    extreme = extreme or [0.0, -0.0, 1e-39, 1e-30, 3e38, float("inf"), float("nan"), 1.0]
+    ways = list(product(ROUNDED, [(False, False), (True, False), (False, True)], [False, True]))
+    for (rows, inner, columns), turned, has_extremes in cases.some(8, ways):
+        operands = []
+        for shape, is_turned in zip([(rows, inner), (inner, columns)], turned, strict=True):
+            x = numbers(3, *(shape[::-1] if is_turned else shape), dtype=dtype)
+            if has_extremes:
+                chosen = mx.array(extreme, dtype=dtype)[(1000 * mx.abs(x)).astype(mx.int32) % 8]
+                x = mx.contiguous(mx.where(mx.abs(x) > 2, chosen, x))
+            operands.append(mx.swapaxes(x, 1, 2) if is_turned else x)
+        a, b = operands
+        wide = [x.astype(mx.float32) for x in (a, b)]
+        mx.eval(wide)
+        sums = wide[0] @ wide[1]
+        mx.eval(sums)
+        assert_same_bits(a @ b, sums.astype(dtype))
+        assert_same_bits(mx.compile(lambda a, b: mx.maximum(a @ b, 1) * 3)(a, b), mx.maximum(sums.astype(dtype), 1) * 3)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rounded_products_are_one_step(dtype: mx.Dtype) -> None:
+    for extents in [(4, 4, 4), (16, 16, 16), (64, 64, 64), (1, 256, 64)]:
+        rows, inner, columns = extents
+        a, b = numbers(10, rows, inner, dtype=dtype), numbers(10, inner, columns, dtype=dtype)
+        (plan,) = plans_of(lambda a=a, b=b: a @ b)
+        assert (plan.steps.count, plan.arena) == (1, 0)

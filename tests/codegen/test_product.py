@@ -163,7 +163,7 @@ def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtyp
 
 @pytest.mark.parametrize("extents", [(1, 1, 1), (1, 4096, 4096), (4096, 1, 7), (24, 32, 1 << 20), (3000, 3000, 0)])
 def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
-    every = [*map(product_tiles.block_of, product.DTYPES), product_pairs.block()]
+    every = [*map(product_tiles.block_of, product.DTYPES), *map(product_pairs.block_of, (48, 64))]
     for block, matrices, threads in combinations(every, (1, 7), (1, 2, 64)):
         rows, columns = product_tiles.tile_of(block, extents, matrices, threads)
         assert rows % block.rows == columns % block.columns == 0

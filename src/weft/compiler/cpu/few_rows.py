@@ -114,9 +114,10 @@ def address(strip: Strip, sources: Sources) -> int:
 
 def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtypes ``sources``."""
-    whole, edge = [(kind or FewRowsKernel)(strip, sources.right, is_edge) for is_edge in (False, True)]
+    result = sources.result(strip.dtype)
+    whole, edge = [(kind or FewRowsKernel)(strip, sources.right, is_edge, result) for is_edge in (False, True)]
     step = _FewRowsStep(strip, sources)
-    functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(strip.dtype.size)]
+    functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(result.size)]
     if sources.left is not strip.dtype:
         functions.append(_convert_rows(strip, sources.left))
     functions.append((step.e, step.function(name)))
@@ -126,22 +127,31 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
 def _convert_rows(strip: Strip, source: Dtype) -> EmittedFunction:
     """Copy terms of the rows as what the sums are made of. The kernels read each of them once for every strip."""
     w = Integers(Emitter())
-    with w.e.loop("0", "%rows") as row:
-        line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
-        target = w.moved("%to", w.multiply(row, DEPTH), strip.element)
-        beside = w.compare("eq", "%a_inner", 1)
-        for condition, width in ((beside, strip.lanes), (w.negated(beside), 1)):
-            L = Lanes(w.e, width)
-            with w.e.when(condition), w.e.loop("0", "%inner", width) as term:
-                mask = below(L, term, "%inner") if width > 1 else None
-                value = read(L, source, line, w.multiply(term, "%a_inner"), mask, strip.dtype)
-                store(L, value, strip.dtype, Location(target, term, False), None)
+    beside = w.compare("eq", "%a_inner", 1)
+    for condition, width in ((beside, strip.lanes), (w.negated(beside), 1)):
+        L = Lanes(w.e, width)
+        rest = w.remainder("%inner", width)
+        whole, masks = w.subtract("%inner", rest), below(L, "0", rest) if width > 1 else None
+
+        def convert(line: str, target: str, term: str, mask: str | None, L: Lanes = L) -> None:
+            value = read(L, source, line, w.multiply(term, "%a_inner"), mask, strip.dtype)
+            store(L, value, strip.dtype, Location(target, term, False), None)
+
+        with w.e.when(condition), w.e.loop("0", "%rows") as row:
+            line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
+            target = w.moved("%to", w.multiply(row, DEPTH), strip.element)
+            with w.e.loop("0", whole, width) as term:
+                convert(line, target, term, None)
+            if width > 1:
+                with w.e.when(w.compare("ne", rest, 0)):
+                    convert(line, target, whole, masks)
     parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner"
     return w.e, w.e.function("convert_rows", parameters, "internal ")
 
 
 class FewRowsKernel:
     """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to what is there.
+    If the ``result`` has another dtype, sums are complete, and rounded.
 
     At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` exist. Of complex matrices,
     everything is counted in ``parts`` of numbers.
@@ -149,8 +159,8 @@ class FewRowsKernel:
 
     parts = 1
 
-    def __init__(self, strip: Strip, source: Dtype, edge: bool) -> None:
-        self.strip, self.source, self.edge = strip, source, edge
+    def __init__(self, strip: Strip, source: Dtype, edge: bool, result: Dtype) -> None:
+        self.strip, self.source, self.edge, self.result = strip, source, edge, result
         self.e = Emitter()
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
@@ -275,14 +285,15 @@ class FewRowsKernel:
         mask = below(L, "0", "%columns") if self.edge else None
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
-                start = further(e, self.strip.element, "%c", self._times(row, "%c_row"))
+                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
                 locations = [(self._location(start, v), self.sums[row, v]) for v in range(self.vectors)]
-                with e.when("%again"):
-                    for location, slot in locations:
-                        total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
-                        e.store(self.type, total.name, slot)
+                if self.result is dtype:
+                    with e.when("%again"):
+                        for location, slot in locations:
+                            total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
+                            e.store(self.type, total.name, slot)
                 for location, slot in locations:
-                    store(L, Value(L, e.load(self.type, slot), dtype), dtype, location, mask)
+                    store(L, Value(L, e.load(self.type, slot), self.result), self.result, location, mask)
 
     def _location(self, start: str, vector: int) -> Location:
         first = vector * self.strip.lanes
@@ -317,12 +328,12 @@ class _FewRowsStep(ProductStepWriter):
     def _unit(self, unit: str) -> None:
         e, strip = self.e, self.strip
         strips, inner = self.number(STRIPS), self.number(INNER)
-        matrix = self.divide(unit, strips)
+        matrix, number = self.parts(unit, strips)
         matrices = self.operands(matrix)
-        left = self.multiply(e.assign(f"urem i64 {unit}, {strips}"), strip.columns)
+        left = self.multiply(number, strip.columns)
         columns = self.rest(self.number(COLUMNS), left, strip.columns)
         b = self.in_operand("b", matrices["b"], self.multiply(left, self.number(B_COLUMN)))
-        in_memory = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        in_memory = self.in_result(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
         # Without terms there is one round all the same, which stores zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
@@ -337,7 +348,7 @@ class _FewRowsStep(ProductStepWriter):
                 a_here = self.converted
             with e.loop("0", self.number(ROWS), strip.rows) as row:
                 a = self.further(a_here, self.multiply(row, self.left_strides[0]))
-                target = self.further(c, self.multiply(row, self.number(C_ROW)))
+                target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
                 self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
@@ -348,7 +359,7 @@ class _FewRowsStep(ProductStepWriter):
             self._call("strip", a, b, c, rows, columns, depth, again)
         with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
             there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
-            target = self.further(c, self.multiply(column, self.number(C_COLUMN)))
+            target = self.in_result(c, self.multiply(column, self.number(C_COLUMN)))
             self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
 
     def _call(self, kernel: str, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:

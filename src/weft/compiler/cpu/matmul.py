@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import (
     few_complex_rows,
     few_rows,
@@ -24,7 +25,7 @@ from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
-from weft.primitives.products import MOST_BATCH_AXES, leading
+from weft.primitives.products import DEPTH, MOST_BATCH_AXES, leading
 from weft.primitives.routine import Attached, Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
@@ -89,7 +90,7 @@ class Product(NamedTuple):
         """The transposed product, whose operands change places."""
         (a, b, c), (rows, columns, inner), (left, right) = self.places, self.extents, self.storage
         return self._replace(
-            sources=Sources(self.sources.right, self.sources.left),
+            sources=self.sources._replace(left=self.sources.right, right=self.sources.left),
             places=[b, a, c],
             extents=(columns, rows, inner),
             storage=[(1 - right[0], right[1]), (1 - left[0], left[1])],
@@ -124,7 +125,8 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     to be neighbours along the innermost one, rows or terms of the left operand too. A left one of few rows is copied,
     if there are more columns: then the right one, which is larger, need not be packed."""
     *batch, first, last = factors
-    if node.dtype.is_complex or any(x.dtype is not node.dtype for x in node.inputs) or len(batch) > MOST_BATCH_AXES:
+    sums = node.dtype not in HALVES and not node.dtype.is_complex
+    if not sums or any(x.dtype is not node.dtype for x in node.inputs) or len(batch) > MOST_BATCH_AXES:
         return False
     if any(len(axis) > 1 for axis in batch) or max(len(first), len(last)) > product_axes.MOST_FACTORS:
         return False
@@ -141,18 +143,27 @@ def _feeds(call: RoutineCall, position: int) -> bool:
     a, b = call.operands
     if position != 0 or len(a.shape) != 2 or a.dtype is not call.results[0].dtype or a.dtype.is_complex:
         return False
+    if a.dtype in HALVES:
+        return False
     if a.factors is not None or b.factors is not None or a.shape[0] * a.shape[1] * a.dtype.size < _FED_BYTES:
         return False
     product = _product_of(call, whole=False, in_memory=True)
     if _of_few(product) is not None:
         return False
-    block = tiles.block_of(a.dtype)
+    block = _block_of(product)
     reading = tiles.reading_right(block, b.dtype, product.extents, product.strides)
     tile = _tile_of(product, block, tiles.Lying(False, reading))
     return tile is not None and tile[0][1] >= product.extents[1]
 
 
-@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds)
+def _rounds(node: Node, dtype: Dtype) -> bool:
+    """Whether sums of half precision are rounded where they are stored: they have to be complete."""
+    halves = dtype in HALVES and all(x.dtype in HALVES for x in node.inputs)
+    complete = node.inputs[0].shape[-1] <= DEPTH and node.dtype is dtypes.float32
+    return halves and complete and node.keywords["precision"] != FAST
+
+
+@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds, rounds=_rounds)
 def step(call: RoutineCall) -> RoutineStep:
     """The step for a matrix product. The result is computed in tiles, which the threads share."""
     attached = call.attached
@@ -197,6 +208,8 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
     dtype, *sources = [_SIGNED.get(x.dtype, x.dtype) for x in (out, a, b)]
+    if dtype in HALVES:
+        dtype, sources = dtypes.float32, [*sources, dtype]
     product = Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
     product = product._replace(is_fast=call.params["precision"] == FAST)
     return product if call.feeder is None else product._replace(feeder=call.feeder[1])
@@ -352,10 +365,19 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
     return product_axes.address(block), numbers, (high, wide * span)
 
 
+def _block_of(product: Product) -> Block:
+    """The block for a product of many rows and columns."""
+    dtype, sources, _, extents = product[:4]
+    if product_pairs.takes(dtype, sources, extents):
+        return product_pairs.block_of(extents[1])
+    block = tiles.block_of(dtype)
+    return block if sources.left.is_complex else tiles.filled(block, extents[1], tiles.FEW_VECTORS)
+
+
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     dtype, sources, places, extents, _, batch = product[:6]
     in_pairs = product_pairs.takes(dtype, sources, product.extents)
-    block = product_pairs.block() if in_pairs else tiles.block_of(dtype)
+    block = _block_of(product)
     reading = tiles.reading_right(block, sources.right, extents, strides)
     tile = _tile_of(product, block, tiles.Lying(False, reading))
     if tile is None:
@@ -372,7 +394,8 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     numbers = blocks.step_numbers(
         places, extents, strides, (high, wide), ways, batch, behind, span, terms, least, feeder
     )
-    return (product_pairs.address() if in_pairs else blocks.address(dtype, sources)), numbers, (high, wide * span)
+    address = product_pairs.address(block, sources) if in_pairs else blocks.address(block, sources)
+    return address, numbers, (high, wide * span)
 
 
 def _tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:

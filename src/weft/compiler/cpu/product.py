@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import loading
@@ -22,7 +22,7 @@ from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction
 from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_kernel import kernel
-from weft.compiler.cpu.product_packing import pack_across, pack_along
+from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -36,8 +36,7 @@ from weft.compiler.cpu.product_step import (
     ProductStepWriter,
     Sources,
 )
-from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way, block_of
-from weft.dtypes import Dtype
+from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
@@ -48,20 +47,20 @@ TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, TERMS, FEEDER,
 
 
 @cache
-def address(dtype: Dtype, sources: Sources) -> int:
-    """The address of the step for products of a dtype, with operands of the dtypes ``sources``."""
+def address(block: Block, sources: Sources) -> int:
+    """The address of the step for products in such blocks, with operands of the dtypes ``sources``."""
     name = f"product_{sources.name}"
-    block = block_of(dtype)
     return loading.load(f"{name} {block}", lambda: generate(block, sources, name), (name,))[name]
 
 
 def generate(block: Block, sources: Sources, name: str) -> str:
     """The LLVM IR of the step for products in blocks, with operands of the dtypes ``sources``."""
-    functions = [*_packing(block, sources), kernel(block, "block", edge=False)]
+    result = sources.result(block.dtype)
+    functions = [*_packing(block, sources), kernel(block, "block", edge=False, result=result)]
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
-        functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
-    functions += [attached.caller(block.dtype.size), _step(block, sources, name)]
+        functions.append(kernel(narrow, f"edge_{vectors}", edge=True, result=result))
+    functions += [attached.caller(result.size), _step(block, sources, name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -70,7 +69,10 @@ def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
     if sources.left.is_complex:
         return product_complex.packing(block)
     sides = {block.rows: sources.left, block.columns: sources.right}
-    return [pack(block, source, width) for pack in (pack_along, pack_across) for width, source in sides.items()]
+    along = [pack_along(block, source, width) for width, source in sides.items()]
+    if sources.left is block.dtype:
+        return along + [pack_across(block, source, width) for width, source in sides.items()]
+    return [*along, pack_lines(block, sources.left), pack_across(block, sources.right, block.columns)]
 
 
 def _step(block: Block, sources: Sources, name: str) -> EmittedFunction:
@@ -86,7 +88,8 @@ def step_function(writer: TileWriter, name: str) -> EmittedFunction:
 
 class Side(NamedTuple):
     """An operand of a step: its name, the numbers of its strides between elements and between terms, how it is read,
-    how many elements a panel has, and where packed panels are."""
+    how many elements a panel has, where packed panels are, and whether those that are packed across hold it line by
+    line: see `each_part`."""
 
     name: str
     element: int
@@ -94,6 +97,7 @@ class Side(NamedTuple):
     way: int
     width: int
     packed: str
+    in_lines: bool = False
 
 
 class Panels(NamedTuple):
@@ -129,6 +133,9 @@ class _Unit(NamedTuple):
 class TileWriter(ProductStepWriter):
     """The loops over a unit: tiles, terms of the sums, panels of rows, panels of columns."""
 
+    converts_panels_alone: ClassVar[bool] = True
+    """Whether lines are converted for one panel at a time, which stays in the first cache until it is used."""
+
     def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES) -> None:
         # Of complex operands, everything is counted in real numbers.
         real = Sources(block.dtype, block.dtype) if sources.left.is_complex else sources
@@ -138,7 +145,9 @@ class TileWriter(ProductStepWriter):
         packed_a = self.memory_of_panels(DEPTH * self.group * block.dtype.size // block.terms)
         packed_b = self.memory_of_panels(TILE_BYTES)
         self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
-        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a)
+        in_lines = real.left is not block.dtype
+        self.packs_lines = in_lines and self.converts_panels_alone
+        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a, in_lines)
         self.b = Side("b", B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
 
     def memory_of_panels(self, size: int) -> str:
@@ -162,7 +171,7 @@ class TileWriter(ProductStepWriter):
         )
         reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
         self.c_step = self.either(reused, 0, self.c_row)
-        in_memory = self.further(matrices["c"], self.add(self.multiply(top, self.c_row), left))
+        in_memory = self.in_result(matrices["c"], self.add(self.multiply(top, self.c_row), left))
         matrices["c"] = self.made_at(in_memory, self.scratch)
         with self.e.loop("0", columns, width) as start:
             self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
@@ -188,15 +197,18 @@ class TileWriter(ProductStepWriter):
                 with self.e.when(self.e.assign(f"and i1 {ends_row}, {last}")):
                     top, present = self.add(unit.top, start), self.rest(unit.rows, start, self.group)
                     rectangle = unit.matrix, top, present, unit.left, unit.columns
-                    self.call_attached(rectangle, self.further(unit.matrices["c"], self.multiply(start, self.c_step)))
+                    self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
 
     def rows(self, unit: _Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
         """Add some terms to a group of panels of rows, the one that begins with ``start``."""
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
-        target = self.further(self.further(unit.matrices["c"], self.multiply(start, self.c_step)), across)
+        target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
         counts = part.depth, self.compare("ne", part.first, 0)
         with self.e.loop("0", present, self.block.rows) as row:
+            if self.packs_lines:
+                top = self.add(self.add(unit.top, start), row)
+                self.lines_of_panel(unit.matrices["a"], top, part, self.rest(present, row, self.block.rows))
             self.blocks(panels, right, target, row, present, columns, counts)
 
     def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
@@ -206,13 +218,23 @@ class TileWriter(ProductStepWriter):
             rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
             self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
         source = self.first_pointer(operand, self.a, first, part.first)
-        self.pack(self.a, source, self.a.packed, part.depth, present)
+        if self.packs_lines:
+            with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ALONG)):
+                self.pack(self.a, Way.ALONG, source, self.a.packed, part.depth, present)
+        else:
+            self.pack_as_said(self.a, source, self.a.packed, part.depth, present)
         return self.panels(self.a, source, self.a.packed, part.depth)
+
+    def lines_of_panel(self, operand: str, first: str, part: Terms, present: str) -> None:
+        """Converts the lines of one panel of the left operand, from a row on, if the step says so."""
+        with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ACROSS)):
+            source = self.first_pointer(operand, self.a, first, part.first)
+            self.pack(self.a, Way.ACROSS, source, self.a.packed, part.depth, present)
 
     def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
         """Packs panels of the right operand, from a column on, if the step says so. There is room for ``wide`` ones."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
-        self.pack(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
+        self.pack_as_said(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
 
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
         """Panels of the right operand, from a column on."""
@@ -229,25 +251,40 @@ class TileWriter(ProductStepWriter):
         start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
 
-    def pack(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
+    def pack_as_said(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
         """Packs panels, if the step says so."""
-        element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
-        for wanted, name, stride in ((Way.ALONG, "along", term), (Way.ACROSS, "across", element)):
-            with self.e.when(self.compare("eq", way, wanted)):
-                arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
-                self.e.emit(f"call void @pack_{name}_{side.width}({arguments})")
+        for way in (Way.ALONG, Way.ACROSS):
+            with self.e.when(self.compare("eq", self.number(side.way), way)):
+                self.pack(side, way, source, packed, depth, present)
+
+    def pack(self, side: Side, way: Way, source: str, packed: str, depth: str, present: str) -> None:
+        stride = self.number(side.term if way is Way.ALONG else side.element)
+        arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
+        arguments += self.behind(side)
+        self.e.emit(f"call void @pack_{way.name.lower()}_{side.width}({arguments})")
+
+    def behind(self, side: Side) -> str:
+        """Further arguments of the functions that pack panels."""
+        return ""
 
     def panels(self, side: Side, source: str, packed: str, depth: str) -> Panels:
         """Panels where they are packed, or in the operand."""
         element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         in_place = self.compare("eq", way, Way.IN_PLACE)
         as_it_is = self.e.assign(f"or i1 {in_place}, {self.compare('eq', way, Way.FED)}")
+        room = self.room(depth)
+        lines = self.compare("eq", way, Way.ACROSS) if side.in_lines else "false"
+        apart = self.either(lines, 0, room) if self.packs_lines and side.in_lines else room
         return Panels(
             self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {packed}"),
-            self.either(as_it_is, element, self.rounded_up(depth, SQUARE)),
-            self.either(as_it_is, element, 1),
-            self.either(as_it_is, term, side.width),
+            self.either(as_it_is, element, apart),
+            self.either(as_it_is, element, self.either(lines, room, 1)),
+            self.either(as_it_is, term, self.either(lines, 1, side.width)),
         )
+
+    def room(self, depth: str) -> str:
+        """For how many terms a panel has room."""
+        return self.rounded_up(depth, SQUARE)
 
     def blocks(
         self,
@@ -263,11 +300,11 @@ class TileWriter(ProductStepWriter):
         """Multiply the panel of rows that begins with ``row`` with all panels of columns, in kernels of a ``kind``."""
         width, lanes = self.block.columns, self.block.lanes
         a, c_row = self.rows_of(left, row), self.c_row
-        line = self.further(target, self.multiply(row, c_row))
+        line = self.in_result(target, self.multiply(row, c_row))
         present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
         def call(name: str, column: str, wide: str) -> None:
-            b, c = self.further(right.start, self.multiply(column, right.apart)), self.further(line, column)
+            b, c = self.further(right.start, self.multiply(column, right.apart)), self.in_result(line, column)
             operands = f"{a}, ptr {b}, i64 {right.term}"
             result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
             self.e.emit(f"call void @{kind}{name}({operands}, {result})")

@@ -22,7 +22,7 @@ from weft.compiler.cpu.product import FEEDER, RIGHT_WAY, Panels, Terms, TileWrit
 from weft.compiler.cpu.product_kernel import kernel_over_axes
 from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import ROWS, SQUARE, Block, Sources, below, read
-from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS, Way, block_of
+from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS, Way, block_of, filled
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
@@ -53,15 +53,11 @@ def factor_numbers(*axes: Factors) -> list[int]:
 
 
 def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
-    """The block for a product with so many rows and columns. One that is a vector wider, or narrower, may leave no
-    vector over, which takes longer alone than with others; few rows have wide ones."""
+    """The block for a product with so many rows and columns: see `filled`; few rows have wide ones."""
     block = block_of(dtype)
-    vectors = -(-columns // block.lanes)
-    if block != Block(dtype, 8, 3, 64):
-        return Block(dtype, 6, 2, 32) if vectors % 3 and vectors % 2 == 0 and rows > MANY_ROWS else block
-    if rows <= FEW_ROWS:
+    if block.vector_bytes == 64 and rows <= FEW_ROWS:
         return Block(dtype, FEW_ROWS, 6, 64)
-    return Block(dtype, 6, 4, 64) if vectors % 3 == 1 and vectors % 4 != 1 else block
+    return filled(block, columns) if block.vector_bytes == 64 or rows > MANY_ROWS else block
 
 
 @cache

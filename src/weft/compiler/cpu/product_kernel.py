@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import Block, below, multiply_add
+from weft.dtypes import Dtype
 
 PARAMETERS = (
     "ptr %a, i64 %a_row, i64 %a_inner, ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, "
@@ -22,12 +23,13 @@ PARAMETERS = (
 PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_rows, ptr %a_terms")
 
 
-def kernel(block: Block, name: str, edge: bool) -> EmittedFunction:
-    """Multiply ``%inner`` terms of rows and columns: the sums are stored, or added to what is there if ``%again``.
+def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> EmittedFunction:
+    """Multiply ``%inner`` terms of rows and columns: the sums are stored, or added to what is there if ``%again``. If
+    the ``result`` has another dtype, they are complete, and rounded.
 
     The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` of the last vector's exist.
     """
-    written = _PanelKernel(block, edge)
+    written = _PanelKernel(block, edge, result)
     return written.e, written.function(name)
 
 
@@ -38,20 +40,23 @@ def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
     return written.e, written.function(name)
 
 
-def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool) -> EmittedFunction:
+def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool, result: Dtype) -> EmittedFunction:
     """The same for panels of pairs of terms of bfloat16, of which ``%inner`` counts the pairs: the first term is in the
     upper half of a number, the second one in the lower half. An instruction for pairs adds the products of both, or, if
     ``fused``, two fused multiply-adds of float32 do."""
-    written = _Halves(block, edge) if fused else _PairsKernel(block, edge)
+    written = (_Halves if fused else _PairsKernel)(block, edge, result)
     return written.e, written.function(name)
 
 
 class _PanelKernel(Integers):
     parameters = PARAMETERS
 
-    def __init__(self, block: Block, edge: bool) -> None:
-        super().__init__(Emitter())
-        self.block, self.edge = block, edge
+    rounds_bfloat16 = False
+    """Whether sums are rounded by an instruction that takes subnormal numbers for zero."""
+
+    def __init__(self, block: Block, edge: bool, result: Dtype | None = None) -> None:
+        super().__init__(Emitter(self.rounds_bfloat16))
+        self.block, self.edge, self.result = block, edge, result or block.dtype
         self.L = Lanes(self.e, block.lanes)
         self.type = self.L.type_of(block.dtype)
         self.sums = {(row, v): self.e.slot(self.type) for row in range(block.rows) for v in range(block.vectors)}
@@ -62,7 +67,8 @@ class _PanelKernel(Integers):
     def function(self, name: str) -> str:
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, self.block.dtype).name, slot)
-        targets = [self._further("%c", self.multiply("%c_row", row)) for row in range(self.block.rows)]
+        element = MEMORY_TYPES[self.result]
+        targets = [self.moved("%c", self.multiply("%c_row", row), element) for row in range(self.block.rows)]
         self._ask_for(targets)
         self._sum()
         for row, target in enumerate(targets):
@@ -75,7 +81,7 @@ class _PanelKernel(Integers):
 
     def _ask_for(self, targets: list[str]) -> None:
         """Ask for the memory of the result, which is used when the sums are ready."""
-        width = self.block.vectors * self.block.vector_bytes
+        width = self.block.columns * self.result.size
         for target in targets:
             for distance in range(0, width, CACHE_LINE):
                 prefetch(self.e, self.moved(target, distance), WRITE_SOON)
@@ -124,12 +130,13 @@ class _PanelKernel(Integers):
         locations = [
             (Location(target, str(v * L.width), False), self.sums[row, v], mask) for v, mask in enumerate(self.masks)
         ]
-        with e.when("%again"):
-            for location, slot, mask in locations:
-                total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
-                e.store(self.type, total.name, slot)
+        if self.result is dtype:
+            with e.when("%again"):
+                for location, slot, mask in locations:
+                    total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
+                    e.store(self.type, total.name, slot)
         for location, slot, mask in locations:
-            store(L, Value(L, e.load(self.type, slot), dtype), dtype, location, mask)
+            store(L, Value(L, e.load(self.type, slot), self.result), self.result, location, mask)
 
 
 class _PanelKernelOverAxes(_PanelKernel):
@@ -158,6 +165,8 @@ class _PanelKernelOverAxes(_PanelKernel):
 class _PairsKernel(_PanelKernel):
     """AVX512-BF16's VDPBF16PS adds the product of the upper halves first, then that of the lower ones, each rounded as
     by a fused multiply-add, apart from subnormal numbers, which are zero to it."""
+
+    rounds_bfloat16 = True
 
     def _sum(self) -> None:
         rows = [self._further("%a", self._row(str(row))) for row in range(self.block.rows)]
@@ -200,6 +209,8 @@ class _PairsKernel(_PanelKernel):
 class _Halves(_PairsKernel):
     """The halves of a number are terms of their own, read one after the other: the lower half from an address two bytes
     below, as the upper half of what is there. (There is room for that below panels.)"""
+
+    rounds_bfloat16 = False
 
     def _add_term(self, rows: Sequence[str], term: str) -> None:
         start, left = self._further("%b", self.multiply(term, "%b_inner")), self._term(term)

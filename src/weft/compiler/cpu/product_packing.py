@@ -6,7 +6,7 @@ A panel has ``width`` elements for each of the terms, and room for whole squares
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 
 from weft.compiler.codegen.emitter import Emitter
@@ -14,9 +14,12 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.memory import transposed
+from weft.compiler.cpu.memory import READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
+
+ROWS_AHEAD = 16
+"""How many rows ahead memory is asked for, where rows are copied."""
 
 PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
 """Where from, the distance from one line of the operand to the next, where to, how many terms and elements."""
@@ -74,6 +77,40 @@ def pack_along(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
         with w.e.when(w.compare("ne", rest, 0)):
             w.copy_line(w.source(line, whole), w.target(first, w.multiply(whole, terms)), masks)
     return w.function(f"pack_along_{width}")
+
+
+def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
+    """Convert rows of the left operand in which the terms of an element are neighbours, each to a line of its own: see
+    `each_part`."""
+    w = _PanelPacking(block, dtype, block.rows)
+    w.L = Lanes(w.e, block.lanes)
+    distance = w.rounded_up("%inner", SQUARE)
+
+    def copy(row: str, source: str, term: str, mask: str | None) -> None:
+        line = w.target("%to", w.multiply(row, distance))
+        w.write(w.read(source, term, mask), line, term)
+
+    each_part(w, MEMORY_TYPES[dtype], w.L, copy)
+    return w.function(f"pack_across_{block.rows}")
+
+
+def each_part(w: Integers, element: str, L: Lanes, copy: Callable[[str, str, str, str | None], None]) -> None:
+    """Have parts of the rows copied, of so many terms as there are lanes in ``L``: ``copy`` gets the number of the row,
+    where it begins, the first term of the part, and a mask if not all of its terms are there.
+
+    A kernel reads single numbers of the left operand, so rows need not be transposed. No line is written for rows that
+    are not there, whose sums nobody stores.
+    """
+    rest = w.remainder("%inner", L.width)
+    whole, mask = w.subtract("%inner", rest), below(L, "0", rest)
+    with w.e.loop("0", "%present") as row:
+        source = w.moved("%from", w.multiply(row, "%stride"), element)
+        later = w.moved(source, w.multiply("%stride", ROWS_AHEAD), element)
+        with w.e.loop("0", whole, L.width) as term:
+            prefetch(w.e, w.moved(later, term, element), READ_SOON)
+            copy(row, source, term, None)
+        with w.e.when(w.compare("ne", rest, 0)):
+            copy(row, source, whole, mask)
 
 
 def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:

@@ -25,9 +25,9 @@ from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product import FEEDER, Panels, Side, Terms, TileWriter, step_function
 from weft.compiler.cpu.product_kernel import kernel_of_pairs
-from weft.compiler.cpu.product_packing import PARAMETERS
+from weft.compiler.cpu.product_packing import PARAMETERS, each_part
 from weft.compiler.cpu.product_step import SQUARE, Block, PairsBlock, Sources, below
-from weft.compiler.cpu.product_tiles import MOST_TERMS, Way
+from weft.compiler.cpu.product_tiles import MOST_TERMS
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
@@ -47,7 +47,7 @@ ALWAYS = 4 * _SUBNORMAL
 MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
 """Of more rows, to pack pairs costs less than to read the matrix where it lies; see `few_rows`."""
 
-SMALLEST_WORK = 1 << 13
+SMALLEST_WORK = 5000
 """So many multiplications are worth looking at exponents."""
 
 _LINES_AHEAD = 4
@@ -69,33 +69,37 @@ def is_available() -> bool:
 
 def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool:
     """Whether products of these dtypes, with so many rows, columns and terms, are made so."""
-    if dtype is not dtypes.float32 or sources != _SOURCES or not is_available():
+    if dtype is not dtypes.float32 or sources[:2] != _SOURCES[:2] or not is_available():
         return False
     rows, columns, inner = extents
     return rows * columns * inner >= SMALLEST_WORK
 
 
-def block() -> PairsBlock:
-    """What the kernel holds in registers."""
-    return PairsBlock(dtypes.float32, 8, 3, 64)
+def block_of(columns: int) -> PairsBlock:
+    """What the kernel holds in registers, for a product with so many columns: no vector is left over alone."""
+    widest = PairsBlock(dtypes.float32, 8, 3, 64)
+    vectors = -(-columns // widest.lanes)
+    return PairsBlock(dtypes.float32, 8, 2, 64) if vectors % 3 == 1 else widest
 
 
 @cache
-def address() -> int:
-    """The address of the step."""
-    name = "product_pairs"
-    return loading.load(f"{name} {block()}", lambda: generate(block(), name), (name,))[name]
+def address(block: PairsBlock, sources: Sources) -> int:
+    """The address of the step for products in such blocks."""
+    name = f"product_pairs_{sources.name}"
+    return loading.load(f"{name} {block}", lambda: generate(block, sources, name), (name,))[name]
 
 
-def generate(block: Block, name: str) -> str:
+def generate(block: Block, sources: Sources, name: str) -> str:
     """The LLVM IR of the step."""
-    functions = [pack(block, width) for pack in (_pack_along, _pack_across) for width in (block.rows, block.columns)]
+    result = sources.result(block.dtype)
+    functions = [_pack_along(block, width) for width in (block.rows, block.columns)]
+    functions += [_pack_lines(block), _pack_across(block, block.columns)]
     for kind, fused in _KINDS.items():
-        functions.append(kernel_of_pairs(block, f"{kind}block", edge=False, fused=fused))
+        functions.append(kernel_of_pairs(block, f"{kind}block", False, fused, result))
         for vectors in range(1, block.vectors + 1):
             narrow = PairsBlock(block.dtype, block.rows, vectors, block.vector_bytes)
-            functions.append(kernel_of_pairs(narrow, f"{kind}edge_{vectors}", edge=True, fused=fused))
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfPairs(block), name)]
+            functions.append(kernel_of_pairs(narrow, f"{kind}edge_{vectors}", True, fused, result))
+    functions += [attached.caller(result.size), step_function(_TilesOfPairs(block, sources), name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -106,10 +110,10 @@ _KINDS = {"pairs_": False, "halves_": True}
 class _PairsPacking(Integers):
     """Writes how panels of ``width`` pairs are packed, and notes the smallest number but zero."""
 
-    def __init__(self, block: Block, width: int) -> None:
+    def __init__(self, block: Block, width: int, lanes: int = 0) -> None:
         super().__init__(Emitter())
         self.width = width
-        self.L = Lanes(self.e, gcd(width, block.lanes))
+        self.L = Lanes(self.e, lanes or gcd(width, block.lanes))
         self.halves = Lanes(self.e, 2 * self.L.width)
         self.pairs_type, self.halves_type = (f"<{L.width} x {t}>" for L, t in ((self.L, "i32"), (self.halves, "i16")))
         # In place of a term that is not there, the product of -0 and 0 is added, which changes no sum.
@@ -125,6 +129,21 @@ class _PairsPacking(Integers):
 
     def read(self, L: Lanes, pointer: str, index: str, mask: str | None) -> str:
         return image(L, dtypes.bfloat16, Location(pointer, index, False), mask)
+
+    def read_pairs(self, line: str, term: str, mask: str | None) -> str:
+        """Pairs of terms that are neighbours in memory, with what stands for those outside of ``mask``."""
+        halves = self.read(self.halves, line, term, mask)
+        if mask is not None:
+            lanes = f"<{self.halves.width} x i1>"
+            chosen = f"select {lanes} {mask}, {self.halves_type} {halves}, {self.halves_type} {self.missing}"
+            halves = self.e.assign(chosen)
+        self.note(halves)
+        return self.as_pairs(halves)
+
+    def exchanged(self, pairs: str) -> str:
+        """Pairs with the first term in the upper half."""
+        operands = [(self.pairs_type, x) for x in (pairs, pairs, "splat (i32 16)")]
+        return self.e.call(f"llvm.fshl.v{self.L.width}i32", self.pairs_type, operands)
 
     def write(self, pairs: str, pointer: str) -> None:
         self.e.emit(f"store {self.pairs_type} {pairs}, ptr {pointer}, align 4")
@@ -200,14 +219,7 @@ def _pack_across(block: Block, width: int) -> EmittedFunction:
         vectors = []
         for line in lines:
             prefetch(w.e, w.moved(w.source(line, term), _LINES_AHEAD * CACHE_LINE), READ_SOON)
-            halves = w.read(w.halves, line, term, mask)
-            if mask is not None:
-                chosen = f"select <{terms} x i1> {mask}, {w.halves_type} {halves}, {w.halves_type} {w.missing}"
-                halves = w.e.assign(chosen)
-            w.note(halves)
-            pairs = w.as_pairs(halves)
-            exchanged = [(w.pairs_type, x) for x in (pairs, pairs, "splat (i32 16)")]
-            vectors.append(w.e.call(f"llvm.fshl.v{side}i32", w.pairs_type, exchanged))
+            vectors.append(w.exchanged(w.read_pairs(line, term, mask)))
         target = w.target(panel, w.multiply(w.divide(term, 2), width))
         for step, vector in enumerate(transposed(w.L, dtypes.uint32, vectors)):
             w.write(vector, w.target(target, str(step * width)))
@@ -224,6 +236,20 @@ def _pack_across(block: Block, width: int) -> EmittedFunction:
     return w.function(f"pack_across_{width}")
 
 
+def _pack_lines(block: Block) -> EmittedFunction:
+    """Copy rows of the left operand in which the terms of an element are neighbours, each to a line of its own, with
+    the terms of pairs exchanged: see `each_part`."""
+    w = _PairsPacking(block, block.rows, block.lanes)
+    distance = _pairs_of(w, "%inner")
+
+    def copy(row: str, source: str, term: str, mask: str | None) -> None:
+        line = w.target("%to", w.multiply(row, distance))
+        w.write(w.exchanged(w.read_pairs(source, term, mask)), w.target(line, w.divide(term, 2)))
+
+    each_part(w, "i16", w.halves, copy)
+    return w.function(f"pack_across_{block.rows}")
+
+
 def _pairs_of(w: Integers, terms: str) -> str:
     """The pairs of a line of a panel that has room for whole squares of them."""
     return w.divide(w.rounded_up(terms, 2 * SQUARE), 2)
@@ -232,8 +258,10 @@ def _pairs_of(w: Integers, terms: str) -> str:
 class _TilesOfPairs(TileWriter):
     """The loops over a unit, in which a kernel is chosen by the exponents of panels."""
 
-    def __init__(self, block: Block) -> None:
-        super().__init__(block, _SOURCES, BATCH_AXES)
+    converts_panels_alone = False
+
+    def __init__(self, block: Block, sources: Sources) -> None:
+        super().__init__(block, sources, BATCH_AXES)
         self.right_exponents = self.e.slot(f"[{MOST_TERMS // DEPTH} x i64]")
         self.exponents = {"a": self.e.slot("i64"), "b": self.right_exponents}
 
@@ -253,17 +281,11 @@ class _TilesOfPairs(TileWriter):
         """Each block of terms that is packed has an exponent of its own."""
         self.exponents["b"] = self.moved(self.right_exponents, self.divide(part.before, DEPTH), "i64")
 
-    def pack(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
-        way = self.number(side.way)
-        strides = {Way.ALONG: self.number(side.term), Way.ACROSS: self.number(side.element)}
-        for wanted, stride in strides.items():
-            with self.e.when(self.compare("eq", way, wanted)):
-                arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
-                name = f"pack_{wanted.name.lower()}_{side.width}"
-                self.e.emit(f"call void @{name}({arguments}, ptr {self.exponents[side.name]})")
+    def behind(self, side: Side) -> str:
+        return f", ptr {self.exponents[side.name]}"
 
-    def panels(self, side: Side, source: str, packed: str, depth: str) -> Panels:
-        return Panels(packed, _pairs_of(self, depth), "1", str(side.width))
+    def room(self, depth: str) -> str:
+        return _pairs_of(self, depth)
 
     def blocks(
         self,

@@ -60,14 +60,21 @@ class PairsBlock(Block):
 
 
 class Sources(NamedTuple):
-    """The dtypes of both operands: that of the result, or others, which become that where they are read."""
+    """The dtypes of both operands: that of the sums, or others, which become that where they are read; and the one that
+    finished sums are rounded to where they are stored, if it is not their own."""
 
     left: Dtype
     right: Dtype
+    rounded: Dtype | None = None
 
     @property
     def name(self) -> str:
-        return self.left.name if self.left is self.right else f"{self.left.name}_{self.right.name}"
+        names = [self.left.name] if self.left is self.right else [self.left.name, self.right.name]
+        return "_".join(names if self.rounded is None else [*names, "to", self.rounded.name])
+
+    def result(self, dtype: Dtype) -> Dtype:
+        """The dtype of the result, of sums of ``dtype``."""
+        return self.rounded or dtype
 
 
 def further(e: Emitter, element: str, pointer: str, distance: str) -> str:
@@ -101,7 +108,8 @@ class ProductStepWriter(Integers):
     def __init__(self, dtype: Dtype, sources: Sources, batch_axes: int) -> None:
         super().__init__(Emitter())
         self.element = MEMORY_TYPES[dtype]
-        self.elements = {"a": MEMORY_TYPES[sources.left], "b": MEMORY_TYPES[sources.right], "c": self.element}
+        result = MEMORY_TYPES[sources.result(dtype)]
+        self.elements = {"a": MEMORY_TYPES[sources.left], "b": MEMORY_TYPES[sources.right], "c": result}
         self.batch_axes = batch_axes
 
     def rest(self, whole: str, done: str, most: str | int) -> str:
@@ -109,12 +117,26 @@ class ProductStepWriter(Integers):
         return self.smaller(self.e.assign(f"sub i64 {whole}, {done}"), most)
 
     def further(self, pointer: str, distance: str) -> str:
-        """A pointer so many elements of the result, or of what is packed, further."""
+        """A pointer so many elements of what is packed further."""
         return self.moved(pointer, distance, self.element)
 
     def in_operand(self, name: str, pointer: str, distance: str) -> str:
         """A pointer so many elements of an operand, ``a`` or ``b``, further."""
         return self.moved(pointer, distance, self.elements[name])
+
+    def in_result(self, pointer: str, distance: str) -> str:
+        """A pointer so many elements of the result further."""
+        return self.moved(pointer, distance, self.elements["c"])
+
+    def parts(self, number: str, count: str) -> tuple[str, str]:
+        """A number divided by a count, and the remainder. Mostly the count is 1, and a division takes some time."""
+        quotient, remainder = self.e.slot("i64"), self.e.slot("i64")
+        self.e.store("i64", number, quotient)
+        self.e.store("i64", "0", remainder)
+        with self.e.when(self.compare("ne", count, 1)):
+            self.e.store("i64", self.divide(number, count), quotient)
+            self.e.store("i64", self.remainder(number, count), remainder)
+        return self.e.load("i64", quotient), self.e.load("i64", remainder)
 
     def section(self) -> str:
         """Where the section for an attached kernel begins, which is behind the batch axes."""
@@ -147,9 +169,14 @@ class ProductStepWriter(Integers):
         with self.e.loop("0", axes) as count:
             axis = self.e.assign(f"sub i64 {self.e.assign(f'sub i64 {axes}, 1')}, {count}")
             first = self.add(self.multiply(axis, BATCH_FIELDS), self.batch_axes + 1)
-            extent, number = self.number(first), self.e.load("i64", remaining)
-            index = self.e.assign(f"urem i64 {number}, {extent}")
-            self.e.store("i64", self.e.assign(f"udiv i64 {number}, {extent}"), remaining)
+            number = self.e.load("i64", remaining)
+            index = self.e.slot("i64")
+            self.e.store("i64", number, index)
+            with self.e.when(self.compare("ne", axis, 0)):
+                others, here = self.parts(number, self.number(first))
+                self.e.store("i64", here, index)
+                self.e.store("i64", others, remaining)
+            index = self.e.load("i64", index)
             for field, slot in enumerate(offsets.values()):
                 stride = self.number(self.add(first, field + 1))
                 self.e.store("i64", self.add(self.e.load("i64", slot), self.multiply(index, stride)), slot)

@@ -53,6 +53,8 @@ OFTEN = 6
 NEAR = 512 << 10
 """So many bytes of the right operand are read where they lie by tiles of few rows: the second cache holds them."""
 FEW_ROWS = 256
+FEW_VECTORS = 16
+"""Of more vectors of columns, one that is left over alone does not count."""
 READING_IN_PLACE = 1 / 16
 """By this part a kernel takes longer that reads the right operand where it lies."""
 
@@ -72,6 +74,17 @@ class Way(IntEnum):
 def block_of(dtype: Dtype) -> Block:
     """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones."""
     return Block(dtype, 8, 3, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
+
+
+def filled(block: Block, columns: int, most: int = maxsize) -> Block:
+    """The block for a product with so many columns: another one if that leaves no vector over, which takes longer alone
+    than with others, and there are at most so many vectors."""
+    vectors = -(-columns // block.lanes)
+    if vectors > most:
+        return block
+    if block == Block(block.dtype, 8, 3, 64):
+        return Block(block.dtype, 6, 4, 64) if vectors % 3 == 1 and vectors % 4 != 1 else block
+    return Block(block.dtype, 6, 2, 32) if vectors % 3 and vectors % 2 == 0 else block
 
 
 class DirectReading(IntEnum):

@@ -95,11 +95,12 @@ def address(at_once: RowsAtOnce, sources: Sources) -> int:
 
 def generate(at_once: RowsAtOnce, sources: Sources, name: str) -> str:
     """The LLVM IR of the step for products with so many rows at once and operands of the dtypes ``sources``."""
+    result = sources.result(at_once.dtype)
     functions = [
         _add_terms(at_once, sources, at_once.terms),
         _add_terms(at_once, sources, 1),
-        _store_sums(at_once),
-        attached.caller(at_once.dtype.size),
+        _store_sums(at_once, result),
+        attached.caller(result.size),
         _RowsAtOnceStep(at_once, sources).function(name),
     ]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
@@ -167,29 +168,32 @@ def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunc
     return code.e, code.e.function(f"add_{terms}", parameters, "internal ")
 
 
-def _store_sums(at_once: RowsAtOnce) -> EmittedFunction:
-    """Store the sums of a strip, or add them to what is there if ``%again``."""
+def _store_sums(at_once: RowsAtOnce, result: Dtype) -> EmittedFunction:
+    """Store the sums of a strip, or add them to what is there if ``%again``. If the ``result`` has another dtype, they
+    are complete, and rounded."""
     code = _Part(at_once)
     L, again = code.L, code.L.splat(Value(Lanes(code.e, 1), "%again", dtypes.bool_))
     for row in range(at_once.rows):
         with code.e.when(code.compare("slt", str(row), "%rows")), code.e.loop("0", "%columns", at_once.lanes) as start:
             mask = Value(L, below(L, start, "%columns"), dtypes.bool_)
-            location = _location(code, row, start)
-            before = load(L, code.dtype, location, (again & mask).name)
-            sums = code.read_sums(row, start)  # of terms that vanish these may be -0, which 0 + -0 is not
-            store(L, L.select(again, before + sums, sums), code.dtype, location, mask.name)
+            location = _location(code, row, start, MEMORY_TYPES[result])
+            sums = code.read_sums(row, start)
+            if result is code.dtype:
+                before = load(L, code.dtype, location, (again & mask).name)
+                sums = L.select(again, before + sums, sums)  # sums of terms that vanish may be -0, which 0 + -0 is not
+            store(L, Value(L, sums.name, result), result, location, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
     return code.e, code.e.function("store_sums", parameters, "internal ")
 
 
-def _location(code: _Part, row: int, start: str) -> Location:
+def _location(code: _Part, row: int, start: str, element: str) -> Location:
     """Where a vector of the result is."""
-    line, L = code.further("%c", code.multiply("%c_row", row)), code.L
+    line, L = code.moved("%c", code.multiply("%c_row", row), element), code.L
     if not code.at_once.apart:
         return Location(line, start, False)
     numbers = Value(L, f"<{', '.join(f'i64 {lane}' for lane in range(L.width))}>", dtypes.int64)
     step = L.splat(Value(Lanes(code.e, 1), "%c_column", dtypes.int64))
-    return Location(code.further(line, code.multiply(start, "%c_column")), (numbers * step).name, True)
+    return Location(code.moved(line, code.multiply(start, "%c_column"), element), (numbers * step).name, True)
 
 
 class _RowsAtOnceStep(ProductStepWriter):
@@ -215,7 +219,7 @@ class _RowsAtOnceStep(ProductStepWriter):
         left = self.multiply(self.remainder(unit, strips), width)
         columns = self.rest(self.number(COLUMNS), left, width)
         b = self.in_operand("b", matrices["b"], left)
-        in_memory = self.further(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
+        in_memory = self.in_result(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
         # Without terms there is one round all the same, which stores zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as first:
@@ -225,7 +229,7 @@ class _RowsAtOnceStep(ProductStepWriter):
                 a = self.in_operand("a", matrices["a"], self.multiply(row, self.number(A_ROW)))
                 self._clear(columns)
                 self._sum(a, b, first, stop, f"i64 {rows}, i64 {columns}")
-                target = self.further(c, self.multiply(row, self.number(C_ROW)))
+                target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
                 strides = f"i64 {self.number(C_ROW)}, i64 {self.number(C_COLUMN)}"
                 counts = f"i64 {rows}, i64 {columns}, i1 {self.compare('ne', first, 0)}"
                 self.e.emit(f"call void @store_sums(ptr {self.sums}, ptr {target}, {strides}, {counts})")
