@@ -12,6 +12,8 @@ from collections.abc import Collection
 from types import FrameType
 from typing import Any
 
+from weft.errors import ArgumentTypeError
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
@@ -57,9 +59,9 @@ def wrong_type(name: str, word: str, expected: str, value: object) -> TypeError:
     """The error for an argument, which the user knows as ``word``, that is not what the function expects.
 
     >>> wrong_type("sum", "axis", "an int", "x")
-    TypeError("[sum] axis must be an int; got 'x' of type str.")
+    ArgumentTypeError("[sum] axis must be an int; got 'x' of type str.")
     """
-    return TypeError(f"[{name}] {word} must be {expected}; got {shown(value)}.")
+    return ArgumentTypeError(f"[{name}] {word} must be {expected}; got {shown(value)}.")
 
 
 def integer_of(name: str, word: str, value: Any) -> int:

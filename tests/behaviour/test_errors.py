@@ -11,7 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import without_spaces
-from weft.errors import AxisError, TraceError
+from weft.errors import ArgumentTypeError, AxisError, TraceError
 from weft.utils import tree_map
 
 
@@ -249,6 +249,26 @@ def assert_mentions(error: BaseException, wanted: tuple[str, ...]) -> None:
     for alternatives in wanted:
         patterns = [p if p.startswith("[") else re.escape(p) for p in alternatives.split("|")]
         assert any(re.search(pattern, message) for pattern in patterns), f"{alternatives} is not in: {error}"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: mx.add(ones(2), "x"),
+        lambda: ones(2).__add__([1, 2]),
+        lambda: mx.exp("x"),
+        lambda: mx.array("abc"),
+        lambda: mx.array([None]),
+        lambda: mx.array(object()),
+        lambda: ~ones(2),
+        lambda: mx.sum(ones(2), axis="x"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_type_is_both_kinds_of_error(call: Callable[[], Any]) -> None:
+    with pytest.raises(ArgumentTypeError) as caught:
+        call()
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -189,6 +189,8 @@ def test_files_of_mlx(tmp_path: Path, mlx: Any) -> None:
         (lambda folder: mx.save(folder / "a", [1, 2]), TypeError, "list"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.save(3, A), TypeError, "3"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.save(folder / "none" / "a", A), FileNotFoundError, "none"),
+        (lambda folder: mx.save(folder / "none" / "a", A), RuntimeError, "none"),
+        (lambda folder: mx.load(folder / "none.safetensors"), RuntimeError, "none.safetensors"),
         (lambda folder: mx.savez(folder / "a", A, arr_0=A), ValueError, "arr_0"),
         (lambda folder: mx.savez(folder / "a", b=3), TypeError, "b must be"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda folder: mx.save_safetensors(folder / "a", [A]), ValueError, "dict"),  # type: ignore[arg-type]  # wrong on purpose

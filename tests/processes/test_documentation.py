@@ -20,7 +20,7 @@ from docs.site.blocks import main as run_blocks
 from docs.site.contents import DOCS, GROUPS, INSIDE, NAMESPACES, ORDER, guide_pages, names_of, public_names
 from docs.site.names import USED_NAME, full_name, function_of, places, public_objects
 from docs.site.reference import description, is_described_by_docstring, page
-from weft import optimizers
+from weft import errors, optimizers
 
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *[DOCS / f"{name}.md" for name in (*guide_pages(), *INSIDE)]]
@@ -35,10 +35,7 @@ WITHOUT_EXAMPLE = {
         "one process cannot do it: it always raises",
     ),
     **dict.fromkeys(
-        [
-            f"weft.errors.{name}"
-            for name in ("AxisError", "CancelledError", "EvaluationError", "FileFormatError", "TraceError")
-        ],
+        [f"weft.errors.{name}" for name, kind in vars(errors).items() if isinstance(kind, type)],
         "users catch it, and do not make it",
     ),
     **dict.fromkeys(

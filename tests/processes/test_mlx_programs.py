@@ -167,6 +167,14 @@ def test_older_programs_find_memory_functions_where_they_were():
         mx.metal.no_such_function()
 
 
+def test_programs_find_the_limits_of_memory_that_they_ask_for():
+    facts = mx.device_info(mx.cpu)
+    assert facts["device_name"]
+    limits = [facts[name] for name in ("max_recommended_working_set_size", "max_buffer_length")]
+    assert limits == [facts["memory_size"]] * 2
+    assert mx.is_available(mx.gpu) or mx.device_info(mx.gpu) == {}
+
+
 def test_a_recording_of_a_gpu_of_apple_is_not_made(tmp_path):
     file = tmp_path / "trace.gputrace"
     mx.metal.start_capture(str(file))

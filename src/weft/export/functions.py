@@ -198,7 +198,7 @@ def import_function(file: File, return_metadata: bool = False) -> Any:
         The function; with the metadata, a pair.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file. It is a RuntimeError as well.
         ValueError: the file is damaged, or holds what this version of Weft does not know. It is a RuntimeError as well.
 
     >>> import io

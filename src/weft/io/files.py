@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
 
 from weft.array import array
 from weft.checks import wrong_type
+from weft.errors import MissingFileError
 
 File = str | os.PathLike[str] | IO[bytes]
 
@@ -24,6 +26,15 @@ def called(file: Any) -> str:
     if is_open(file):
         return repr(getattr(file, "name", "the open file"))
     return repr(os.fspath(file))
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """If the block opens a file that is not there, the error is Weft's."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFileError(error.errno, error.strerror, error.filename) from None
 
 
 def path_of(name: str, file: Any, extension: str) -> str:

@@ -51,7 +51,7 @@ def load(
         The array of a ``.npy`` file, else a dict of arrays by name; with the metadata, a pair of dicts.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file. It is a RuntimeError as well.
         ValueError: the file is damaged or of another format, or holds what is no array of numbers. It is a RuntimeError
             as well. A damaged element that is read later is found then.
         RuntimeError: the file was changed before an array was read from it. Evaluating that array raises this.

@@ -16,7 +16,7 @@ from heapq import nsmallest
 from typing import Any
 
 from weft.errors import EvaluationError, FileFormatError
-from weft.io.files import called, is_open
+from weft.io.files import called, is_open, opening
 
 _PIECE = 1 << 24
 """How much is asked of an open file at once: what it says of its length is not believed."""
@@ -66,7 +66,8 @@ class FileSource(Source):
 
     def __init__(self, path: str) -> None:
         _close_some()
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opening():
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         weakref.finalize(self, os.close, descriptor).atexit = False
         self._descriptor = descriptor
         self._state = status = os.fstat(descriptor)

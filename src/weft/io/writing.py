@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from weft.io.files import called, is_open, path_of
+from weft.io.files import called, is_open, opening, path_of
 from weft.io.sources import read_before_writing
 
 
@@ -25,7 +25,9 @@ def writable(name: str, file: Any, extension: str) -> Iterator[Any]:
         return
     path = path_of(name, file, extension)
     read_before_writing(path)
-    with open(path, "wb") as opened:
+    with opening():
+        opened = open(path, "wb")  # noqa: SIM115  # closed below
+    with opened:
         yield opened
 
 

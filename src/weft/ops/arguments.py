@@ -11,7 +11,7 @@ import weft.primitives as p
 from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
-from weft.errors import AxisError
+from weft.errors import ArgumentTypeError, AxisError
 from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
@@ -62,9 +62,9 @@ def inexact(dtype: Dtype) -> Dtype:
 
 def _no_array(name: str, argument: str, value: Any, error: Exception | None = None) -> TypeError:
     if isinstance(value, np.ndarray) and error is not None:
-        return TypeError(f"[{name}] {argument}: {error}")
+        return ArgumentTypeError(f"[{name}] {argument}: {error}")
     remedy = " Make an array of it with mx.array." if isinstance(value, (list, tuple)) else ""
-    return TypeError(f"{wrong_type(name, argument, 'an array, a number or NumPy data', value)}{remedy}")
+    return ArgumentTypeError(f"{wrong_type(name, argument, 'an array, a number or NumPy data', value)}{remedy}")
 
 
 def array_argument(name: str, value: Any, argument: str = "a") -> Array:

@@ -14,6 +14,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import Dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree
 from weft.graph.node import Handle, Shape
 from weft.graph.shown import Extent
@@ -76,8 +77,8 @@ def _numbers(name: str, values: Nested) -> np.ndarray[Any, Any]:
         if isinstance(element, int):
             array_of(name, "an element", element, dtypes.int64)  # raises if it fits no dtype
         elif not isinstance(element, (float, complex, np.number)):
-            raise TypeError(f"[{name}] An array is made of numbers and arrays, not {shown(element)}.")
-    raise TypeError(f"[{name}] No dtype holds all these numbers (NumPy would take {found.dtype}).")
+            raise ArgumentTypeError(f"[{name}] An array is made of numbers and arrays, not {shown(element)}.")
+    raise ArgumentTypeError(f"[{name}] No dtype holds all these numbers (NumPy would take {found.dtype}).")
 
 
 def _fits(found: np.ndarray[Any, Any], dtype: Dtype) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, derived, identical, named
 from weft.graph.node import Handle, Node, Shape, describe, wrap
 from weft.graph.symbolic import SymbolicExtent
@@ -293,7 +294,7 @@ class Elementwise(Primitive):
             if node.shape is not shape and not identical(node.shape, shape):
                 shape = common_shape(self.name, inputs)
         if not self.accepts(dtype):
-            raise TypeError(f"[{self.name}] does not support {dtype.name}.")
+            raise ArgumentTypeError(f"[{self.name}] does not support {dtype.name}.")
         result = self.result
         if result is None:
             return shape, dtype

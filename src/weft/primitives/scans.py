@@ -16,6 +16,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, largest, product
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, conjugate_of, plus
@@ -107,7 +108,7 @@ class Scan(Primitive):
                 described = " and ".join([describe(node.shape, node.dtype) for node in inputs])
                 raise TypeError(f"{self.name}: shapes or dtypes differ: {described}")
         if not self.accepts(first.dtype):
-            raise TypeError(f"[{self.name}] does not support {first.dtype.name}.")
+            raise ArgumentTypeError(f"[{self.name}] does not support {first.dtype.name}.")
         return first.shape, first.dtype
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:

@@ -420,11 +420,17 @@ def stream(s: Stream | ThreadLocalStream | Device | DeviceType) -> StreamContext
 
 
 def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
-    """Facts about a device: its name, architecture and memory in bytes.
+    """Facts about a device: its name, architecture and memory in bytes; none of a GPU if there is none.
+
+    Programs for other systems ask for ``max_buffer_length`` and ``max_recommended_working_set_size``: here an array may
+    be, and all of them may be together, as large as the memory.
 
     >>> mx.device_info(mx.cpu)["memory_size"] > 0
     True
     """
-    device = default_device() if d is None else available(d)
-    found: dict[str, str | int] = engine_at(device).info()
+    if d is not None and not is_available(d):
+        return {}
+    found: dict[str, str | int] = engine_at(default_device() if d is None else available(d)).info()
+    if "memory_size" in found:
+        found |= dict.fromkeys(("max_buffer_length", "max_recommended_working_set_size"), found["memory_size"])
     return found

@@ -8,6 +8,7 @@ import platform
 import sys
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 
 from weft.runtime import executor as executors
@@ -32,6 +33,16 @@ _madvise = getattr(_libc, "madvise", None) if sys.platform == "linux" else None
 if _madvise is not None:
     _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _HUGE_PAGES = 14
+
+
+@cache
+def _name() -> str:
+    """What the processor calls itself, where the system tells."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @cache
@@ -70,7 +81,7 @@ class HostEngine(Engine):
     def info(self) -> dict[str, str | int]:
         return {
             **super().info(),
-            "device_name": platform.processor() or platform.machine(),
+            "device_name": _name(),
             "architecture": platform.machine(),
             "memory_size": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         }
