@@ -7,13 +7,18 @@ from collections.abc import Callable
 import pytest
 
 import weft.core as mx
+import weft.nn as nn
 from tests.checks import assert_same_bits
 
 
 def test_eval_takes_trees_and_ignores_the_rest() -> None:
-    tree = {"a": [mx.ones(2) + 1], "b": (mx.zeros(1), None, "text", 3)}
-    mx.eval(tree, mx.ones(2), [], None)
+    tree = {"a": [mx.ones(2) + 1], "b": (mx.zeros(1), None, "text", 3), "c": [abs, object(), mx.float32]}
+    model = nn.Sequential(nn.Linear(2, 2), nn.gelu)
+    mx.eval(tree, mx.ones(2), [], None, model.state, {}.values(), object())
+    mx.async_eval(tree, model, object())
     mx.eval()
+    assert tree["a"][0].node.value is not None
+    assert model.layers[0].weight.node.value is not None
     assert tree["a"][0].tolist() == [2.0, 2.0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Number
 from typing import Any
 
 from weft import tree
@@ -16,22 +15,14 @@ from weft.runtime.memory import size_class
 __all__ = ["async_eval", "clear_streams", "eval", "get_array_buffer_size", "synchronize"]
 
 
-def _nodes(name: str, args: tuple[Any, ...]) -> list[Node]:
-    leaves, structure = tree.flatten(args)
-    nodes = []
-    for position, leaf in enumerate(leaves):
-        if isinstance(leaf, Handle):
-            nodes.append(leaf.node)
-        elif leaf is not None and not isinstance(leaf, (Number, str)):
-            raise TypeError(
-                f"[{name}] {structure.paths()[position]} is a {type(leaf).__name__}; {name} takes arrays and "
-                "trees of them."
-            )
-    return nodes
+def _nodes(args: tuple[Any, ...]) -> list[Node]:
+    return [leaf.node for leaf in tree.flatten(args)[0] if isinstance(leaf, Handle)]
 
 
 def eval(*args: Any) -> None:  # the name users know
     """Compute arrays, in any nesting of list, tuple and dict, and wait for them.
+
+    What is neither, such as a function in the state of a model, is left alone.
 
     Raises:
         TraceError: an array is being traced, so it has no value.
@@ -43,7 +34,7 @@ def eval(*args: Any) -> None:  # the name users know
         nodes = [args[0].node]
         evaluate_one(nodes[0])
     else:
-        nodes = _nodes("eval", args)
+        nodes = _nodes(args)
         evaluate(nodes)
     finish(nodes)
 
@@ -56,7 +47,7 @@ def async_eval(*args: Any) -> None:
     >>> x
     array([3, 3], dtype=float32)
     """
-    evaluate(_nodes("async_eval", args), wait=False)
+    evaluate(_nodes(args), wait=False)
 
 
 def synchronize(stream: StreamOrDevice = None) -> None:
