@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import weft
 import weft.core as mx
 import weft.nn as nn
+from tests.checks import line_of
 from weft.inspection.pages.layout import layered
 
 X = mx.random.normal((16, 8), key=mx.random.key(0))
@@ -99,6 +100,9 @@ def test_a_profile() -> None:
     assert sum(counts["values"]) == len(steps)
     assert all(begin >= 0 and duration >= 0 for _, begin, duration, _, _ in timeline["spans"])
     assert {span[0] for span in timeline["spans"]} == set(range(len(timeline["rows"])))
+    place = f'{__file__}:{line_of(profiled, "mx.eval")}, in "profiled"'
+    for kernel in data["details"]:
+        assert ["asked for at", f"{place}: 3x"] in kernel["facts"]
 
 
 def test_a_summary() -> None:

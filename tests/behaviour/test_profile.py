@@ -71,6 +71,32 @@ def test_totals() -> None:
     assert (exp.bytes_read, exp.bytes_written, exp.arithmetic) == (1024, 1024, 256)
 
 
+def test_the_lines_that_asked_for_a_kernel() -> None:
+    compiled, stream = mx.compile(two_units), mx.new_stream(mx.cpu)
+    mx.eval(compiled(X, W), mx.exp(X))
+
+    def asking() -> None:
+        mx.eval(compiled(X, W))  # asks
+
+    def queueing() -> None:
+        with mx.stream(stream):
+            mx.async_eval(mx.tanh(X))  # queues
+
+    with weft.profile() as profile:
+        asking()
+        asking()
+        mx.exp(X).tolist()  # reads
+        queueing()
+    places = {total.name: dict(total.places) for total in profile.kernels}
+    here, name = __file__, "test_the_lines_that_asked_for_a_kernel"
+    asks = f'{here}:{line_of(asking, "# asks")}, in "asking"'
+    reads = f'{here}:{line_of(test_the_lines_that_asked_for_a_kernel, "# reads")}, in "{name}"'
+    queues = f'{here}:{line_of(queueing, "# queues")}, in "queueing"'
+    assert places["matmul"] == {asks: 2}
+    assert places["exp"] == {asks: 2, reads: 1}
+    assert places["tanh"] == {queues: 1}
+
+
 def test_compilation_is_seen() -> None:
     with weft.profile() as profile:
         compiled = mx.compile(lambda x: mx.exp(x) * 1.25 - mx.sqrt(x) / mx.exp(-x) + mx.abs(x))

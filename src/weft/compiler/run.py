@@ -11,6 +11,7 @@ from weft.compiler.plan import Plan
 from weft.compiler.planner import Output
 from weft.dtypes import Dtype
 from weft.errors import CancelledError
+from weft.graph.location import user_location
 from weft.graph.node import Node, Shape, leaf
 from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
@@ -74,12 +75,12 @@ def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE
     return buffers
 
 
-def execute(plan: Plan, table: Table, stream: Stream | None = None) -> None:
-    """Run the steps of a plan that were not run yet."""
+def execute(plan: Plan, table: Table, stream: Stream | None, asked_at: str) -> None:
+    """Run the steps of a plan that were not run yet. ``asked_at`` is the line of the user's program that wants it."""
     count = plan.steps.count
     if count:
         if recording.recorders and not table.steps_run:  # a resumed run is not recorded
-            done = recording.run(plan, table, stream)
+            done = recording.run(plan, table, stream, asked_at)
         else:
             done = plan.engine.run(plan.steps, table, stream)
         if done != count:
@@ -123,7 +124,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
         buffers.append(buffer)
         values[slot] = buffer.address
     if recording.recorders:
-        execute(plan, table, stream)
+        execute(plan, table, stream, user_location())
     elif engine.run(steps, table, stream) != steps.count:
         raise CancelledError
     views = []
@@ -150,7 +151,18 @@ class Run:
     """
 
     done = False  # it is used as an event, and is done only by running it
-    __slots__ = ("_constants", "_event", "_failed", "_inputs", "_lock", "_memory", "_outputs", "_plan", "_stream")
+    __slots__ = (
+        "_asked_at",
+        "_constants",
+        "_event",
+        "_failed",
+        "_inputs",
+        "_lock",
+        "_memory",
+        "_outputs",
+        "_plan",
+        "_stream",
+    )
 
     def __init__(
         self,
@@ -165,6 +177,7 @@ class Run:
         self._stream = stream
         self._inputs = inputs
         self._constants = constants
+        self._asked_at = user_location() if recording.recorders else ""
         self._lock = new_lock()
         self._outputs: list[ref[View]] = []
         """Weak, because the outputs refer to the run while they wait for it: nobody may ever read them."""
@@ -215,7 +228,7 @@ class Run:
         if table.stopped:
             raise CancelledError  # before it waits for what need not be computed any more
         copies = write_inputs(self._plan, table, self._inputs)
-        execute(self._plan, table, self._stream)
+        execute(self._plan, table, self._stream, self._asked_at)
         del copies
 
     def queue(self, stream: Stream) -> Event:

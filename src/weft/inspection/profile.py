@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, TextIO
@@ -48,7 +49,8 @@ class TransferTotal(NamedTuple):
 class KernelTotal:
     """A kernel, or a product of matrices, with certain loops: how often it ran, and how long in all.
 
-    Bytes and ``arithmetic`` (the number of scalar operations) are those of one run.
+    Bytes and ``arithmetic`` (the number of scalar operations) are those of one run. ``places`` are the lines of the
+    program that asked for it, a compiled call or where a value was wanted, and how often each did.
     """
 
     def __init__(self, record: StepRecord) -> None:
@@ -56,6 +58,7 @@ class KernelTotal:
         self.kind, self.name, self.loops, self.bytes_read, self.bytes_written, self.arithmetic = record.facts
         self.count = 0
         self.seconds = 0.0
+        self.places: Counter[str] = Counter()
 
     @property
     def rate(self) -> str:
@@ -173,6 +176,7 @@ class Profile(Paged):
                 steps = by_plan[id(run.plan)] = [_total_of(record, totals) for record in self._records_of(run.plan)]
             for total, (begin, end) in zip(steps, run.step_times(), strict=False):  # an interrupted run has fewer
                 total.count += 1
+                total.places[run.asked_at] += 1
                 total.seconds += (end - begin) / 1e9
         return sorted([total for total in totals.values() if total.count], key=lambda total: -total.seconds)
 

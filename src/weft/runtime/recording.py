@@ -35,13 +35,14 @@ class Thread(NamedTuple):
 
 class PlanRun(NamedTuple):
     """One run of a plan, of which ``done`` steps were run. ``times`` holds when each began and ended, in seconds and
-    nanoseconds; zeros, as long as that is not known."""
+    nanoseconds; zeros, as long as that is not known. ``asked_at`` is the line of the program that wants it."""
 
     plan: Any
     done: int
     times: array[int]
     stream: int
     thread: Thread
+    asked_at: str
 
     def step_times(self) -> Iterator[tuple[int, int]]:
         """Begin and end of each step in nanoseconds."""
@@ -178,15 +179,15 @@ class _OpenSpan:
             recorder.add_span(done)
 
 
-def run(plan: Any, table: Table, stream: Stream | None) -> int:
-    """Run the steps of a plan on its engine, with a clock.
+def run(plan: Any, table: Table, stream: Stream | None, asked_at: str) -> int:
+    """Run the steps of a plan, which a line of the user's program wants, on its engine, with a clock.
 
     ``stream`` is the one that the run belongs to; None for that of this thread.
     """
     listening = recorders
     times = array("q", bytes(32 * plan.steps.count))
     done: int = plan.engine.run_timed(plan.steps, table, times, stream)
-    record = PlanRun(plan, done, times, _index_of(stream), this_thread())
+    record = PlanRun(plan, done, times, _index_of(stream), this_thread(), asked_at)
     for recorder in listening:
         recorder.add_run(record)
     return done

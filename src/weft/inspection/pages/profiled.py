@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SPAN_LIMIT = 100_000
 """So many spans are on a page; beyond it the shortest are left out."""
+SHOWN_PLACES = 5
 
 
 def profile_data(
@@ -67,6 +68,11 @@ def _detail(kernel: KernelTotal) -> dict[str, Any]:
         ("arithmetic", f"{kernel.arithmetic:,} operations"),
         ("rate", kernel.rate),
         ("operations", kernel.name),
+        *[
+            ("asked for at", f"{place}: {count:,}x")
+            for place, count in kernel.places.most_common(SHOWN_PLACES)
+            if place
+        ],
     ]
     return detail(f"{kernel.kind}: {shortened(kernel.name)}", facts)
 
