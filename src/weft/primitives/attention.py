@@ -302,11 +302,13 @@ class Attention(Primitive):
             require(node.dtype is dtype and node.ndim == rank and spreads, "its mask or sinks do not fit scores")
 
     def expanded(self, node: Node) -> Node | None:
+        return self.in_blocks(node, BLOCK_BYTES)[0]
+
+    def in_blocks(self, node: Node, most: int) -> list[Node]:
+        """The result, from blocks of queries whose scores have about so many bytes for each head."""
         inputs = _inputs_of([wrap(x) for x in node.inputs], **node.keywords)
-        blocks = _blocks_of(inputs.shape, node.dtype.size, node.keywords["mask"] == "causal")
-        parts = [inputs.block(*block).value() for block in blocks]
-        found: Node = (parts[0] if len(parts) == 1 else p.concatenate(*parts, axis=_QUERIES)).node
-        return found
+        blocks = _blocks_of(inputs.shape, node.dtype.size, node.keywords["mask"] == "causal", most)
+        return [_joined([inputs.block(*block).value() for block in blocks]).node]
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         x = _inputs_of(inputs, **params)
@@ -408,12 +410,15 @@ class AttentionGradients(Several):
             require(fits, "its output or the cotangent does not fit")
 
     def expanded_results(self, node: Node) -> Sequence[Node] | None:
-        """What blocks give for keys is added up in their order."""
+        return self.in_blocks(node, BLOCK_BYTES)
+
+    def in_blocks(self, node: Node, most: int) -> list[Node]:
+        """All results, as those of `Attention.in_blocks`. What blocks give for keys is added up in their order."""
         mask, sinks, of_mask = node.params
         *given, output, cotangent = [wrap(x) for x in node.inputs]
         inputs = _inputs_of(given, mask, sinks)
         found = []
-        for start, stop, keys in _blocks_of(inputs.shape, output.node.dtype.size, mask == "causal"):
+        for start, stop, keys in _blocks_of(inputs.shape, output.node.dtype.size, mask == "causal", most):
             x = inputs.block(start, stop, keys)
             rows = {_QUERIES: (start, stop)}
             found.append(x.gradients(_part(output, rows), _part(cotangent, rows), _PLANNED))
@@ -465,10 +470,11 @@ def _added_by_keys(parts: Sequence[Array]) -> Array:
     return sums[0] if len(sums) == 1 else p.concatenate(*sums, axis=2)
 
 
-def _blocks_of(shape: Shape, size: int, causal: bool) -> list[tuple[int, int, int]]:
-    """Blocks of queries: the first one, the one behind the last, and how many keys they can see."""
+def _blocks_of(shape: Shape, size: int, causal: bool, most: int) -> list[tuple[int, int, int]]:
+    """Blocks of queries: the first one, the one behind the last, and how many keys they can see. Scores of a block have
+    about so many bytes at ``most``, for each head."""
     _, _, groups, queries, keys = shape
-    wanted = -(-groups * queries * keys * size // BLOCK_BYTES)
+    wanted = -(-groups * queries * keys * size // most)
     wanted = min(max(wanted, CAUSAL_BLOCKS if causal else 1), MOST_BLOCKS, max(1, queries // FEWEST_ROWS))
     rows = -(-queries // (wanted * WHOLE_ROWS)) * WHOLE_ROWS
     found: list[tuple[int, int, int]] = []

@@ -17,6 +17,7 @@ from weft.compiler.cuda.cudnn.operations import CudnnOperation
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.attention import MASKS, few_queries
+from weft.primitives.attention_parts import in_parts
 from weft.primitives.base import Array
 from weft.primitives.replacing import replaces
 
@@ -176,7 +177,7 @@ def _attention(node: Node, machine: Any) -> Sequence[Node] | None:
     problem = _problem(node.inputs, **node.keywords)
     found = None if problem is None else problem.value(machine) or problem.apart.value(machine)
     if problem is None or found is None:
-        return None
+        return in_parts(node)
     return [p.cast(problem.q.back(found[0], node.shape), dtype=node.dtype).node]
 
 
@@ -192,16 +193,16 @@ def _attention_gradients(node: Node, machine: Any) -> Sequence[Node] | None:
     *given, output, cotangent = node.inputs
     problem = _problem(given, mask, sinks)
     if problem is None or problem.added is not None:
-        return None  # the weights of a query that sees no key cannot be made of the logarithm of their sum
+        return in_parts(node)  # the weights of a query that sees no key cannot be made of the logarithm of their sum
     known = _computed(output) or problem.value(machine) or problem.apart.value(machine)
     if known is None:
-        return None
+        return in_parts(node)
     given_back = _operand(_narrow(cotangent, problem.dtype))
     found = problem.gradients(machine, known, given_back) or problem.apart.gradients(
         machine, known, _Operand.alone(given_back.node, given_back.turned)
     )
     if found is None:
-        return None
+        return in_parts(node)
     parts = zip((problem.q, problem.k, problem.v), found, given, strict=False)
     return [operand.back(result, source.shape).node for operand, result, source in parts]
 
