@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from weft.compiler.attaching import Attachment
 from weft.compiler.chains import Chain, ChainTable, ScheduledGroup
+from weft.compiler.codegen import batches
 from weft.compiler.groups import Group, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
 from weft.compiler.plan_check import Slots
@@ -43,24 +46,42 @@ class StepMaker:
     def __init__(self, planner: Planner, slots: Slots) -> None:
         self.planner, self.slots = planner, slots
 
-    def steps(self) -> Iterator[PlannedStep]:
-        """The steps in order. Groups without work are left out."""
+    def steps(self) -> list[PlannedStep]:
+        """The steps in order. Groups without work are left out. Code that has to be made is made together."""
+        makers = self._makers()
+        made: dict[int, Sequence[PlannedStep]] = {}
+        with batches.opened() as batch:
+            while len(made) < len(makers):
+                for number, maker in enumerate(makers):
+                    if number not in made:
+                        with suppress(batches.Deferred):
+                            made[number] = maker()
+                if len(made) < len(makers) and not batch.waiting:
+                    raise AssertionError("code that was made is asked for as if it were not")
+                batch.make()
+        return [step for number in range(len(makers)) for step in made[number]]
+
+    def _makers(self) -> list[Callable[[], Sequence[PlannedStep]]]:
+        """For each chain and each group that is in none, in order, what makes its steps."""
         table = TableEntries(self.slots, self.planner.layout.constant)
+        makers: list[Callable[[], Sequence[PlannedStep]]] = []
         for number, scheduled in enumerate(self.planner.scheduled):
             chain = self.planner.chain_at(number)
             if chain is None:
-                yield from self._steps_of(scheduled, table)
+                makers.append(partial(self._steps_of, scheduled, table))
             elif number == chain.first:
-                yield self._chain(chain)
+                makers.append(partial(self._chain, chain))
+        return makers
 
-    def _steps_of(self, scheduled: ScheduledGroup, table: TableEntries) -> Iterator[PlannedStep]:
+    def _steps_of(self, scheduled: ScheduledGroup, table: TableEntries) -> Sequence[PlannedStep]:
         group, launch, schedule = scheduled
         if isinstance(group, RoutineGroup):
-            yield from self._call(group, table)
-        elif launch is not None and schedule is not None and schedule.units:
-            yield self._launch(group, launch, schedule, table)
+            return self._call(group, table)
+        if launch is not None and schedule is not None and schedule.units:
+            return [self._launch(group, launch, schedule, table)]
+        return []
 
-    def _chain(self, chain: Chain) -> PlannedStep:
+    def _chain(self, chain: Chain) -> list[PlannedStep]:
         """The step of a chain."""
         own = ChainTable(chain, self.slots, self.slots[chain], self.planner.made_in_place())
         table = TableEntries(own, lambda number: own.plain(self.planner.layout.constant(number)))
@@ -71,7 +92,7 @@ class StepMaker:
         ]
         step = self.planner.target.chained(chain.turns, chain.units, own.entries, [one.step for one in steps])
         work = sum([one.work for one in steps])
-        return PlannedStep(steps[0].group, None, None, step, work, chain=chain, chained=steps)
+        return [PlannedStep(steps[0].group, None, None, step, work, chain=chain, chained=steps)]
 
     def _call(self, group: RoutineGroup, table: TableEntries) -> list[PlannedStep]:
         node = group.node

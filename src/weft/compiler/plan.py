@@ -109,7 +109,7 @@ class Plan(PlanParts[Sealed]):
             computed.setdefault(group, {})[node] = None
 
         planner = planner_of(self.entries, self.wanted, self.target, watch)
-        steps = list(StepMaker(planner, planner.slots()[0]).steps())
+        steps = StepMaker(planner, planner.slots()[0]).steps()
         if [tuple(step.step) for step in steps] != self.steps.rows():
             raise AssertionError("planning the same program again gave another plan")
         return Describer(planner, computed).description(steps)
@@ -121,7 +121,7 @@ def parts_of(
     """Plan a program for a target; ``outputs`` are positions of entries."""
     planner = planner_of(entries, outputs, target, lookup=lookup)
     slots, arena = planner.slots()
-    planned = list(StepMaker(planner, slots).steps())
+    planned = StepMaker(planner, slots).steps()
     found = planner.donations()
     if CHECKS and lookup is dict:
         planner.check(slots, arena, found)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from weft.compiler.codegen import llvm_threads
 from weft.compiler.codegen.elf import image_of
 from weft.compiler.codegen.host import OPTIMISATION, Host, lesser
 from weft.runtime import machine_code
@@ -21,6 +23,14 @@ from weft.runtime.machine_code import Image
 
 class CodeGenerationError(RuntimeError):
     """LLVM refused a module: a fault of Weft's, never of the user's program."""
+
+
+class _Bench(NamedTuple):
+    """What one thread at a time works with."""
+
+    machine: llvm.TargetMachine
+    builder: llvm.PassBuilder
+    layout: str
 
 
 class CodeGenerator:
@@ -34,8 +44,8 @@ class CodeGenerator:
         name = llvm.get_host_cpu_name()
         native = Host(llvm.get_process_triple(), name, _preferred(features), version, OPTIMISATION)
         self.host = lesser(native, {name for name, present in features.items() if present})
-        self.machine = self._machine(int(self.host.optimisation))
-        self._builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(2))
+        self._benches: list[_Bench] = []
+        """Those that no thread works at."""
         self._linker: llvm.LLJIT | None = None
         self._libraries: list[llvm.ResourceTracker] = []
 
@@ -51,17 +61,28 @@ class CodeGenerator:
         takes as long as writing the IR, and the code is slower more often than faster.
         """
         try:
-            module = llvm.parse_assembly(text)
+            bench = self._benches.pop()
+        except IndexError:
+            bench = self._new_bench()
+        try:
+            module = llvm.parse_assembly(text, llvm.create_context())
             module.verify()
         except RuntimeError as error:
             raise CodeGenerationError(f"{error}\nin the module\n{text}") from error
         module.triple = self.host.triple
-        module.data_layout = str(self.machine.target_data)
+        module.data_layout = bench.layout
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
-        passes.run(module, self._builder)
-        machine = self._machine(0) if quickly else self.machine
-        return bytes(machine.emit_object(module))
+        passes.run(module, bench.builder)
+        machine = self._machine(0) if quickly else bench.machine
+        emitted = bytes(machine.emit_object(module))
+        self._benches.append(bench)
+        return emitted
+
+    def _new_bench(self) -> _Bench:
+        machine = self._machine(int(self.host.optimisation))
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
+        return _Bench(machine, builder, str(machine.target_data))
 
     def link(self, object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
         """Load object code into the process and return the addresses of ``functions``."""
@@ -69,7 +90,7 @@ class CodeGenerator:
             # LLVM's linker ends the process where the system has put two sections too far from each other.
             raise CodeGenerationError("On ARM64 only code that is an image can be loaded, and this is not.")
         if self._linker is None:
-            self._linker = llvm.create_lljit_compiler(self.machine)
+            self._linker = llvm.create_lljit_compiler(self._machine(int(self.host.optimisation)))
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
         for name, address in provided.items():
             builder = builder.import_symbol(name, address)
@@ -100,6 +121,13 @@ def host() -> Host:
 def make(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
     """The machine code of a module that defines ``functions``."""
     object_code = without_interrupts(lambda: _engine().object_code(text, quickly))
+    return image_of(object_code, functions) or object_code
+
+
+def make_apart(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
+    """The same while other threads do it, too, where nothing interrupts this one; ``host`` was called before."""
+    with llvm_threads.apart():
+        object_code = _engine().object_code(text, quickly)
     return image_of(object_code, functions) or object_code
 
 

@@ -9,14 +9,16 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import llvmlite
 
 import weft
 from weft.compiler import dumps
-from weft.compiler.codegen import host, shared_functions
+from weft.compiler.codegen import batches, host, shared_functions
 from weft.compiler.codegen.shared_functions import SharedModule
 from weft.runtime import machine_code, recording
 from weft.runtime.atomic import without_interrupts
@@ -77,55 +79,126 @@ def load(
     What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not kept on disk. To
     people it is known by its ``title``, or else by its first function. Where code runs too little to be worth LLVM's
     optimising, it is made ``quickly``.
+
+    Raises:
+        Deferred: it becomes a part of the batch that is open.
     """
-    title = title or functions[0]
-    with recording.span("machine code", title):
-        return _found_or_made(source, generate, functions, provided or {}, lasting, title, quickly)
-
-
-def _found_or_made(
-    source: str,
-    generate: Callable[[], str],
-    functions: tuple[str, ...],
-    provided: Mapping[str, int],
-    lasting: bool,
-    title: str,
-    quickly: bool,
-) -> dict[str, int]:
-    disk = process_cache() if lasting and _sources else None
-    key = _key(source) if disk is not None else b""
-    stored = disk.get(key) if disk is not None else None
-    if stored is not None:
-        if "llvm" in dumps.stages:
-            dumps.show("llvm", f"; {title}: found on disk as machine code; with WEFT_DISK_CACHE=0 it is generated")
-        return _loaded(_from_bytes(stored), functions, provided)
-    text = generate()
-    if "llvm" in dumps.stages:
-        dumps.show("llvm", f"; {title}\n{text}")
-    made = host.generator().make(text, functions, quickly)
-    if disk is not None and _made_as_said():
-        disk.put(key, _to_bytes(made))
-    return _loaded(made, functions, provided)
+    module = _Module(source, generate, functions, title or functions[0], quickly)
+    return _loaded(_found_or_made(module, lasting), functions, provided or {})
 
 
 def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bool = True, title: str = "") -> str:
     """The PTX of the module that ``generate`` writes, for an architecture. The rest is as for `load`."""
-    with recording.span("machine code", title):
-        disk = process_cache() if lasting and _sources else None
-        digest = _ptx_facts(architecture).copy()
-        digest.update(source.encode())
-        stored = disk.get(digest.digest()) if disk is not None else None
-        if stored is None:
-            text = generate()
-            if "llvm" in dumps.stages:
-                dumps.show("llvm", f"; {title}\n{text}")
-            stored = _nvptx().ptx(text, architecture).encode()
-            if disk is not None and _imported_as_said(len(sys.modules)):
-                disk.put(digest.digest(), stored)
-        made = stored.decode()
+    made: str = _found_or_made(_PtxModule(source, generate, title, architecture), lasting)
+    if "llvm" in dumps.stages:
+        dumps.show("llvm", f"// {title}\n{made}")
+    return made
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A module of machine code for this processor; the fields are as for `load`."""
+
+    source: str
+    generate: Callable[[], str]
+    functions: tuple[str, ...]
+    title: str
+    quickly: bool
+
+    @property
+    def key(self) -> bytes:
+        return _key(self.source)
+
+    def read(self, stored: bytes) -> Image | bytes:
+        """What a file holds."""
         if "llvm" in dumps.stages:
-            dumps.show("llvm", f"// {title}\n{made}")
+            note = "found on disk as machine code; with WEFT_DISK_CACHE=0 it is generated"
+            dumps.show("llvm", f"; {self.title}: {note}")
+        return _from_bytes(stored)
+
+    def written(self, made: Image | bytes) -> bytes | None:
+        """The content of a file; None if there must be none."""
+        return _to_bytes(made) if _made_as_said() else None
+
+    def begin(self) -> None:
+        """What comes before code is made on several threads."""
+        host.generator().host()
+
+    def alone(self, text: str) -> Image | bytes:
+        made: Image | bytes = host.generator().make(text, self.functions, self.quickly)
         return made
+
+    def apart(self, text: str) -> Image | bytes:
+        made: Image | bytes = host.generator().make_apart(text, self.functions, self.quickly)
+        return made
+
+
+@dataclass(frozen=True)
+class _PtxModule:
+    """A module of PTX; the fields are as for `ptx`, and the methods as for `_Module`."""
+
+    source: str
+    generate: Callable[[], str]
+    title: str
+    architecture: str
+
+    @property
+    def key(self) -> bytes:
+        digest = _ptx_facts(self.architecture).copy()
+        digest.update(self.source.encode())
+        return digest.digest()
+
+    def read(self, stored: bytes) -> str:
+        return stored.decode()
+
+    def written(self, made: str) -> bytes | None:
+        return made.encode() if _imported_as_said(len(sys.modules)) else None
+
+    def begin(self) -> None:
+        _nvptx().begin()
+
+    def alone(self, text: str) -> str:
+        return str(_nvptx().ptx(text, self.architecture))
+
+    def apart(self, text: str) -> str:
+        return str(_nvptx().ptx_apart(text, self.architecture))
+
+
+def _found_or_made(module: _Module | _PtxModule, lasting: bool) -> Any:
+    """What a module becomes, from the disk or from LLVM.
+
+    Raises:
+        Deferred: there is a batch, and it becomes a part of that.
+    """
+    batch = batches.current() if lasting else None
+    disk = process_cache() if lasting and _sources else None
+    key = module.key if disk is not None or batch is not None else b""
+    made: Any = None if batch is None else batch.made.get(key)
+    if made is None:
+        if batch is not None and key in batch.waiting:
+            raise batches.Deferred(module.title)
+        stored = disk.get(key) if disk is not None else None
+        if stored is not None:
+            with recording.span("machine code", module.title):
+                return module.read(stored)
+        if batch is not None:
+            module.begin()
+            batch.waiting[key] = batches.Work(module.title, _text_of(module), module.alone, module.apart)
+            raise batches.Deferred(module.title)
+        with recording.span("machine code", module.title):
+            made = module.alone(_text_of(module))
+    content = module.written(made) if disk is not None else None
+    if disk is not None and content is not None:
+        disk.put(key, content)
+    return made
+
+
+def _text_of(module: _Module | _PtxModule) -> str:
+    """The IR of a module."""
+    text = module.generate()
+    if "llvm" in dumps.stages:
+        dumps.show("llvm", f"; {module.title}\n{text}")
+    return text
 
 
 def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from weft.compiler.codegen import llvm_threads
 from weft.compiler.codegen.jit import CodeGenerationError
 from weft.compiler.codegen.shared_functions import MODULES
 from weft.runtime.atomic import without_interrupts
@@ -19,11 +21,28 @@ TRIPLE = "nvptx64-nvidia-cuda"
 _INEXACT = re.compile(r"\b(?:add|sub|mul)\.f(?:32|64)|\.ftz|\.approx|\.full|\bmad\.f")
 
 
+class _Bench(NamedTuple):
+    """What one thread at a time works with."""
+
+    machine: llvm.TargetMachine
+    builder: llvm.PassBuilder
+    layout: str
+
+
+_benches: dict[str, list[_Bench]] = {}
+"""Those that no thread works at, by architecture."""
+
+
 @cache
-def _machine(architecture: str) -> llvm.TargetMachine:
+def _initialized() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, opt=3)
+
+
+def _new_bench(architecture: str) -> _Bench:
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, opt=3)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
+    return _Bench(machine, builder, str(machine.target_data))
 
 
 _WAITS = re.compile(r"^ *(?:declare|call) void @llvm\.nvvm\.griddepcontrol\..*$", re.MULTILINE)
@@ -44,23 +63,40 @@ def _whole(text: str, architecture: str) -> str:
 
 
 def _ptx(text: str, architecture: str) -> str:
-    machine = _machine(architecture)
-    whole = f'target datalayout = "{machine.target_data}"\ntarget triple = "{TRIPLE}"\n{_whole(text, architecture)}'
+    free = _benches.setdefault(architecture, [])
     try:
-        module = llvm.parse_assembly(whole)
+        bench = free.pop()
+    except IndexError:
+        bench = _new_bench(architecture)
+    whole = f'target datalayout = "{bench.layout}"\ntarget triple = "{TRIPLE}"\n{_whole(text, architecture)}'
+    try:
+        module = llvm.parse_assembly(whole, llvm.create_context())
         module.verify()
     except RuntimeError as error:
         raise CodeGenerationError(f"{error}\nin the module\n{whole}") from error
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3)))
-    made = str(machine.emit_assembly(module))
+    passes.run(module, bench.builder)
+    made = str(bench.machine.emit_assembly(module))
+    free.append(bench)
     inexact = _INEXACT.search(made)
     if inexact:
         raise CodeGenerationError(f"PTX rounds in another way: {inexact.group()} in\n{made}")
     return made
 
 
+def begin() -> None:
+    """Tell LLVM of its targets."""
+    without_interrupts(_initialized)
+
+
 def ptx(text: str, architecture: str) -> str:
     """The PTX of a module for an architecture, such as ``sm_90``."""
+    begin()
     return without_interrupts(lambda: _ptx(text, architecture))
+
+
+def ptx_apart(text: str, architecture: str) -> str:
+    """The same while other threads do it, too, where nothing interrupts this one; `begin` was called before."""
+    with llvm_threads.apart():
+        return _ptx(text, architecture)
