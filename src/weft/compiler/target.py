@@ -169,6 +169,21 @@ class Target(ABC):
                     counters.kernels += 1
         return found
 
+    @property
+    def kept_key(self) -> str | None:
+        """What plans for this target depend on that another process may have otherwise; None if they are not kept on
+        disk."""
+        return None
+
+    def kept_code(self, code: Any) -> Any:
+        """Numbers and texts by which another process finds the code of a step, or code that is among the numbers of
+        one; None if it cannot."""
+        return None
+
+    def code_that_was_kept(self, data: Any) -> Any:
+        """The code that `kept_code` gave the data for; None if it is not there any more."""
+        return None
+
     def routine_code(self, code: Any) -> Any:
         """The code of a routine's step in the form in which the engine of this target seals it into steps."""
         return code

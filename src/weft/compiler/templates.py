@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.compiler import dumps
+from weft.compiler import dumps, kept_plans
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.forms import Form, FormNumbers, entries_of, form_of
@@ -129,7 +129,7 @@ class Templates:
         with recording.span("plan", f"{len(entries)} entries"):
             parts = self._parts_from_template(entries, outputs, target, engine) if target.code_is_general else None
             if parts is None:
-                parts = parts_of(entries, outputs, target, engine)
+                parts = _found_or_made(entries, outputs, target, engine)
             elif CHECKS and comparable(parts) != comparable(parts_of(entries, outputs, target, engine)):
                 raise AssertionError("the plan that a template gives is not the one that planning gives")
             plan = plan_from(parts, entries, outputs, target, engine)
@@ -162,3 +162,15 @@ class Templates:
         known.add(template, numbers)
         self._forms.add(key, known, len(form) * (1 + len(known.templates)))
         return template.parts(numbers)
+
+
+def _found_or_made(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Unsealed:
+    """What the plan of a program is made of: from disk, unless plans are to be checked as they are made."""
+    parts = None if CHECKS else kept_plans.found(entries, outputs, target)
+    if parts is None:
+        parts = parts_of(entries, outputs, target, engine)
+        if CHECKS:
+            kept_plans.check(parts, target)
+        else:
+            kept_plans.keep(entries, outputs, target, parts)
+    return parts

@@ -22,20 +22,22 @@ from weft.compiler.codegen import batches, host, shared_functions
 from weft.compiler.codegen.shared_functions import SharedModule
 from weft.runtime import machine_code, recording
 from weft.runtime.atomic import without_interrupts
-from weft.runtime.disk_cache import process_cache
+from weft.runtime.disk_cache import DiskCache, process_cache
 from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
 # What the machine code of a given source depends on besides the processor and LLVM: folders with all inside, and files.
 _FOLDERS = ("compiler/codegen", "compiler/cpu", "compiler/cuda", "primitives")
 _FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
+# What plans depend on besides.
+_PLANNING_FOLDERS = ("compiler", "graph", "runtime")
 _IMAGE, _OBJECT = b"I", b"O"
 
 
-def _files() -> list[str]:
-    """The files that make code; none where they cannot be listed."""
-    found = [os.path.join(_PACKAGE, name) for name in _FILES]
-    folders = [os.path.join(_PACKAGE, name) for name in _FOLDERS]
+def _files(names: Sequence[str], *inside: str) -> list[str]:
+    """Files, and those inside of folders; none where they cannot be listed."""
+    found = [os.path.join(_PACKAGE, name) for name in names]
+    folders = [os.path.join(_PACKAGE, name) for name in inside]
     try:
         for folder in folders:  # which grows by what is found
             with os.scandir(folder) as entries:
@@ -60,8 +62,10 @@ def _states(files: Sequence[str]) -> list[tuple[str, int, int]]:
 
 # Taken early: once modules are imported, files may change without changing the code that runs. A file that is new can
 # have no part in that code unless one of these has changed, too.
-_code_files = _files()
+_code_files = _files(_FILES, *_FOLDERS)
 _sources = _states(_code_files)
+_planning_files = _files((), *_PLANNING_FOLDERS)
+_planning_sources = _states(_planning_files)
 
 
 def load(
@@ -84,7 +88,58 @@ def load(
         Deferred: it becomes a part of the batch that is open.
     """
     module = _Module(source, generate, functions, title or functions[0], quickly)
-    return _loaded(_found_or_made(module, lasting), functions, provided or {})
+    if provided or not lasting or not _sources or process_cache() is None:
+        return _loaded(_found_or_made(module, lasting), functions, provided or {})
+    return _addresses.get(module.key) or _kept(module.key, _found_or_made(module, lasting), functions)
+
+
+class KeptCode(int):
+    """The address of a function of machine code that is on disk, or was meant to be, under a ``key``."""
+
+    key: bytes
+    functions: tuple[str, ...]
+    name: str
+
+
+_addresses: dict[bytes, dict[str, int]] = {}
+"""Of the functions of modules, by their keys."""
+
+
+def _kept(key: bytes, made: Image | bytes, functions: tuple[str, ...]) -> dict[str, int]:
+    """The addresses of functions that are found again by a key."""
+    found: dict[str, int] = {}
+    for name, address in _loaded(made, functions, {}).items():
+        code = found[name] = KeptCode(address)
+        code.key, code.functions, code.name = key, functions, name
+    return _addresses.setdefault(key, found)
+
+
+def found_by(key: bytes, functions: tuple[str, ...]) -> dict[str, int] | None:
+    """The addresses of functions of the machine code under a key; None if it is not there any more."""
+    found = _addresses.get(key)
+    if found is None:
+        disk = process_cache()
+        stored = disk.get(key) if disk is not None else None
+        found = None if stored is None else _kept(key, _from_bytes(stored), functions)
+    return found
+
+
+def disk_of_plans() -> DiskCache | None:
+    """Where plans are kept; None if they are not."""
+    return process_cache() if _sources and _planning_sources else None
+
+
+@cache
+def facts_of_plans() -> bytes:
+    """What plans depend on besides their programs."""
+    digest = _common().copy()
+    digest.update(f"plans {_planning_sources}\n".encode(errors="surrogateescape"))
+    return digest.digest()
+
+
+def files_as_said() -> bool:
+    """Whether files are those that keys of plans were made with."""
+    return _imported_as_said(len(sys.modules))
 
 
 def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bool = True, title: str = "") -> str:
@@ -274,4 +329,4 @@ def _made_as_said() -> bool:
 def _imported_as_said(modules: int) -> bool:
     """Whether files are those that keys were made with. Asked once while no module is imported: files that change
     later do not change the code that runs."""
-    return _states(_code_files) == _sources
+    return _states(_code_files) == _sources and _states(_planning_files) == _planning_sources

@@ -53,7 +53,7 @@ def section(attached: Attached | None, lines: Lines) -> tuple[int, ...]:
         offsets = {offset for offset, _ in attached.reads}
         shifts = tuple([shift for shift in shifts if shift[0] not in offsets])
     scratch = 0 if attached.in_memory else REUSED if lines.reused else USED
-    head = [int(attached.code), scratch, lines.pitch, int(lines.turned), lines.units, attached.lane, len(numbers)]
+    head = [attached.code, scratch, lines.pitch, int(lines.turned), lines.units, attached.lane, len(numbers)]
     changed = [number for shift in shifts for number in shift] + [offset for offset, _ in attached.reads]
     return (*head, len(shifts), len(attached.reads), *numbers, *changed)
 

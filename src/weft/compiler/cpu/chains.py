@@ -12,6 +12,7 @@ from functools import cache
 from weft.compiler.chains import MOST_ENTRIES
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.loading import KeptCode
 from weft.compiler.cpu.code import STEP, Integers
 from weft.compiler.target import ChainEntry
 from weft.runtime.executor import thread_count
@@ -26,9 +27,15 @@ ENTRY_FIELDS, CHAINED_FIELDS = 4, 3
 
 
 class ChainAddress(int):
-    """The address of the function of a chain; it keeps the code of the steps."""
+    """The address of the ``function`` of a chain; it keeps the code of the steps, which may keep what that reads."""
 
+    function: int
     codes: list[object]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the code of the steps keeps nothing."""
+        return all(type(code) is KeptCode for code in self.codes)
 
 
 def units_of(turns: int) -> int:
@@ -44,11 +51,12 @@ def step(turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[
     numbers = [turns, units, len(entries), len(steps), *[field for entry in entries for field in entry]]
     position = len(numbers) + CHAINED_FIELDS * len(steps)
     for one in steps:
-        numbers += [int(one.code), one.units // turns, position]
+        numbers += [one.code, one.units // turns, position]
         position += len(one.numbers)
     numbers += [number for one in steps for number in one.numbers]
     grains = sum([-(-one.units // one.grain) for one in steps])
     code = ChainAddress(_address())
+    code.function = _address()
     code.codes = [one.code for one in steps]
     return Step(code, numbers, units, max(1, -(-units // grains)))
 

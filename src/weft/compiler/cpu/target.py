@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.loading import KeptCode
 from weft.compiler.cpu import chains, kernels, step_loop
 from weft.compiler.cpu.attached import MOST_NUMBERS
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
@@ -11,6 +14,7 @@ from weft.compiler.kernel import Kernel, Launch, number_layout
 from weft.compiler.target import ChainEntry, FusionLimits, Schedule, Target
 from weft.primitives.replacing import replaced_in
 from weft.primitives.routine import implemented_in
+from weft.runtime.executor import thread_count
 from weft.runtime.host import host
 from weft.runtime.steps import Step
 
@@ -48,6 +52,21 @@ class CpuTarget(Target):
 
     def chained(self, turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
         return chains.step(turns, units, entries, steps)
+
+    @property
+    def kept_key(self) -> str:
+        return f"{self.key}, {thread_count()} threads"
+
+    def kept_code(self, code: Any) -> Any:
+        found = code.function if isinstance(code, chains.ChainAddress) and code.is_alone else code
+        if not isinstance(found, KeptCode):
+            return None
+        return [found.key.hex(), found.functions, found.name]
+
+    def code_that_was_kept(self, data: Any) -> Any:
+        key, functions, name = data
+        found = loading.found_by(bytes.fromhex(key), tuple(functions))
+        return None if found is None else found[name]
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> int:
         assert isinstance(schedule, CpuSchedule)
