@@ -144,10 +144,32 @@ def files_as_said() -> bool:
 
 def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bool = True, title: str = "") -> str:
     """The PTX of the module that ``generate`` writes, for an architecture. The rest is as for `load`."""
-    made: str = _found_or_made(_PtxModule(source, generate, title, architecture), lasting)
+    module = _PtxModule(source, generate, title, architecture)
+    made: str = _found_or_made(module, lasting)
+    if lasting and _sources and process_cache() is not None:
+        made = KeptText.of(made, module.key)
     if "llvm" in dumps.stages:
         dumps.show("llvm", f"// {title}\n{made}")
     return made
+
+
+class KeptText(str):
+    """PTX that is on disk, or was meant to be, under a ``key``."""
+
+    key: bytes
+
+    @classmethod
+    def of(cls, text: str, key: bytes) -> KeptText:
+        found = cls(text)
+        found.key = key
+        return found
+
+
+def text_by(key: bytes) -> KeptText | None:
+    """The PTX under a key; None if it is not there any more."""
+    disk = process_cache()
+    stored = disk.get(key) if disk is not None else None
+    return None if stored is None else KeptText.of(stored.decode(), key)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.cuda import kernels
+from weft.compiler.cuda.keeping import Keeping
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import BlockLimits, CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
@@ -35,9 +36,21 @@ class CudaTarget(Target):
         self.architecture = architecture
         self.key = f"cuda {architecture}"
         self.blocks = BlockLimits.of(int(architecture.removeprefix("sm_")))
+        self._keeping = Keeping(self)
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)
+
+    @property
+    def kept_key(self) -> str:
+        return self._keeping.key
+
+    def kept_code(self, code: Any) -> Any:
+        return self._keeping.data(code)
+
+    def code_that_was_kept(self, data: Any) -> Any:
+        code = self._keeping.code(data)
+        return self._begun(code) if isinstance(code, CudaCode) else code
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
         assert isinstance(schedule, CudaSchedule)
@@ -53,9 +66,10 @@ class CudaTarget(Target):
 
     def _begun(self, code: CudaCode) -> CudaCode:
         """Code of which the machine begins to make machine code, before all of a plan is there."""
+        found = self._keeping.only(code)
         if self.machine is not None:
-            self.machine.begin_loading(code)
-        return code
+            self.machine.begin_loading(found)
+        return found
 
 
 implemented_in(

@@ -27,7 +27,7 @@ class Assembler:
     def begin(self, code: CudaCode) -> None:
         """Have machine code made, unless it is on disk."""
         disk = process_cache()
-        if disk is None or isinstance(code.ptx, bytes) or disk.get(self._key(code)) is not None:
+        if disk is None or isinstance(code.ptx, bytes) or code in self._begun or disk.get(self._key(code)) is not None:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(min(_MOST_THREADS, available_processors()), "weft assembler")

@@ -30,6 +30,11 @@ class SharedLibrary:
         """Why it cannot be used, and what would help; "" if it can."""
         return self._load()[1]
 
+    @property
+    def is_known_to_be_missing(self) -> bool:
+        """Whether somebody asked for it, and it cannot be used."""
+        return self._found is not None and self._found[1] != ""
+
     def functions(self, signatures: Signatures) -> dict[str, Callable[..., int]]:
         """Functions of the library, which is not `missing`."""
         library, missing = self._load()

@@ -1,0 +1,152 @@
+"""Code of steps for cards as numbers and texts, by which another process finds it: for plans on disk.
+
+Kernels are known by the keys of their PTX, calls of cuBLASLt and cuDNN by what the library is asked for. How much
+scratch memory cuDNN needs is a part of plans; a version that needs another amount finds no plan.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.loading import KeptText
+from weft.compiler.target import Target
+from weft.runtime.cuda import cublas, shared_libraries
+from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.cudnn.descriptors import Attribute, Description, Kind, Of
+from weft.runtime.cuda.cudnn.plans import CudnnCall, Note, Work, plans_of
+from weft.runtime.steps import OnHost, Touched
+
+_KERNEL, _ON_HOST, _PRODUCT, _CUDNN = "kernel", "on host", "product", "cuDNN"
+_WORKS = 64
+"""So many are remembered: the layers of a model ask for the same ones."""
+_CLASSES: dict[str, Any] = {
+    one.__name__: one
+    for one in (
+        Attribute,
+        Description,
+        Kind,
+        Note,
+        Of,
+        Work,
+        cublas.Matrix,
+        cublas.Problem,
+        cublas.ProductCall,
+        frozenset,
+        tuple,
+    )
+}
+
+
+class Keeping:
+    """Code of one target. Codes that are the same are one object."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._kernels: dict[tuple[Any, ...], CudaCode] = {}
+
+    @property
+    def key(self) -> str:
+        """What plans depend on: also which libraries could not be had when somebody asked for them."""
+        missing = [one.name for one in shared_libraries.ALL if one.is_known_to_be_missing]
+        stand_in = None if self._target.stand_in is None else self._target.stand_in.kept_key
+        return f"{self._target.key}, without {missing}, beside {stand_in}"
+
+    def only(self, code: CudaCode) -> CudaCode:
+        """The one object for a kernel."""
+        facts = _facts_of(code)
+        return code if facts is None else self._kernels.setdefault(facts, code)
+
+    def data(self, code: Any) -> Any:
+        """What stands for a code; None if it cannot be kept."""
+        if isinstance(code, CudaCode):
+            facts = _facts_of(code)
+            return None if facts is None else [_KERNEL, *facts]
+        if isinstance(code, OnHost):
+            inside = None if self._target.stand_in is None else self._target.stand_in.kept_code(code.code)
+            return None if inside is None else [_ON_HOST, inside, code.touched]
+        if isinstance(code, cublas.ProductCall):
+            return [_PRODUCT, _as_data(code)]
+        scratch = self._scratch_for(code.work) if isinstance(code, CudnnCall) else None
+        if scratch is None:
+            return None
+        return [
+            _CUDNN,
+            code.title,
+            _as_data(code.places),
+            _text_of(code.work),
+            code.sizes,
+            _as_data(code.offsets),
+            scratch,
+        ]
+
+    def code(self, data: Any) -> Any:
+        """The code that data stand for; None if it is not there, or not the same."""
+        kind, *rest = data
+        if kind == _KERNEL:
+            return self._kernel(tuple(rest))
+        if kind == _ON_HOST:
+            inside, touched = rest
+            code = None if self._target.stand_in is None else self._target.stand_in.code_that_was_kept(inside)
+            return None if code is None else OnHost(code, tuple([Touched(*one) for one in touched]))
+        if kind == _PRODUCT:
+            return None if cublas.missing() else _from_data(rest[0])
+        title, places, text, sizes, offsets, scratch = rest
+        work = _work_in(text)
+        if self._scratch_for(work) != scratch:
+            return None
+        return CudnnCall(title, _from_data(places), work, tuple(sizes), _from_data(offsets))
+
+    def _kernel(self, facts: tuple[Any, ...]) -> CudaCode | None:
+        found = self._kernels.get(facts)
+        if found is None:
+            key, *rest = facts
+            text = loading.text_by(bytes.fromhex(key))
+            found = None if text is None else self._kernels.setdefault(facts, CudaCode(text, *rest))
+        return found
+
+    def _scratch_for(self, work: Work) -> int | None:
+        """The scratch memory that cuDNN needs; None if it cannot do a work."""
+        plans = plans_of(self._target.machine)
+        plan = None if plans is None else plans.of(work)
+        return None if plan is None else plan.scratch
+
+
+def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
+    """What tells kernels apart, with the key in place of the PTX; None if that has none."""
+    if not isinstance(code.ptx, KeptText):
+        return None
+    return code.ptx.key.hex(), code.name, code.threads, code.shared, code.title, code.cluster, code.queue
+
+
+@lru_cache(_WORKS)
+def _text_of(work: Work) -> str:
+    return json.dumps(_as_data(work), separators=(",", ":"))
+
+
+@lru_cache(_WORKS)
+def _work_in(text: str) -> Work:
+    found: Work = _from_data(json.loads(text))
+    return found
+
+
+def _as_data(value: Any) -> Any:
+    """A value of `_CLASSES`, number or text, as lists that begin with the name of a class."""
+    kind = type(value)
+    if kind.__name__ not in _CLASSES:
+        return value
+    if isinstance(value, IntEnum):
+        return [kind.__name__, int(value)]
+    parts = sorted(value) if isinstance(value, frozenset) else value
+    return [kind.__name__, *map(_as_data, parts)]
+
+
+def _from_data(data: Any) -> Any:
+    """The opposite of `_as_data`."""
+    if not isinstance(data, list):
+        return data
+    kind, parts = _CLASSES[data[0]], [_from_data(part) for part in data[1:]]
+    return kind(parts) if kind in (frozenset, tuple) else kind(*parts)

@@ -1,0 +1,117 @@
+"""Plans for cards that another process finds on disk: which code they name, and when they are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import weft.core as mx
+from tests.gpu.fake_cudnn import FakeCudnn
+from tests.gpu.fake_driver import FakeDriver
+from weft.compiler import kept_plans
+from weft.compiler.cuda.cudnn import attention
+from weft.compiler.cuda.target import CudaTarget
+from weft.compiler.plan import Unsealed, parts_of
+from weft.compiler.program import Program
+from weft.runtime.cuda import cublas
+from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.cudnn import plans
+from weft.runtime.cuda.cudnn.descriptors import Library
+from weft.runtime.cuda.cudnn.plans import CudnnCall
+from weft.runtime.cuda.shared_libraries import CUDNN
+from weft.runtime.engine import engine_of
+from weft.runtime.host import host
+from weft.runtime.steps import OnHost
+
+
+@pytest.fixture
+def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
+    """cuDNN without a card; there is a cuBLASLt, too."""
+    library = FakeCudnn(driver)
+    monkeypatch.setattr(cublas, "missing", lambda: "")
+    monkeypatch.setattr(plans, "missing", lambda: "")
+    monkeypatch.setattr(CUDNN, "text", lambda function, code: f"STATUS_{code}")
+    monkeypatch.setattr(plans, "_library", lambda: Library(library.functions))
+    monkeypatch.setattr(attention, "FEW_QUERIES", 0)
+    return library
+
+
+def new_target() -> CudaTarget:
+    """That of another process: it knows no code."""
+    target = CudaTarget("sm_90")
+    target.stand_in = host.target
+    target.machine = engine_of(mx.Device(mx.gpu))
+    return target
+
+
+def program() -> tuple[list[Any], list[int]]:
+    """With kernels, products, attention, and a step that the CPU does."""
+    x = mx.ones((2, 64, 32), dtype=mx.bfloat16)
+    w = mx.ones((32, 32), dtype=mx.bfloat16)
+    mx.eval(x, w)
+    for _ in range(3):
+        heads = (x @ w).reshape(2, 64, 4, 8).swapaxes(1, 2)
+        mixed = mx.fast.scaled_dot_product_attention(heads, heads, heads, scale=0.5)
+        x = mx.fast.layer_norm(x + mixed.swapaxes(1, 2).reshape(2, 64, 32) @ w, w[0], w[1], 1e-5)
+        x = mx.softmax(mx.exp(x) * mx.cos(x), axis=-1)
+    results = [x, mx.linalg.qr(x[0, :16, :16].astype(mx.float32))[1]]
+    found = Program()
+    found.add([one.node for one in results], lambda node: None if node.value is None else node.value.strides)
+    assert len(found.entries) >= kept_plans.FEWEST_ENTRIES
+    return found.entries, [found.position(one.node) for one in results]
+
+
+def facts(parts: Unsealed) -> list[Any]:
+    """A plan without what is another object in each process."""
+
+    def of(code: Any) -> Any:
+        if isinstance(code, CudaCode):
+            return code.ptx, code.name, code.threads, code.shared, code.title, code.cluster, code.queue
+        return code
+
+    steps = [(of(step.code), list(step.numbers), step.units, step.grain) for step in parts.steps]
+    return [steps, *parts.values()[1:]]
+
+
+def test_another_process_finds_the_plan(library: FakeCudnn) -> None:
+    entries, outputs = program()
+    target = new_target()
+    parts = parts_of(entries, outputs, target, engine_of(mx.Device(mx.gpu)))
+    kinds = {type(step.code) for step in parts.steps}
+    assert kinds >= {CudaCode, cublas.ProductCall, CudnnCall, OnHost}
+    content = kept_plans._to_bytes(parts, target)
+    assert content is not None
+    other = new_target()
+    found = kept_plans._from_bytes(content, other)
+    assert found is not None
+    assert facts(found) == facts(parts)
+    for step, wanted in zip(found.steps, parts.steps, strict=True):
+        assert type(step.code) is type(wanted.code)
+        if isinstance(step.code, CudnnCall):
+            assert hash(step.code.work) == hash(wanted.code.work)
+    # What is planned there later has the same kernels, as objects.
+    again = parts_of(entries, outputs, other, engine_of(mx.Device(mx.gpu)))
+    for step, wanted in zip(found.steps, again.steps, strict=True):
+        assert isinstance(step.code, OnHost | cublas.ProductCall | CudnnCall) or step.code is wanted.code
+
+
+def test_a_library_that_is_not_the_same(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN may need another amount of scratch memory, or cuBLASLt may be gone."""
+    entries, outputs = program()
+    target = new_target()
+    content = kept_plans._to_bytes(parts_of(entries, outputs, target, engine_of(mx.Device(mx.gpu))), target)
+    assert content is not None
+    monkeypatch.setattr(cublas, "missing", lambda: "gone")
+    assert kept_plans._from_bytes(content, new_target()) is None
+    monkeypatch.setattr(cublas, "missing", lambda: "")
+    assert kept_plans._from_bytes(content, new_target()) is not None
+    library.scratch *= 2
+    engine_of(mx.Device(mx.gpu)).for_libraries().clear()  # type: ignore[attr-defined]  # the engine of a card
+    assert kept_plans._from_bytes(content, new_target()) is None
+
+
+def test_a_library_that_was_missing_is_a_part_of_the_key(monkeypatch: pytest.MonkeyPatch, library: FakeCudnn) -> None:
+    before = new_target().kept_key
+    monkeypatch.setattr(CUDNN, "_found", (None, "it is missing"))
+    assert new_target().kept_key != before
