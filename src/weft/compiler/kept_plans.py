@@ -17,7 +17,7 @@ from typing import Any
 import weft.primitives as p
 from weft.compiler.codegen import loading
 from weft.compiler.parameters import ExactParameters
-from weft.compiler.plan import Parts, Unsealed, comparable
+from weft.compiler.plan import PlanParts, Unsealed, comparable
 from weft.compiler.planner import Output
 from weft.compiler.program import Entry
 from weft.compiler.target import Target
@@ -142,10 +142,10 @@ def _to_bytes(parts: Unsealed, target: Target) -> bytes | None:
         for step in parts.steps:
             code = number_of(step.code)
             numbers = [int(one) if isinstance(one, _NUMBERS) else one for one in step.numbers]
-            places = [(place, number_of(one)) for place, one in enumerate(numbers) if type(one) is not int]
-            for place, _ in places:
-                numbers[place] = 0
-            steps.append((code, numbers, places, step.units, step.grain))
+            addresses = [(index, number_of(one)) for index, one in enumerate(numbers) if type(one) is not int]
+            for index, _ in addresses:
+                numbers[index] = 0
+            steps.append((code, numbers, addresses, step.units, step.grain))
         content = [
             described,
             steps,
@@ -181,11 +181,11 @@ def _from_bytes(content: bytes, target: Target) -> Unsealed | None:
             return None
         codes.append(code)
     made = []
-    for code, numbers, places, units, grain in steps:
-        for place, number in places:
-            numbers[place] = codes[number]
+    for code, numbers, addresses, units, grain in steps:
+        for index, number in addresses:
+            numbers[index] = codes[number]
         made.append(Step(codes[code], numbers, units, grain))
-    return Parts(
+    return PlanParts(
         steps=made,
         layout=TableLayout(*layout),
         spans=[(low, high) for low, high in spans],

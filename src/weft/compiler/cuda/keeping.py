@@ -16,8 +16,8 @@ from weft.compiler.codegen.loading import KeptText
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
 from weft.runtime.cuda.code import CudaCode
-from weft.runtime.cuda.cudnn.descriptors import Attribute, Description, Kind, Of
-from weft.runtime.cuda.cudnn.plans import CudnnCall, Note, Work, plans_of
+from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
+from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, Note, plans_of
 from weft.runtime.steps import OnHost, Touched
 
 _KERNEL, _ON_HOST, _PRODUCT, _CUDNN = "kernel", "on host", "product", "cuDNN"
@@ -27,13 +27,13 @@ _CLASSES: dict[str, Any] = {
     one.__name__: one
     for one in (
         Attribute,
-        Description,
-        Kind,
+        DescriptorContent,
+        DescriptorKind,
         Note,
         Of,
-        Work,
-        cublas.Matrix,
-        cublas.Problem,
+        CudnnWork,
+        cublas.MatrixLayout,
+        cublas.MatmulProblem,
         cublas.ProductCall,
         frozenset,
         tuple,
@@ -108,7 +108,7 @@ class Keeping:
             found = None if text is None else self._kernels.setdefault(facts, CudaCode(text, *rest))
         return found
 
-    def _scratch_for(self, work: Work) -> int | None:
+    def _scratch_for(self, work: CudnnWork) -> int | None:
         """The scratch memory that cuDNN needs; None if it cannot do a work."""
         plans = plans_of(self._target.machine)
         plan = None if plans is None else plans.of(work)
@@ -123,13 +123,13 @@ def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
 
 
 @lru_cache(_WORKS)
-def _text_of(work: Work) -> str:
+def _text_of(work: CudnnWork) -> str:
     return json.dumps(_as_data(work), separators=(",", ":"))
 
 
 @lru_cache(_WORKS)
-def _work_in(text: str) -> Work:
-    found: Work = _from_data(json.loads(text))
+def _work_in(text: str) -> CudnnWork:
+    found: CudnnWork = _from_data(json.loads(text))
     return found
 
 
