@@ -326,6 +326,24 @@ def test_leaving_while_work_is_queued(name: str) -> None:
     assert out in ("", "320000.0\n")
 
 
+def test_an_exit_function_makes_kernels_when_no_thread_can_be_started_any_more(tmp_path) -> None:
+    program = """
+    import atexit
+    import weft.core as mx
+
+
+    def late():
+        x = mx.arange(6.0).reshape(2, 3)
+        found = mx.tan(x).sum(), mx.sort(x, axis=0), mx.cumsum(x)
+        mx.eval(found)
+        print(found[1].tolist(), found[2][-1].item())
+
+
+    atexit.register(late)
+    """
+    assert run_python(program, WEFT_CACHE_DIR=str(tmp_path)) == "[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]] 15.0\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEAVING)
 def test_leaving_many_times(name: str) -> None:

@@ -49,17 +49,9 @@ class StepMaker:
     def steps(self) -> list[PlannedStep]:
         """The steps in order. Groups without work are left out. Code that has to be made is made together."""
         makers = self._makers()
-        made: dict[int, Sequence[PlannedStep]] = {}
         with batches.opened() as batch:
-            while len(made) < len(makers):
-                for number, maker in enumerate(makers):
-                    if number not in made:
-                        with suppress(batches.Deferred):
-                            made[number] = maker()
-                if len(made) < len(makers) and not batch.waiting:
-                    raise AssertionError("code that was made is asked for as if it were not")
-                batch.make()
-        return [step for number in range(len(makers)) for step in made[number]]
+            made = _made_by(makers, batch)
+        return [step for steps in made for step in steps]
 
     def _makers(self) -> list[Callable[[], Sequence[PlannedStep]]]:
         """For each chain and each group that is in none, in order, what makes its steps."""
@@ -143,3 +135,19 @@ class StepMaker:
                 code, group, read, self.planner.fusion.inputs, table.slots, scratch
             )
         return Step(code, list(made.numbers), made.units, made.grain)
+
+
+def _made_by(
+    makers: Sequence[Callable[[], Sequence[PlannedStep]]], batch: batches.Batch
+) -> list[Sequence[PlannedStep]]:
+    """What these make, in order. Those whose code was made with that of others are asked again."""
+    made: dict[int, Sequence[PlannedStep]] = {}
+    while len(made) < len(makers):
+        for number, maker in enumerate(makers):
+            if number not in made:
+                with suppress(batches.Deferred):
+                    made[number] = maker()
+        if len(made) < len(makers) and not batch.waiting:
+            raise AssertionError("code that was made is asked for as if it were not")
+        batch.make()
+    return [made[number] for number in range(len(makers))]

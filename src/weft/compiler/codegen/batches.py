@@ -56,7 +56,11 @@ class Batch:
 
 def _by_threads(waiting: list[tuple[bytes, Work]], threads: int) -> list[tuple[bytes, Any]]:
     with ThreadPoolExecutor(threads, "weft LLVM") as pool:
-        return list(pool.map(lambda item: (item[0], _made(item[1], item[1].apart)), waiting))
+        try:
+            made = [pool.submit(_made, work, work.apart) for _, work in waiting]
+        except RuntimeError:  # no thread can be started any more: the process ends, or may have no more of them
+            return [(key, _made(work, work.alone)) for key, work in waiting]
+        return [(key, one.result()) for (key, _), one in zip(waiting, made, strict=True)]
 
 
 def _made(work: Work, make: Callable[[str], Any]) -> Any:
