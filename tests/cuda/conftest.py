@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cuda.device import BlocksEngine, blocks_of_threads
+from tests.cuda.device import ENGINE, BlocksEngine
+from tests.devices import there
 
 
 @pytest.fixture(autouse=True)
 def engine() -> Iterator[BlocksEngine]:
     """The engine of ``mx.gpu``."""
-    with blocks_of_threads() as found:
-        yield found
+    with there(ENGINE):
+        yield ENGINE

@@ -6,7 +6,7 @@ Routines whose kernels are generated are run like that, too; others are computed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 import weft.primitives as p
 from tests.cuda.machine import Grid, Machine, Order, together
 from tests.cuda.module import Module
-from tests.reference.device import ReferenceEngine, ReferenceTarget, there
+from tests.reference.device import ReferenceEngine, ReferenceTarget
 from tests.reference.memory import ReferenceMemory
 from weft.compiler.cuda import loops, matmul
 from weft.compiler.cuda.kernels import RoutineCode
@@ -120,8 +120,3 @@ class BlocksEngine(ReferenceEngine):
 
 
 ENGINE = BlocksEngine()
-
-
-def blocks_of_threads() -> AbstractContextManager[BlocksEngine]:
-    """The device is there, as ``mx.gpu``, while the block runs."""
-    return there(ENGINE)

@@ -8,13 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-import weft.core as mx
+from tests.devices import there
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from weft.compiler import evaluate
 from weft.compiler.kernel import Kernel
-from weft.runtime.available import forget_engine, register_engine
 from weft.runtime.cuda.engine import CudaEngine
-from weft.runtime.streams import drain_all
 
 
 def scans(kernel: Kernel) -> bool:
@@ -29,14 +27,10 @@ def driver_of(cards: int) -> Iterator[FakeDriver]:
     engines = [CudaEngine(cast(Any, driver), card) for card in range(cards)]
     for engine in engines:
         engine.target = FakeTarget(scans)
-        register_engine(engine)
     try:
-        yield driver
+        with there(*engines):
+            yield driver
     finally:
-        mx.set_default_device(mx.cpu)
-        drain_all()
-        for engine in engines:
-            forget_engine(engine)
         evaluate.forget_plans()
 
 

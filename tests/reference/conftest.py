@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.reference.device import ReferenceEngine, second_device
+from tests.devices import there
+from tests.reference.device import ENGINE, ReferenceEngine
 
 
 @pytest.fixture(autouse=True)
 def engine() -> Iterator[ReferenceEngine]:
     """The engine of ``mx.gpu``."""
-    with second_device() as found:
-        yield found
+    with there(ENGINE):
+        yield ENGINE

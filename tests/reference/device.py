@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 
-import weft.core as mx
 from tests.reference.kernels import KernelCode
 from tests.reference.memory import ReferenceMemory
 from weft.compiler.kernel import Kernel, Launch
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.primitives.routine import implemented_in
-from weft.runtime.available import forget_engine, register_engine
 from weft.runtime.devices import Device, gpu
 from weft.runtime.engine import Engine
 from weft.runtime.memory import Buffer
 from weft.runtime.steps import Step
-from weft.runtime.streams import drain_all
 
 
 class ReferenceSchedule(Schedule):
@@ -71,26 +66,6 @@ class ReferenceEngine(Engine):
 
 
 ENGINE = ReferenceEngine()
-
-
-EngineType = TypeVar("EngineType", bound=Engine)
-
-
-@contextmanager
-def there(engine: EngineType) -> Iterator[EngineType]:
-    """The device of an engine is there, as ``mx.gpu``, while the block runs."""
-    register_engine(engine)
-    try:
-        yield engine
-    finally:
-        mx.set_default_device(mx.cpu)
-        drain_all()
-        forget_engine(engine)
-
-
-def second_device() -> AbstractContextManager[ReferenceEngine]:
-    """The reference device is there while the block runs."""
-    return there(ENGINE)
 
 
 implemented_in(

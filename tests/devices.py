@@ -1,0 +1,25 @@
+"""Engines of tests as devices, beside that of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import weft.core as mx
+from weft.runtime.available import forget_engine, register_engine
+from weft.runtime.engine import Engine
+from weft.runtime.streams import drain_all
+
+
+@contextmanager
+def there(*engines: Engine) -> Iterator[None]:
+    """The devices of engines are there, as ``mx.gpu`` if there is one, while the block runs."""
+    for engine in engines:
+        register_engine(engine)
+    try:
+        yield
+    finally:
+        mx.set_default_device(mx.cpu)
+        drain_all()
+        for engine in engines:
+            forget_engine(engine)
