@@ -18,6 +18,7 @@ from weft.graph.node import Handle, leaf, wrap
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import note_assignment, watching
 from weft.ops import exchange
+from weft.ops.arguments import as_sequence
 from weft.ops.array_at import ArrayAt
 from weft.ops.array_iterator import ArrayIterator
 from weft.ops.array_standard import API_VERSIONS, on_device
@@ -478,4 +479,5 @@ class array(Handle):
 
 def _unpacked(values: tuple[Any, ...]) -> Any:
     """The only one if it is a sequence, else all of them."""
-    return values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+    several = as_sequence(values[0]) if len(values) == 1 else None
+    return values if several is None else several

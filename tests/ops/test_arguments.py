@@ -27,6 +27,16 @@ I = mx.array([1, 2, 3])  # noqa: E741 - integers
         (mx.array([True]), True, mx.bool_),
         (mx.array([1], mx.int8), mx.array([1], mx.uint8), mx.int16),
         (mx.array([1]), np.array([0.5, 1.5]), mx.float32),
+        (mx.array([1]), np.array([1, 2]), mx.int32),
+        (mx.array([1], mx.uint8), np.array([1, 255]), mx.uint8),
+        (mx.array([1], mx.uint8), np.array([1, 256]), mx.int64),
+        (mx.array([1], mx.uint8), np.array([-1]), mx.int64),
+        (mx.array([1], mx.uint8), np.array([True]), mx.uint8),
+        (mx.array([True]), np.array([1]), mx.int64),
+        (mx.array([1.0], mx.bfloat16), np.array([0.5, 1.5]), mx.bfloat16),
+        (mx.array([1.0], mx.float16), np.array([1.0], np.float32), mx.float16),
+        (mx.array([1.0], mx.float64), np.array([1.0], np.float32), mx.float64),
+        (mx.array([1.0], mx.float16), np.array([[1j]]), mx.complex64),
         (2, 3, mx.int32),
         (2, 0.5, mx.float32),
     ],
@@ -34,6 +44,44 @@ I = mx.array([1, 2, 3])  # noqa: E741 - integers
 def test_promotion(a: Any, b: Any, dtype: mx.Dtype) -> None:
     assert mx.add(a, b).dtype == dtype
     assert mx.add(b, a).dtype == dtype
+
+
+def test_arrays_as_numbers() -> None:
+    """Integers that were computed are waited for and read, also where nodes are replayed."""
+    array: Any = mx.array  # the annotations of functions name what they are meant for: ints
+    numpy: Any = np.array([1])
+    two, one = array(2), array(1, mx.uint8)
+    assert mx.zeros((two, 3)).shape == A.reshape(one + 1, -1).shape == A.reshape(array([2, 3])).shape == (2, 3)
+    assert A.reshape(np.array([3, 2])).shape == A.T.transpose(array([0, 1])).shape == (3, 2)
+    for axis, total in ((0, [5.0, 7.0, 9.0]), (1, [6.0, 15.0])):
+        assert mx.sum(A, axis=array(axis)).tolist() == mx.sum(A, axis=array([axis])).tolist() == total
+    assert mx.sum(A, array([0, 1])).item() == 21
+    places: list[Any] = [array([1]), np.array([1]), [one], (1,)]
+    for where in places:
+        assert [x.tolist() for x in mx.split(I, where)] == [[1], [2, 3]]
+    for width, padded in ((1, [0, 1, 2, 3]), (2, [0, 0, 1, 2, 3])):
+        assert mx.pad(I, [(array(width), 0)]).tolist() == padded
+    assert mx.roll(I, one).tolist() == mx.roll(I, numpy).tolist() == [3, 1, 2]
+    assert mx.tile(I, two).shape == mx.repeat(I, two).shape == (6,)
+    assert mx.topk(I, two).shape == mx.linspace(0, array(1.0), two).shape == (2,)
+    assert mx.addmm(array(1), I, I, alpha=two).item() == 29
+    wrong: list[Callable[[], Any]] = [
+        lambda: mx.zeros((array(2.0), 3)),
+        lambda: mx.sum(A, array(0.0)),
+        lambda: mx.tile(I, array(A)),
+    ]
+    for bad in wrong:
+        with pytest.raises(TypeError, match="an int"):
+            bad()
+    with pytest.raises(TypeError, match="an int"):
+        mx.compile(lambda n: mx.zeros((n,)))(two)
+
+
+def test_numbers_of_numpy_arrays_stay_what_they_are() -> None:
+    assert (mx.array([0, 1], mx.uint8) == np.array([256, 1])).tolist() == [False, True]
+    assert mx.where(mx.array([True, False]), mx.array([1.0, 2.0], mx.bfloat16), np.ones(2)).dtype == mx.bfloat16
+    assert (mx.array([1.0, 2.0], mx.float64) + np.array([0.1, 0.2])).tolist() == [1.1, 2.2]
+    assert (np.arange(3) + mx.arange(3)).dtype == mx.int32
 
 
 def test_scalars_on_either_side() -> None:

@@ -15,6 +15,7 @@ from weft.errors import ArgumentTypeError, AxisError
 from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
+from weft.graph.tracing import trace_of
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
 from weft.ops.entrance import call_on
 from weft.primitives.base import Elementwise
@@ -37,6 +38,7 @@ __all__ = [
     "broadcasted_shape",
     "checked_extents",
     "count_of",
+    "entries_of",
     "extent_constant",
     "fresh",
     "general_binary",
@@ -188,19 +190,18 @@ def promoted(
     widen: Widen | None = None,
     words: Sequence[str] = ("a", "b"),
 ) -> list[Array]:
-    """Arrays of one dtype: that of the arrays together, to which Python numbers only add a higher kind.
+    """Arrays of one dtype: that of the arrays together, to which Python numbers and NumPy's arrays only add a higher
+    kind.
 
     ``widen`` gives the dtype to compute in for the promoted one; ``words`` are the names of the arguments in messages.
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
+    common = _common_dtype(found)
     found = [
-        array_of(name, _word(words, position), value) if one is None else one
+        array_of(name, _word(words, position), value, _dtype_beside(value, common)) if one is None else one
         for position, (one, value) in enumerate(zip(found, values, strict=True))
     ]
-    common: Dtype | None = None
-    for one in found:
-        if isinstance(one, Handle):
-            common = one.node.dtype if common is None else dtypes.promote(common, one.node.dtype)
+    common = _common_dtype(found)
     dtype = common
     for position, one in enumerate(found):
         if not isinstance(one, Handle):
@@ -213,6 +214,26 @@ def promoted(
     if widen is not None:
         dtype = widen(dtype)
     return [to_dtype(one, dtype) if isinstance(one, Handle) else wrap(_new_constant(one, dtype)) for one in found]
+
+
+def _common_dtype(values: Sequence[Any]) -> Dtype | None:
+    """The dtype of all arrays among some values together; None if there are none."""
+    common: Dtype | None = None
+    for value in values:
+        if isinstance(value, Handle):
+            common = value.node.dtype if common is None else dtypes.promote(common, value.node.dtype)
+    return common
+
+
+def _dtype_beside(value: Any, common: Dtype | None) -> Dtype | None:
+    """The dtype of arrays, if NumPy's array beside them takes it: it is of no higher kind, and its integers fit."""
+    if common is None or not isinstance(value, np.ndarray) or value.dtype.kind not in "buifc":
+        return None
+    own = dtypes.from_numpy(value.dtype)
+    if own.is_integer and common.is_integer:
+        fits = not value.size or (common.lowest <= value.min() and value.max() <= common.highest)
+        return common if fits else None
+    return common if common.rank >= own.rank else None
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -305,13 +326,22 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def as_sequence(value: Any) -> Sequence[Any] | None:
-    """``value`` as a sequence if it is one, also one of NumPy's or a range; else None."""
+    """``value`` as a sequence if it is one, also a vector of NumPy's or a range; else None. A vector of integers is
+    waited for and read, if it is not traced."""
     if isinstance(value, (list, tuple, range)):
         return value
-    if isinstance(value, Handle) or getattr(value, "ndim", 0) != 1 or not hasattr(value, "tolist"):
+    if isinstance(value, Handle) and (not value.node.dtype.is_integer or trace_of(value.node) is not None):
+        return None
+    if getattr(value, "ndim", 0) != 1 or not hasattr(value, "tolist"):
         return None
     several: list[Any] = value.tolist()
     return several
+
+
+def entries_of(value: Any) -> Sequence[Any]:
+    """The entries of a sequence, or what is none as the only entry."""
+    several = as_sequence(value)
+    return (value,) if several is None else several
 
 
 def shape_of(name: str, shape: Any) -> Shape:
@@ -345,27 +375,32 @@ def count_of(name: str, word: str, value: Any) -> int:
 
 
 def integer_of(name: str, word: str, value: Any) -> int:
-    """``value`` as an int. An array is none, though Python could read it: it would be waited for.
+    """``value`` as an int. A 0-d array of integers is waited for and read.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it is something else, or an array that is traced.
         ValueError: it does not fit 64 bits.
     """
     if type(value) is int and -_USUAL < value < _USUAL:
         return value
-    if isinstance(value, Handle):
+    if isinstance(value, Handle) and trace_of(value.node) is not None:
         raise wrong_type(name, word, "an int", value)
     return checks.integer_of(name, word, value)
 
 
 def real_number(name: str, word: str, value: Any) -> Any:
-    """``value`` as a Python number that is not complex, also one of NumPy's.
+    """``value`` as a Python number that is not complex, also one of NumPy's. An array of one element is waited for
+    and read.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it is something else, or an array that is traced.
         ValueError: it is an int beyond all floating numbers.
     """
-    number = python_scalar(value)
+    if isinstance(value, Handle):
+        readable = trace_of(value.node) is None and value.node.size == 1
+        number = value.item() if readable else None  # type: ignore[attr-defined]  # what users have is an array
+    else:
+        number = python_scalar(value)
     if not isinstance(number, (bool, int, float, SymbolicExtent)):
         raise wrong_type(name, word, "an int or a float", value)
     try:

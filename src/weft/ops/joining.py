@@ -14,9 +14,11 @@ from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
     Array,
     array_argument,
+    as_sequence,
     axes_of,
     axis_of,
     count_of,
+    entries_of,
     fresh,
     integer_of,
     promoted,
@@ -138,8 +140,9 @@ def split(
     x = array_argument("split", a)
     along = axis_of("split", axis, x.node.ndim)
     extent = x.node.shape[along]
-    if isinstance(indices_or_sections, (list, tuple)):
-        bounds = [0, *[_bound(integer_of("split", "An index", one), extent) for one in indices_or_sections], extent]
+    indices = as_sequence(indices_or_sections)
+    if indices is not None:
+        bounds = [0, *[_bound(integer_of("split", "An index", one), extent) for one in indices], extent]
         sizes = [largest(end - start, 0) for start, end in pairwise(bounds)]
         starts = bounds[:-1]
     else:
@@ -223,7 +226,7 @@ def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = Non
            [1, 2, 1, 2]], dtype=int32)
     """
     x = array_argument("tile", a)
-    counts = [count_of("tile", "reps", one) for one in (reps if isinstance(reps, (list, tuple)) else (reps,))]
+    counts = [count_of("tile", "reps", one) for one in entries_of(reps)]
     shape = x.node.shape
     ndim = max(len(counts), len(shape))
     extents = (*([1] * (ndim - len(shape))), *shape)
@@ -254,7 +257,7 @@ def roll(
     array([3, 1, 2], dtype=int32)
     """
     x = array_argument("roll", a)
-    shifts = [integer_of("roll", "shift", one) for one in (shift if isinstance(shift, (list, tuple)) else (shift,))]
+    shifts = [integer_of("roll", "shift", one) for one in entries_of(shift)]
     shape = x.node.shape
     if axis is None:
         total = 0
@@ -262,7 +265,7 @@ def roll(
             total += one
         flat = p.reshape(x, shape=(x.node.size,))
         return p.reshape(_rolled(flat, total, 0), shape=shape)
-    axes = [axis_of("roll", one, len(shape)) for one in (axis if isinstance(axis, (list, tuple)) else (axis,))]
+    axes = [axis_of("roll", one, len(shape)) for one in entries_of(axis)]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
     elif len(axes) == 1:

@@ -16,6 +16,7 @@ from weft.ops.arguments import (
     axis_of,
     broadcast,
     broadcasted_shape,
+    entries_of,
     integer_of,
     promoted,
     real_number,
@@ -98,7 +99,7 @@ def _axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes in the order in which they are named: rows first."""
     if axis is None:
         return tuple(range(ndim))
-    named = axis if isinstance(axis, (list, tuple)) else (axis,)
+    named = entries_of(axis)
     axes = tuple([axis_of(name, one, ndim) for one in named])
     if len(set(axes)) != len(axes):
         raise ValueError(f"[{name}] An axis is named twice in {tuple(named)} (of {ndim} dimensions).")

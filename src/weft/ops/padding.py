@@ -13,6 +13,7 @@ from weft.ops.arguments import (
     Array,
     array_argument,
     array_of,
+    entries_of,
     extent_constant,
     fresh,
     integer_of,
@@ -68,7 +69,7 @@ def pad(
 
 def _widths(pad_width: Any, ndim: int) -> Widths:
     """One pair per axis."""
-    given = pad_width if isinstance(pad_width, (list, tuple)) else (pad_width,)
+    given = entries_of(pad_width)
     if given and isinstance(given[0], (list, tuple)):
         pairs = [_pair(one) for one in given]
     else:

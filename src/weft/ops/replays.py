@@ -46,10 +46,15 @@ class _Operation(NamedTuple):
 
 
 class Recording:
-    """The operations from the inputs of a call to its result. Numbers among them are the same nodes each time."""
+    """The operations from the inputs of a call to its result. Numbers among them are the same nodes each time.
+
+    It ``reads_values`` if an input is none of the operations': the function may have taken its value for a number.
+    """
 
     def __init__(self, inputs: Sequence[Node], result: Node) -> None:
         made = _between(inputs, result)
+        used = {result}.union(*[node.inputs for node in made])
+        self.reads_values = not used.issuperset(inputs)
         self._numbers = [node for node in made if p.is_constant(node)]
         inner = [node for node in made if not p.is_constant(node)]
         positions = {node: position for position, node in enumerate([*inputs, *self._numbers, *inner])}
@@ -139,11 +144,18 @@ def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str,
             _check_same(nodes, result.node, cast(Any, function(*args, **kwargs)).node)
         return cast(R, result)
     result = function(*args, **kwargs)
-    if not p.is_constant(result.node):  # it may get a value, so it is another node each time
-        recording = Recording(nodes, result.node)
-        with _lock:
-            _recordings.add(tuple(key), recording, len(recording.operations))
+    _record(tuple(key), nodes, result.node)
     return cast(R, result)
+
+
+def _record(key: tuple[Any, ...], inputs: Sequence[Node], result: Node) -> None:
+    """Keep what made a result of its inputs, if that can be replayed."""
+    if p.is_constant(result):  # it may get a value, so it is another node each time
+        return
+    recording = Recording(inputs, result)
+    if not recording.reads_values:
+        with _lock:
+            _recordings.add(key, recording, len(recording.operations))
 
 
 def _check_same(inputs: Sequence[Node], replayed: Node, made: Node) -> None:

@@ -16,6 +16,7 @@ from weft.ops.arguments import (
     broadcast_anew,
     broadcasted_shape,
     checked_extents,
+    entries_of,
     fresh,
     integer_of,
     sequence_of,
@@ -235,10 +236,7 @@ def moveaxis(
     """
     x = array_argument("moveaxis", a)
     ndim = x.node.ndim
-    starts, ends = [
-        [axis_of("moveaxis", one, ndim) for one in (axes if isinstance(axes, (list, tuple)) else (axes,))]
-        for axes in (source, destination)
-    ]
+    starts, ends = [[axis_of("moveaxis", one, ndim) for one in entries_of(axes)] for axes in (source, destination)]
     if len(set(starts)) != len(starts) or len(set(ends)) != len(ends) or len(starts) != len(ends):
         raise ValueError(f"[moveaxis] Axes {starts} cannot move to {ends}: name as many, and none twice.")
     order = [axis for axis in range(ndim) if axis not in starts]
@@ -280,7 +278,7 @@ def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevic
     (1, 2, 3, 1)
     """
     x = array_argument("expand_dims", a)
-    added = len(axis) if isinstance(axis, (list, tuple)) else 1
+    added = len(entries_of(axis))
     if axis is None:
         raise TypeError("[expand_dims] axis must be an int or a sequence of ints; got None.")
     axes = axes_of("expand_dims", axis, x.node.ndim + added)
