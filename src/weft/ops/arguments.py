@@ -197,11 +197,12 @@ def promoted(
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
     common = _common_dtype(found)
-    found = [
-        array_of(name, _word(words, position), value, _dtype_beside(value, common)) if one is None else one
-        for position, (one, value) in enumerate(zip(found, values, strict=True))
-    ]
-    common = _common_dtype(found)
+    if any(one is None for one in found):
+        found = [
+            array_of(name, _word(words, position), value, _dtype_beside(value, common)) if one is None else one
+            for position, (one, value) in enumerate(zip(found, values, strict=True))
+        ]
+        common = _common_dtype(found)
     dtype = common
     for position, one in enumerate(found):
         if not isinstance(one, Handle):
