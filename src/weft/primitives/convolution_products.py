@@ -349,9 +349,9 @@ def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
 
 
 def _has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
-    """Whether there are so few outputs that lanes had better go along the windows."""
-    outputs, *_, channels = w.node.shape
-    beside = bool(counts) and counts[-1] >= LONG_LINE and geometry.strides[-1] == 1
+    """Whether there are so few outputs that lanes had better go along the windows, if an element is in several."""
+    outputs, *sizes, channels = w.node.shape
+    beside = prod(sizes) > 1 and bool(counts) and counts[-1] >= LONG_LINE and geometry.strides[-1] == 1
     return beside and geometry.groups == 1 and outputs <= FEW_OUTPUTS <= channels and not w.node.dtype.is_complex
 
 
