@@ -92,6 +92,7 @@ def cubic(x: mx.array, y: mx.array) -> mx.array:
     [
         ({"argnums": [0]}, (2.0, 3.0), {}, "array(12, dtype=float32)"),
         ({"argnames": "y"}, (2.0,), {"y": 3.0}, "(None, {'y': array(4, dtype=float32)})"),
+        ({"argnums": [], "argnames": "y"}, (2.0,), {"y": 3.0}, "(None, {'y': array(4, dtype=float32)})"),
         (
             {"argnames": ["x", "y"]},
             (),

@@ -141,7 +141,7 @@ class _Chosen:
         else:
             self._numbers = tuple([integer_of(name, "argnums", one) for one in _several(argnums)])
         self._single = len(self._numbers) == 1
-        self._none = argnums is None and bool(self._names)
+        self._none = not self._numbers and bool(self._names)
         if not self._numbers and not self._names:
             raise ValueError(f"[{name}] argnums is empty: name at least one argument to differentiate with respect to.")
         if len(set(self._numbers)) != len(self._numbers) or len(set(self._names)) != len(self._names):
