@@ -151,6 +151,15 @@ def test_initial_weights_and_texts(cases: Cases, mlx_side: Side) -> None:
             assert repr(ours) == repr(theirs)
 
 
+def test_parameters_come_in_the_same_order(mlx_side: Side) -> None:
+    """Programs may give weights of elsewhere to what ``tree_flatten`` lists."""
+    for name, row in ROWS.items():
+        found, expected = [
+            [path for path, _ in tree_flatten(side.layer(row, {}).parameters())] for side in (WEFT, mlx_side)
+        ]
+        assert found == expected, name
+
+
 def test_layers_can_be_pickled_and_copied() -> None:
     for row in ROWS.values():
         layer = row.make(nn).eval()

@@ -205,8 +205,8 @@ class GroupNorm(Module):
         self.eps = eps
         self.pytorch_compatible = pytorch_compatible
         if affine:
-            self.weight = mx.ones((dims,))
             self.bias = mx.zeros((dims,))
+            self.weight = mx.ones((dims,))
 
     def _extra_repr(self) -> str:
         return (
