@@ -85,7 +85,8 @@ SHARED: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
     ),
     "of a stack": (lambda x: mx.argmax(x, axis=1), (3, 150, 6)),
     "in place": (lambda x: x[0] - mx.sum(mx.sin(x), axis=0), (129, 4)),
-    "a row": (lambda x: mx.mean(mx.log(mx.abs(x)) * mx.exp(x)), (300,)),
+    "a row": (lambda x: mx.mean(mx.log(mx.abs(x)) * mx.exp(x)), (600,)),
+    "softmax of few rows": (lambda x: mx.softmax(x * 2, axis=1), (2, 700)),
     "rows with something of each": (lambda x: mx.max(mx.sin(x) / mx.exp(x), axis=1) + x[:, 0], (3, 1000)),
 }
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from weft import dtypes
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, SUFFIXES, element_pointer
@@ -20,6 +19,7 @@ from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.division import Repeated, RowLanes
 from weft.compiler.cuda.nests import ThreadWriter
+from weft.compiler.cuda.quick_folds import fold_quickly, quick_of
 from weft.compiler.cuda.row_values import arranged, fetched
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
@@ -121,29 +121,19 @@ class SavingWriter(ThreadWriter):
 
     def _accumulate_at(self, states: Sequence[Any], position: int, current: Pass, reductions: Reductions) -> None:
         fold, instruction = reductions.get(position), self.kernel.instructions[position]
-        quick = None if fold is None else _quick_of(instruction, self.kernel)
+        quick = None if fold is None else quick_of(instruction, self.kernel)
         if quick is None or len(states) == 1 or any(state.mask is not None for state in states):
             super()._accumulate_at(states, position, current, reductions)
         elif isinstance(fold, Accumulator):
             self._fold_quickly(states, fold, quick)
 
     def _fold_quickly(self, states: Sequence[Any], fold: Accumulator, quick: Quick) -> None:
-        """Fold the elements of several turns in a way that is nearly always right; if it was not, once more."""
-        e, lifted = self.e, []
+        """Fold the elements of several turns."""
+        lifted = []
         for state in states:
             self._go_to(state)
             lifted.append(fold.lifted())
-        (joined,) = fold.read()
-        numbers = [joined, *[one for (one,) in lifted]]
-        while len(numbers) > 1:
-            pairs = zip(numbers[::2], numbers[1::2], strict=False)
-            numbers = [quick.merge(fold.L, *pair) for pair in pairs] + numbers[len(numbers) // 2 * 2 :]
-        holds = quick.holds(fold.L, numbers[0]).name
-        with e.when(holds):
-            fold.write(numbers)
-        with e.when(e.assign(f"xor i1 {holds}, true")):
-            for one in lifted:
-                fold.write(fold.reducer.merge(fold.L, fold.read(), one))
+        fold_quickly(self.e, fold, quick, lifted)
 
     def _loads_ahead(self, current: Pass) -> list[int]:
         found = [number for number in super()._loads_ahead(current) if number not in self.fetched]
@@ -196,12 +186,3 @@ class SavingWriter(ThreadWriter):
             return Value(self.vector, name, instruction.dtype)
         type_, pointer = self._saved_at(position, instruction)
         return Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
-
-
-def _quick_of(instruction: Instruction, kernel: Kernel) -> Quick | None:
-    """Another way to fold what a reduction folds, if these are float32 numbers and there is one."""
-    element = kernel.instructions[instruction.inputs[0]]
-    if instruction.operation != "reduce" or {instruction.dtype, element.dtype} != {dtypes.float32}:
-        return None
-    quick: Quick | None = instruction.primitive.reducer.quick
-    return quick

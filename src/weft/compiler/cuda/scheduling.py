@@ -52,7 +52,7 @@ FEW_RESULTS, SHARED_SWEEP = 1 << 11, 128
 """The threads of a block share what is folded if there are so few results, which leaves most of a card idle otherwise,
 and each is folded from so many turns of a sweep."""
 
-FEW_ROWS, SHARED_ROW, HEAVY = 32, 256, 24
+FEW_ROWS, SHARED_ROW, HEAVY = 16, 512, 16
 """Or so few rows of so many elements, of which each takes so many cheap operations."""
 
 SHARED_LANES, SHARING_BLOCKS = (4, 32), 128
@@ -165,12 +165,11 @@ def _shared_folds(launch: Launch) -> CudaSchedule | None:
         return None
     if kernel.lane == "reduced":
         varying = sum([weight_of(i) for i in kernel.instructions if i.varying])
-        several = sum([bool(current.roots) for current in passes]) > 1
-        if kernel.sweeps or several or varying < HEAVY or launch.row_count > FEW_ROWS:
+        if kernel.sweeps or varying < HEAVY or launch.row_count > FEW_ROWS:
             return None
         if not SHARED_ROW <= launch.lane_extent <= CHUNK:
             return None
-        lanes, blocks = VIRTUAL_LANES, 1
+        lanes, blocks, turns = VIRTUAL_LANES, 1, min(turns, -(-launch.lane_extent // THREADS))
     else:
         results = launch.row_count * launch.lane_extent
         if kernel.sweeps != 1 or launch.sweep_extents[0] < SHARED_SWEEP or results > FEW_RESULTS:

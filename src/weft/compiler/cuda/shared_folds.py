@@ -17,7 +17,8 @@ from weft.compiler.codegen.memory import Location
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.prefix import OrderedFold
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.nests import ThreadWriter
+from weft.compiler.cuda.nests import BODY_TOGETHER, ThreadWriter
+from weft.compiler.cuda.quick_folds import fold_quickly, quick_of
 from weft.compiler.cuda.row_values import bytes_of_totals, register_bytes
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.threads import Team, synchronize_block
@@ -34,7 +35,7 @@ class SharedFoldsWriter(ThreadWriter):
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, 1)
-        self.most_together = schedule.turns
+        self.most_together, self.body_together = schedule.turns, 2 * BODY_TOGETHER
         self.lanes, self.sharing = 1 << schedule.bits, schedule.threads >> schedule.bits
         self.tile = schedule.threads * schedule.turns
         """Elements of a tile. There are two: one is written while the other one is folded."""
@@ -111,7 +112,8 @@ class SharedFoldsWriter(ThreadWriter):
         memory = self._places(states, self.tile_memory, 2 * self.tile)
         with e.loop("0", extent, step) as first, self._scope():
             stop = self._smaller(e.assign(f"add i64 {first}, {step}"), extent)
-            begin = e.assign(f"and i64 {e.assign(f'mul i64 {first}, {self.tile // step}')}, {self.tile}")
+            second = e.assign(f"and i64 {e.assign(f'udiv i64 {first}, {step}')}, 1")
+            begin = e.assign(f"mul i64 {second}, {self.tile}")
             self.tiles = {state: self._at(state, places, begin) for state, places in memory.items()}
             self.first = first
             compute(first, stop)
@@ -147,6 +149,10 @@ class SharedFoldsWriter(ThreadWriter):
             for state, tile in self.tiles.items():
                 places = indices if self._lanes_inside else [self._of_lane(index) for index in indices]
                 taken = [self._taken(state, self._at(state, tile, place)) for place in places]
+                quick = quick_of(state.instruction, self.kernel)
+                if quick is not None and len(taken) > 1:
+                    fold_quickly(self.e, state, quick, taken)
+                    continue
                 for one in taken:
                     state.write(state.reducer.merge(state.L, state.read(), one))
 
