@@ -46,7 +46,7 @@ def new_target() -> CudaTarget:
 
 
 def program() -> tuple[list[Any], list[int]]:
-    """With kernels, products, attention, and a step that the CPU does."""
+    """With kernels, one of them a copy, products, attention, and a step that the CPU does."""
     x = mx.ones((2, 64, 32), dtype=mx.bfloat16)
     w = mx.ones((32, 32), dtype=mx.bfloat16)
     mx.eval(x, w)
@@ -55,7 +55,10 @@ def program() -> tuple[list[Any], list[int]]:
         mixed = mx.fast.scaled_dot_product_attention(heads, heads, heads, scale=0.5)
         x = mx.fast.layer_norm(x + mixed.swapaxes(1, 2).reshape(2, 64, 32) @ w, w[0], w[1], 1e-5)
         x = mx.softmax(mx.exp(x) * mx.cos(x), axis=-1)
-    results = [x, mx.linalg.qr(x[0, :16, :16].astype(mx.float32))[1]]
+    cache = mx.zeros((3, 16, 32), dtype=mx.bfloat16)
+    mx.eval(cache)
+    cache[:, mx.array(3)] = x[0, 0]
+    results = [cache, x, mx.linalg.qr(x[0, :16, :16].astype(mx.float32))[1]]
     found = Program()
     found.add([one.node for one in results], lambda node: None if node.value is None else node.value.strides)
     assert len(found.entries) >= kept_plans.FEWEST_ENTRIES
@@ -67,7 +70,7 @@ def facts(parts: Unsealed) -> list[Any]:
 
     def of(code: Any) -> Any:
         if isinstance(code, CudaCode):
-            return code.ptx, code.name, code.threads, code.shared, code.title, code.cluster, code.queue
+            return code.ptx, code.name, code.threads, code.shared, code.title, code.cluster, code.queue, code.copied
         return code
 
     steps = [(of(step.code), list(step.numbers), step.units, step.grain) for step in parts.steps]
@@ -86,6 +89,7 @@ def test_another_process_finds_the_plan(library: FakeCudnn) -> None:
     found = kept_plans._from_bytes(content, other)
     assert found is not None
     assert facts(found) == facts(parts)
+    assert any(isinstance(step.code, CudaCode) and step.code.copied is not None for step in parts.steps)
     for step, wanted in zip(found.steps, parts.steps, strict=True):
         assert type(step.code) is type(wanted.code)
         if isinstance(step.code, CudnnCall):

@@ -15,7 +15,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.loading import KeptText
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
-from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.code import CopyPlaces, CudaCode
 from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
 from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, Note, plans_of
 from weft.runtime.steps import OnHost, Touched
@@ -103,9 +103,11 @@ class Keeping:
     def _kernel(self, facts: tuple[Any, ...]) -> CudaCode | None:
         found = self._kernels.get(facts)
         if found is None:
-            key, *rest = facts
+            key, name, threads, shared, title, cluster, queue, *copied = facts
             text = loading.text_by(bytes.fromhex(key))
-            found = None if text is None else self._kernels.setdefault(facts, CudaCode(text, *rest))
+            if text is not None:
+                made = CudaCode(text, name, threads, shared, title, cluster, queue, CopyPlaces.of(copied))
+                found = self._kernels.setdefault(facts, made)
         return found
 
     def _scratch_for(self, work: CudnnWork) -> int | None:
@@ -119,7 +121,8 @@ def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
     """What tells kernels apart, with the key in place of the PTX; None if that has none."""
     if not isinstance(code.ptx, KeptText):
         return None
-    return code.ptx.key.hex(), code.name, code.threads, code.shared, code.title, code.cluster, code.queue
+    facts = code.ptx.key.hex(), code.name, code.threads, code.shared, code.title, code.cluster, code.queue
+    return facts if code.copied is None else (*facts, *code.copied.flat)
 
 
 @lru_cache(_WORKS)

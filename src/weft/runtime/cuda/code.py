@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +14,17 @@ class CopyPlaces(NamedTuple):
     source: tuple[int, int]
     target: tuple[int, int]
     strides: tuple[tuple[int, int], ...]
+
+    @property
+    def flat(self) -> tuple[int, ...]:
+        """All of them, one after the other."""
+        return (*self.source, *self.target, *[place for pair in self.strides for place in pair])
+
+    @classmethod
+    def of(cls, flat: Sequence[int]) -> CopyPlaces | None:
+        """The opposite of `flat`; None if there are none."""
+        pairs = list(zip(flat[::2], flat[1::2], strict=True))
+        return cls(pairs[0], pairs[1], tuple(pairs[2:])) if pairs else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
