@@ -23,6 +23,8 @@ EMPTY: Mapping[int, int] = MappingProxyType({})
 NARROW_LANES = VIRTUAL_LANES // 4
 
 InMemory = Callable[[Node], tuple[Any, Sequence[int], int] | None]
+_Shown = tuple[Node, Terms, tuple[Any, Sequence[int], int] | None]
+"""What a view shows at an index: a node, its index, and where it is if it is in memory."""
 
 
 class Draft:
@@ -83,21 +85,24 @@ class Draft:
     def value(self, node: Node, terms: Terms, where: int | None = None) -> int:
         """The value of ``node`` at an index. Formulas may be thousands of operations deep: what waits for its inputs is
         on a stack of its own."""
-        waiting = [(node, terms)]
+        found = self._found
+        waiting: list[tuple[tuple[Node, Terms, int | None], _Shown | None]] = [((node, terms, where), None)]
         while waiting:
-            wanted = waiting[-1]
-            if (*wanted, where) not in self._found:
-                source, at, location = self._behind_views(*wanted)
-                inputs = self._inputs(source, at) if location is None else []
-                missing = [pair for pair in inputs if (*pair, where) not in self._found]
-                if missing:
-                    waiting.extend(reversed(missing))
-                    continue
-                self._found[(*wanted, where)] = self._made(source, at, location, where)
+            wanted, shown = waiting[-1]
+            if wanted not in found:
+                if shown is None:
+                    source, at, location = shown = self._behind_views(wanted[0], wanted[1])
+                    inputs = self._inputs(source, at) if location is None else []
+                    missing = [key for x, index in inputs if (key := (x, index, where)) not in found]
+                    if missing:
+                        waiting[-1] = wanted, shown
+                        waiting.extend([(key, None) for key in reversed(missing)])
+                        continue
+                found[wanted] = self._made(*shown, where)
             waiting.pop()
-        return self._found[node, terms, where]
+        return found[node, terms, where]
 
-    def _behind_views(self, node: Node, terms: Terms) -> tuple[Node, Terms, tuple[Any, Sequence[int], int] | None]:
+    def _behind_views(self, node: Node, terms: Terms) -> _Shown:
         """What a view shows at an index: something in memory, or something to compute."""
         while True:
             location = self._in_memory(node)
@@ -400,9 +405,10 @@ class _Nest:
     def fill_in(self, rows: list[int], sweeps: list[int], lane: int | None, mode: str) -> None:
         """Fill in accesses and levels of all instructions."""
         order = {axis: position + 1 for position, axis in enumerate(sweeps)}
-        for position, instruction in enumerate(self._draft.instructions):
-            depends = self._draft.depends[position]
-            term, strides = self._draft.terms[position], self._strides[position]
+        draft = self._draft
+        for instruction, depends, term, strides in zip(
+            draft.instructions, draft.depends, draft.terms, self._strides, strict=True
+        ):
             if term is not None and strides is not None:
                 access = instruction.access or Access(instruction.dtype, (), (), 0, 0, (), None)
                 access.rows = tuple([strides.get(axis, 0) for axis in rows])
@@ -411,12 +417,12 @@ class _Nest:
                 access.offset, access.computed = term.start, term.computed
                 instruction.access = access
             instruction.varying = lane in depends
-            instruction.sweep = max([order[axis] for axis in depends if axis in order], default=0)
+            instruction.sweep = max([order[axis] for axis in depends if axis in order], default=0) if order else 0
             below = instruction.sweep or (mode == "reduced" and instruction.varying)
             in_row = instruction.stage > 0 or instruction.operation in ("store", "reduce")
             if below:
                 instruction.level = Level.SWEEP
-            elif in_row or any(axis in depends for axis in rows) or self._after_sweep(instruction):
+            elif in_row or not depends.isdisjoint(rows) or self._after_sweep(instruction):
                 instruction.level = Level.ROW
             else:
                 instruction.level = Level.KERNEL

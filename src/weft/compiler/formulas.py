@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import weft.primitives as p
-from weft.compiler.layouts import behind
+from weft.compiler.layouts import passes
 from weft.graph.node import Node
 
 NEAR = 16
@@ -18,7 +18,7 @@ def is_longer(node: Node, most: int, inputs: Collection[Node]) -> bool:
     pending = [node]
     while pending and len(found) <= most:
         source = pending.pop()
-        while source not in inputs and behind(source) is not None:
+        while source not in inputs and passes(source):
             source = source.inputs[0]
         computed = isinstance(source.primitive, p.Elementwise | p.Indexed) and source.size == node.size
         if computed and source not in found and source not in inputs:
@@ -32,7 +32,7 @@ def narrowest(node: Node, inputs: Collection[Node]) -> Node:
     while node not in inputs:
         source = node.inputs[0] if node.inputs else node
         widens = isinstance(node.primitive, p.Elementwise) and len(node.inputs) == 1
-        if behind(node) is None and not (widens and source.dtype.size < node.dtype.size):
+        if not passes(node) and not (widens and source.dtype.size < node.dtype.size):
             break
         node = source
     return node
@@ -59,7 +59,7 @@ def _near(node: Node) -> set[Node]:
 def operations_from_less(node: Node, most: int, limit: int) -> int | None:
     """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if that takes more than
     ``limit`` operations."""
-    while behind(node) is not None:
+    while passes(node):
         node = node.inputs[0]
     if node.size <= most:
         return 0

@@ -23,7 +23,7 @@ from weft.compiler.formulas import have_in_common, operations_from_less
 from weft.compiler.grouping import Grouping
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from weft.compiler.index import behind_in, keeps_places, walked_axes, whole_axes
-from weft.compiler.layouts import behind, copy_of
+from weft.compiler.layouts import copy_of, passes
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node, Shape
 from weft.primitives.index import Term, Terms, shifted
@@ -85,7 +85,7 @@ class Fusion(Grouping):
             self._assign_fusable(node, uses, in_memory)
 
     def _assign_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        index_cannot_pass = behind(node) is None
+        index_cannot_pass = not passes(node)
         if (in_memory and self.layout(node) is None) or (index_cannot_pass and not self._layouts.is_viewable(node)):
             self._store_in_new_group(self._layouts.copied(node), [(user, None) for user, _ in uses])
         elif in_memory and (self._layouts.computes_nothing(node) or (self._is_turned(node) and not index_cannot_pass)):

@@ -40,6 +40,9 @@ class Level(enum.IntEnum):
     SWEEP = 2
 
 
+_LEVELS = {level: f"@{level.name.lower()}" for level in Level}
+
+
 @dataclass(slots=True)
 class Access:
     """Strided locations in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
@@ -77,7 +80,7 @@ class Access:
     @property
     def pattern(self) -> str:
         """Along which loops it moves, and how."""
-        rows = "".join("*" if stride else "." for stride in self.rows)
+        rows = "".join(["*" if stride else "." for stride in self.rows])
         sweeps = ["*" if stride else "." for stride in self.sweeps]
         if self.sweeps_by_one:
             sweeps[-1] = "1"
@@ -130,8 +133,8 @@ class Instruction:
         parts = [self.operation]
         if self.primitive is not None:
             parts.append(self.primitive.name)
-            parts.extend(f"{name}={value}" for name, value in self.params.items())
-        parts.extend(f"%{value}" for value in self.inputs)
+            parts += [f"{name}={value}" for name, value in self.params.items()]
+        parts += [f"%{value}" for value in self.inputs]
         if self.access is not None:
             parts.append(self.access.text())
         if self.where is not None:
@@ -139,8 +142,7 @@ class Instruction:
         if self.combine is not None:
             parts.append(f"combine {self.combine.name}")
         parts.append(f": {self.dtype.name}")
-        depth = self.sweep or ""
-        parts.append(f"@{self.level.name.lower()}{depth}{' lanes' if self.varying else ''}")
+        parts.append(f"{_LEVELS[self.level]}{self.sweep or ''}{' lanes' if self.varying else ''}")
         if self.stage:
             parts.append(f"stage {self.stage}")
         return " ".join(parts)
@@ -168,7 +170,7 @@ class Kernel:
         """The text of the kernel, with that of a schedule in its first line."""
         heading = f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{' ragged' * self.ragged}"
         lines = [f"{heading} ({schedule})" if schedule else heading]
-        lines.extend(f"  %{number} = {i.text()}" for number, i in enumerate(self.instructions))
+        lines += [f"  %{number} = {i.text()}" for number, i in enumerate(self.instructions)]
         return "\n".join(lines)
 
     @property

@@ -10,7 +10,6 @@ from weft.compiler.groups import Group, Layout
 from weft.compiler.index import keeps_places
 from weft.compiler.kernel import VIRTUAL_LANES
 from weft.graph.node import Node, Shape
-from weft.primitives.index import ZERO
 from weft.primitives.routine import Factors
 from weft.runtime.memory import contiguous_strides
 
@@ -24,18 +23,24 @@ class Layouts:
         self.stored: dict[Node, list[Group]] = {}
         self.copies: dict[Any, Node] = {}
         self._found: dict[Node, Layout | None] = {}
+        self._own: dict[Node, Layout] = {}
+        """Of nodes that have memory themselves."""
 
     def of(self, node: Node) -> Layout | None:
         """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""
         chain: list[Node] = []
-        while not self._has_memory(node) and node not in self._found:
+        while True:
+            if self._has_memory(node):
+                found: Layout | None = self._own.get(node)
+                if found is None:
+                    strides = self.inputs[node] if node in self.inputs else contiguous_strides(node.shape)
+                    found = self._own[node] = Layout(node, strides, 0)
+                break
+            if node in self._found:
+                found = self._found[node]
+                break
             chain.append(node)
             node = self.copies.get(node, node.inputs[0])
-        if self._has_memory(node):
-            strides = self.inputs[node] if node in self.inputs else contiguous_strides(node.shape)
-            found: Layout | None = Layout(node, strides, 0)
-        else:
-            found = self._found[node]
         for view in reversed(chain):
             found = None if found is None else seen_through(view, found)
             self._found[view] = found
@@ -140,9 +145,9 @@ def seen_through(view: Node, source: Layout) -> Layout | None:
     return None if shown is None else Layout(source.base, shown[0], source.offset + shown[1])
 
 
-def behind(node: Node) -> Any:
-    """The input of a view that an index can pass, with an index there; else None."""
-    return None if node.primitive is None else node.primitive.behind(node, (ZERO,) * node.ndim)
+def passes(node: Node) -> bool:
+    """Whether a node is a view that an index can pass."""
+    return node.primitive is not None and bool(node.primitive.passes(node))
 
 
 def copy_of(node: Node) -> Node:

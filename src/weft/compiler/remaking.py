@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import weft.primitives as p
 from weft.compiler.groups import Group, Use
-from weft.compiler.layouts import behind
+from weft.compiler.layouts import passes
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node
 
@@ -43,7 +43,7 @@ def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsSt
 def _behind_views(node: Node, uses_of: UsesOf) -> tuple[Node, set[Group]]:
     """What views show, and the groups that use it."""
     groups = {user for user, _ in uses_of(node)}
-    while behind(node) is not None:
+    while passes(node):
         node = node.inputs[0]
         groups.update([user for user, _ in uses_of(node)])
     return node, groups

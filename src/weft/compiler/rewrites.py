@@ -71,10 +71,18 @@ def graph_of(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
 def _require_plain(entries: Sequence[Entry]) -> None:
     """Raise unless all extents are plain ints: nothing else is planned."""
     for primitive, *rest in entries:
-        trace = open_trace(tuple(rest))
+        trace = None if all(map(_is_plain, rest)) else open_trace(tuple(rest))
         if trace is not None:
             _, shape, dtype, _ = rest
             raise no_value(Node(primitive, (), (), shape, dtype, None), trace, "evaluate")
+
+
+_PLAIN = frozenset({int})
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a parameter is no tuple, or one of plain ints alone, as most shapes are."""
+    return type(value) is not tuple or _PLAIN.issuperset(map(type, value))
 
 
 def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Target | None = None) -> Graph:

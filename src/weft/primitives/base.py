@@ -18,7 +18,7 @@ from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, derived, identical, named
 from weft.graph.node import Handle, Node, Shape, describe, wrap
 from weft.graph.symbolic import SymbolicExtent
-from weft.primitives.index import AxisTerm, Terms, strides_through_view, through_view
+from weft.primitives.index import ZERO, AxisTerm, Terms, strides_through_view, through_view
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, check_parameter
 from weft.runtime.devices import Stream, current_stream
@@ -108,6 +108,10 @@ class Primitive:
     def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
         """For a view, its input and the index there of the element at ``index``; None if no expression describes it."""
         return None
+
+    def passes(self, node: Node) -> bool:
+        """Whether `behind` gives something."""
+        return self.behind(node, (ZERO,) * node.ndim) is not None
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
         """For a view of an input that has ``strides`` in memory: the strides of the view, and how many elements its
@@ -426,6 +430,9 @@ class View(Linear):
     def behind(self, node: Node, index: Terms) -> tuple[Node, Terms] | None:
         source = node.inputs[0]
         return source, through_view(index, self.axis_terms(source.shape, **node.keywords))
+
+    def passes(self, node: Node) -> bool:
+        return True
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
         if self.strides is not None:

@@ -124,7 +124,7 @@ class Allocator:
 
     def _fresh(self, size: int, wanted: int) -> int:
         self._cached.setdefault(size, [])
-        if self._active + self._bytes_cached() + size > self.memory_limit:
+        if self.memory_limit < sys.maxsize and self._active + self._bytes_cached() + size > self.memory_limit:
             self.clear()
         address = self._allocate(size)
         if not address:
