@@ -102,7 +102,7 @@ def finish(nodes: Sequence[Node]) -> None:
     """Wait until the devices have computed the values of evaluated nodes."""
     buffers: dict[Engine, list[Buffer]] = {}
     for node in nodes:
-        if node.value is not None and node.value.buffer.engine is not host:
+        if node.value is not None and node.value.buffer.engine.queues:
             buffers.setdefault(node.value.buffer.engine, []).append(node.value.buffer)
     for engine, found in buffers.items():
         engine.finish(found)

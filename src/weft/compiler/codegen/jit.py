@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
 from weft.compiler.codegen import llvm_threads
 from weft.compiler.codegen.elf import image_of
 from weft.compiler.codegen.host import OPTIMISATION, Host, lesser
+from weft.compiler.codegen.llvm_threads import ThreadCompiler
 from weft.runtime import machine_code
 from weft.runtime.atomic import without_interrupts
 from weft.runtime.machine_code import Image
@@ -23,14 +23,6 @@ from weft.runtime.machine_code import Image
 
 class CodeGenerationError(RuntimeError):
     """LLVM refused a module: a fault of Weft's, never of the user's program."""
-
-
-class _Bench(NamedTuple):
-    """What one thread at a time works with."""
-
-    machine: llvm.TargetMachine
-    builder: llvm.PassBuilder
-    layout: str
 
 
 class CodeGenerator:
@@ -44,8 +36,8 @@ class CodeGenerator:
         name = llvm.get_host_cpu_name()
         native = Host(llvm.get_process_triple(), name, _preferred(features), version, OPTIMISATION)
         self.host = lesser(native, {name for name, present in features.items() if present})
-        self._benches: list[_Bench] = []
-        """Those that no thread works at."""
+        self._compilers: list[ThreadCompiler] = []
+        """Those that no thread uses."""
         self._linker: llvm.LLJIT | None = None
         self._libraries: list[llvm.ResourceTracker] = []
 
@@ -61,28 +53,28 @@ class CodeGenerator:
         takes as long as writing the IR, and the code is slower more often than faster.
         """
         try:
-            bench = self._benches.pop()
+            compiler = self._compilers.pop()
         except IndexError:
-            bench = self._new_bench()
+            compiler = self._new_compiler()
         try:
             module = llvm.parse_assembly(text, llvm.create_context())
             module.verify()
         except RuntimeError as error:
             raise CodeGenerationError(f"{error}\nin the module\n{text}") from error
         module.triple = self.host.triple
-        module.data_layout = bench.layout
+        module.data_layout = compiler.layout
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
-        passes.run(module, bench.builder)
-        machine = self._machine(0) if quickly else bench.machine
+        passes.run(module, compiler.builder)
+        machine = self._machine(0) if quickly else compiler.machine
         emitted = bytes(machine.emit_object(module))
-        self._benches.append(bench)
+        self._compilers.append(compiler)
         return emitted
 
-    def _new_bench(self) -> _Bench:
+    def _new_compiler(self) -> ThreadCompiler:
         machine = self._machine(int(self.host.optimisation))
         builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
-        return _Bench(machine, builder, str(machine.target_data))
+        return ThreadCompiler(machine, builder, str(machine.target_data))
 
     def link(self, object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
         """Load object code into the process and return the addresses of ``functions``."""

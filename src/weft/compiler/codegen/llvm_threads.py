@@ -12,19 +12,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 
 
-class _Thread(threading.local):
+class ThreadCompiler(NamedTuple):
+    """What of LLVM one thread at a time uses."""
+
+    machine: llvm.TargetMachine
+    builder: llvm.PassBuilder
+    layout: str
+
+
+class _ThreadState(threading.local):
     passes = False
 
 
-_thread = _Thread()
+_thread = _ThreadState()
 
 
-class _Lock:
+class _LlvmLock:
     """The lock of llvmlite, which threads that are ``apart`` pass by."""
 
     def __init__(self, lock: Any) -> None:
@@ -45,7 +53,7 @@ def _replaced() -> Any:
     lock = getattr(holder, "_lock", None)
     if type(lock) is not type(threading.RLock()) or not isinstance(getattr(holder, "_cblist", None), list):
         return None
-    holder._lock = _Lock(lock)  # who is in a call of LLVM holds the one inside
+    holder._lock = _LlvmLock(lock)  # who is in a call of LLVM holds the one inside
     return holder
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
 from weft.compiler.codegen import llvm_threads
 from weft.compiler.codegen.jit import CodeGenerationError
+from weft.compiler.codegen.llvm_threads import ThreadCompiler
 from weft.compiler.codegen.shared_functions import MODULES
 from weft.runtime.atomic import without_interrupts
 
@@ -21,16 +21,8 @@ TRIPLE = "nvptx64-nvidia-cuda"
 _INEXACT = re.compile(r"\b(?:add|sub|mul)\.f(?:32|64)|\.ftz|\.approx|\.full|\bmad\.f")
 
 
-class _Bench(NamedTuple):
-    """What one thread at a time works with."""
-
-    machine: llvm.TargetMachine
-    builder: llvm.PassBuilder
-    layout: str
-
-
-_benches: dict[str, list[_Bench]] = {}
-"""Those that no thread works at, by architecture."""
+_compilers: dict[str, list[ThreadCompiler]] = {}
+"""Those that no thread uses, by architecture."""
 
 
 @cache
@@ -39,10 +31,10 @@ def _initialized() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _new_bench(architecture: str) -> _Bench:
+def _new_compiler(architecture: str) -> ThreadCompiler:
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, opt=3)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
-    return _Bench(machine, builder, str(machine.target_data))
+    return ThreadCompiler(machine, builder, str(machine.target_data))
 
 
 _WAITS = re.compile(r"^ *(?:declare|call) void @llvm\.nvvm\.griddepcontrol\..*$", re.MULTILINE)
@@ -63,12 +55,12 @@ def _whole(text: str, architecture: str) -> str:
 
 
 def _ptx(text: str, architecture: str) -> str:
-    free = _benches.setdefault(architecture, [])
+    free = _compilers.setdefault(architecture, [])
     try:
-        bench = free.pop()
+        compiler = free.pop()
     except IndexError:
-        bench = _new_bench(architecture)
-    whole = f'target datalayout = "{bench.layout}"\ntarget triple = "{TRIPLE}"\n{_whole(text, architecture)}'
+        compiler = _new_compiler(architecture)
+    whole = f'target datalayout = "{compiler.layout}"\ntarget triple = "{TRIPLE}"\n{_whole(text, architecture)}'
     try:
         module = llvm.parse_assembly(whole, llvm.create_context())
         module.verify()
@@ -76,9 +68,9 @@ def _ptx(text: str, architecture: str) -> str:
         raise CodeGenerationError(f"{error}\nin the module\n{whole}") from error
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    passes.run(module, bench.builder)
-    made = str(bench.machine.emit_assembly(module))
-    free.append(bench)
+    passes.run(module, compiler.builder)
+    made = str(compiler.machine.emit_assembly(module))
+    free.append(compiler)
     inexact = _INEXACT.search(made)
     if inexact:
         raise CodeGenerationError(f"PTX rounds in another way: {inexact.group()} in\n{made}")

@@ -48,11 +48,11 @@ FORKED = (
 )
 
 
-class _Thread(threading.local):
+class _ContextOfThread(threading.local):
     context = 0
 
 
-_thread = _Thread()
+_thread = _ContextOfThread()
 _engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
 
 
