@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, compress
+from itertools import compress
 from operator import is_, not_
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from weft.runtime.memory import View
 from weft.transforms.constants import Attributes, has_attributes
 from weft.transforms.containers import ContainerWriter, Moment, State
 from weft.transforms.traced import Traced
-from weft.tree import CONTAINERS, Levels, flatten, mutable_containers
+from weft.tree import CONTAINERS, Levels, Reading, flatten, mutable_containers
 
 
 class Repeat:
@@ -165,38 +165,83 @@ def _has_attributes(container: Any) -> bool:
     return isinstance(container, (list, dict)) and type(container) not in (list, dict) and has_attributes(container)
 
 
+class _Outputs:
+    """Containers that a function changes and that are not, all in one, those that it reads."""
+
+    def __init__(self, outputs: Any, levels: Levels, given: Sequence[Any]) -> None:
+        """``given`` are the leaves of the arguments and of what is read, in which no array comes twice."""
+        self._outputs, self._levels = outputs, levels
+        reading = levels.read(outputs)
+        assert reading is not None
+        leaves = reading.leaves
+        self._types = list(map(type, leaves))
+        is_array = [isinstance(leaf, Handle) for leaf in leaves]
+        self._is_constant = [not array for array in is_array]
+        self._constants = list(compress(leaves, self._is_constant))
+        places = {id(leaf): place for place, leaf in enumerate(given) if isinstance(leaf, Handle)}
+        self._is_given = [array and id(leaf) in places for array, leaf in zip(is_array, leaves, strict=True)]
+        self._places = [places[id(leaf)] for leaf in compress(leaves, self._is_given)]
+        self._is_other = [array and not here for array, here in zip(is_array, self._is_given, strict=True)]
+        self._others = sum(self._is_other)
+
+    def read(self, found: _Found) -> Reading | None:
+        """What they hold; None if that is not what is expected: constants, and which of the arrays are given where."""
+        reading = self._levels.read(self._outputs)
+        if reading is None:
+            return None
+        leaves, given = reading.leaves, found.leaves
+        if [*map(type, leaves)] != self._types or not all(
+            map(is_, compress(leaves, self._is_constant), self._constants)
+        ):
+            return None
+        if not all(map(is_, compress(leaves, self._is_given), [given[place] for place in self._places])):
+            return None
+        if self._others:
+            arrays = set(map(id, found.arrays))
+            arrays.update(map(id, compress(leaves, self._is_other)))
+            if len(arrays) != len(found.arrays) + self._others:
+                return None
+        return reading
+
+
 class StatefulRepeat(NestedRepeat):
     """The latest call of a function that replaces entries in the containers of its state."""
 
-    def __init__(
-        self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, state: Any, changes: Sequence[Any]
-    ) -> None:
-        super().__init__(traced, prepared, root, levels, state)
-        reading = levels.read(root)
+    def __init__(self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, outputs: Any) -> None:
+        """``outputs`` are what it changes, which may be what it reads."""
+        super().__init__(traced, prepared, root, levels, root[2])
+        given = levels.read(root)
+        assert given is not None
+        self._outputs = None if outputs is root[2] else _Outputs(outputs, Levels(outputs), given.leaves)
+        """None if it changes what it reads."""
+        leaves, structure = flatten(outputs)
+        self._first = len(self._is_array) - len(leaves)
+        reading = self._read_outputs(
+            _Found(given.leaves, list(compress(given.leaves, self._is_array)), given.containers)
+        )
         assert reading is not None
+        assert traced.update is not None
+        assert traced.update.in_place is not None
         numbers = {id(container): number for number, container in enumerate(reading.containers)}
-        leaves, structure = flatten(state)
         slots = [
             (numbers[id(container)], key)
-            for container, key, value in structure.entries(state)
+            for container, key, value in structure.entries(outputs)
             if not isinstance(value, CONTAINERS)
         ]
-        self._write = ContainerWriter(slots, changes)
-        self._first = len(self._is_array) - len(leaves)
-        positions = list(accumulate(self._is_array, initial=0))
-        assert traced.update is not None
-        self._replaced = [
-            positions[self._first + number] for number in traced.update.replaced if self._is_array[self._first + number]
-        ]
-        """The arrays that are not in the state any more afterwards."""
+        self._write = ContainerWriter(slots, traced.update.in_place)
+        positions = {id(array): position for position, array in enumerate(compress(given.leaves, self._is_array))}
+        replaced = [id(leaves[number]) for number in traced.update.replaced]
+        self._replaced = [positions[array] for array in replaced if array in positions]
+        """The arrays that are not in the outputs any more afterwards."""
 
     def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         stream = self._stream()
         found = None if stream is None else self._read(args, kwargs)
-        if stream is None or found is None:
+        reading = None if found is None else self._read_outputs(found)
+        if stream is None or found is None or reading is None:
             return NotImplemented
-        leaves, arrays, containers = found
-        state = leaves[self._first :]
+        arrays = found.arrays
+        state, containers = reading
         traced, prepared = self.traced, self._prepared
         if not prepared.can_replace:
             nodes = self._run_again(arrays, stream)
@@ -211,12 +256,23 @@ class StatefulRepeat(NestedRepeat):
         if inputs is None:
             return NotImplemented
         self._note_use(tick)
-        del found, leaves  # references that would be counted
+        del found, reading  # references that would be counted
         # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
         nodes, run = prepared.begin(inputs, stream)
         new = self._write(containers, state, nodes[traced.count :])
         prepared.finish(run, _ended(self._replaced, arrays, inputs), stream)
         return traced.results(nodes, self._after(state, new))
+
+    def _read_outputs(self, found: _Found) -> Reading | None:
+        """What the outputs hold; None if that is not what is expected."""
+        if self._outputs is None:
+            return Reading(found.leaves[self._first :], found.containers)
+        reading = self._outputs.read(found)
+        if reading is not None and True in self._is_argument:
+            own = set(map(id, compress(found.containers, self._is_argument)))
+            if not own.isdisjoint(map(id, reading.containers)):
+                return None
+        return reading
 
     def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
         """What the state holds afterwards, if the results depend on it."""
@@ -260,7 +316,9 @@ def repeat_of(
     """
     if state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
         return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
-    if same is not None or not isinstance(prepared, Prepared) or (moment is not None and moment.is_shared):
+    if not isinstance(prepared, Prepared) or (moment is not None and moment.is_shared):
+        return None
+    if same is not None and not _differ(same, moment):
         return None
     if isinstance(latest, NestedRepeat) and latest.traced is traced:
         # Something differs in each call, perhaps. To look for it again takes as long as the call.
@@ -273,17 +331,29 @@ def repeat_of(
     return found
 
 
+def _differ(same: Sequence[int], moment: Moment | None) -> bool:
+    """Whether no array comes twice in arguments and what is read, and none twice in what is changed."""
+    if moment is None or moment.outputs is moment.inputs:
+        return False
+    count = len(same) - len(moment.outputs)
+    arrays = [id(leaf) for leaf in moment.outputs if isinstance(leaf, Handle)]
+    return list(same[:count]) == list(range(count)) and len(set(arrays)) == len(arrays)
+
+
 def _nested_repeat(traced: Traced, prepared: Prepared, root: Any, state: State | None) -> NestedRepeat | None:
     levels = Levels.of(root)
     if levels is None:
         return None
     if state is None or state.outputs is None:
         return NestedRepeat(traced, prepared, root, levels, root[2])
-    if state.inputs is not state.outputs or traced.update is None or traced.update.in_place is None:
+    outputs = state.outputs
+    if traced.update is None or traced.update.in_place is None:
         return None
-    if len(mutable_containers(state.inputs)) != flatten(state.inputs)[1].num_containers:
+    if len(mutable_containers(outputs)) != flatten(outputs)[1].num_containers:
         return None  # entries of a tuple cannot be replaced, and a container that comes twice would be changed twice
-    return StatefulRepeat(traced, prepared, root, levels, state.inputs, traced.update.in_place)
+    if outputs is not state.inputs and Levels.of(outputs) is None:
+        return None
+    return StatefulRepeat(traced, prepared, root, levels, outputs)
 
 
 AnyRepeat = Repeat | NestedRepeat
