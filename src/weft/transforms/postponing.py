@@ -51,14 +51,9 @@ def note_postponed(results: Sequence[Node]) -> None:
 
 def _may_another_wait() -> bool:
     if len(_waiting) >= MOST_CALLS:
-        for _ in range(len(_waiting)):
-            try:
-                reference = _waiting.popleft()
-            except IndexError:  # another thread asks the same
-                break
-            node = reference()
-            if node is not None and node.value is None:
-                _waiting.append(reference)
+        found = [(reference, reference()) for reference in tuple(_waiting)]
+        _waiting.clear()  # another thread's call may be lost: it is a bound, not a count
+        _waiting.extend([reference for reference, node in found if node is not None and node.value is None])
     return len(_waiting) < MOST_CALLS
 
 
