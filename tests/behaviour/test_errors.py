@@ -121,7 +121,7 @@ TYPES: dict[str, Case] = {
     "iterating a scalar": (lambda: list(mx.array(1)), TypeError, ("0",)),
     "a NumPy array as an axis": (lambda: mx.sum(ones(2), axis=wrong(np.ones((1, 1)))), TypeError, ("[sum]", "array(")),
     "NumPy floats as a shape": (lambda: mx.zeros(wrong(np.ones(2))), TypeError, ("[zeros]", "1.0")),
-    "an array as a shape": (lambda: mx.zeros(wrong(mx.array([2]))), TypeError, ("[zeros]", "array([2]")),
+    "an array of floats as a shape": (lambda: mx.zeros(wrong(mx.array([2.0]))), TypeError, ("[zeros]", "array([2]")),
     "text as a tolerance": (lambda: mx.isclose(ones(2), ones(2), wrong("1")), TypeError, ("[isclose]", "rtol", "'1'")),
     "none as a tolerance": (
         lambda: mx.allclose(ones(2), 1.0, atol=wrong(None)),
