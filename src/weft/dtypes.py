@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, final
 
 from weft.checks import called, shortened, shown, wrong_type
+from weft.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -262,7 +263,7 @@ def as_dtype(value: object) -> Dtype:
     name = value if isinstance(value, str) else getattr(value, "name", getattr(value, "__name__", ""))
     meant = _BY_NAME.get(name) if isinstance(name, str) else None
     hint = f" Did you mean mx.{_constant_name(meant)}?" if meant is not None else ""
-    raise TypeError(f"[{called()}] dtype must be one of {_ACCEPTED}; got {shown(value)}.{hint}")
+    raise ArgumentTypeError(f"[{called()}] dtype must be one of {_ACCEPTED}; got {shown(value)}.{hint}")
 
 
 def same_as_numpy(numpy_dtype: np.dtype[Any]) -> Dtype | None:
@@ -296,7 +297,7 @@ def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
         remedy = "Convert the data first, for example with astype('float32')."
     else:
         remedy = "Its bytes are swapped: convert it first with astype(a.dtype.newbyteorder('='))."
-    raise TypeError(f"NumPy data of dtype {numpy_dtype!r} has no equivalent dtype here. {remedy}")
+    raise ArgumentTypeError(f"NumPy data of dtype {numpy_dtype!r} has no equivalent dtype here. {remedy}")
 
 
 def _promote_rule(a: Dtype, b: Dtype) -> Dtype:
@@ -370,7 +371,7 @@ def scalar_dtype(value: bool | int | float | complex, other: Dtype | None = None
         return _integer_scalar_dtype(value, other)
     if isinstance(value, complex):
         return complex64
-    raise TypeError(f"expected a bool, int, float or complex, got {type(value).__name__}")
+    raise ArgumentTypeError(f"expected a bool, int, float or complex, got {type(value).__name__}")
 
 
 def _integer_scalar_dtype(value: int, other: Dtype | None) -> Dtype:

@@ -94,7 +94,7 @@ def test_dtypes_that_the_table_leaves_out(name: str, mlx: ModuleType, seed: int)
 
 
 def refusal(name: str) -> str:
-    return rf"TypeError: \[({'|'.join([name, *OTHER_NAMES.get(name, ())])})\] does not support (bool|\w+\d)"
+    return rf"ArgumentTypeError: \[({'|'.join([name, *OTHER_NAMES.get(name, ())])})\] does not support (bool|\w+\d)"
 
 
 BINARY = sorted({row.name for row in BINARY_ROWS if len(row.domains) == 2})

@@ -127,7 +127,8 @@ def test_what_threads_share_is_stored_in_place(engine: BlocksEngine, rng: np.ran
 
 
 def test_all_reductions_that_threads_share(cases: Cases, rng: np.random.Generator) -> None:
-    for name, dtype in cases.some(4, list(product(FOLDS, (mx.float32, mx.float16, mx.int64, mx.bool_)))):
+    of_every_dtype = product(FOLDS, (mx.float32, mx.float16, mx.int64, mx.bool_))
+    for name, dtype in cases.some(4, [one for one in of_every_dtype if one != ("product", mx.bool_)]):
         x = mx.array(rng.integers(-3, 4, size=(260, 4))).astype(dtype)
         assert same_bits(lambda x, name=name: FOLDS[name](x, 0), x), (name, dtype)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from weft.errors import ArgumentTypeError
+
 
 @contextmanager
 def writable(function: str, file: Any) -> Iterator[TextIO]:
@@ -24,7 +26,9 @@ def opened(function: str, file: Any) -> TextIO:
     if isinstance(file, (str, os.PathLike)):
         return open(file, "w", encoding="utf-8", errors="backslashreplace")
     if not hasattr(file, "write"):
-        raise TypeError(f"[{function}] file is a path or a file opened for writing text, not {type(file).__name__}.")
+        raise ArgumentTypeError(
+            f"[{function}] file is a path or a file opened for writing text, not {type(file).__name__}."
+        )
     try:
         file.write("")
     except TypeError:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from heapq import nsmallest
 from typing import Any
 
-from weft.errors import EvaluationError, FileFormatError
+from weft.errors import ArgumentTypeError, EvaluationError, FileFormatError
 from weft.io.files import called, is_open, opening
 
 _PIECE = 1 << 24
@@ -140,12 +140,12 @@ def source_of(file: Any) -> Source:
 def taken(file: Any, name: str, count: int | None) -> bytearray:
     """The next ``count`` bytes of an open file, or all that it has left."""
     if isinstance(file, io.TextIOBase):
-        raise TypeError(f"[load] {name} must be opened for bytes, mode 'rb'; it was opened for text.")
+        raise ArgumentTypeError(f"[load] {name} must be opened for bytes, mode 'rb'; it was opened for text.")
     found = bytearray()
     while count is None or len(found) < count:
         piece = file.read(_PIECE if count is None else min(_PIECE, count - len(found)))
         if not isinstance(piece, bytes):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"[load] {name} must be opened for bytes, mode 'rb'; reading it gave {type(piece).__name__}."
             )
         if not piece:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from weft.errors import ArgumentTypeError
 from weft.io.files import called, is_open, opening, path_of
 from weft.io.sources import read_before_writing
 
@@ -17,7 +18,9 @@ def writable(name: str, file: Any, extension: str) -> Iterator[Any]:
     of it is read first."""
     if is_open(file):
         if isinstance(file, io.TextIOBase):
-            raise TypeError(f"[{name}] {called(file)} must be opened for bytes, mode 'wb'; it was opened for text.")
+            raise ArgumentTypeError(
+                f"[{name}] {called(file)} must be opened for bytes, mode 'wb'; it was opened for text."
+            )
         for descriptor in _descriptors(file):
             read_before_writing(descriptor)
         with _whole(file) as target:

@@ -9,7 +9,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import integer_of, shortened, shown, wrong_type
-from weft.errors import AxisError
+from weft.errors import ArgumentTypeError, AxisError
 from weft.ops.arguments import array_argument, real_number
 
 Group = mx.distributed.Group
@@ -41,7 +41,7 @@ def size_of(layer: str, name: str, value: Any, least: int) -> int:
     try:
         size = operator.index(value)
     except TypeError:
-        raise TypeError(f"[{layer}] {name} has to be an int, got {shown(value)}.") from None
+        raise ArgumentTypeError(f"[{layer}] {name} has to be an int, got {shown(value)}.") from None
     if size < least:
         raise ValueError(f"[{layer}] {name} has to be at least {least}, got {shortened(size)}.")
     if size >= 1 << 63:
@@ -70,7 +70,7 @@ def share_of(function: str, name: str, value: Any) -> float:
     """
     is_number = isinstance(value, Real)
     if not is_number:
-        raise TypeError(f"[{function}] {name} has to be a number, got {shown(value)}.")
+        raise ArgumentTypeError(f"[{function}] {name} has to be a number, got {shown(value)}.")
     if not 0 <= value < 1:
         raise ValueError(f"[{function}] {name} has to be at least 0 and below 1, got {shortened(value)}.")
     return float(value)
@@ -111,7 +111,7 @@ def real_array_of(function: str, name: str, x: Any) -> mx.array:
     """
     array = array_of(function, name, x)
     if array.dtype == mx.complex64:
-        raise TypeError(f"[{function}] does not support complex64.")
+        raise ArgumentTypeError(f"[{function}] does not support complex64.")
     return array
 
 
@@ -170,7 +170,7 @@ def entry_names(
         return None
     names = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"[{method}] keys has to be a name of an entry or several, got {keys!r}.")
+        raise ArgumentTypeError(f"[{method}] keys has to be a name of an entry or several, got {keys!r}.")
     known = {key for module in modules for key in module}
     for name in names:
         if strict and name not in known:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.checks import shortened
+from weft.errors import ArgumentTypeError
 from weft.nn.module import Module
 
 __all__ = ["Identity", "Sequential"]
@@ -51,4 +52,4 @@ class Identity(Module):
 def _check_callable(position: int, module: Any) -> None:
     if not callable(module):
         remedy = " Pass them one by one: Sequential(*modules)." if isinstance(module, (list, tuple)) else ""
-        raise TypeError(f"[Sequential] module {position} cannot be called: {shortened(module)}.{remedy}")
+        raise ArgumentTypeError(f"[Sequential] module {position} cannot be called: {shortened(module)}.{remedy}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import function_of, integer_of, wrong_type
+from weft.errors import ArgumentTypeError
 from weft.nn.checks import Group, group_of
 from weft.nn.module import Module
 from weft.nn.module_tree import put_back
@@ -36,9 +37,9 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
     array([1, 1], dtype=float32)
     """
     if not isinstance(model, Module):
-        raise TypeError(f"[value_and_grad] the first argument has to be a Module, got {type(model).__name__}.")
+        raise ArgumentTypeError(f"[value_and_grad] the first argument has to be a Module, got {type(model).__name__}.")
     if not callable(fn):
-        raise TypeError(f"[value_and_grad] the second argument has to be a function, got {type(fn).__name__}.")
+        raise ArgumentTypeError(f"[value_and_grad] the second argument has to be a function, got {type(fn).__name__}.")
 
     def call_with(parameters: dict[str, Any], /, *args: Any, **kwargs: Any) -> Any:
         before = model.trainable_parameters()

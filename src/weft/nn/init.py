@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import weft.core as mx
 from weft.checks import shortened
+from weft.errors import ArgumentTypeError
 from weft.nn.checks import number_of
 
 __all__ = [
@@ -251,7 +252,7 @@ def _matrix_shape(function: str, a: mx.array) -> tuple[int, int]:
 
 def _shape(function: str, a: mx.array) -> tuple[int, ...]:
     if not isinstance(a, mx.array):
-        raise TypeError(f"[{function}] takes an array, whose shape the result has, got {type(a).__name__}.")
+        raise ArgumentTypeError(f"[{function}] takes an array, whose shape the result has, got {type(a).__name__}.")
     return a.shape
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import function_of, shown
+from weft.errors import ArgumentTypeError
 from weft.nn.checks import array_input, check_last_size, size_of
 from weft.nn.module import Module
 from weft.ops.quantized_formats import QuantizedFormat, format_of
@@ -358,7 +359,7 @@ def quantize(
     )
     """
     if not isinstance(model, Module):
-        raise TypeError(f"[quantize] takes a Module, got {shown(model)}.")
+        raise ArgumentTypeError(f"[quantize] takes a Module, got {shown(model)}.")
     usual = {"group_size": group_size, "bits": bits, "mode": mode}
     if quantize_input:  # which layers of others need not know
         usual["quantize_input"] = True

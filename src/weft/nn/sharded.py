@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import weft.core as mx
 from weft.checks import integer_of, one_of, shown, wrong_type
+from weft.errors import ArgumentTypeError
 from weft.nn.checks import Group, array_input, check_last_size, group_of
 from weft.nn.linear import Linear
 from weft.nn.module import Module
@@ -193,7 +194,7 @@ def shard_linear(
         quantized = QuantizedAllToShardedLinear if whole else QuantizedShardedToAllLinear
         return quantized.from_quantized_linear(module, segments=segments, group=group)
     if not isinstance(module, Linear):
-        raise TypeError(f"[shard_linear] takes a Linear or a QuantizedLinear, got {shown(module)}.")
+        raise ArgumentTypeError(f"[shard_linear] takes a Linear or a QuantizedLinear, got {shown(module)}.")
     plain = AllToShardedLinear if whole else ShardedToAllLinear
     return plain.from_linear(module, segments=segments, group=group)
 

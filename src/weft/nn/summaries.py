@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import weft.core as mx
+from weft.errors import ArgumentTypeError
 from weft.inspection.paged import Paged
 from weft.inspection.text import number_of, shortened, size_text, table
 from weft.nn.module import Module
@@ -119,7 +120,7 @@ def summary(model: Module) -> Summary:
     13 parameters, 4 of them frozen: 52 B
     """
     if not isinstance(model, Module):
-        raise TypeError(f"[summary] takes a Module, got {type(model).__name__}.")
+        raise ArgumentTypeError(f"[summary] takes a Module, got {type(model).__name__}.")
     layers: list[Layer] = []
     waiting: list[tuple[int, str, Module]] = [(0, "", model)]
     while waiting:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import weft.core as mx
+from weft.errors import ArgumentTypeError
 from weft.tree import CONTAINERS
 
 
@@ -21,7 +22,7 @@ def save_named(file: str | os.PathLike[str], weights: dict[str, mx.array]) -> No
     """
     name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
     if not isinstance(name, str):
-        raise TypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
+        raise ArgumentTypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
     if name.endswith(".npz"):
         mx.savez(name, **weights)
     elif name.endswith(".safetensors"):
@@ -53,13 +54,13 @@ def named_weights(weights: Any) -> dict[str, mx.array]:
     try:
         found = dict(weights)
     except (TypeError, ValueError):
-        raise TypeError(
+        raise ArgumentTypeError(
             "[load_weights] takes the name of a file, or pairs of a path and an array, "
             f"got a value of type {type(weights).__name__} that holds something else."
         ) from None
     for path, value in found.items():
         if not isinstance(path, str):
-            raise TypeError(f"[load_weights] paths are strings, got {path!r} of type {type(path).__name__}.")
+            raise ArgumentTypeError(f"[load_weights] paths are strings, got {path!r} of type {type(path).__name__}.")
         if not isinstance(value, mx.array):
             raise ValueError(
                 f"[load_weights] `{path}` has to be an array, got {type(value).__name__}; {_remedy(value)}."

@@ -12,6 +12,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.node import Handle
 from weft.graph.shown import Extent
 from weft.ops.arguments import (
@@ -161,7 +162,7 @@ def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
     """
     x, y = broadcast_all("divmod", promoted("divmod", (a, b)))
     if x.node.dtype.is_complex:
-        raise TypeError("[divmod] does not support complex64.")
+        raise ArgumentTypeError("[divmod] does not support complex64.")
     return [floor_divide(x, y), remainder(x, y)]
 
 
@@ -315,7 +316,7 @@ def signbit(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     if x.node.dtype.is_floating:
         x = p.copysign(p.ones_like(x), x)
     if x.node.dtype.is_complex:
-        raise TypeError("[signbit] A complex number has no sign; take that of mx.real(a) or mx.imag(a).")
+        raise ArgumentTypeError("[signbit] A complex number has no sign; take that of mx.real(a) or mx.imag(a).")
     return p.less(x, p.zeros_like(x))
 
 

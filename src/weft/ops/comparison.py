@@ -14,6 +14,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import finfo
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, decide, decide_equal
 from weft.graph.node import Handle
 from weft.graph.symbolic import SymbolicExtent
@@ -426,7 +427,7 @@ def nan_to_num(
     x = array_argument("nan_to_num", a)
     dtype = x.node.dtype
     if dtype.is_complex:
-        raise TypeError("[nan_to_num] does not support complex64: apply it to mx.real and mx.imag.")
+        raise ArgumentTypeError("[nan_to_num] does not support complex64: apply it to mx.real and mx.imag.")
     if not dtype.is_floating:
         return fresh(x)
     limit = finfo(dtype).max

@@ -9,6 +9,7 @@ import numpy as np
 import weft.primitives as p
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.node import Handle
 from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
@@ -110,7 +111,7 @@ def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None =
     if isinstance(x, Handle):
         return asarray(fresh(x), copy=copy)
     if not hasattr(x, "__dlpack__"):
-        raise TypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
+        raise ArgumentTypeError(f"[from_dlpack] x must have __dlpack__; {type(x).__name__} has not. Use mx.array.")
     shared = from_device(x, copy=copy)
     if shared is not None:
         return shared

@@ -12,6 +12,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import Dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import AnyExtent, decide, value_of
 from weft.graph.node import Handle, Shape, leaf, wrap
 from weft.graph.shown import Extent
@@ -69,7 +70,7 @@ def as_array(value: Any, dtype: Dtype | None = None) -> Array:
         return as_array(value.__mlx_array__(), dtype)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return from_numpy(np.asarray(value), dtype)
-    raise TypeError(f"expected an array, a number, NumPy data or nested lists of numbers, got {shown(value)}")
+    raise ArgumentTypeError(f"expected an array, a number, NumPy data or nested lists of numbers, got {shown(value)}")
 
 
 def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:

@@ -9,6 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import AnyExtent, decide, identical, smallest
 from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, sequence_of, to_dtype
 from weft.ops.entrance import on_stream
@@ -349,7 +350,7 @@ def _real_axes(name: str, a: Any, s: Any, axes: Any, norm: Any, transform: Any) 
 def real_forward(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
     roots = roots_of(name, norm, inverse=False)
     if x.node.dtype.is_complex:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"[{name}] transforms real numbers; got complex64. Use mx.fft.{name.removeprefix('r')}, or take mx.real."
         )
     *others, (axis, length) = lengths

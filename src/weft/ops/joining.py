@@ -9,6 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import shown
 from weft.dtypes import promote
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import AnyExtent, agree, derived, fixed, identical, largest, named, smallest, value_of
 from weft.graph.node import Handle, Shape
 from weft.ops.arguments import (
@@ -45,11 +46,11 @@ def part(x: Array, axis: int, start: AnyExtent, size: AnyExtent, step: int = 1) 
 def _operands(name: str, arrays: Any, axis: Any) -> list[Array]:
     """A non-empty list of arrays in one dtype. An array stands for the list of its rows."""
     if isinstance(arrays, Handle) and isinstance(axis, Handle):
-        raise TypeError(f"[{name}] The arrays are one argument: write [a, b].")
+        raise ArgumentTypeError(f"[{name}] The arrays are one argument: write [a, b].")
     if isinstance(arrays, Handle) and arrays.node.ndim:
         arrays = unstack(arrays)
     if not isinstance(arrays, (list, tuple)):
-        raise TypeError(f"[{name}] takes a list of arrays; got {shown(arrays)}.")
+        raise ArgumentTypeError(f"[{name}] takes a list of arrays; got {shown(arrays)}.")
     if not arrays:
         raise ValueError(f"[{name}] The list of arrays is empty.")
     operands = [array_argument(name, one, f"array {n}") for n, one in enumerate(arrays)]

@@ -20,6 +20,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import shortened
 from weft.dtypes import Dtype
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, decide_equal, product
 from weft.graph.node import Handle, Shape
 from weft.ops import arithmetic
@@ -410,7 +411,7 @@ def categorical(
         raise ValueError("[categorical] Give either shape or num_samples, not both.")
     x = array_argument("categorical", logits, "logits")
     if x.node.dtype.is_complex:
-        raise TypeError("[categorical] does not support complex64.")
+        raise ArgumentTypeError("[categorical] does not support complex64.")
     x_shape = x.node.shape
     along = axis_of("categorical", axis, len(x_shape))
     if agree(x_shape[along], 0):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import AnyExtent, agree, decide_equal, product
 from weft.graph.node import Shape
 from weft.ops.arguments import (
@@ -280,7 +281,7 @@ def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevic
     x = array_argument("expand_dims", a)
     added = len(entries_of(axis))
     if axis is None:
-        raise TypeError("[expand_dims] axis must be an int or a sequence of ints; got None.")
+        raise ArgumentTypeError("[expand_dims] axis must be an int or a sequence of ints; got None.")
     axes = axes_of("expand_dims", axis, x.node.ndim + added)
     return p.expand(x, axes=axes) if axes else fresh(x)
 

@@ -15,7 +15,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import plain_int, shown
-from weft.errors import AxisError
+from weft.errors import ArgumentTypeError, AxisError
 from weft.graph.node import Handle, Node, Shape
 from weft.graph.shown import Extent
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
@@ -143,7 +143,7 @@ def new_value(x: Array, value: Any, name: str) -> Array:
     try:
         return as_array(value, dtype)
     except TypeError as error:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"[{name}] An array cannot be assigned {shown(value)}; "
             "it takes numbers, arrays and nested lists of numbers."
         ) from error

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import function_of, shown
+from weft.errors import ArgumentTypeError
 from weft.optimizers.optimizer import Optimizer
 from weft.optimizers.settings import listed
 from weft.tree import dotted, flatten
@@ -42,7 +43,7 @@ class MultiOptimizer(Optimizer):
         filters = listed("MultiOptimizer", "filters", filters)
         for optimizer in optimizers:
             if not isinstance(optimizer, Optimizer):
-                raise TypeError(f"[MultiOptimizer] takes optimizers, got {shown(optimizer)}.")
+                raise ArgumentTypeError(f"[MultiOptimizer] takes optimizers, got {shown(optimizer)}.")
         if len(filters) != len(optimizers) - 1:
             raise ValueError(
                 f"[MultiOptimizer] {len(optimizers)} optimizers need {len(optimizers) - 1} filters, got {len(filters)}."

@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import shown
+from weft.errors import ArgumentTypeError
 from weft.nn import Module
 from weft.optimizers.settings import check_learning_rate, scalar_setting
 from weft.optimizers.trees import (
@@ -58,11 +59,13 @@ class Optimizer:
 
     def __init__(self, schedulers: Mapping[str, Schedule] | None = None) -> None:
         if schedulers is not None and not isinstance(schedulers, Mapping):
-            raise TypeError(f"[{_name(self)}] schedulers has to be a dict of functions, got {shown(schedulers)}.")
+            raise ArgumentTypeError(
+                f"[{_name(self)}] schedulers has to be a dict of functions, got {shown(schedulers)}."
+            )
         self._schedulers: dict[str, Schedule] = dict(schedulers or {})
         for name, schedule in self._schedulers.items():
             if not callable(schedule):
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"[{_name(self)}] the schedule of {name} has to be a function of the step, got {shown(schedule)}."
                 )
         self._state: dict[str, Any] = {"step": mx.array(0, mx.uint64)}
@@ -269,7 +272,7 @@ class Optimizer:
 
     def _initial(self, parameter: Any) -> dict[str, Any]:
         if not isinstance(parameter, mx.array):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"[{_name(self)}] parameters have to be arrays, got a value of type {type(parameter).__name__}."
             )
         state: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import shown
+from weft.errors import ArgumentTypeError
 from weft.optimizers.settings import check_number, check_single, listed, scalar_setting
 
 __all__ = ["cosine_decay", "exponential_decay", "join_schedules", "linear_schedule", "step_decay"]
@@ -121,7 +122,7 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     boundaries = listed("join_schedules", "boundaries", boundaries)
     for one in schedules:
         if not callable(one):
-            raise TypeError(f"[join_schedules] schedules have to be functions of the step, got {shown(one)}.")
+            raise ArgumentTypeError(f"[join_schedules] schedules have to be functions of the step, got {shown(one)}.")
     for boundary in boundaries:
         check_number("join_schedules", "each of boundaries", boundary)
     if not schedules:

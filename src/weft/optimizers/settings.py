@@ -8,6 +8,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import shortened, shown
+from weft.errors import ArgumentTypeError
 
 
 def check_number(owner: str, name: str, value: Any, least: float = -math.inf) -> None:
@@ -18,7 +19,7 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
     if not isinstance(value, Real):
         if hasattr(value, "__array__"):
             return
-        raise TypeError(f"[{owner}] {name} has to be a number, got {shown(value)}.")
+        raise ArgumentTypeError(f"[{owner}] {name} has to be a number, got {shown(value)}.")
     try:
         number = float(value)
     except OverflowError:
@@ -36,7 +37,7 @@ def check_betas(owner: str, betas: Any) -> None:
     >>> check_betas("Adam", (0.9, 0.999))
     """
     if not isinstance(betas, (list, tuple)):
-        raise TypeError(f"[{owner}] betas have to be two numbers, got {shown(betas)}.")
+        raise ArgumentTypeError(f"[{owner}] betas have to be two numbers, got {shown(betas)}.")
     for beta in betas:
         check_number(owner, "each of betas", beta)
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
@@ -50,7 +51,7 @@ def listed(owner: str, name: str, value: Any) -> list[Any]:
     [4, 8]
     """
     if not isinstance(value, (list, tuple)):
-        raise TypeError(f"[{owner}] {name} has to be a list, got {shown(value)}.")
+        raise ArgumentTypeError(f"[{owner}] {name} has to be a list, got {shown(value)}.")
     return list(value)
 
 
@@ -77,7 +78,9 @@ def scalar_setting(owner: str, name: str, value: Any) -> mx.array:
         return mx.array(float(value))
     if not isinstance(value, mx.array):
         if not hasattr(value, "__array__"):
-            raise TypeError(f"[{owner}] {name} has to be a number or an array without axes, got {shown(value)}.")
+            raise ArgumentTypeError(
+                f"[{owner}] {name} has to be a number or an array without axes, got {shown(value)}."
+            )
         value = mx.array(value)
     check_single(owner, name, value)
     return value

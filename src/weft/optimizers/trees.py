@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import weft.core as mx
+from weft.errors import ArgumentTypeError
 from weft.nn import Module
 from weft.tree import CONTAINERS, MISSING, Structure, dotted
 
@@ -54,7 +55,7 @@ def check_model(name: str, model: Any, gradients: Any) -> None:
     >>> check_model("SGD", nn.ReLU(), {})
     """
     if not isinstance(model, dict) or (isinstance(gradients, Module) and not isinstance(model, Module)):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"[{name}] update takes the model first, then the gradients; got a {type(model).__name__} and "
             f"a {type(gradients).__name__}."
         )
@@ -66,7 +67,7 @@ def check_state(name: str, state: Any, settings: Iterable[str]) -> None:
     >>> check_state("SGD", {"step": mx.array(0)}, ["step"])
     """
     if not isinstance(state, dict):
-        raise TypeError(f"[{name}] state has to be a dict, got a value of type {type(state).__name__}.")
+        raise ArgumentTypeError(f"[{name}] state has to be a dict, got a value of type {type(state).__name__}.")
     for key in settings:
         if not isinstance(state.get(key), mx.array):
             raise ValueError(

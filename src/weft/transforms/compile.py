@@ -16,7 +16,7 @@ import numpy as np
 
 from weft import tree
 from weft.checks import wrong_type
-from weft.errors import TraceError
+from weft.errors import ArgumentTypeError, TraceError
 from weft.graph.location import user_location
 from weft.graph.node import Handle, Placeholder, next_serial, wrap
 from weft.graph.shown import Extent
@@ -152,7 +152,7 @@ def compile(  # the name users know
     array(2, dtype=float32)
     """
     if not callable(fun):
-        raise TypeError(f"[compile] takes a function, not {type(fun).__name__}.")
+        raise ArgumentTypeError(f"[compile] takes a function, not {type(fun).__name__}.")
     for name, state in (("inputs", inputs), ("outputs", outputs)):
         if state is not None and not isinstance(state, (list, tuple, dict, Handle)):
             raise wrong_type("compile", name, "a list, tuple or dict of arrays, or a module's state", state)

@@ -9,6 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import tree
 from weft.checks import function_of, wrong_type
+from weft.errors import ArgumentTypeError
 from weft.graph.extents import decide_equal
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import name_of, trace
@@ -192,7 +193,9 @@ def _array_list(name: str, what: str, values: Any) -> list[Array]:
     arrays = list(values)
     for position, value in enumerate(arrays):
         if not isinstance(value, Handle):
-            raise TypeError(f"[{name}] {what}[{position}] is a {type(value).__name__}; {what} is a list of arrays.")
+            raise ArgumentTypeError(
+                f"[{name}] {what}[{position}] is a {type(value).__name__}; {what} is a list of arrays."
+            )
     return arrays
 
 
