@@ -44,8 +44,8 @@ FORK = """
 """
 
 
-def run_forking(program: str) -> str:
-    return run_python(FORK + program)
+def run_forking(program: str, disk_cache: str = "") -> str:
+    return run_python(FORK + program, WEFT_DISK_CACHE=disk_cache)
 
 
 class TestFork:
@@ -73,6 +73,37 @@ class TestFork:
         print(in_child(work), [r.tolist() for r in results] == expected)
     """
         assert run_forking(program) == "0 True\n" * 5
+
+    def test_while_a_pool_of_threads_makes_kernels(self) -> None:
+        """Python holds a lock during a fork that each start of a thread of a pool takes. Who makes kernels with such a
+        pool is waited for, and needs that lock."""
+        program = """
+    signal.alarm(30)
+    entered = threading.Event()
+    mx.eval(mx.sin(mx.arange(3.0)))
+    from concurrent.futures import ThreadPoolExecutor
+    from weft.compiler.codegen import batches
+
+    batches.available_processors = lambda: 2
+    submit = ThreadPoolExecutor.submit
+
+
+    def slow_submit(*args):
+        entered.set()
+        threading.Event().wait(0.3)  # the main thread forks
+        return submit(*args)
+
+
+    ThreadPoolExecutor.submit = slow_submit
+    x = mx.arange(12.0).reshape(3, 4)
+    results = [mx.cumsum(mx.sinh(x), axis=1), mx.sort(mx.tan(x), axis=0)]
+    thread = threading.Thread(target=mx.eval, args=results)
+    thread.start()
+    entered.wait()
+    print(in_child(lambda: mx.sum(x).item() == 66), results[0].shape)
+    thread.join()
+    """
+        assert run_forking(program, disk_cache="0") == "0 (3, 4)\n"
 
     def test_while_other_threads_trace_and_evaluate(self) -> None:
         """Locks that these threads hold at that moment are open in the child, and what they share is whole."""

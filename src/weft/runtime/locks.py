@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import concurrent.futures.thread  # noqa: F401  # it must be imported before the end of this module
 import os
 import sys
 import threading
@@ -64,6 +65,7 @@ def _after_fork_in_child() -> None:
             lock._at_fork_reinit()  # type: ignore[attr-defined]  # CPython's own hook
 
 
-# Of what is called before a fork, this comes last, for it was registered first.
+# What is registered first is called last before a fork. So this comes after all else of Weft; and `concurrent.futures`,
+# which then takes the lock of its `submit`, comes after this, for whoever is waited for here may be about to submit.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_release, after_in_child=_after_fork_in_child)
