@@ -20,6 +20,7 @@ from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Library
 from weft.runtime.cuda.cudnn.plans import CudnnCall
 from weft.runtime.cuda.shared_libraries import CUDNN
+from weft.runtime.cuda.solvers import calls
 from weft.runtime.engine import engine_of
 from weft.runtime.host import host
 from weft.runtime.steps import OnHost
@@ -27,8 +28,9 @@ from weft.runtime.steps import OnHost
 
 @pytest.fixture
 def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
-    """cuDNN without a card; there is a cuBLASLt, too."""
+    """cuDNN without a card; there is a cuBLASLt, too, and no cuSOLVER, whose calls are not kept."""
     library = FakeCudnn(driver)
+    monkeypatch.setattr(calls, "missing", lambda: "it is missing")
     monkeypatch.setattr(cublas, "missing", lambda: "")
     monkeypatch.setattr(plans, "missing", lambda: "")
     monkeypatch.setattr(CUDNN, "text", lambda function, code: f"STATUS_{code}")
