@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -226,3 +227,14 @@ def test_in_a_process_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     code = f"import weft.core as mx\n{IN_A_PROCESS[name]}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("extremum", [mx.max, mx.min])
+def test_negated_integers_are_compared(extremum: Callable[..., mx.array], rng: np.random.Generator) -> None:
+    """NVIDIA's assembler needs help with it: see `weft.compiler.codegen.nvptx`."""
+    x = mx.array(rng.integers(-9, 9, size=(200, 3)), dtype=mx.int32)
+    with mx.stream(mx.cpu):
+        wanted = extremum(-x, axis=1)
+        mx.eval(wanted)
+    with mx.stream(mx.gpu):
+        assert_same_bits(extremum(-x, axis=1), wanted)
