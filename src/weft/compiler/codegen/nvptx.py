@@ -14,17 +14,12 @@ import llvmlite.binding as llvm
 from weft.compiler.codegen import llvm_threads
 from weft.compiler.codegen.jit import CodeGenerationError
 from weft.compiler.codegen.llvm_threads import ThreadCompiler
+from weft.compiler.codegen.ptx_remedies import as_assemblers_respect_it
 from weft.compiler.codegen.shared_functions import MODULES
 from weft.runtime.atomic import without_interrupts
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _INEXACT = re.compile(r"\b(?:add|sub|mul)\.f(?:32|64)|\.ftz|\.approx|\.full|\bmad\.f")
-
-
-# NVIDIA's assembler makes one instruction of two `max.s32` or `min.s32`, and forgets there that the second operand was
-# negated (ptxas 12.8, 12.9 and 13.0 for sm_90, from -O1 on). What is written as a difference of unsigned numbers, which
-# has the same bits and takes as long, it leaves as it is.
-_NEGATION = re.compile(r"\bneg\.s32(\s+%r\d+), (%r\d+);")
 
 
 _compilers: dict[str, list[ThreadCompiler]] = {}
@@ -75,7 +70,7 @@ def _ptx(text: str, architecture: str) -> str:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.run(module, compiler.builder)
-    made = _NEGATION.sub(r"sub.u32\1, 0, \2;", str(compiler.machine.emit_assembly(module)))
+    made = as_assemblers_respect_it(str(compiler.machine.emit_assembly(module)))
     free.append(compiler)
     inexact = _INEXACT.search(made)
     if inexact:
