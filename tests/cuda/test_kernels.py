@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import product
 
@@ -322,20 +321,6 @@ def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine:
 
     assert '"nvvm.minctasm"="4"' in text(lambda x: x * 2 + 1)
     assert "minctasm" not in text(lambda x: sum([mx.sin(x + i) for i in range(30)], x))
-
-
-@pytest.mark.parametrize("dtype", [mx.int16, mx.int32, mx.int64], ids=str)
-def test_integers_are_negated_in_a_way_that_assemblers_respect(dtype: mx.Dtype) -> None:
-    x = mx.array([[1, 0, -2], [3, 4, 5]], dtype=dtype)
-    functions: list[Callable[[mx.array], mx.array]] = [lambda x: mx.max(-x, axis=1), lambda x: mx.sign(mx.abs(x))]
-    for function in functions:
-        with mx.stream(mx.gpu):
-            ((record,),) = [plan.describe().records for plan in plans_of(function, x)]
-        assert record.launch is not None
-        text = nvptx.ptx(loops.generate(record.launch.kernel, scheduling.schedule_of(record.launch), "kernel"), "sm_90")
-        assert "max.s" in text
-        assert "not.b" in text
-        assert not re.search(r"\b(neg|abs)\.s", text)
 
 
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
