@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m weft", description=weft.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="what Weft found on this machine")
-    caching = commands.add_parser("cache", help="where machine code is kept between processes, and how much of it")
+    caching = commands.add_parser("cache", help="where machine code is cached between processes, and how much of it")
     caching.add_argument("--clear", action="store_true", help="remove it")
     commands.add_parser(
         "demo", help="train a classifier of handwritten digits (python -m weft demo --help)", add_help=False

@@ -246,7 +246,7 @@ def test_a_trace_that_is_not_cached_says_so(messages: Callable[[], list[str]]) -
 
     outer(mx.ones(3))
     assert messages()[0].endswith(
-        "It uses arrays from outside while a transformation is tracing, so the trace is not kept."
+        "It uses arrays from outside while a transformation is tracing, so the trace is not cached."
     )
 
 

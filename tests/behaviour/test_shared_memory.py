@@ -153,11 +153,11 @@ def test_bfloat16_is_seen_as_bfloat16_by_others() -> None:
     for keywords in ({}, {"max_version": (1, 0)}):
         # NumPy has no bfloat16, and finds no other type in the capsule either.
         with pytest.raises((RuntimeError, BufferError)):
-            np.from_dlpack(Keeping(exported, keywords))
+            np.from_dlpack(CodeDescriptions(exported, keywords))
     assert np.asarray(exported).dtype == ml_dtypes.bfloat16
 
 
-class Keeping(Foreign):
+class CodeDescriptions(Foreign):
     def __init__(self, a: Any, keywords: dict[str, Any]) -> None:
         super().__init__(a)
         self.keywords = keywords

@@ -1,4 +1,4 @@
-"""Compares the bits of programs with those that are kept: ``python -m tests.bits``; names follow, or it is all of them.
+"""Compares the bits of programs with the digests on file: ``python -m tests.bits``; names follow, or it is all of them.
 
 ``--part 2/8`` compares the second, tenth, ... of them. ``--write`` keeps what this machine gives. That is right where a
 program is new, or where its results change on purpose.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bits.programs import DIGESTS, PROGRAMS, digest_of, kept_digests
+from tests.bits.programs import DIGESTS, PROGRAMS, digest_of, digests_on_file
 
 
 def main(arguments: list[str]) -> int:
@@ -19,9 +19,9 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--part"]:
         number, parts = map(int, arguments[1].split("/"))
         names = sorted(PROGRAMS)[number - 1 :: parts]
-    kept, differing = kept_digests(), 0
+    digests, differing = digests_on_file(), 0
     for name in names:
-        if digest_of(name) != kept.get(name):
+        if digest_of(name) != digests.get(name):
             differing += 1
             print(f"other bits: {name}", flush=True)
     print(f"{len(names)} programs, {differing} with other bits")

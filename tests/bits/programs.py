@@ -249,6 +249,6 @@ def digest_of(name: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def kept_digests() -> dict[str, str]:
+def digests_on_file() -> dict[str, str]:
     lines = DIGESTS.read_text().splitlines()
     return {name: digest for digest, name in (line.split(" ", 1) for line in lines)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bits.programs import PROGRAMS, digest_of, kept_digests
+from tests.bits.programs import PROGRAMS, digest_of, digests_on_file
 from tests.sampling import Cases
 from weft.compiler.codegen.host import LEVELS
 
@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_program_has_a_digest() -> None:
-    assert kept_digests().keys() == PROGRAMS.keys(), "python -m tests.bits --write"
+    assert digests_on_file().keys() == PROGRAMS.keys(), "python -m tests.bits --write"
 
 
 def test_bits(cases: Cases) -> None:
-    kept = kept_digests()
+    digests = digests_on_file()
     for name in cases.some(100, sorted(PROGRAMS)):
-        assert digest_of(name) == kept[name]
+        assert digest_of(name) == digests[name]
 
 
 def compare(cases: Cases, count: int, **environment: str) -> None:

@@ -56,7 +56,7 @@ def test_kernels_of_a_plan_are_made_together(
     names: list[str], monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
     monkeypatch.setattr(batches, "available_processors", lambda: processors)
-    monkeypatch.setattr(loading, "_sources", [])  # nothing is kept on disk
+    monkeypatch.setattr(loading, "_sources", [])  # nothing is cached on disk
     x = mx.arange(24.0).reshape(4, 6) / 30
     wanted = [mx.array(part) for part in several_kernels(x, 0.5)]
     mx.eval(wanted)

@@ -139,9 +139,9 @@ def test_several_streams_share_plans(library: FakeCufft) -> None:
     assert len(library.plans) == 1
 
 
-def test_few_plans_are_kept(library: FakeCufft, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_plans_are_cached(library: FakeCufft, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others end with the steps that need them."""
-    monkeypatch.setattr(cufft, "_KEPT", 3)
+    monkeypatch.setattr(cufft, "_CACHED", 3)
     kept = mx.compile(mx.fft.fft)
     x = drawn(3)
     assert_near(kept(x), np.fft.fft(np.array(x)))

@@ -35,7 +35,7 @@ print(json.dumps({
     "llvm": "llvmlite.binding" in sys.modules,
 }))
 """
-# Enough for tests of where code is kept, and whether: a kernel and the pool.
+# Enough for tests of where code is cached, and whether: a kernel and the pool.
 ONE_KERNEL = "mx.sum(x, axis=0)"
 # Of every kind of generated function: kernels with and without reductions, the pool, products.
 EVERY_KIND = f"{ONE_KERNEL}, mx.softmax(x, axis=-1), mx.power(x, 2.5), x @ x.T, z @ z.T"

@@ -275,15 +275,15 @@ class _Work:
         """``sent`` are copies of inputs on the device of the stream."""
         self.program = program = Program()
         program.add(nodes, strides_of_value)
-        kept, several = _held_among(program, nodes)
+        outputs, several = _held_among(program, nodes)
         self._calls = [
             (call, [p.result_of(call, position) for position in range(p.result_count(call))]) for call in several
         ]
         for _, results in self._calls:
             program.add(results, strides_of_value)
-            kept += results
-        self._nodes = kept
-        self._outputs = [program.position(node) for node in kept]
+            outputs += results
+        self._nodes = outputs
+        self._outputs = [program.position(node) for node in outputs]
         self._inputs: list[Any] = [node.value for node in program.inputs]
         if sent:
             self._inputs = [sent.get(node, node.value) for node in program.inputs]
@@ -368,17 +368,17 @@ def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], li
     And the calls of routines with several results of which somebody may ask for another one later: all of these are
     computed, and so they get values too.
     """
-    kept = list(dict.fromkeys(nodes))
+    outputs = list(dict.fromkeys(nodes))
     several: list[Node] = []
     inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}
     if inner:
         found = held(inner, _TO_NODE)
         if found:
-            asked = set(kept)
+            asked = set(outputs)
             found.sort(key=serial_of)  # the same program has its outputs in the same order
-            kept += [node for node in found if node not in asked and not node.primitive.several]
+            outputs += [node for node in found if node not in asked and not node.primitive.several]
             several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
-    return kept, several
+    return outputs, several
 
 
 def _ended(program: Program, plan: Plan) -> list[int]:

@@ -170,18 +170,18 @@ class Target(ABC):
         return found
 
     @property
-    def kept_key(self) -> str | None:
-        """What plans for this target depend on that another process may have otherwise; None if they are not kept on
+    def cache_key(self) -> str | None:
+        """What plans for this target depend on that another process may have otherwise; None if they are not cached on
         disk."""
         return None
 
-    def kept_code(self, code: Any) -> Any:
+    def code_description(self, code: Any) -> Any:
         """Numbers and texts by which another process finds the code of a step, or code that is among the numbers of
         one; None if it cannot."""
         return None
 
-    def code_that_was_kept(self, data: Any) -> Any:
-        """The code that `kept_code` gave the data for; None if it is not there any more."""
+    def described_code(self, data: Any) -> Any:
+        """The code that `code_description` gave the data for; None if it is not there any more."""
         return None
 
     def routine_code(self, code: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.compiler import dumps, kept_plans
+from weft.compiler import cached_plans, dumps
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.forms import Form, FormNumbers, entries_of, form_of
@@ -26,7 +26,7 @@ from weft.runtime.engine import Engine
 
 MOST_FORMS = 512
 MOST_ENTRIES = 1 << 18
-"""Of all forms and templates that are kept."""
+"""Of all forms and templates that are cached."""
 
 MOST_TEMPLATES = 6
 """Of a form; the one that was not used for longest is forgotten."""
@@ -166,11 +166,11 @@ class Templates:
 
 def _found_or_made(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Unsealed:
     """What the plan of a program is made of: from disk, unless plans are to be checked as they are made."""
-    parts = None if CHECKS else kept_plans.found(entries, outputs, target)
+    parts = None if CHECKS else cached_plans.found(entries, outputs, target)
     if parts is None:
         parts = parts_of(entries, outputs, target, engine)
         if CHECKS:
-            kept_plans.check(parts, target)
+            cached_plans.check(parts, target)
         else:
-            kept_plans.keep(entries, outputs, target, parts)
+            cached_plans.keep(entries, outputs, target, parts)
     return parts

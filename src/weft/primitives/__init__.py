@@ -58,6 +58,6 @@ OWN = _found()
 """Weft's own primitives, no two of which have one name. They are found when Weft is imported: later somebody may have
 put primitives of other code into these modules.
 
-Their code is kept on disk under their names; that of others may change while their names, and Weft, stay the same. Each
-of their parameters has one type, and none is a float.
+Their code is cached on disk under their names; that of others may change while their names, and Weft, stay the same.
+Each of their parameters has one type, and none is a float.
 """

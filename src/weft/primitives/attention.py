@@ -80,7 +80,7 @@ class _Inputs(NamedTuple):
 
     def largest(self, scores: Array) -> Array:
         """The largest score of each query."""
-        found = _kept(p.max_(scores, axes=(_KEYS,)))
+        found = _in_place_of_keys(p.max_(scores, axes=(_KEYS,)))
         return found if self.sinks is None else p.maximum(found, self.of_sinks(self.sinks))
 
     def of_sinks(self, x: Array) -> Array:
@@ -90,7 +90,7 @@ class _Inputs(NamedTuple):
     def powers(self, scores: Array, largest: Array) -> tuple[Array, Array, Array | None]:
         """Powers of e in the proportion of the weights of keys; their sums with those of the sinks; and these."""
         powers = p.exp(p.subtract(scores, p.broadcast(largest, shape=self.shape)))
-        total = _kept(p.sum(powers, axes=(_KEYS,)))
+        total = _in_place_of_keys(p.sum(powers, axes=(_KEYS,)))
         if self.sinks is None:
             return powers, total, None
         more = p.exp(p.subtract(self.of_sinks(self.sinks), largest))
@@ -116,7 +116,7 @@ class _Inputs(NamedTuple):
         scores = self.scores()
         powers, total, more = self.powers(scores, rules.fixed(self.largest(scores)))
         divided = cotangent / p.broadcast(total, shape=cotangent.node.shape)
-        mean = _kept(p.sum(divided * output, axes=(_KEYS,)))
+        mean = _in_place_of_keys(p.sum(divided * output, axes=(_KEYS,)))
         rows = self.rows(divided)
         of_weights = self.apart(p.matmul(rows, matrix_transpose(self.v)))
         change = powers * (of_weights - p.broadcast(mean, shape=self.shape))
@@ -177,7 +177,7 @@ class _Gradients(NamedTuple):
         return [_sum_to(found, one.node.shape) for found, one in pairs if found is not None and one is not None]
 
 
-def _kept(x: Array) -> Array:
+def _in_place_of_keys(x: Array) -> Array:
     """A reduction over the keys with an axis of extent 1 in their place."""
     return p.expand(x, axes=(_KEYS,))
 
@@ -324,7 +324,7 @@ class Attention(Primitive):
         if of_scores is not None:
             seen = of_scores if x.lowest is None else x.masked(of_scores, p.zeros_like(of_scores))
             change = weights * seen
-        total = None if change is None else _kept(p.sum(change, axes=(_KEYS,)))
+        total = None if change is None else _in_place_of_keys(p.sum(change, axes=(_KEYS,)))
         if t_sinks is not None and of_sinks is not None:
             total = plus(total, of_sinks * p.broadcast(t_sinks, shape=of_sinks.node.shape))
         if total is not None:

@@ -206,7 +206,7 @@ def process_cache() -> DiskCache | None:
     try:
         return from_environment()
     except Unusable as reason:
-        _log(reason.strange, f"machine code is not kept on disk: {reason}. {_REMEDY}")
+        _log(reason.strange, f"machine code is not cached on disk: {reason}. {_REMEDY}")
         return None
 
 

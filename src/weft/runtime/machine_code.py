@@ -33,7 +33,7 @@ class Image:
     slots: Mapping[str, int]
 
     def to_bytes(self) -> bytes:
-        """The image as it is kept in a file."""
+        """The image as it is in a file."""
         names = [" ".join(f"{name} {offset}" for name, offset in part.items()) for part in (self.functions, self.slots)]
         return "\n".join([*names, ""]).encode() + self.code
 

@@ -1,4 +1,4 @@
-"""How much memory arrays take, and how much may be kept for reuse: on the default device, or another one."""
+"""How much memory arrays take, and how much may be cached: on the default device, or another one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reset_peak_memory(*, device: Device | DeviceType | None = None) -> None:
 
 
 def get_cache_memory(*, device: Device | DeviceType | None = None) -> int:
-    """Bytes kept for reuse, on the default device unless another one is named.
+    """Bytes that are cached, on the default device unless another one is named.
 
     >>> mx.clear_cache()
     >>> mx.get_cache_memory()
@@ -67,7 +67,7 @@ def get_cache_memory(*, device: Device | DeviceType | None = None) -> int:
 
 
 def clear_cache(*, device: Device | DeviceType | None = None) -> None:
-    """Return memory kept for reuse to the system, or to the driver of a GPU: that of the default device unless another
+    """Return cached memory to the system, or to the driver of a GPU: that of the default device unless another
     one is named.
 
     >>> mx.clear_cache(device=mx.cpu)
@@ -76,8 +76,8 @@ def clear_cache(*, device: Device | DeviceType | None = None) -> None:
 
 
 def get_memory_limit(*, device: Device | DeviceType | None = None) -> int:
-    """The limit in bytes above which kept memory is returned before more is taken, on the default device unless another
-    one is named.
+    """The limit in bytes above which cached memory is returned before more is taken, on the default device unless
+    another one is named.
 
     >>> mx.get_memory_limit() > 0
     True
@@ -93,7 +93,7 @@ def _bytes(name: str, limit: int) -> int:
 
 
 def set_memory_limit(limit: int, *, device: Device | DeviceType | None = None) -> int:
-    """Set the limit in bytes above which kept memory is returned before more is taken, on the default device unless
+    """Set the limit in bytes above which cached memory is returned before more is taken, on the default device unless
     another one is named; returns the old one.
 
     >>> before = set_memory_limit(1 << 30)
@@ -105,7 +105,7 @@ def set_memory_limit(limit: int, *, device: Device | DeviceType | None = None) -
 
 
 def set_cache_limit(limit: int, *, device: Device | DeviceType | None = None) -> int:
-    """Set how many bytes are kept for reuse at most, on the default device unless another one is named; returns the old
+    """Set how many bytes are cached at most, on the default device unless another one is named; returns the old
     limit. What arrays held that ended goes back when the next one is made, or with `clear_cache`.
 
     >>> before = set_cache_limit(1 << 30)
@@ -121,7 +121,7 @@ def set_cache_limit(limit: int, *, device: Device | DeviceType | None = None) ->
 def set_wired_limit(limit: int) -> int:
     """Set how many bytes the system keeps resident for a GPU: nothing, for Weft wires no memory.
 
-    `set_memory_limit` and `set_cache_limit` bound what is in use and what is kept.
+    `set_memory_limit` and `set_cache_limit` bound what is in use and what is cached.
 
     Returns:
         The limit before, which is 0.

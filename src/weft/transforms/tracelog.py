@@ -22,7 +22,7 @@ SUSPICIOUS_CALLS = 16
 
 SHOW_ALL = "WEFT_LOG=compile tells why each time."
 OTHERWISE = "its arguments are put together in another way"
-NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so the trace is not kept."
+NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so the trace is not cached."
 
 Message = tuple[int, str]
 

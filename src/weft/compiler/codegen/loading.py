@@ -1,4 +1,4 @@
-"""Functions of generated code: found in the disk cache, or else made now and kept there.
+"""Functions of generated code: found in the disk cache, or else made now and cached there.
 
 What was found needs neither LLVM nor the modules that write its IR; those are imported when something has to be made.
 """
@@ -80,7 +80,7 @@ def load(
     """The addresses of ``functions`` in the module that ``generate`` writes.
 
     ``source`` says in full what the module is made of; the IR is asked for only if the disk cache does not know that.
-    What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not kept on disk. To
+    What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not cached on disk. To
     people it is known by its ``title``, or else by its first function. Where code runs too little to be worth LLVM's
     optimising, it is made ``quickly``.
 
@@ -90,10 +90,10 @@ def load(
     module = _Module(source, generate, functions, title or functions[0], quickly)
     if provided or not lasting or not _sources or process_cache() is None:
         return _loaded(_found_or_made(module, lasting), functions, provided or {})
-    return _addresses.get(module.key) or _kept(module.key, _found_or_made(module, lasting), functions)
+    return _addresses.get(module.key) or _addresses_by_key(module.key, _found_or_made(module, lasting), functions)
 
 
-class KeptCode(int):
+class CachedCode(int):
     """The address of a function of machine code that is on disk, or was meant to be, under a ``key``."""
 
     key: bytes
@@ -105,11 +105,11 @@ _addresses: dict[bytes, dict[str, int]] = {}
 """Of the functions of modules, by their keys."""
 
 
-def _kept(key: bytes, made: Image | bytes, functions: tuple[str, ...]) -> dict[str, int]:
+def _addresses_by_key(key: bytes, made: Image | bytes, functions: tuple[str, ...]) -> dict[str, int]:
     """The addresses of functions that are found again by a key."""
     found: dict[str, int] = {}
     for name, address in _loaded(made, functions, {}).items():
-        code = found[name] = KeptCode(address)
+        code = found[name] = CachedCode(address)
         code.key, code.functions, code.name = key, functions, name
     return _addresses.setdefault(key, found)
 
@@ -120,12 +120,12 @@ def found_by(key: bytes, functions: tuple[str, ...]) -> dict[str, int] | None:
     if found is None:
         disk = process_cache()
         stored = disk.get(key) if disk is not None else None
-        found = None if stored is None else _kept(key, _from_bytes(stored), functions)
+        found = None if stored is None else _addresses_by_key(key, _from_bytes(stored), functions)
     return found
 
 
 def disk_of_plans() -> DiskCache | None:
-    """Where plans are kept; None if they are not."""
+    """Where plans are cached; None if they are not."""
     return process_cache() if _sources and _planning_sources else None
 
 
@@ -147,29 +147,29 @@ def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bo
     module = _PtxModule(source, generate, title, architecture)
     made: str = _found_or_made(module, lasting)
     if lasting and _sources and process_cache() is not None:
-        made = KeptText.of(made, module.key)
+        made = CachedText.of(made, module.key)
     if "llvm" in dumps.stages:
         dumps.show("llvm", f"// {title}\n{made}")
     return made
 
 
-class KeptText(str):
+class CachedText(str):
     """PTX that is on disk, or was meant to be, under a ``key``."""
 
     key: bytes
 
     @classmethod
-    def of(cls, text: str, key: bytes) -> KeptText:
+    def of(cls, text: str, key: bytes) -> CachedText:
         found = cls(text)
         found.key = key
         return found
 
 
-def text_by(key: bytes) -> KeptText | None:
+def text_by(key: bytes) -> CachedText | None:
     """The PTX under a key; None if it is not there any more."""
     disk = process_cache()
     stored = disk.get(key) if disk is not None else None
-    return None if stored is None else KeptText.of(stored.decode(), key)
+    return None if stored is None else CachedText.of(stored.decode(), key)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Functions of one lane that generated code calls, as LLVM IR: made once and kept on disk, not in each module again.
+"""Functions of one lane that generated code calls, as LLVM IR: made once and cached on disk, not in each module again.
 
 They are what vectors cannot do well and few arguments need, and conversions between float16 and float32 for processors
 without instructions for them, under the names by which LLVM's code calls them. Importing this module loads nothing:

@@ -12,7 +12,7 @@ from functools import cache
 from weft.compiler.chains import MOST_ENTRIES
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
-from weft.compiler.codegen.loading import KeptCode
+from weft.compiler.codegen.loading import CachedCode
 from weft.compiler.cpu.code import STEP, Integers
 from weft.compiler.target import ChainEntry
 from weft.runtime.executor import thread_count
@@ -35,7 +35,7 @@ class ChainAddress(int):
     @property
     def is_alone(self) -> bool:
         """Whether the code of the steps keeps nothing."""
-        return all(type(code) is KeptCode for code in self.codes)
+        return all(type(code) is CachedCode for code in self.codes)
 
 
 def units_of(turns: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.loading import KeptCode
+from weft.compiler.codegen.loading import CachedCode
 from weft.compiler.cpu import chains, kernels, step_loop
 from weft.compiler.cpu.attached import MOST_NUMBERS
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
@@ -54,16 +54,16 @@ class CpuTarget(Target):
         return chains.step(turns, units, entries, steps)
 
     @property
-    def kept_key(self) -> str:
+    def cache_key(self) -> str:
         return f"{self.key}, {thread_count()} threads"
 
-    def kept_code(self, code: Any) -> Any:
+    def code_description(self, code: Any) -> Any:
         found = code.function if isinstance(code, chains.ChainAddress) and code.is_alone else code
-        if not isinstance(found, KeptCode):
+        if not isinstance(found, CachedCode):
             return None
         return [found.key.hex(), found.functions, found.name]
 
-    def code_that_was_kept(self, data: Any) -> Any:
+    def described_code(self, data: Any) -> Any:
         key, functions, name = data
         found = loading.found_by(bytes.fromhex(key), tuple(functions))
         return None if found is None else found[name]

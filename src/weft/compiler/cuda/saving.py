@@ -47,9 +47,9 @@ class SavingWriter(ThreadWriter):
         self.fetched = fetched(kernel, self.passes)
         if schedule.turns:
             self.loads_first, self.body_together = True, UNROLLED_TOGETHER
-        self.copied = {number for number in self.fetched if self.slots[number] >= schedule.kept}
+        self.copied = {number for number in self.fetched if self.slots[number] >= schedule.in_registers}
         self.saved_pointers: dict[int, str] = {}
-        self.kept: dict[tuple[int, int], str] = {}
+        self.registers: dict[tuple[int, int], str] = {}
         """Registers of what is saved, by array and turn."""
         self.turn_of: dict[str, int] = {}
         """The turn of each lane of the thread, if all are done at once."""
@@ -68,7 +68,11 @@ class SavingWriter(ThreadWriter):
         """All elements that a thread has of a row, from the lane ``start`` on."""
         turns, count = self.schedule.turns, self._turns_together(current)
         loads = set(self._loads_ahead(current))
-        stays = {number for number in loads & (current.saved | self.fetched) if self.slots[number] < self.schedule.kept}
+        stays = {
+            number
+            for number in loads & (current.saved | self.fetched)
+            if self.slots[number] < self.schedule.in_registers
+        }
         loaded = turns if stays and stays == loads else self._turns_loaded(current, count)
         for first in range(0, turns, loaded):
             at_turns = [partial(self._at_turn, start, turn) for turn in range(first, min(first + loaded, turns))]
@@ -141,15 +145,15 @@ class SavingWriter(ThreadWriter):
 
     def _make_room(self, current: Pass) -> None:
         for number in current.saved - self.copied:
-            if self.slots[number] >= self.schedule.kept:
+            if self.slots[number] >= self.schedule.in_registers:
                 self._find_pointer(number)
 
     def _find_pointer(self, number: int) -> None:
         """Where in shared memory a value is saved."""
-        slot, kept = self.slots[number], self.schedule.kept
+        slot, first = self.slots[number], self.schedule.in_registers
         self.e.declarations[SHARED] = f"{SHARED} = external addrspace(3) global [0 x i8], align 16"
         pointer = self.e.assign(f"addrspacecast ptr addrspace(3) {SHARED} to ptr")
-        before = sum(self.sizes[kept:slot]) * self.schedule.lanes_in_shared
+        before = sum(self.sizes[first:slot]) * self.schedule.lanes_in_shared
         self.saved_pointers[number] = self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {before}")
 
     def _fenced(self, name: str, type_: str) -> str:
@@ -171,18 +175,18 @@ class SavingWriter(ThreadWriter):
 
     def _save(self, position: int, instruction: Instruction) -> None:
         slot, name = self.slots[position], self.values[position].name
-        if slot < self.schedule.kept:
-            self.kept[slot, self.turn_of[self.lane_index]] = name
+        if slot < self.schedule.in_registers:
+            self.registers[slot, self.turn_of[self.lane_index]] = name
             return
         type_, pointer = self._saved_at(position, instruction)
         self.e.store(type_, name, pointer)
 
     def _recall(self, position: int, instruction: Instruction) -> Any:
         slot = self.slots[position]
-        if slot < self.schedule.kept:
+        if slot < self.schedule.in_registers:
             key = slot, self.turn_of[self.lane_index]
-            name = self._fenced(self.kept[key], REGISTER_TYPES[instruction.dtype])
-            self.kept[key] = name
+            name = self._fenced(self.registers[key], REGISTER_TYPES[instruction.dtype])
+            self.registers[key] = name
             return Value(self.vector, name, instruction.dtype)
         type_, pointer = self._saved_at(position, instruction)
         return Value(self.vector, self.e.load(type_, pointer), instruction.dtype)

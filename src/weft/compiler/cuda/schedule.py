@@ -97,10 +97,10 @@ class CudaSchedule(Schedule):
     """A unit is what a block of ``threads`` threads does at a time: some of the ``rows`` rows, and one of ``blocks``
     parts of their lanes. Each thread takes ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
     threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
-    memory; 0 if none are. If threads have ``turns`` elements of a row, all of them, ``kept`` of the arrays are in
-    registers; if they share what is folded, each has so many at a time. Long rows are done by ``cluster`` blocks each
-    and have at most ``chunks`` chunks. Chunks of rows are folded by themselves if they are done ``in_chunks``. If there
-    are ``few_threads``, each does many turns of a sweep together, so that as much memory is on its way."""
+    memory; 0 if none are. If threads have ``turns`` elements of a row, all of them, ``in_registers`` of the arrays are
+    in registers; if they share what is folded, each has so many at a time. Long rows are done by ``cluster`` blocks
+    each and have at most ``chunks`` chunks. Chunks of rows are folded by themselves if they are done ``in_chunks``. If
+    there are ``few_threads``, each does many turns of a sweep together, so that as much memory is on its way."""
 
     walk: Walk
     threads: int
@@ -116,7 +116,7 @@ class CudaSchedule(Schedule):
     in_chunks: bool = False
     grain: int = 1
     turns: int = 0
-    kept: int = 0
+    in_registers: int = 0
     few_threads: bool = False
 
     @property
@@ -134,8 +134,8 @@ class CudaSchedule(Schedule):
             parts.append("in chunks")
         if self.saved_lanes:
             parts.append(f"{self.saved_lanes} lanes saved")
-        if self.kept:
-            parts.append(f"{self.kept} arrays in {self.turns} registers")
+        if self.in_registers:
+            parts.append(f"{self.in_registers} arrays in {self.turns} registers")
         if self.few_threads:
             parts.append("many turns together")
         return ", ".join(parts)
@@ -151,7 +151,7 @@ class CudaSchedule(Schedule):
         """Shared memory of a block for what is saved."""
         if not self.saved_lanes:
             return 0
-        sizes = arranged(kernel, self.passes(kernel))[1][self.kept :]
+        sizes = arranged(kernel, self.passes(kernel))[1][self.in_registers :]
         return self.lanes_in_shared * sum(sizes)
 
     @property
@@ -161,11 +161,11 @@ class CudaSchedule(Schedule):
     def resident_blocks(self, kernel: Kernel) -> int:
         """For how many blocks on a multiprocessor registers have to suffice: as many as shared memory has room for."""
         shared = self.shared_bytes(kernel)
-        kept = sum(arranged(kernel, self.passes(kernel))[1][: self.kept]) // 4 * self.turns
-        working = WORKING_REGISTERS if kept else FEWEST_REGISTERS
-        by_registers = max(1, REGISTERS_OF_ALL // (self.threads * (working + kept)))
+        held = sum(arranged(kernel, self.passes(kernel))[1][: self.in_registers]) // 4 * self.turns
+        working = WORKING_REGISTERS if held else FEWEST_REGISTERS
+        by_registers = max(1, REGISTERS_OF_ALL // (self.threads * (working + held)))
         if not shared:
-            return min(MOST_RESIDENT, by_registers) if kept else 1
+            return min(MOST_RESIDENT, by_registers) if held else 1
         return min(MOST_RESIDENT, by_registers, SHARED_OF_ALL // shared)
 
     def light_blocks(self, kernel: Kernel) -> int:

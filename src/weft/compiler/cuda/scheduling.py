@@ -83,11 +83,11 @@ SCANNED_ROW = 512
 ENOUGH_SCANS = 1 << 12
 """Rows of which each is scanned by sixteen threads: with fewer, a card has too little to do, and a row has a block."""
 
-KEPT_BYTES, KEPT_OF_LONG = 512, 256
+REGISTER_BYTES, REGISTER_BYTES_OF_LONG = 512, 256
 """A thread has so many bytes of registers for what is saved of its elements of a row, or of a long one: there a block
 needs room for another one on its multiprocessor, as it often waits."""
 
-KEPT_ROW = 128
+ROW_IN_REGISTERS = 128
 """Rows have something in registers if their length is a multiple of this: each length has code of its own."""
 
 SAVED_OF_LONG = 72 << 10
@@ -275,8 +275,8 @@ def _lanes_of_thread(launch: Launch) -> int:
 def _rows(launch: Launch) -> CudaSchedule:
     bits = 4 if launch.kernel.lane == "reduced" else 0
     units = -(-launch.row_count // (ROW_THREADS >> bits)) if launch.has_results else 0
-    kept, turns = _kept(launch, launch.lane_extent // VIRTUAL_LANES, KEPT_BYTES)
-    saved = launch.lane_extent if kept else _saved_lanes(launch, ROW_THREADS >> bits)
+    in_registers, turns = _in_registers(launch, launch.lane_extent // VIRTUAL_LANES, REGISTER_BYTES)
+    saved = launch.lane_extent if in_registers else _saved_lanes(launch, ROW_THREADS >> bits)
     if _is_long_scan(launch):
         units = launch.row_count if launch.has_results else 0
         return CudaSchedule(Walk.SCANS, SCAN_THREADS, 1, _bits(SCAN_THREADS), units, 1, launch.row_count)
@@ -294,7 +294,7 @@ def _rows(launch: Launch) -> CudaSchedule:
             _grain(launch.kernel, (ROW_THREADS >> bits) * launch.lane_extent), _units_of_block(launch.kernel, units)
         ),
         turns=turns,
-        kept=kept,
+        in_registers=in_registers,
     )
 
 
@@ -377,9 +377,9 @@ def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
     own = _next_power(-(-chunks // cluster))
     fewest, most = LONG_ROW_THREADS
     threads = min(most, max(fewest, own * VIRTUAL_LANES))
-    kept = turns = 0
+    in_registers = turns = 0
     if threads == own * VIRTUAL_LANES and launch.lane_extent == own * cluster * CHUNK:
-        kept, turns = _kept(launch, CHUNK // VIRTUAL_LANES, KEPT_OF_LONG)
+        in_registers, turns = _in_registers(launch, CHUNK // VIRTUAL_LANES, REGISTER_BYTES_OF_LONG)
     return CudaSchedule(
         Walk.LONG_ROWS,
         threads,
@@ -388,30 +388,36 @@ def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
         launch.row_count if launch.has_results else 0,
         1,
         launch.row_count,
-        own * CHUNK if kept or 0 < saved * saved_row(CHUNK) * own <= blocks.saved else 0,
+        own * CHUNK if in_registers or 0 < saved * saved_row(CHUNK) * own <= blocks.saved else 0,
         cluster=cluster,
         chunks=_next_power(chunks),
         in_chunks=launch.in_chunks,
         turns=turns,
-        kept=kept,
+        in_registers=in_registers,
     )
 
 
-def _kept(launch: Launch, turns: int, most: int) -> tuple[int, int]:
+def _in_registers(launch: Launch, turns: int, most: int) -> tuple[int, int]:
     """How many of the arrays that are saved a thread keeps in registers, which has so many elements of a row; and that
     number of elements. Both are 0 if there are none."""
     kernel = launch.kernel
-    if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards or kernel.ragged or launch.lane_extent % KEPT_ROW:
+    if (
+        kernel.lane != "reduced"
+        or kernel.sweeps
+        or kernel.backwards
+        or kernel.ragged
+        or launch.lane_extent % ROW_IN_REGISTERS
+    ):
         return 0, 0
     if any(
         i.operation == "scan" or (i.operation == "reduce" and i.primitive.reducer.ordered) for i in kernel.instructions
     ):
         return 0, 0
     sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))[1]
-    kept = 0
-    while kept < len(sizes) and sum(sizes[: kept + 1]) * turns <= most:
-        kept += 1
-    return (kept, turns) if kept else (0, 0)
+    in_registers = 0
+    while in_registers < len(sizes) and sum(sizes[: in_registers + 1]) * turns <= most:
+        in_registers += 1
+    return (in_registers, turns) if in_registers else (0, 0)
 
 
 def _next_power(count: int) -> int:

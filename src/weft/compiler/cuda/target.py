@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.compiler.cuda import kernels
-from weft.compiler.cuda.keeping import Keeping
+from weft.compiler.cuda.code_descriptions import CodeDescriptions
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import BlockLimits, CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
@@ -36,20 +36,20 @@ class CudaTarget(Target):
         self.architecture = architecture
         self.key = f"cuda {architecture}"
         self.blocks = BlockLimits.of(int(architecture.removeprefix("sm_")))
-        self._keeping = Keeping(self)
+        self._descriptions = CodeDescriptions(self)
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)
 
     @property
-    def kept_key(self) -> str:
-        return self._keeping.key
+    def cache_key(self) -> str:
+        return self._descriptions.key
 
-    def kept_code(self, code: Any) -> Any:
-        return self._keeping.data(code)
+    def code_description(self, code: Any) -> Any:
+        return self._descriptions.data(code)
 
-    def code_that_was_kept(self, data: Any) -> Any:
-        code = self._keeping.code(data)
+    def described_code(self, data: Any) -> Any:
+        code = self._descriptions.code(data)
         return self._begun(code) if isinstance(code, CudaCode) else code
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> CudaCode:
@@ -66,7 +66,7 @@ class CudaTarget(Target):
 
     def _begun(self, code: CudaCode) -> CudaCode:
         """Code of which the machine begins to make machine code, before all of a plan is there."""
-        found = self._keeping.only(code)
+        found = self._descriptions.only(code)
         if self.machine is not None:
             self.machine.begin_loading(found)
         return found

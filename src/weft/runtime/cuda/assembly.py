@@ -1,4 +1,4 @@
-"""Machine code of PTX, kept on disk: to assemble it takes the driver about as long as LLVM takes to write it."""
+"""Machine code of PTX, cached on disk: to assemble it takes the driver about as long as LLVM takes to write it."""
 
 from __future__ import annotations
 

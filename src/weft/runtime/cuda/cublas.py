@@ -51,8 +51,8 @@ SPARE = _MOST_ALIGNMENT
 """Scratch memory begins at the first multiple of the alignment."""
 
 _ALLOCATION_FAILED, _NOT_SUPPORTED = 3, 15
-_KEPT = 1024
-"""So many ways to compute products are kept for a card."""
+_CACHED = 1024
+"""So many ways to compute products are cached for a card."""
 
 
 class MatrixLayout(NamedTuple):
@@ -230,7 +230,7 @@ def _way(call: ProductCall, alignments: tuple[int, int, int], handle: Any, queue
     key = call.problem, alignments
     found = known.get(key)
     if found is None:
-        if len(known) >= _KEPT:
+        if len(known) >= _CACHED:
             known.clear()
         found = known[key] = _library().way(call.problem, alignments, handle, f"{call.title}: {call.problem}")
     return found

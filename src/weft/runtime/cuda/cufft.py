@@ -69,7 +69,7 @@ _ALIGNMENT = 256
 _COMPLEX = 8
 """The bytes of a complex number, of which every address is a multiple that cuFFT is given."""
 
-_KEPT = 256
+_CACHED = 256
 """Plans of a card."""
 
 _new_plans = fork_safe_lock()
@@ -163,7 +163,7 @@ class CufftPlans:
             if found is None:
                 found = self._new(transforms)
             self._found[transforms] = found
-            if len(self._found) > _KEPT:
+            if len(self._found) > _CACHED:
                 del self._found[next(iter(self._found))]
             return found
 

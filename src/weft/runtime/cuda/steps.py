@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
 
 _WORD = 8
-_KEPT = 4
-"""Slots of so many runs of a plan are kept on the card."""
+_CACHED = 4
+"""Slots of so many runs of a plan are cached on the card."""
 
 Addresses = Sequence[list[int]]
 """For each call of a library, what it is given."""
@@ -150,7 +150,7 @@ class CudaSteps(StepList):
         """Slots that can be written for any run with these idle steps, or with more: new ones, or of those that leave
         most out the ones that were written first. The same idle steps once more are worth a graph."""
         again, self._idle_before = idle == self._idle_before, idle
-        if len(latest) == _KEPT:
+        if len(latest) == _CACHED:
             found = max([slots for slots in latest if slots.idle <= idle], key=lambda one: len(one.idle), default=None)
             if found is not None and (found.idle == idle or not again):
                 latest.remove(found)
@@ -172,7 +172,7 @@ class CudaSteps(StepList):
             if slots.addresses == addresses and slots.idle == idle:
                 slots.again = True
                 return slots
-        if len(latest) == _KEPT:
+        if len(latest) == _CACHED:
             latest.popleft()
         latest.append(self._new_slots(len(values), addresses, idle, queue))
         return latest[-1]

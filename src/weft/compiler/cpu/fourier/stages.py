@@ -79,12 +79,12 @@ class Stages:
             every |= self.planes(source, "in")
         if sink.kind == "planes":
             every |= self.planes(sink, "out")
-        every["table"] = self._kept(table)
+        every["table"] = self._address_of(table)
         every |= {"in_ahead": self.ahead[0], "out_ahead": self.ahead[1]}
         every["scale"] = struct.unpack("<I", struct.pack("<f", self.scale))[0]
         self.numbers.append(every | numbers)
 
-    def _kept(self, table: Floats | None) -> int:
+    def _address_of(self, table: Floats | None) -> int:
         """The address of a table, which the step keeps; 0 if there is none."""
         if table is None:
             return 0
@@ -200,13 +200,13 @@ class Stages:
         name = f"fourier_rows_{make.__name__}_{radix}_{rest}_{source.access.text}"
         function = _function(name, self.width, make, radix, rest, source.access)
         table = tables.shared(tables.row_roots, radix, rest, self.width // rest)
-        self.add(function, source.access, PLANES, table, fine=self._kept(halves), in_next=source.stride)
+        self.add(function, source.access, PLANES, table, fine=self._address_of(halves), in_next=source.stride)
 
     def _second_of_rows(self, make: Callable[..., str], length: int, sink: End, halves: Floats | None = None) -> None:
         done, radix = radices_of(length) or ()
         name = f"fourier_rows_{make.__name__}_{radix}_{done}_{sink.access.text}"
         function = _function(name, self.width, make, radix, done, sink.access)
-        self.add(function, PLANES, sink.access, fine=self._kept(halves), out_next=sink.stride)
+        self.add(function, PLANES, sink.access, fine=self._address_of(halves), out_next=sink.stride)
 
     def load_blocks(self, split: tuple[int, int]) -> None:
         """See `ends.load_blocks`."""
@@ -216,7 +216,7 @@ class Stages:
         fine = tables.shared(tables.fine_roots, first * second, second)
         block = first * self.width
         numbers = {"inner": second, "in_next": COMPLEX * block, "in_imag": FLOAT * block, "out_next": self.step}
-        self.add(function, PLANES, PLANES, coarse, fine=self._kept(fine), **numbers)
+        self.add(function, PLANES, PLANES, coarse, fine=self._address_of(fine), **numbers)
 
     def store_rows(self, count: int, sink: End) -> None:
         """Complex numbers of lanes, into rows."""

@@ -16,7 +16,7 @@ from weft.compiler.cpu.code import WIDTH, Code, read, write
 from weft.compiler.cpu.small_matrices.tiles import Line, MatrixTile, numbered, vector_between
 
 
-class Kept:
+class Variable:
     """A vector that loops change."""
 
     def __init__(self, code: Code, first: Value) -> None:
@@ -34,9 +34,9 @@ class Kept:
         self.code.e.store(self.code.lanes.type_of(self.dtype), value.name, self.slot)
 
 
-def no_lanes(code: Code) -> Kept:
+def no_lanes(code: Code) -> Variable:
     """A condition that holds in no lane yet."""
-    return Kept(code, code.lanes.constant(False, dtypes.bool_))
+    return Variable(code, code.lanes.constant(False, dtypes.bool_))
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def factor(code: Code, a: MatrixTile, pivots: Line, rows: str, columns: str, ste
     e, L = code.e, code.lanes
     with e.loop("0", steps) as k:
         column, after = a.column(k), code.add(k, 1)
-        largest, where = Kept(code, L.absolute(column.get(k))), Kept(code, numbered(code, k))
+        largest, where = Variable(code, L.absolute(column.get(k))), Variable(code, numbered(code, k))
         with e.loop(after, rows) as i:
             size = L.absolute(column.get(i))
             larger = size > largest.value
@@ -177,12 +177,12 @@ def reflect(code: Code, a: MatrixTile, scales: Line, line: Line, rows: str, colu
     e, L = code.e, code.lanes
     with e.loop("0", steps) as k:
         column, after = a.column(k), code.add(k, 1)
-        largest = Kept(code, L.absolute(column.get(k)))
+        largest = Variable(code, L.absolute(column.get(k)))
         with e.loop(after, rows) as i:
             size = L.absolute(column.get(i))
             largest.value = L.select(size > largest.value, size, largest.value)
         unit = L.select(L.equal(largest.value, 0), L.constant(1, a.dtype), largest.value)
-        below = Kept(code, L.constant(0, a.dtype))
+        below = Variable(code, L.constant(0, a.dtype))
         _divide(code, column, unit, k, rows)
         with e.loop(after, rows) as i:
             value = column.get(i)

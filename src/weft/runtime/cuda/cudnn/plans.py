@@ -39,7 +39,7 @@ _MOST_NOTES = 32
 _MOST_ENGINES = 64
 ALIGNMENT = 16
 """Tensors begin at a multiple of so many bytes."""
-_KEPT = 1024
+_CACHED = 1024
 """Plans of a card."""
 
 
@@ -92,7 +92,7 @@ class CudnnPlans:
         """The plan for a work; None if no engine does it as it has to be."""
         with self._lock:
             if work not in self._found:
-                if len(self._found) == _KEPT:
+                if len(self._found) == _CACHED:
                     del self._found[next(iter(self._found))]
                 self._found[work] = self._new(work)
             return self._found[work]

@@ -21,8 +21,8 @@ from weft.runtime.steps import Place
 if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
 
-_KEPT = 4096
-"""So many answers of the libraries are kept for a card."""
+_CACHED = 4096
+"""So many answers of the libraries are cached for a card."""
 
 _new = fork_safe_lock()
 
@@ -61,7 +61,7 @@ class Solvers:
         with self._lock:
             found = self._sizes.get(key)
             if found is None:
-                if len(self._sizes) >= _KEPT:
+                if len(self._sizes) >= _CACHED:
                     self._sizes.clear()
                 size, on_host = ctypes.c_size_t(), ctypes.c_size_t()
                 given = *arguments, ctypes.byref(size), ctypes.byref(on_host), *([] if count is None else [count])

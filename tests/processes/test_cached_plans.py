@@ -14,7 +14,7 @@ import pytest
 
 import weft.core as mx
 from tests import checks
-from weft.compiler import kept_plans
+from weft.compiler import cached_plans, plan_data
 from weft.compiler.codegen import loading
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -24,12 +24,12 @@ import json
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from weft.compiler import kept_plans, templates
+from weft.compiler import cached_plans, templates
 from weft.primitives import Elementwise
 
 planned, made = [], templates.parts_of
 def noted(entries, *rest):
-    if len(entries) >= kept_plans.FEWEST_ENTRIES:
+    if len(entries) >= cached_plans.FEWEST_ENTRIES:
         planned.append(len(entries))
     return made(entries, *rest)
 templates.parts_of = noted
@@ -142,14 +142,14 @@ def test_code_that_is_gone_is_made_again(copy: Path, filled: tuple[Path, dict[st
     assert again["results"] == filled[1]
 
 
-def test_what_refers_to_memory_is_not_kept(tmp_path: Path) -> None:
+def test_what_refers_to_memory_is_not_cached(tmp_path: Path) -> None:
     """The steps of transforms have the addresses of tables."""
     first, second = [run(tmp_path, "transforms") for _ in range(2)]
     assert first["planned"] == second["planned"] > 0
     assert first["results"] == second["results"]
 
 
-def test_primitives_of_others_are_not_kept(tmp_path: Path) -> None:
+def test_primitives_of_others_are_not_cached(tmp_path: Path) -> None:
     prelude = """
 twice = Elementwise("exp", lambda L, x: x + x, (1,))
 x = mx.array([1.0])
@@ -159,7 +159,7 @@ mx.eval([twice(x) * n + mx.cos(x) for n in range(12)])
 
 
 def large(x: mx.array) -> mx.array:
-    for number in range(kept_plans.FEWEST_ENTRIES):
+    for number in range(cached_plans.FEWEST_ENTRIES):
         x = mx.sin(x) + number
     return x
 
@@ -167,7 +167,7 @@ def large(x: mx.array) -> mx.array:
 def planned_key(result: mx.array) -> bytes | None:
     program = Program()
     program.add([result.node], lambda node: None if node.value is None else node.value.strides)
-    return kept_plans._place(program.entries, [program.position(result.node)], host.target)[1]
+    return cached_plans.key_of(program.entries, [program.position(result.node)], host.target)[1]
 
 
 def test_keys() -> None:
@@ -193,17 +193,17 @@ def test_keys() -> None:
 
 
 def test_parameters_of_other_types_are_others() -> None:
-    found = [kept_plans._plain((value,)) for value in (1, True, 1.0, "1", b"1", None, (1,), mx.int32)]
+    found = [plan_data.plain_parameter((value,)) for value in (1, True, 1.0, "1", b"1", None, (1,), mx.int32)]
     assert len({repr(value) for value in found}) == len(found)
-    with pytest.raises(kept_plans._NotKept):
-        kept_plans._plain((object(),))
+    with pytest.raises(plan_data.NotCacheable):
+        plan_data.plain_parameter((object(),))
 
 
 def test_addresses_are_not_taken_for_numbers() -> None:
-    addresses = loading.load("kept or not", lambda: "define void @kept() {\n  ret void\n}", ("kept",))
-    assert host.target.kept_code(addresses["kept"]) is not None
-    assert host.target.kept_code(int(addresses["kept"])) is None
-    with pytest.raises(kept_plans._NotKept):
-        kept_plans._require_numbers([[1, 2], [3, int(addresses["kept"])]])
-    with pytest.raises(kept_plans._NotKept):
-        kept_plans._require_numbers([1.0])
+    addresses = loading.load("cached or not", lambda: "define void @cached() {\n  ret void\n}", ("cached",))
+    assert host.target.code_description(addresses["cached"]) is not None
+    assert host.target.code_description(int(addresses["cached"])) is None
+    with pytest.raises(plan_data.NotCacheable):
+        plan_data.require_numbers([[1, 2], [3, int(addresses["cached"])]])
+    with pytest.raises(plan_data.NotCacheable):
+        plan_data.require_numbers([1.0])

@@ -9,7 +9,7 @@ import pytest
 import weft.core as mx
 from tests.gpu.fake_cudnn import FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
-from weft.compiler import kept_plans
+from weft.compiler import cached_plans, plan_data
 from weft.compiler.cuda.cudnn import attention
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.plan import Unsealed, parts_of
@@ -28,7 +28,7 @@ from weft.runtime.steps import OnHost
 
 @pytest.fixture
 def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
-    """cuDNN without a card; there is a cuBLASLt, too, and no cuSOLVER, whose calls are not kept."""
+    """cuDNN without a card; there is a cuBLASLt, too, and no cuSOLVER, whose calls are not cached."""
     library = FakeCudnn(driver)
     monkeypatch.setattr(calls, "missing", lambda: "it is missing")
     monkeypatch.setattr(cublas, "missing", lambda: "")
@@ -63,7 +63,7 @@ def program() -> tuple[list[Any], list[int]]:
     results = [cache, x, mx.linalg.qr(x[0, :16, :16].astype(mx.float32))[1]]
     found = Program()
     found.add([one.node for one in results], lambda node: None if node.value is None else node.value.strides)
-    assert len(found.entries) >= kept_plans.FEWEST_ENTRIES
+    assert len(found.entries) >= cached_plans.FEWEST_ENTRIES
     return found.entries, [found.position(one.node) for one in results]
 
 
@@ -85,10 +85,10 @@ def test_another_process_finds_the_plan(library: FakeCudnn) -> None:
     parts = parts_of(entries, outputs, target, engine_of(mx.Device(mx.gpu)))
     kinds = {type(step.code) for step in parts.steps}
     assert kinds >= {CudaCode, cublas.ProductCall, CudnnCall, OnHost}
-    content = kept_plans._to_bytes(parts, target)
+    content = plan_data.to_bytes(parts, target)
     assert content is not None
     other = new_target()
-    found = kept_plans._from_bytes(content, other)
+    found = plan_data.from_bytes(content, other)
     assert found is not None
     assert facts(found) == facts(parts)
     assert any(isinstance(step.code, CudaCode) and step.code.copied is not None for step in parts.steps)
@@ -106,18 +106,18 @@ def test_a_library_that_is_not_the_same(library: FakeCudnn, monkeypatch: pytest.
     """cuDNN may need another amount of scratch memory, or cuBLASLt may be gone."""
     entries, outputs = program()
     target = new_target()
-    content = kept_plans._to_bytes(parts_of(entries, outputs, target, engine_of(mx.Device(mx.gpu))), target)
+    content = plan_data.to_bytes(parts_of(entries, outputs, target, engine_of(mx.Device(mx.gpu))), target)
     assert content is not None
     monkeypatch.setattr(cublas, "missing", lambda: "gone")
-    assert kept_plans._from_bytes(content, new_target()) is None
+    assert plan_data.from_bytes(content, new_target()) is None
     monkeypatch.setattr(cublas, "missing", lambda: "")
-    assert kept_plans._from_bytes(content, new_target()) is not None
+    assert plan_data.from_bytes(content, new_target()) is not None
     library.scratch *= 2
     engine_of(mx.Device(mx.gpu)).for_libraries().clear()  # type: ignore[attr-defined]  # the engine of a card
-    assert kept_plans._from_bytes(content, new_target()) is None
+    assert plan_data.from_bytes(content, new_target()) is None
 
 
 def test_a_library_that_was_missing_is_a_part_of_the_key(monkeypatch: pytest.MonkeyPatch, library: FakeCudnn) -> None:
-    before = new_target().kept_key
+    before = new_target().cache_key
     monkeypatch.setattr(CUDNN, "_found", (None, "it is missing"))
-    assert new_target().kept_key != before
+    assert new_target().cache_key != before

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.loading import KeptText
+from weft.compiler.codegen.loading import CachedText
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
 from weft.runtime.cuda.code import CopyPlaces, CudaCode
@@ -41,7 +41,7 @@ _CLASSES: dict[str, Any] = {
 }
 
 
-class Keeping:
+class CodeDescriptions:
     """Code of one target. Codes that are the same are one object."""
 
     def __init__(self, target: Target) -> None:
@@ -52,7 +52,7 @@ class Keeping:
     def key(self) -> str:
         """What plans depend on: also which libraries could not be had when somebody asked for them."""
         missing = [one.name for one in shared_libraries.ALL if one.is_known_to_be_missing]
-        stand_in = None if self._target.stand_in is None else self._target.stand_in.kept_key
+        stand_in = None if self._target.stand_in is None else self._target.stand_in.cache_key
         return f"{self._target.key}, without {missing}, beside {stand_in}"
 
     def only(self, code: CudaCode) -> CudaCode:
@@ -61,12 +61,12 @@ class Keeping:
         return code if facts is None else self._kernels.setdefault(facts, code)
 
     def data(self, code: Any) -> Any:
-        """What stands for a code; None if it cannot be kept."""
+        """What stands for a code; None if it cannot be cached."""
         if isinstance(code, CudaCode):
             facts = _facts_of(code)
             return None if facts is None else [_KERNEL, *facts]
         if isinstance(code, OnHost):
-            inside = None if self._target.stand_in is None else self._target.stand_in.kept_code(code.code)
+            inside = None if self._target.stand_in is None else self._target.stand_in.code_description(code.code)
             return None if inside is None else [_ON_HOST, inside, code.touched]
         if isinstance(code, cublas.ProductCall):
             return [_PRODUCT, _as_data(code)]
@@ -90,7 +90,7 @@ class Keeping:
             return self._kernel(tuple(rest))
         if kind == _ON_HOST:
             inside, touched = rest
-            code = None if self._target.stand_in is None else self._target.stand_in.code_that_was_kept(inside)
+            code = None if self._target.stand_in is None else self._target.stand_in.described_code(inside)
             return None if code is None else OnHost(code, tuple([Touched(*one) for one in touched]))
         if kind == _PRODUCT:
             return None if cublas.missing() else _from_data(rest[0])
@@ -119,7 +119,7 @@ class Keeping:
 
 def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
     """What tells kernels apart, with the key in place of the PTX; None if that has none."""
-    if not isinstance(code.ptx, KeptText):
+    if not isinstance(code.ptx, CachedText):
         return None
     facts = code.ptx.key.hex(), code.name, code.threads, code.shared, code.title, code.cluster, code.queue
     return facts if code.copied is None else (*facts, *code.copied.flat)

@@ -1,0 +1,67 @@
+"""Plans that one process leaves on disk for the next: which code runs with which numbers on which memory.
+
+A plan is cached if it holds nothing but numbers and code that is on disk itself, named by its key. It is found by the
+digest of its program and of all that planning depends on. What a file says is executed, as machine code is: see
+`runtime.disk_cache` for who may have written it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+from collections.abc import Sequence
+from typing import Any
+
+from weft.compiler import plan_data
+from weft.compiler.codegen import loading
+from weft.compiler.plan import Unsealed, comparable
+from weft.compiler.program import Entry
+from weft.compiler.target import Target
+
+FEWEST_ENTRIES = 32
+"""Programs of fewer operations are planned in less time than others take to be found."""
+
+
+def found(entries: Sequence[Entry], outputs: Sequence[int], target: Target) -> Unsealed | None:
+    """What the plan of a program is made of, from disk; None if it is not there."""
+    disk, key = key_of(entries, outputs, target)
+    content = None if key is None or disk is None else disk.get(key)
+    return None if content is None else plan_data.from_bytes(content, target)
+
+
+def keep(entries: Sequence[Entry], outputs: Sequence[int], target: Target, parts: Unsealed) -> None:
+    """Leave a plan on disk, if it can be cached."""
+    disk, key = key_of(entries, outputs, target)
+    if disk is None or key is None or not loading.files_as_said():
+        return
+    content = plan_data.to_bytes(parts, target)
+    if content is not None:
+        disk.put(key, content)
+
+
+def check(parts: Unsealed, target: Target) -> None:
+    """Raise if a plan is not what would be read of what would be cached of it."""
+    content = None if target.cache_key is None else plan_data.to_bytes(parts, target)
+    if content is None:
+        return
+    again = plan_data.from_bytes(content, target)
+    if again is None or comparable(again) != comparable(parts):
+        raise AssertionError("a plan that was cached is not the one that was made")
+
+
+def key_of(entries: Sequence[Entry], outputs: Sequence[int], target: Target) -> tuple[Any, bytes | None]:
+    """The disk cache and the key of a plan there; None for what there is not."""
+    if len(entries) < FEWEST_ENTRIES or target.cache_key is None:
+        return None, None
+    disk = loading.disk_of_plans()
+    if disk is None:
+        return None, None
+    try:
+        program = marshal.dumps(
+            (target.cache_key, repr(target.limits), tuple(outputs), plan_data.plain_entries(entries)), 2
+        )
+    except (plan_data.NotCacheable, ValueError):
+        return disk, None
+    digest = hashlib.sha256(loading.facts_of_plans())
+    digest.update(program)
+    return disk, digest.digest()
