@@ -85,8 +85,6 @@ class array(Handle):
     def __init_subclass__(cls) -> NoReturn:
         raise TypeError("mx.array cannot be subclassed: operations would give plain arrays.")
 
-    # What it is
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents of the axes."""
@@ -153,8 +151,6 @@ class array(Handle):
         array([1, 0, 2], dtype=int32)
         """
         return ArrayAt(self)
-
-    # Operators
 
     __add__ = ops.add
     __sub__ = ops.subtract
@@ -258,8 +254,6 @@ class array(Handle):
             )
         return _divide_in_place(self, other)
 
-    # Indexing
-
     __getitem__ = getitem
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -279,8 +273,6 @@ class array(Handle):
     def __contains__(self, value: Any) -> bool:
         found = self == value
         return bool(ops.any(found)) if isinstance(found, Handle) else found
-
-    # Functions as methods
 
     abs = ops.abs
     all = called_by_numpy(ops.all)
@@ -354,8 +346,6 @@ class array(Handle):
         """
         return on_device(self, as_device(device), stream)
 
-    # Values
-
     def item(self) -> Any:
         """The only element, as a Python number.
 
@@ -405,8 +395,6 @@ class array(Handle):
 
     def __bytes__(self) -> bytes:
         return elements(self.node, "take the bytes of").tobytes()
-
-    # Interchange
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

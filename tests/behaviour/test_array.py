@@ -18,8 +18,6 @@ from weft.dtypes import ALL_DTYPES, Dtype
 from weft.errors import TraceError
 from weft.graph.node import Node
 
-# What it is made of
-
 
 @pytest.mark.parametrize(
     ("value", "expected"),
@@ -141,9 +139,6 @@ def test_no_subclasses() -> None:
     assert type(mx.zeros(2)) is mx.array
 
 
-# What it is
-
-
 def test_properties() -> None:
     a = mx.zeros((2, 3, 4), mx.float16)
     assert (a.shape, a.ndim, a.size, a.dtype, a.itemsize, a.nbytes) == ((2, 3, 4), 3, 24, mx.float16, 2, 48)
@@ -164,8 +159,6 @@ def test_identity_is_what_is_hashed() -> None:
     assert {a: "a"}[a] == "a"
     assert a in [a, b]
 
-
-# Operators
 
 OPERATORS: list[tuple[Any, Any]] = [
     (operator.add, np.add),
@@ -305,9 +298,6 @@ def test_comparison_with_what_is_no_number() -> None:
         _ = a + "a"
 
 
-# Values
-
-
 def test_python_scalars() -> None:
     assert (int(mx.array([3])), float(mx.array(2)), complex(mx.array(2.0)), bool(mx.array([[0]]))) == (3, 2.0, 2, False)
     assert [10, 20, 30][mx.array(1, mx.uint8)] == 20
@@ -369,9 +359,6 @@ def test_iteration() -> None:
             function(mx.array(1))
 
 
-# Traced arrays
-
-
 def test_what_needs_a_value_says_so_while_tracing() -> None:
     actions: list[Any] = [repr, str, bool, int, np.asarray, bytes, pickle.dumps, mx.array.item, mx.array.tolist]
     for action in actions:
@@ -398,9 +385,6 @@ def test_a_leaked_array_says_what_it_is() -> None:
     assert "without a value" in text
     with pytest.raises(TraceError, match="return value"):
         leaked[0].tolist()
-
-
-# Interchange
 
 
 def test_memory_that_numpy_sees_stays_what_it_was() -> None:

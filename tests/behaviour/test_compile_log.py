@@ -256,9 +256,6 @@ def test_a_function_that_cannot_be_traced_is_not_reported(messages: Callable[[],
     assert messages() == []
 
 
-# Compiling again and again
-
-
 def warnings_of(
     caplog: pytest.LogCaptureFixture, calls: Callable[[Callable[..., Any]], Any], **options: Any
 ) -> list[str]:
@@ -410,8 +407,6 @@ def test_a_growing_number_of_calls_between_traces(caplog: pytest.LogCaptureFixtu
 
     assert warnings_of(caplog, calls) == []
 
-
-# WEFT_LOG
 
 PROGRAM = """
     import sys

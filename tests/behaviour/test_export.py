@@ -31,8 +31,6 @@ def exported(function: Callable[..., Any], *args: Any, shapeless: bool = False, 
     return mx.import_function(file)
 
 
-# Another process
-
 ELSEWHERE = """
 import sys
 import weft.core as mx
@@ -108,9 +106,6 @@ def test_another_process_runs_them(tmp_path: Path) -> None:
 
 def test_the_page_about_it() -> None:
     assert list(differences(Path(__file__).parents[2] / "docs" / "exported-functions.md")) == []
-
-
-# Arguments and results
 
 
 def test_arguments_one_by_one_or_in_containers() -> None:
@@ -197,9 +192,6 @@ def test_an_exporter_that_fails_writes_nothing(tmp_path: Path) -> None:
     assert_same_bits(mx.import_function(tmp_path / "f")(X), (X,))
 
 
-# What a file holds
-
-
 def test_constants_are_those_of_the_export(tmp_path: Path) -> None:
     state = [mx.array([1.0, 2.0, 3.0])]
     mx.export_function(tmp_path / "f", lambda x: x + state[0] * 2, X)
@@ -272,9 +264,6 @@ def test_a_model() -> None:
     assert_same_bits(exported(flat, X, **parameters)(X, **parameters), tuple(flat(X, **parameters)))
 
 
-# Transformations of what was imported
-
-
 def test_transformations() -> None:
     def f(x: mx.array) -> mx.array:
         return mx.sum(mx.sin(x) * mx.cumsum(x, axis=0)) if hasattr(mx, "cumsum") else mx.sum(mx.sin(x) * x)
@@ -316,9 +305,6 @@ def test_what_was_decided_by_a_shape_is_kept() -> None:
     with pytest.raises(ValueError, match=r"\[import_function\] .*\(test_export\.py:\d+, in .*True \(2 < 3\)") as caught:
         function(mx.ones((4, 4)))
     assert str(Path(__file__).parent) not in str(caught.value)  # the file says nothing of the machine it is from
-
-
-# What cannot be exported
 
 
 def test_refused() -> None:
@@ -367,9 +353,6 @@ def test_wrong_arguments(
         call()
     assert part in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-# A callback instead of a file
 
 
 def test_a_callback_is_told_of_the_graph() -> None:

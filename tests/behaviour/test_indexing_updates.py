@@ -275,9 +275,6 @@ def test_masked_assignment_can_be_traced() -> None:
     assert mx.vmap(f, in_axes=(0, None))(x, v).tolist() == [[7, 0], [1, 7]]
 
 
-# Elements along an axis
-
-
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_take(axis: int) -> None:
     x = np.arange(24).reshape(2, 3, 4).astype(np.int32)

@@ -180,9 +180,6 @@ def test_files_of_mlx(tmp_path: Path, mlx: Any) -> None:
                 assert one.tolist() == ours.tolist()
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     ("call", "error", "part"),
     [

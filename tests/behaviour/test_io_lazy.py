@@ -154,9 +154,6 @@ def test_many_threads_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(calls) == 1
 
 
-# The file meanwhile
-
-
 @pytest.mark.parametrize("kind", SAVED)
 @pytest.mark.parametrize("change", ["shorter", "empty", "other"])
 def test_a_file_that_was_changed_is_an_error_each_time(tmp_path: Path, kind: str, change: str) -> None:

@@ -258,9 +258,6 @@ def test_double_precision_has_53_bits() -> None:
     assert (scaled % 2 == 1).mean() == pytest.approx(0.5, abs=0.05)
 
 
-# The global generator
-
-
 def test_derivatives_by_location_scale_and_bounds(seed: int) -> None:
     """Against central differences; the functions inside of random numbers have derivatives of their own."""
     arguments = [mx.array(x) for x in (-0.7, 1.2)]
@@ -310,9 +307,6 @@ def test_the_state_does_not_remember_every_draw() -> None:
     assert depth <= 4
 
 
-# Distributions
-
-
 @pytest.mark.parametrize(
     ("draw", "mean", "deviation"),
     [
@@ -348,9 +342,6 @@ def test_categorical_follows_the_logits(num_samples: int | None) -> None:
     found = np.bincount(np.array(indices), minlength=4) / 20_000
     np.testing.assert_allclose(found, probabilities, atol=0.02)
     assert found[1] == 0
-
-
-# What is refused
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.cuda.module import Type
-from tests.reference.lanes import _wrap_angle, fused
+from tests.reference.lanes import fused, quotient, wrap_angle
 
 
 def _signed(x: np.ndarray) -> np.ndarray:
@@ -21,10 +21,6 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 
 def _on_signed(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *operands: _unsigned(function(*[_signed(np.ascontiguousarray(x)) for x in operands]))
-
-
-def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (x - np.fmod(x, y)) // y
 
 
 def _shifted(high: np.ndarray, low: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -48,7 +44,7 @@ _RELATIONS: dict[str, Callable[..., Any]] = {
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "udiv": np.floor_divide, "urem": np.mod},
     **{"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": np.divide, "fneg": np.negative},
-    **{"sdiv": _on_signed(_quotient), "srem": _on_signed(np.fmod), "ashr": _on_signed(np.right_shift)},
+    **{"sdiv": _on_signed(quotient), "srem": _on_signed(np.fmod), "ashr": _on_signed(np.right_shift)},
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},
     **{"shl": np.left_shift, "lshr": np.right_shift},
     **{f"icmp {'' if name in ('eq', 'ne') else 'u'}{name}": function for name, function in _RELATIONS.items()},
@@ -63,7 +59,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint},
 }
 _CALLS: dict[str, Callable[..., Any]] = {
-    "weft.wrap_angle": np.frompyfunc(_wrap_angle, 3, 1),
+    "weft.wrap_angle": np.frompyfunc(wrap_angle, 3, 1),
     "weft.remainder": np.fmod,
 }
 

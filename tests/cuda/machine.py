@@ -141,8 +141,6 @@ class Machine:
             raise Fault("a thread is not one of those that it waits for")
         return here[(at.reshape(-1, WARP)[here // WARP] | ~wanted).all(axis=1)]
 
-    # One instruction
-
     def _execute(self, instruction: Instruction, here: np.ndarray) -> None:
         operation = instruction.operation
         method = getattr(self, f"_{operation}", None)
@@ -212,8 +210,6 @@ class Machine:
 
     def _addrspacecast(self, text: str, here: np.ndarray) -> np.ndarray:
         return self._typed(text.split(" to ")[0], here)
-
-    # Control
 
     def _phi(self, text: str, here: np.ndarray) -> np.ndarray:
         type_, rest = typed(text)
@@ -290,8 +286,6 @@ class Machine:
         votes = np.zeros(self.count, np.uint32)
         votes[here] = conditions.astype(np.uint32) << (here % WARP).astype(np.uint32)
         return np.bitwise_or.reduceat(votes, np.arange(0, self.count, WARP))[here // WARP]
-
-    # Memory
 
     def _atomicrmw(self, text: str, here: np.ndarray) -> np.ndarray:
         """One thread after the other changes what is in memory; the result is what was there."""

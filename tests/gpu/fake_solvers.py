@@ -71,8 +71,6 @@ class FakeSolvers:
         self._driver._queue(self._streams[handle], partial(getattr(self, f"_{routine}"), *arguments))
         return 0
 
-    # Memory
-
     def _read(self, number: int, address: int, rows: int, columns: int, leading: int) -> np.ndarray:
         """A matrix that is stored by columns."""
         dtype = np.dtype(ELEMENTS[number])
@@ -106,8 +104,6 @@ class FakeSolvers:
 
     def _lapack(self, number: int, name: str) -> Any:
         return getattr(scipy.linalg.lapack, Number(number).letter.lower() + name)
-
-    # Functions
 
     def _potrf(self, number: int, triangle: int, n: int, a: int, lda: int, work: int, lwork: int, info: int) -> None:
         self._spoil(work, lwork * Number(number).size)

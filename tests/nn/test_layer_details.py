@@ -12,8 +12,6 @@ import weft.nn as nn
 import weft.optimizers as optim
 from weft.utils import tree_flatten
 
-# Running statistics.
-
 
 def test_running_statistics_are_saved_but_never_trained() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3))
@@ -91,9 +89,6 @@ def test_functions_among_layers_are_part_of_the_state() -> None:
         run(x)
 
 
-# Pooling.
-
-
 def test_pooling_of_integers_and_booleans() -> None:
     x = mx.array([-5, -3, -4]).reshape(1, 3, 1)
     assert nn.MaxPool1d(2, 2, 1)(x).flatten().tolist() == [-5, -3]
@@ -121,9 +116,6 @@ def test_pooling_transforms(pool: Any, rng: np.random.Generator) -> None:
     assert mx.array_equal(mx.compile(pool)(x), value[0])
 
 
-# Upsampling.
-
-
 def test_upsampled_integers_stay_integers_unless_interpolated() -> None:
     x = mx.array([1, 2]).reshape(1, 2, 1)
     assert nn.Upsample(2)(x).flatten().tolist() == [1, 1, 2, 2]
@@ -135,9 +127,6 @@ def test_upsampled_integers_stay_integers_unless_interpolated() -> None:
 def test_nothing_can_be_upsampled(mode: Any) -> None:
     assert nn.Upsample(2, mode)(mx.zeros((0, 3, 2))).shape == (0, 6, 2)
     assert nn.Upsample(2, mode)(mx.zeros((1, 0, 2))).shape == (1, 0, 2)
-
-
-# Positions.
 
 
 def test_masks_of_alibi() -> None:
@@ -160,9 +149,6 @@ def test_inputs_of_bilinear_broadcast() -> None:
     x1, x2 = mx.random.normal((5, 1, 2)), mx.random.normal((6, 3))
     expected = mx.einsum("asi,bj,oji->abo", x1, x2, layer.weight) + layer.bias
     assert mx.allclose(layer(x1, x2), expected, atol=1e-5)
-
-
-# Initialisers.
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)])

@@ -38,9 +38,6 @@ class Nested(nn.Module):
         return x
 
 
-# The tree of a module.
-
-
 def test_parameters_are_the_arrays_in_attributes_lists_and_dicts():
     expected = {
         "weight": (2,),
@@ -173,9 +170,6 @@ def test_deep_copies_share_nothing():
     assert model.training
 
 
-# Replacing.
-
-
 def test_update_replaces_any_part_in_place():
     model = Nested()
     assert model.update({"layers": [{}, mx.zeros((1,))], "table": {"inner": [mx.zeros((2,))]}}) is model
@@ -244,9 +238,6 @@ def test_set_dtype_leaves_integers_alone_unless_told_otherwise():
     assert model.index.dtype == mx.float16
 
 
-# Freezing and modes.
-
-
 def test_freeze_takes_everything_out():
     model = Nested().freeze()
     assert tree_flatten(model.trainable_parameters()) == []
@@ -289,9 +280,6 @@ def test_modes_reach_all_modules():
     assert all(module.training for module in model.train().modules())
     with pytest.raises(AttributeError):
         model.training = False
-
-
-# Files.
 
 
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])

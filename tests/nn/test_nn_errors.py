@@ -127,9 +127,6 @@ def test_a_path_that_is_empty_leads_nowhere() -> None:
     assert model.bias is before
 
 
-# Modules inside of themselves.
-
-
 def _its_own_child() -> nn.Module:
     model = linear()
     model.me = model
@@ -263,9 +260,6 @@ def test_public_names_are_those_of_mlx(mlx_package: Any, name: str) -> None:
     if name == "nn":  # Weft has no inner modules of these names.
         names.update(dir(mlx_package.nn.layers.distributed), dir(mlx_package.nn.utils))
     assert set(found.__all__) - {"summary"} <= names
-
-
-# Forgotten and early.
 
 
 def test_attributes_may_be_set_before_the_module_is_initialised() -> None:

@@ -197,9 +197,6 @@ def test_value_and_grad_wants_a_module():
         nn.value_and_grad(3, lambda: mx.array(0.0))  # type: ignore[arg-type]  # on purpose
 
 
-# Whole training steps.
-
-
 def make_step(seed, dropout):
     """A model, its state, and a training step on fixed data."""
     mx.random.seed(seed)

@@ -152,9 +152,6 @@ def test_settings_of_the_wrong_type(make, message):
         make()
 
 
-# The walk.
-
-
 class Recording(optim.Optimizer):
     """Subtracts the gradient, and counts for each parameter."""
 

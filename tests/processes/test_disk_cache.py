@@ -183,9 +183,6 @@ def test_a_vanished_folder_is_a_miss_and_no_error(cache, entry):
     cache.clear()
 
 
-# Writing
-
-
 @pytest.mark.parametrize("call", ["open", "write", "close", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
 def test_after_a_failure_to_write_nothing_more_is_tried(cache, monkeypatch, caplog, call, number):
@@ -254,9 +251,6 @@ def test_a_read_only_folder_is_still_read(cache, entry, monkeypatch):
     assert cache.get(OTHER) is None
     os.truncate(entry, 50)
     assert cache.get(KEY) is None
-
-
-# Bounds
 
 
 def key(number: int) -> bytes:
@@ -332,9 +326,6 @@ def test_clearing_leaves_what_is_not_its_own(cache, entry):
     cache.clear()
     assert names(cache) == ["notes.txt"]
     assert cache.usage() == (0, 0)
-
-
-# The folder
 
 
 @pytest.fixture

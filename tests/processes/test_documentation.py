@@ -54,9 +54,6 @@ WITHOUT_EXAMPLE = {
 OBJECTS = public_objects()
 
 
-# Names
-
-
 def test_every_module_that_users_reach_is_a_namespace() -> None:
     modules = [value for space in (mx, nn) for value in vars(space).values() if inspect.ismodule(value)]
     reached = {one.__name__ for one in modules if one.__name__.startswith(("weft.core.", "weft.nn."))}
@@ -87,9 +84,6 @@ def test_values_are_described() -> None:
         namespace, _, name = full.rpartition(".")
         if not is_described_by_docstring(value):
             assert description(value, sum(modules[namespace], ()), name), f"{full} has no sentence in its module"
-
-
-# Docstrings
 
 
 def docstring(full: str) -> str:
@@ -152,9 +146,6 @@ def test_names_in_docstrings_exist() -> None:
         code = [used[0] for used in map(USED_NAME.match, re.findall(r"``([^`]+)``", text)) if used]
         unknown += [f"{full}: {name}" for name in links + code if full_name(name, module, owner) is None]
     assert unknown == []
-
-
-# Pages
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

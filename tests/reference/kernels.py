@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from tests.reference.folds import Fold
-from tests.reference.lanes import L, array_of, register_dtype, value_of
+from tests.reference.lanes import L, array_of, from_memory, rounded, value_of
 from tests.reference.memory import ReferenceMemory
-from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.kernel import Instruction, Kernel, number_layout
-from weft.dtypes import Dtype
 
 
 class KernelCode:
@@ -64,8 +62,6 @@ class Run:
             space[reduced] = slice(min(size, self.numbers["whole",] - chunk * size))
             yield space
 
-    # Arithmetic
-
     def scalar(self, position: int, instruction: Instruction) -> np.ndarray:
         image = np.array([self.slots[self.numbers[position, "slot"]]], np.uint64)
         return from_memory(image.view(instruction.dtype.numpy)[0], instruction.dtype)
@@ -111,8 +107,6 @@ class Run:
         if inputs[count:]:
             joined = fold.merged([array_of(x) for x in inputs[count:]], joined)
         return np.moveaxis(fold.finished(joined)[..., ::step], -1, axis)
-
-    # Memory
 
     def index(self, position: int, instruction: Instruction) -> np.ndarray:
         return self.distance(position, instruction) + self.numbers[position, "offset"]
@@ -161,13 +155,3 @@ class Run:
             old = from_memory(self.memory.read(address, offsets, dtype.numpy), dtype)
             elements = rounded(combine.lanes(L, value_of(old, dtype), value_of(elements, dtype)), dtype, exact=False)
         self.memory.write(address, offsets, elements.astype(dtype.numpy))
-
-
-def from_memory(elements: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Elements of an array as they are held in registers."""
-    return elements.astype(register_dtype(dtype))
-
-
-def rounded(result: Any, dtype: Dtype, exact: bool) -> np.ndarray:
-    """What an operation gave, as elements of its dtype."""
-    return array_of(L.round_to(result, dtype) if dtype in HALVES and not exact else result).view(register_dtype(dtype))

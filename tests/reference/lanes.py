@@ -33,13 +33,13 @@ def fused(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     return np.asarray(_FMA[x.dtype](x, y, z)).astype(x.dtype)
 
 
-def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of integers, towards zero."""
     return (x - np.fmod(x, y)) // y
 
 
 _TWO: dict[str, Callable[..., Any]] = {
-    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "sdiv": _quotient, "udiv": _quotient},
+    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "sdiv": quotient, "udiv": quotient},
     **{"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": np.divide},
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},
     **{"shl": np.left_shift, "ashr": np.right_shift, "lshr": np.right_shift},
@@ -79,6 +79,16 @@ def value_of(elements: np.ndarray, dtype: Dtype) -> Any:
     if not dtype.is_complex:
         return L.value(elements, dtype)
     return Complex(L.value(elements.real.copy(), dtypes.float32), L.value(elements.imag.copy(), dtypes.float32))
+
+
+def from_memory(elements: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Elements of an array as they are held in registers."""
+    return elements.astype(register_dtype(dtype))
+
+
+def rounded(result: Any, dtype: Dtype, exact: bool) -> np.ndarray:
+    """What an operation gave, as elements of its dtype."""
+    return array_of(L.round_to(result, dtype) if dtype in HALVES and not exact else result).view(register_dtype(dtype))
 
 
 class ArrayLanes(MathLanes):
@@ -184,7 +194,7 @@ class _Cells:
 
 
 @cache
-def _wrap_angle(x: float, quarters: float, rest: float) -> float:
+def wrap_angle(x: float, quarters: float, rest: float) -> float:
     """The angle in ``[-pi/2, pi/2]`` whose sine is that of ``x`` and some quarter turns, or what rounding it loses."""
     turns = Fraction(x) * TURNS_PER_RADIAN / (1 << 1168) + Fraction(quarters) / 4
     turns -= round(turns)
@@ -197,6 +207,6 @@ def _wrap_angle(x: float, quarters: float, rest: float) -> float:
 L = ArrayLanes()
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "weft.wrap_angle": np.frompyfunc(_wrap_angle, 3, 1),
+    "weft.wrap_angle": np.frompyfunc(wrap_angle, 3, 1),
     "weft.remainder": np.fmod,
 }

@@ -20,8 +20,6 @@ from tests.reference.device import ReferenceEngine
 from tests.reference.memory import MemoryFault, ReferenceMemory
 from tests.reference.values import numbers, view_of
 
-# Choosing it
-
 
 def test_it_is_chosen_like_any_other() -> None:
     assert mx.is_available(mx.gpu)
@@ -87,8 +85,6 @@ def test_a_compiled_function_follows_the_default_device(engine: ReferenceEngine)
     assert counted.calls == 1
 
 
-# Its values
-
 READERS: dict[str, Callable[[mx.array], Any]] = {
     "item": lambda x: x[1, 2].item(),
     "tolist": lambda x: x.tolist(),
@@ -132,9 +128,6 @@ def test_what_another_device_has_is_not_seen_without_a_copy() -> None:
     with pytest.raises(AttributeError, match=r"gpu.*copy"):
         _ = x.__array_interface__
     assert np.array(x, copy=True).shape == (3,)
-
-
-# Errors and memory
 
 
 class Broken(Exception):

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import weft.core as mx
 from weft.nn.checks import entry_names
-from weft.nn.module_tree import outline, replace_leaves, selected
+from weft.nn.module_tree import endless, outline, replace_leaves, selected, selected_inside
 from weft.nn.weights import check_weights, save_named, weights_of
-from weft.tree import EndlessTree, cycle_of, dotted, join_path
+from weft.tree import join_path
 from weft.utils import tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
@@ -26,10 +26,6 @@ NOT_INITIALISED = (
 RESERVED_NAME = (
     "`{key}` is an attribute of every Module and cannot name a parameter or sub-module of `{name}`: "
     "`module.{key}` would never return it. Choose another name."
-)
-ENDLESS_TREE = (
-    "[{name}] `{path}` leads back to a module, list or dict that it is inside of: listing what is in the module would "
-    "never end. Keep such a reference behind a function: `self.parent = lambda: parent`."
 )
 
 
@@ -116,8 +112,6 @@ class Module(dict[str, Any]):
         """What a layer shows of itself between its parentheses; layers override it."""
         return ""
 
-    # Filters for `filter_and_map`.
-
     @staticmethod
     def is_module(value: Any) -> bool:
         """Whether ``value`` is a `Module`.
@@ -169,8 +163,6 @@ class Module(dict[str, Any]):
         """
         return Module.valid_parameter_filter(module, key, value) and key not in module._frozen()
 
-    # Reading the tree.
-
     @property
     def state(self) -> Self:
         """The module itself, a dict of all its arrays, as `mx.compile` takes it for ``inputs`` and ``outputs``.
@@ -205,13 +197,8 @@ class Module(dict[str, Any]):
         >>> nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter, lambda p: p.shape)
         {'weight': (3, 2), 'bias': (3,)}
         """
-        try:
-            return selected(self, (filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container), self.is_module)
-        except EndlessTree:
-            keys = cycle_of(self, is_leaf=lambda node: not isinstance(node, (dict, list)))
-            if keys is None:
-                raise
-            raise ValueError(ENDLESS_TREE.format(path=dotted(keys), name=type(self).__name__)) from None
+        functions = filter_fn, map_fn or _unchanged, is_leaf_fn or _is_no_container
+        return selected(self, functions, self.is_module)
 
     def parameters(self) -> dict[str, Any]:
         """All parameters as a tree of dicts and lists.
@@ -248,7 +235,7 @@ class Module(dict[str, Any]):
             if not isinstance(value, Module):
                 return False
             # Not `children`: an error about a cycle has to name the module that was asked, not one inside of it.
-            children = selected(value, (value.valid_child_filter, _unchanged, _is_module_entry), Module.is_module)
+            children = selected_inside(value, (value.valid_child_filter, _unchanged, _is_module_entry), self.is_module)
             return not tree_flatten(children, is_leaf=Module.is_module)
 
         return self.filter_and_map(self.valid_child_filter, is_leaf_fn=is_leaf)
@@ -264,7 +251,7 @@ class Module(dict[str, Any]):
         while waiting:
             path, module, above = waiting.pop()
             if id(module) in above:
-                raise ValueError(ENDLESS_TREE.format(path=path, name=type(self).__name__))
+                raise endless(self, path)
             found.append((path, module))
             children = tree_flatten(module.children(), is_leaf=Module.is_module)
             waiting.extend((join_path(path, key), child, above | {id(module)}) for key, child in children)
@@ -277,8 +264,6 @@ class Module(dict[str, Any]):
         [ReLU()]
         """
         return [module for _, module in self.named_modules()]
-
-    # Changing the tree.
 
     def update(self, parameters: dict[str, Any], strict: bool = True) -> Self:  # type: ignore[override]  # MLX's name
         """Replace parameters by those of a tree, which may hold any part of them.
@@ -359,8 +344,6 @@ class Module(dict[str, Any]):
         array([1, 1], dtype=float16)
         """
         self.apply(lambda p: p.astype(dtype) if predicate is None or predicate(p.dtype) else p)
-
-    # Training.
 
     @property
     def _no_grad(self) -> set[str]:
@@ -463,8 +446,6 @@ class Module(dict[str, Any]):
             lambda module, key, value: not isinstance(value, Module) and self.valid_parameter_filter(module, key, value)
         )
         return [path for path, _ in tree_flatten(own)]
-
-    # Files.
 
     def save_weights(self, file: str | os.PathLike[str]) -> None:
         """Write all parameters to a file, each under its path.

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from weft.tree import CONTAINERS, MISSING, Filling, descend, dotted, items, join_path, unfold
+from weft.tree import (
+    CONTAINERS,
+    MISSING,
+    EndlessTree,
+    Filling,
+    cycle_of,
+    descend,
+    dotted,
+    items,
+    join_path,
+    unfold,
+)
 
 Path: TypeAlias = tuple[Any, str | int] | None
 """The path of a container and a key in there; None for the tree itself. Most paths are never written as text."""
@@ -22,6 +33,17 @@ MISMATCH = (
     "`{path}` is {current} and cannot be replaced by {new}; "
     "give a tree of the same structure, or strict=False to skip what does not fit."
 )
+
+
+ENDLESS_TREE = (
+    "[{name}] `{path}` leads back to a module, list or dict that it is inside of: listing what is in the module would "
+    "never end. Keep such a reference behind a function: `self.parent = lambda: parent`."
+)
+
+
+def endless(module: Any, path: str) -> ValueError:
+    """The error that what is at a path of a module contains the module."""
+    return ValueError(ENDLESS_TREE.format(path=path, name=type(module).__name__))
 
 
 def outline(root: Any, own_text: Callable[[Any], tuple[str, list[tuple[str, Any]] | None]]) -> str:
@@ -64,7 +86,21 @@ def selected(module: Any, functions: Functions, is_module: Callable[[Any], bool]
     >>> functions = (lambda module, path, value: path != "a", lambda value: -value, is_number)
     >>> selected({"a": 1, "b": [2, {"c": 3}]}, functions, lambda value: False)
     {'b': [-2, {'c': -3}]}
+
+    Raises:
+        ValueError: the module is inside of itself.
     """
+    try:
+        return selected_inside(module, functions, is_module)
+    except EndlessTree:
+        keys = cycle_of(module, is_leaf=lambda node: not isinstance(node, (dict, list)))
+        if keys is None:
+            raise
+        raise endless(module, dotted(keys)) from None
+
+
+def selected_inside(module: Any, functions: Functions, is_module: Callable[[Any], bool]) -> dict[str, Any]:
+    """`selected` of a module inside of the one that an error has to name: this raises `EndlessTree`."""
     found: dict[str, Any] = unfold({}, (module, _Selection(functions, is_module).of_module(module)))
     return found
 

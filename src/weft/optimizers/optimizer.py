@@ -71,8 +71,6 @@ class Optimizer:
         self._state: dict[str, Any] = {"step": mx.array(0, mx.uint64)}
         self._initialized = False  # whether `init` was called for this state; subclasses read and set it
 
-    # For subclasses.
-
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
         """Put into ``state``, an empty dict, what the method keeps about one parameter."""
         raise NotImplementedError(f"{_name(self)} has to define init_single(parameter, state).")
@@ -93,8 +91,6 @@ class Optimizer:
         if isinstance(value, mx.array) and name != "learning_rate":
             return value
         return scalar_setting(_name(self), name, value)
-
-    # For users.
 
     def init(self, parameters: dict[str, Any]) -> None:
         """Prepare the state for a tree of parameters; what is already there stays.

@@ -255,8 +255,6 @@ class NestWriter(InstructionWriter, ABC):
         if position in current.saved:
             self._save(position, instruction)
 
-    # What one pass over a row leaves to later ones.
-
     def _make_room(self, current: Pass) -> None:
         """Find places for what a pass saves."""
 

@@ -194,8 +194,6 @@ class _LongScansWriter:
         code.synchronize()
         self._write(begin)
 
-    # A chunk in shared memory
-
     def _turned(self, index: str) -> str:
         """The place of an element in the direction of the scan, by its index in the chunk, and the other way round;
         those that are not there stay where they are."""
@@ -277,8 +275,6 @@ class _LongScansWriter:
     def _lifted(self, name: str) -> Value:
         (found,) = self.reducer.lift(self.L, Value(self.L, name, self.dtype), None)
         return found
-
-    # What is joined
 
     def _merged(self, first: Value, then: Value) -> Value:
         (found,) = self.reducer.merge(self.L, (first,), (then,))

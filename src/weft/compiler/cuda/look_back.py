@@ -165,8 +165,6 @@ class LookBack:
         whole = e.assign(f"or i64 {low}, {e.assign(f'shl i64 {high}, 32')}")
         return Value(self.L, e.assign(f"bitcast i64 {whole} to double"), value.dtype)
 
-    # Words
-
     def _encoded(self, value: Value) -> str:
         e = self.e
         bits = e.assign(f"bitcast double {value.name} to i64")

@@ -244,8 +244,6 @@ class Driver:
         assert result.value is not None
         return result.value
 
-    # Cards
-
     def version(self) -> int:
         """1000 times the major version, and 10 times the minor one."""
         return self._given("cuDriverGetVersion", _Int)
@@ -276,8 +274,6 @@ class Driver:
     def use(self, context: int) -> None:
         """Make a context that of the calling thread."""
         self._call("cuCtxSetCurrent", context)
-
-    # Memory
 
     def allocate(self, size: int) -> int:
         """The address of new memory; 0 if there is not so much."""
@@ -360,8 +356,6 @@ class Driver:
         """An event, behind what was queued on a stream."""
         return self._functions["cuEventRecord"], event, stream
 
-    # Streams and events
-
     def stream(self) -> int:
         """A new stream that does not wait for the default one."""
         return self._given("cuStreamCreate", _Pointer, _NON_BLOCKING)
@@ -406,8 +400,6 @@ class Driver:
     def elapsed(self, first: int, second: int) -> int:
         """Nanoseconds between two events that have happened."""
         return round(self._given("cuEventElapsedTime", ctypes.c_float, first, second) * 1e6)
-
-    # Code
 
     def assembled(self, ptx: bytes, name: str) -> bytes:
         """The machine code of PTX, which ends with a zero byte, for the card of the current context."""

@@ -136,8 +136,6 @@ class CudaEngine(Engine):
         self._enter()
         return self.order
 
-    # Memory
-
     def _allocate(self, size: int) -> int:
         self._enter()
         address = self._driver.allocate(size)
@@ -239,8 +237,6 @@ class CudaEngine(Engine):
         self._begun.clear()
         if self.sharing.borrows:
             self.sharing.let_go()
-
-    # Runs
 
     def seal(self, steps: Sequence[Step], layout: TableLayout | None = None) -> CudaSteps:
         self._enter()

@@ -227,8 +227,6 @@ class _Blocks(ProductWriter):
             self.synchronize()
         self._store(product, top, left, again)
 
-    # From memory to registers
-
     def _read_ahead(self, product: QuantizedProduct, top: str, left: str, term: str) -> None:
         """Read what this thread puts into shared memory for the step from a term on. What is beyond the operands is the
         last there is, and is multiplied by nobody or its result stored by nobody."""
@@ -294,8 +292,6 @@ class _Blocks(ProductWriter):
         if self.coding.affine:
             self.e.store(self.element, self.scale_values(product.biases, group)[0].name, offset)
 
-    # From registers to shared memory
-
     def _put_left(self) -> None:
         tile, count = self.tile, self.tile.together
         for quad in range(len(self.ahead.left) // count):
@@ -326,8 +322,6 @@ class _Blocks(ProductWriter):
         if not self.coding.affine:
             return found, None
         return found, Value(self.L, self.e.load(self.element, offset), self.coding.dtype)
-
-    # Products
 
     def _multiply_step(self, count: str) -> None:
         """Multiply the terms in shared memory."""

@@ -199,8 +199,6 @@ class _QuantizedRowsWriter(ProductWriter):
         self._wait()  # also where there is nothing to do
         return self.finished(name)
 
-    # From memory to shared memory
-
     def _wait(self) -> None:
         if self.strip.early:
             wait_for_kernels(self.e)
@@ -357,8 +355,6 @@ class _QuantizedRowsWriter(ProductWriter):
 
     def _scale_location(self, index: str) -> Location:
         return Location(self.scales, self.add(self.multiply(index, WARP), self.warp_position), False)
-
-    # Sums
 
     def _chain(self, begin: str) -> None:
         """Add up the terms of the chain of this thread; -0, which changes no sum, if there is none."""
