@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -11,13 +13,21 @@ import pytest
 
 import weft.core as mx
 import weft.optimizers as optim
+from weft.compiler.dependencies import Dependencies, Users
 from weft.compiler.evaluate import forget_plans
+from weft.compiler.groups import Group
 
 
 def lines_to_evaluate(program: Callable[[int], Any], size: int) -> int:
     """How many lines are executed for a program whose kernels have been generated, but which is not planned yet."""
     mx.eval(program(size))
     forget_plans()
+    result = program(size)
+    return lines_of(lambda: mx.eval(result))
+
+
+def lines_of(work: Callable[[], Any]) -> int:
+    """How many lines of Weft are executed."""
     count = 0
 
     def line(frame: FrameType, event: str, argument: object) -> Any:
@@ -28,11 +38,10 @@ def lines_to_evaluate(program: Callable[[int], Any], size: int) -> int:
     def called(frame: FrameType, event: str, argument: object) -> Any:
         return line if frame.f_globals.get("__name__", "").startswith("weft.") else None
 
-    result = program(size)
     before = sys.gettrace()
     sys.settrace(called)
     try:
-        mx.eval(result)
+        work()
     finally:
         sys.settrace(before)
     return count
@@ -123,4 +132,22 @@ PROGRAMS = [
 def test_planning_takes_a_time_in_proportion(program: Callable[[int], Any]) -> None:
     size = 12
     small, medium, large = [lines_to_evaluate(program, size * times) for times in (1, 2, 3)]
+    assert large - medium <= 1.02 * (medium - small)
+
+
+def test_what_a_long_chain_of_groups_is_before() -> None:
+    """As in the tangents of many steps: each group of a chain, from the last one on, is needed by one more group."""
+
+    def linked(size: int) -> None:
+        dependencies = Dependencies()
+        chain = [Group(dependencies.new_number()) for _ in range(size)]
+        for user, group in pairwise(chain):
+            dependencies.link(group, [(user, None)])
+        others = [Group(dependencies.new_number()) for _ in range(size)]
+        for group, other, next_other in zip(chain, others, others[1:], strict=False):
+            assert Users([(other, None)]).may_need(group)
+            dependencies.link(group, [(other, None)])
+            dependencies.link(next_other, [(other, None), (group, None)])
+
+    small, medium, large = [lines_of(partial(linked, size)) for size in (50, 100, 150)]
     assert large - medium <= 1.02 * (medium - small)

@@ -30,32 +30,35 @@ class Dependencies:
         gained = 0
         for user, _ in uses:
             if user is not earlier and user not in earlier.users:
+                gained |= _with_after(user)
                 _connect(earlier, user)
-                gained |= user.after | (1 << user.number)
-        _run_before([earlier], gained)
+        if gained & ~earlier.after and not earlier.is_behind:
+            earlier.after |= gained
+            _leave_behind(earlier.needs)
 
     def are_independent(self, left: Group, right: Group) -> bool:
         """Whether neither of two groups needs the other, so that one may become a part of the other."""
-        return not (is_among(right, left.after) or is_among(left, right.after))
+        return not (is_among(right, after(left)) or is_among(left, after(right)))
 
     def unite(self, group: FusedGroup, other: FusedGroup) -> None:
         """What needs one of two groups, or is needed by it, goes on with ``group`` in place of both."""
         self._replace(other, group)
-        _run_before(group.needs, group.after | (1 << group.number))
+        _leave_behind(group.needs)
 
     def may_attach(self, group: Group, first: Group) -> bool:
         """Whether a group may become a part of a step that ``first`` is the first part of: whatever else it needs does
         not need that."""
-        return not any(is_among(needed, first.after) for needed in group.needs if needed is not first)
+        return not any(is_among(needed, after(first)) for needed in group.needs if needed is not first)
 
     def attach(self, group: Group, first: Group) -> None:
         """What a group needs, and what needs it, goes on with ``first``, as a part of whose step it runs."""
         self._replace(group, first)
         first.after &= ~((1 << group.number) | (1 << first.number))
-        _run_before(first.needs, first.after | (1 << first.number))
+        _leave_behind(first.needs)
 
     def _replace(self, group: Group, by: Group) -> None:
         """Remove a group, in whose place stands another one."""
+        by.after = after(by) | after(group)
         del self.groups[group]
         for user in group.users:
             user.needs.discard(group)
@@ -65,7 +68,6 @@ class Dependencies:
             needed.users.discard(group)
             if needed is not by:
                 _connect(needed, by)
-        by.after |= group.after
 
     def in_order(self) -> list[Group]:
         """Groups, each after those it needs, close to the order of the user's program."""
@@ -100,7 +102,7 @@ class Users:
         if self._after < 0:
             self._after = 0
             for user, _ in self._uses:
-                self._after |= user.after
+                self._after |= after(user)
         return not is_among(group, self._after)
 
     def use_elsewhere(self, group: Group, terms: Terms) -> bool:
@@ -122,13 +124,32 @@ def _connect(earlier: Group, later: Group) -> None:
     later.needs.add(earlier)
 
 
-def _run_before(groups: Iterable[Group], later: int) -> None:
-    """Note that groups, and so all that they need, run before those of a bit set. What runs before these already is not
-    gone behind: what it needs does so, too."""
+def after(group: Group) -> int:
+    """A bit set of all groups that need a group, directly or not."""
+    pending = [group] if group.is_behind else []
+    while pending:
+        one = pending[-1]
+        first = [user for user in one.users if user.is_behind]
+        if first:
+            pending += first
+            continue
+        pending.pop()
+        for user in one.users:
+            one.after |= user.after | (1 << user.number)
+        one.is_behind = False
+    return group.after
+
+
+def _with_after(group: Group) -> int:
+    return after(group) | (1 << group.number)
+
+
+def _leave_behind(groups: Iterable[Group]) -> None:
+    """Note that something is after groups, and so after all that they need, that their bit sets do not say. It is found
+    when somebody asks: in a long chain, whose last groups change one after the other, most are asked once."""
     pending = list(groups)
     while pending:
         group = pending.pop()
-        after = group.after | later
-        if after != group.after:
-            group.after = after
-            pending.extend(group.needs)
+        if not group.is_behind:
+            group.is_behind = True
+            pending += group.needs

@@ -14,11 +14,13 @@ from weft.primitives.routine import Factors
 @dataclass(eq=False, slots=True)
 class Group:
     """A step of the plan: a group of fused nodes, or a call of a routine. It comes after those that it
-    ``needs``, and before its ``users``; ``after`` is a bit set of all groups that need it, directly or not."""
+    ``needs``, and before its ``users``; ``after`` is a bit set of all groups that need it, directly or not, unless it
+    ``is_behind``: then some are missing, and `dependencies.after` finds them."""
 
     number: int
     serial: int = 0
     after: int = 0
+    is_behind: bool = False
     needs: set[Group] = field(default_factory=set)
     users: set[Group] = field(default_factory=set)
 

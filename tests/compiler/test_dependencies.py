@@ -1,0 +1,62 @@
+"""Which groups need which, as the planner asks for it, against a search of all paths."""
+
+from __future__ import annotations
+
+import random
+
+from weft.compiler.dependencies import Dependencies, Users
+from weft.compiler.groups import FusedGroup, Group
+
+
+def reached(group: Group) -> set[Group]:
+    """All groups that need a group, directly or not."""
+    found: set[Group] = set()
+    pending = list(group.users)
+    while pending:
+        user = pending.pop()
+        if user not in found:
+            found.add(user)
+            pending.extend(user.users)
+    return found
+
+
+def check(dependencies: Dependencies, groups: list[FusedGroup], random_numbers: random.Random) -> None:
+    """Ask some of what the planner asks; what is asked changes what is known."""
+    for _ in range(random_numbers.randrange(4)):
+        left, right, third = [random_numbers.choice(groups) for _ in range(3)]
+        after = reached(left)
+        assert dependencies.are_independent(left, right) == (right not in after and left not in reached(right))
+        users = [left, third]
+        assert Users([(user, None) for user in users]).may_need(right) == all(
+            right not in reached(one) for one in users
+        )
+        assert dependencies.may_attach(right, left) == all(one is left or one not in after for one in right.needs)
+
+
+def test_random_changes(seed: int) -> None:
+    for number in range(60):
+        random_numbers = random.Random(f"{seed} {number}")
+        dependencies, groups = Dependencies(), list[FusedGroup]()
+        for _ in range(60):
+            kind = random_numbers.random()
+            if kind < 0.5 or len(groups) < 3:
+                group = FusedGroup(dependencies.new_number())
+                dependencies.add(group)
+                users = random_numbers.sample(groups, min(len(groups), random_numbers.randrange(4)))
+                dependencies.link(group, [(user, None) for user in users])
+                groups.append(group)
+                check(dependencies, groups, random_numbers)
+                continue
+            left, right = random_numbers.sample(groups, 2)
+            if kind < 0.75 and Users([(right, None)]).may_need(left):
+                dependencies.link(left, [(right, None)])
+            elif kind < 0.9 and dependencies.are_independent(left, right):
+                dependencies.unite(left, right)
+                groups.remove(right)
+            elif left in right.needs and right.users and dependencies.may_attach(right, left):
+                dependencies.attach(right, left)
+                groups.remove(right)
+            check(dependencies, groups, random_numbers)
+        order = dependencies.in_order()
+        assert set(order) == set(groups)
+        assert all(order.index(group) < order.index(user) for group in groups for user in group.users)
