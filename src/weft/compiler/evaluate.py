@@ -79,8 +79,9 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
             settle(node)
     else:
         for node in nodes:
-            if node.value is not None and type(node.value.event) is Unread:
-                node.value.event.begin()
+            view = node.value
+            if view is not None and type(view.event) is Unread:
+                view.event.begin()
 
 
 def evaluate_one(node: Node) -> View:
@@ -130,8 +131,8 @@ def settle(node: Node) -> None:
 def _evaluate_pending(pending: list[Node], wait: bool) -> None:
     caller = caller_stream()
     refuse_reentry(sections)
-    if wait:
-        most = LONG_WORK if len(pending) == 1 else LITTLE_WORK
+    if wait or len(pending) == 1:
+        most = 0 if not wait else LONG_WORK if len(pending) == 1 else LITTLE_WORK
         pending = [node for node in pending if not _evaluate_alone(node, node.stream or caller, most)]
         if not pending:
             return
@@ -159,8 +160,11 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 
 
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
-    """Give a node its value if it is a `Single` and takes less than ``most`` work. Returns whether that was done."""
-    if not may_be_single(node):
+    """Give a node its value if it is a `Single` and takes less than ``most`` work. Returns whether that was done.
+
+    With ``most`` 0 nothing is waited for: a device has to queue the work, and the inputs to be there.
+    """
+    if not (most or stream.engine.queues) or not may_be_single(node):
         return False
     with sections:
         found = single(node, stream)
@@ -169,7 +173,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     plan = _plans.get(tuple(found.key))
     if plan is None:
         plan = _plan_of_single(node, found, stream.engine)
-    if plan is None or plan.work >= most:
+    if plan is None or plan.work >= most or not (most or arrived(found.views)):
         return False
     if plan.donations:
         ended = found.ended(plan.donations)

@@ -116,7 +116,7 @@ def run_now(
 
 def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None) -> list[View]:
     """The outputs of a plan, computed on this thread for ``stream``; ``table`` has the addresses of ``inputs``."""
-    values, engine, steps = table.values, plan.engine, plan.steps
+    values, engine = table.values, plan.engine
     values[DONE] = 0
     buffers = []
     for slot, size, block in plan.blocks:  # `write_memory` written out, for most calls come here
@@ -125,14 +125,12 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
         values[slot] = buffer.address
     if recording.recorders:
         execute(plan, table, stream, user_location())
-    elif engine.run(steps, table, stream) != steps.count:
+    elif not engine.run_all(plan.steps, table, stream):
         raise CancelledError
     views = []
     for output in plan.outputs:
-        if output.from_input:
-            views.append(view_of_input(inputs[output.number], output))
-        else:
-            views.append(View(buffers[output.number], output.offset, output.strides))
+        from_input, number, _, strides, offset = output
+        views.append(view_of_input(inputs[number], output) if from_input else View(buffers[number], offset, strides))
     return views
 
 

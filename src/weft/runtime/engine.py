@@ -84,6 +84,11 @@ class Engine(ABC):
         """
         return self.run_timed(steps, table, array("q"), stream)
 
+    def run_all(self, steps: Sealed, table: Table, stream: Stream | None) -> bool:
+        """Run all steps of a table in which nothing was run yet; whether that was done. Should it raise, nobody looks
+        at the table any more."""
+        return self.run(steps, table, stream) == steps.count
+
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
         """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended, or
         has it written by `recording.later`."""

@@ -107,6 +107,13 @@ class HostEngine(Engine):
         table.values[POOL] = native.pool
         return native.run_apart(table.address) if own_stack.is_small else native.run(table.address)
 
+    def run_all(self, steps: Sealed, table: Table, stream: Stream | None) -> bool:
+        native = executors.current
+        if native is None or own_stack.is_small:
+            return self.run(steps, table, stream) == steps.count
+        table.values[POOL] = native.pool
+        return native.run(table.address) == steps.count
+
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
         native = executor(self.functions)
         table.values[POOL] = native.pool

@@ -180,7 +180,7 @@ class _Compiled:
             return self._fun(*args, **kwargs)
         repeat = self._repeat
         if repeat is not None and repeat.precision == get_matmul_precision():
-            results = repeat(args, kwargs, self._cache.tick)
+            results = repeat.call(args, kwargs, self._cache.tick)
             if results is not NotImplemented:
                 return results
         return self._call(args, kwargs)
@@ -225,7 +225,7 @@ class _Compiled:
             self._repeat = repeat
             if isinstance(repeat, StatefulRepeat) and repeat is not latest:
                 del arrays, moment, inputs  # references that would be counted: the first call may donate as well
-                results = repeat(args, kwargs, self._cache.tick)
+                results = repeat.call(args, kwargs, self._cache.tick)
                 if results is not NotImplemented:
                     return results
                 traced, arrays, moment, same = self._find(args, kwargs)

@@ -47,7 +47,7 @@ def async_eval(*args: Any) -> None:
     >>> x
     array([3, 3], dtype=float32)
     """
-    evaluate(_nodes(args), wait=False)
+    evaluate([args[0].node] if len(args) == 1 and type(args[0]) is Handle.concrete else _nodes(args), wait=False)
 
 
 def synchronize(stream: StreamOrDevice = None) -> None:

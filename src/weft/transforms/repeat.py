@@ -33,7 +33,7 @@ class Repeat:
         self.precision = traced.precision
         self._layouts = [_layout(array.node) for array in arrays]
 
-    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments are not what is expected."""
         inputs = None if kwargs or is_tracing() or followed else distinct_values(args, self._layouts)
         stream = current_stream()
@@ -56,13 +56,13 @@ class RepeatOfSame(Repeat):
         self._again = [(number, first) for number, first in enumerate(same) if first != number]
         self._once = [number for number, first in enumerate(same) if first == number]
 
-    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         if len(args) != self._count:
             return NotImplemented
         for number, first in self._again:
             if args[number] is not args[first]:
                 return NotImplemented
-        return super().__call__([args[number] for number in self._once], kwargs, tick)
+        return super().call([args[number] for number in self._once], kwargs, tick)
 
 
 class NestedRepeat:
@@ -92,7 +92,7 @@ class NestedRepeat:
         self._is_state = [id(container) in of_state for container in containers]
         self._may_share = True in self._is_argument and True in self._is_state
 
-    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         """The results; `NotImplemented` if these arguments or the state are not what is expected."""
         stream = self._stream()
         found = None if stream is None else self._read(args, kwargs)
@@ -234,7 +234,7 @@ class StatefulRepeat(NestedRepeat):
         self._replaced = [positions[array] for array in replaced if array in positions]
         """The arrays that are not in the outputs any more afterwards."""
 
-    def __call__(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         stream = self._stream()
         found = None if stream is None else self._read(args, kwargs)
         reading = None if found is None else self._read_outputs(found)

@@ -40,15 +40,15 @@ class CudaSharing:
         self._event = 0
         self._holding = fork_safe_lock()
         """Held while the entries of those below are looked at or changed; no other lock is asked for."""
-        self._borrowed: list[weakref.ref[Buffer]] = []
-        self._held: deque[tuple[int, Any]] = deque()
+        self.borrowed: list[weakref.ref[Buffer]] = []
+        self.held: deque[tuple[int, Any]] = deque()
         """Events, and owners of memory that is read before they happen."""
         self._spare: list[int] = []
 
     @property
     def borrows(self) -> bool:
         """Whether there is memory of others, or the owner of some that ended is held still."""
-        return bool(self._borrowed or self._held)
+        return bool(self.borrowed or self.held)
 
     def card_of(self, address: int) -> int:
         return self._driver.card_of(address)
@@ -76,7 +76,7 @@ class CudaSharing:
         self.let_go()
         if not buffer.is_own:
             with self._holding:
-                self._borrowed.append(weakref.ref(buffer))
+                self.borrowed.append(weakref.ref(buffer))
 
     def wait_for_others(self) -> None:
         """Have all work from now on wait for what other libraries have queued so far."""
@@ -93,8 +93,8 @@ class CudaSharing:
         """Keep the memory of others in which these addresses are until what was queued is done."""
         self.let_go()
         with self._holding:
-            buffers = [buffer for buffer in [reference() for reference in self._borrowed] if buffer is not None]
-            self._borrowed = [weakref.ref(buffer) for buffer in buffers]
+            buffers = [buffer for buffer in [reference() for reference in self.borrowed] if buffer is not None]
+            self.borrowed = [weakref.ref(buffer) for buffer in buffers]
             owners = [
                 buffer.owner
                 for buffer in buffers
@@ -103,16 +103,16 @@ class CudaSharing:
             if owners:
                 event = self._spare.pop() if self._spare else self._driver.event()
                 self._driver.record(event, queue.handle)
-                self._held.append((event, owners))
+                self.held.append((event, owners))
 
     def let_go(self) -> None:
         """Give back the memory of others that nothing reads any more."""
         ended = []
         with self._holding:
-            for event, owners in list(self._held):
+            for event, owners in list(self.held):
                 if not self._driver.has_happened(event):
                     break
-                self._held.popleft()
+                self.held.popleft()
                 self._spare.append(event)
                 ended.append(owners)
         del ended  # without the lock: owners are of others, and may do what they like when they end
