@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import weft.core as mx
 from tests.gpu.fake_cudnn import FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
 from weft.compiler import cached_plans, plan_data
+from weft.compiler.codegen import loading
 from weft.compiler.cuda.cudnn import attention
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.plan import Unsealed, parts_of
@@ -19,8 +22,10 @@ from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Library
 from weft.runtime.cuda.cudnn.plans import CudnnCall
+from weft.runtime.cuda.engine import CudaEngine
 from weft.runtime.cuda.shared_libraries import CUDNN
 from weft.runtime.cuda.solvers import calls
+from weft.runtime.disk_cache import DiskCache
 from weft.runtime.engine import engine_of
 from weft.runtime.host import host
 from weft.runtime.steps import OnHost
@@ -121,3 +126,30 @@ def test_a_library_that_was_missing_is_a_part_of_the_key(monkeypatch: pytest.Mon
     before = new_target().cache_key
     monkeypatch.setattr(CUDNN, "_found", (None, "it is missing"))
     assert new_target().cache_key != before
+
+
+def test_what_libraries_need_is_made_ready(library: FakeCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next process of the same program, before it has a plan."""
+    disk = DiskCache(str(tmp_path))
+    monkeypatch.setattr(loading, "disk_of_plans", lambda: disk)
+    entries, outputs = program()
+    engine = engine_of(mx.Device(mx.gpu))
+    assert isinstance(engine, CudaEngine)
+    target = new_target()
+    parts = parts_of(entries, outputs, target, engine)
+    assert plan_data.to_bytes(parts, target) is not None
+    works = {step.code.work for step in parts.steps if isinstance(step.code, CudnnCall)}
+    engine.for_libraries().clear()
+    asked: list[int] = []
+
+    def missing() -> str:
+        asked.append(threading.get_ident())
+        return ""
+
+    monkeypatch.setattr(cublas, "missing", missing)
+    new_target().begin_head_start()
+    while any(thread.name.startswith("weft head start") for thread in threading.enumerate()):
+        pass
+    assert set(engine.for_libraries()[CUDNN]._found) == works != set()
+    assert asked
+    assert threading.get_ident() not in asked

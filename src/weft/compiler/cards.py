@@ -24,6 +24,7 @@ def _engines() -> list[Any]:
             engine.target = CudaTarget(engine.architecture)
             engine.target.stand_in = host.target
             engine.target.machine = engine
+            engine.when_started = engine.target.begin_head_start
     return found
 
 

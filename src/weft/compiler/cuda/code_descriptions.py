@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.loading import CachedText
+from weft.compiler.cuda.head_start import HeadStart
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
 from weft.runtime.cuda.code import CopyPlaces, CudaCode
@@ -47,6 +48,7 @@ class CodeDescriptions:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._kernels: dict[tuple[Any, ...], CudaCode] = {}
+        self.head_start = HeadStart(target.key, self._make_ready)
 
     @property
     def key(self) -> str:
@@ -69,10 +71,12 @@ class CodeDescriptions:
             inside = None if self._target.stand_in is None else self._target.stand_in.code_description(code.code)
             return None if inside is None else [_ON_HOST, inside, code.touched]
         if isinstance(code, cublas.ProductCall):
+            self.head_start.note(_PRODUCT)
             return [_PRODUCT, _as_data(code)]
         scratch = self._scratch_for(code.work) if isinstance(code, CudnnCall) else None
         if scratch is None:
             return None
+        self.head_start.note(_text_of(code.work))
         return [
             _CUDNN,
             code.title,
@@ -93,12 +97,21 @@ class CodeDescriptions:
             code = None if self._target.stand_in is None else self._target.stand_in.described_code(inside)
             return None if code is None else OnHost(code, tuple([Touched(*one) for one in touched]))
         if kind == _PRODUCT:
+            self.head_start.note(_PRODUCT)
             return None if cublas.missing() else _from_data(rest[0])
         title, places, text, sizes, offsets, scratch = rest
+        self.head_start.note(text)
         work = _work_in(text)
         if self._scratch_for(work) != scratch:
             return None
         return CudnnCall(title, _from_data(places), work, tuple(sizes), _from_data(offsets))
+
+    def _make_ready(self, need: str) -> None:
+        """Have cuBLASLt loaded, or cuDNN's plan for a work made, before a step is made that needs it."""
+        if need == _PRODUCT:
+            cublas.missing()
+        else:
+            self._scratch_for(_work_in(need))
 
     def _kernel(self, facts: tuple[Any, ...]) -> CudaCode | None:
         found = self._kernels.get(facts)

@@ -38,6 +38,10 @@ class CudaTarget(Target):
         self.blocks = BlockLimits.of(int(architecture.removeprefix("sm_")))
         self._descriptions = CodeDescriptions(self)
 
+    def begin_head_start(self) -> None:
+        """Make ready what the program needed of libraries last time; see `head_start`."""
+        self._descriptions.head_start.begin()
+
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)
 

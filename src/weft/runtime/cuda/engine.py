@@ -73,6 +73,8 @@ class CudaEngine(Engine):
         self._has_neighbours = driver.count() > 1
         self._forked = False
         self.context = self._multiprocessors = 0
+        self.when_started: Callable[[], object] = lambda: None
+        """Called once the card is used."""
         self.order = Order(driver)
         self._capturing: Queue | None = None
         """One on which nothing is queued but what is captured into graphs."""
@@ -123,13 +125,16 @@ class CudaEngine(Engine):
         """Begin to use the card, which takes memory of it and some tenths of a second."""
         refuse_reentry(self._lock)
         with self._lock:
-            if not self.context:
+            is_first = not self.context
+            if is_first:
                 context = _thread.context = self._driver.context(self._card)
                 self._driver.use(context)
                 self._multiprocessors = self._driver.multiprocessors(self._card)
                 self._copies.begin()
                 self.order.begin()
                 self.context = context
+        if is_first:
+            self.when_started()
 
     def entered(self) -> Order:
         """The order of work, for calls of the driver."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from weft.runtime.atomic import without_interrupts
@@ -64,13 +68,22 @@ class SharedLibrary:
         return self._found
 
     def _searched(self) -> tuple[Any, str]:
-        library = self._by_pathfinder() or self._by_name()
+        library = self._loaded_already() or self._of_a_wheel() or self._by_pathfinder() or self._by_name()
         if library is None:
             return None, f"{self.files[0]} is missing: pip install {self.wheel}"
         needed, there = self._made_for(library), _driver_version()
         if needed // 1000 > there // 1000:
             return None, f"{self.name} needs a driver for CUDA {_shown(needed)}, and this one is for {_shown(there)}"
         return library, ""
+
+    def _loaded_already(self) -> Any:
+        """The one that the process has, such as that of torch: a second one would be another library."""
+        return _first([partial(ctypes.CDLL, file, os.RTLD_NOLOAD | os.RTLD_NOW) for file in self.files])
+
+    def _of_a_wheel(self) -> Any:
+        """That of NVIDIA's wheels, where they usually put it; to import ``cuda.pathfinder``, which knows all places,
+        takes longer than to load a library."""
+        return _first([partial(_loaded, path) for path in _in_wheels(self.files)])
 
     def _by_pathfinder(self) -> Any:
         try:
@@ -80,12 +93,39 @@ class SharedLibrary:
             return None
 
     def _by_name(self) -> Any:
-        for file in self.files:
-            try:
-                return ctypes.CDLL(file)
-            except OSError:
-                continue
-        return None
+        return _first([partial(_loaded, file) for file in self.files])
+
+
+def _first(loads: Sequence[Callable[[], Any]]) -> Any:
+    """What the first of several ways to load a library gives; None if all fail."""
+    for load in loads:
+        with suppress(OSError):
+            return load()
+    return None
+
+
+def _in_wheels(files: Sequence[str]) -> Iterator[str]:
+    """The paths of files in the folders of NVIDIA's wheels that are installed: ``nvidia/cu13/lib``,
+    ``nvidia/cudnn/lib``."""
+    folders = []
+    for root in sys.path:
+        with suppress(OSError), os.scandir(os.path.join(root, "nvidia")) as entries:
+            folders += sorted([os.path.join(entry.path, "lib") for entry in entries])
+    for file in files:
+        for folder in folders:
+            path = os.path.join(folder, file)
+            if os.path.exists(path):
+                yield path
+
+
+_dlopen = ctypes.CDLL(None).dlopen
+_dlopen.argtypes, _dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+
+
+def _loaded(path: str) -> Any:
+    """A library, loaded while other threads of Python go on: ``ctypes.CDLL`` alone would have them wait."""
+    _dlopen(os.fsencode(path), os.RTLD_NOW)
+    return ctypes.CDLL(path)
 
 
 def _driver_version() -> int:
