@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,14 @@ from weft.graph.extents import agree
 from weft.graph.node import Node, describe
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, trace_of, traced_placeholder
-from weft.runtime.devices import Device
 from weft.runtime.dlpack import READ_ONLY
+from weft.runtime.engine import Engine
+from weft.runtime.host import host
 from weft.runtime.interchange import (
     in_host_memory,
-    is_on_host,
-    is_small_elsewhere,
     may_be_written,
-    read_out,
     scalar,
+    small_from_elsewhere,
     to_numpy,
     whole_buffer,
 )
@@ -52,19 +51,16 @@ def value(node: Node, action: str) -> View:
 def seen(node: Node, action: str, error: type[Exception]) -> View:
     """Where the values are, if NumPy can see them there."""
     view = value(node, action)
-    if not is_on_host(view):
-        raise error(_Elsewhere(action, view.buffer.engine.device))
+    engine = view.buffer.engine
+    if engine is not host:
+        raise error(_elsewhere(action, engine))
     return view
 
 
-class _Elsewhere(NamedTuple):
-    """A message that nobody reads when NumPy tries one protocol after the other."""
-
-    action: str
-    device: Device
-
-    def __str__(self) -> str:
-        return f"Cannot {self.action} an array in the memory of {self.device} without a copy; make one: np.array(a)."
+@functools.lru_cache(8)
+def _elsewhere(action: str, engine: Engine) -> str:
+    """A message, which nobody reads when NumPy tries one protocol after the other."""
+    return f"Cannot {action} an array in the memory of {engine.device} without a copy; make one: np.array(a)."
 
 
 def elements(node: Node, action: str) -> np.ndarray[Any, Any]:
@@ -73,8 +69,9 @@ def elements(node: Node, action: str) -> np.ndarray[Any, Any]:
     It can be written if no other array would change with it.
     """
     view = value(node, action)
-    if is_small_elsewhere(view, node.shape, node.dtype):
-        return read_out(view, node.shape, node.dtype)
+    small = small_from_elsewhere(view, node.shape, node.dtype)
+    if small is not None:
+        return small
     on_host = in_host_memory(view, node.shape, node.dtype)
     return to_numpy(on_host, node.shape, node.dtype, on_host is view and may_be_written(view, node.shape))
 
@@ -140,10 +137,11 @@ def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, An
     if copy is False:
         seen(node, "make a NumPy array of", ValueError)
     view = value(node, "make a NumPy array of")
-    if is_small_elsewhere(view, node.shape, node.dtype):
-        values, copy = read_out(view, node.shape, node.dtype), None
-    else:
+    small = small_from_elsewhere(view, node.shape, node.dtype)
+    if small is None:
         values = elements(node, "make a NumPy array of")
+    else:
+        values, copy = small, None
     if copy is True:
         return values.astype(dtype) if dtype is not None else values.copy()
     if dtype is None or np.dtype(dtype) == values.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,23 @@ def is_on_host(view: View) -> bool:
     return view.buffer.engine is host
 
 
-def is_small_elsewhere(view: View, shape: tuple[int, ...], dtype: Dtype) -> bool:
-    """Whether it takes less to copy the elements from a device each time than to keep a copy for the next time."""
-    if view.buffer.engine is host or not 0 < math.prod(shape) * dtype.size <= _SMALL:
-        return False
-    return view.strides == ((1,) if len(shape) == 1 else contiguous_strides(shape))
+@lru_cache
+def _small_rows(shape: tuple[int, ...], dtype: Dtype) -> tuple[int, tuple[int, ...]]:
+    """The bytes of few elements, and their strides in row-major order; no bytes if they are many."""
+    size = math.prod(shape) * dtype.size
+    return (size, contiguous_strides(shape)) if size <= _SMALL else (0, ())
 
 
-def read_out(view: View, shape: tuple[int, ...], dtype: Dtype) -> np.ndarray[Any, Any]:
-    """A copy of row-major elements on a device."""
-    buffer, size = view.buffer, math.prod(shape) * dtype.size
+def small_from_elsewhere(view: View, shape: tuple[int, ...], dtype: Dtype) -> np.ndarray[Any, Any] | None:
+    """A copy of elements on a device, if it takes less to copy them each time than to keep a copy for the next time;
+    else None."""
+    buffer = view.buffer
     engine = buffer.engine
+    if engine is host:
+        return None
+    size, strides = _small_rows(shape, dtype)
+    if not size or view.strides != strides:
+        return None
     if recording.recorders:
         with recording.transfer(engine.device, host.device, size):
             return np.ndarray(shape, dtype.numpy, engine.copied_out(buffer, view.offset, size))

@@ -31,6 +31,7 @@ class Copies:
         self._driver, self._order = driver, order
         self._enter, self._wait, self._finish = enter, wait, finish
         self._pinned = 0
+        self._pinned_bytes = memoryview(b"")
         self._inwards, self._outwards = Staging(driver, enter), Staging(driver, enter)
         """Large copies."""
         self._reading = fork_safe_lock()
@@ -38,7 +39,8 @@ class Copies:
 
     def begin(self) -> None:
         """Have pinned memory, in the current context."""
-        self._pinned = self._driver.pinned(PINNED)
+        self._pinned = address = self._driver.pinned(PINNED)
+        self._pinned_bytes = memoryview((ctypes.c_char * PINNED).from_address(address)).cast("B")
 
     def write(self, there: int, here: int, size: int) -> None:
         """Copy from an address of the host, where the bytes may change as soon as this returns."""
@@ -73,33 +75,40 @@ class Copies:
             self._order.wait_before((there,), ())
             self.read_behind(self._order.copies, there, here, size)
 
-    def read_small(self, there: int, size: int) -> bytes:
+    def read_small(self, there: int, size: int) -> bytearray:
         """Up to `PINNED` bytes."""
         self._enter()
-        self._order.wait_before((there,), ())
-        return self._through_pinned(self._order.copies, there, size)
+        order = self._order
+        if order.several:
+            order.wait_before((there,), ())
+        refuse_reentry(self._reading)
+        with self._reading:
+            self._to_pinned(order.copies, there, size)
+            return bytearray(self._pinned_bytes[:size])
 
     def read_behind(self, queue: Queue, there: int, here: int, size: int) -> None:
         """Copy to the host behind what was queued on a queue."""
         if size <= PINNED:
-            ctypes.memmove(here, self._through_pinned(queue, there, size), size)
+            refuse_reentry(self._reading)
+            with self._reading:
+                self._to_pinned(queue, there, size)
+                ctypes.memmove(here, self._pinned, size)
             return
         self._wait(self._driver.is_done, queue.handle)
         copy_out = self._outwards.copy_out if size >= STAGED else self._driver.copy_out
         copy_out(here, there, size, queue.handle)
 
-    def _through_pinned(self, queue: Queue, there: int, size: int) -> bytes:
-        refuse_reentry(self._reading)
-        with self._reading:
-            try:
-                self._driver.copy_out(self._pinned, there, size, queue.handle)
-                self._wait(self._driver.is_done, queue.handle)
-            except CudaError:
-                raise
-            except BaseException:
-                self._pinned = self._driver.pinned(PINNED)  # the card may still write to the other one
-                raise
-            return ctypes.string_at(self._pinned, size)
+    def _to_pinned(self, queue: Queue, there: int, size: int) -> None:
+        """Copy to the pinned memory, behind what was queued on a queue, and wait for that."""
+        driver = self._driver
+        try:
+            driver.copy_out(self._pinned, there, size, queue.handle)
+            self._wait(driver.is_done, queue.handle)
+        except CudaError:
+            raise
+        except BaseException:
+            self.begin()  # the card may still write to the other one
+            raise
 
     def from_card(self, other: int, there: int, own: int, here: int, size: int, computed: Iterable[Mark]) -> Mark:
         """Queue a copy from a card, of which ``other`` is the context, to this one, of which ``own`` is: behind what

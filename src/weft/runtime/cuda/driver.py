@@ -212,6 +212,7 @@ class Driver:
                 function.argtypes, function.restype = arguments, _Int
                 self._functions[name] = function
         self._query_stream, self._query_event = self._functions["cuStreamQuery"], self._functions["cuEventQuery"]
+        self._copy_out = self._functions["cuMemcpyDtoHAsync_v2"]
         self._call("cuInit", 0)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -308,7 +309,9 @@ class Driver:
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
         """Queue a copy to the host, behind what was queued. If ``target`` is not pinned, this waits for it."""
-        self._call("cuMemcpyDtoHAsync_v2", target, source, size, stream)
+        code = self._copy_out(target, source, size, stream)
+        if code:
+            self.check(code, "cuMemcpyDtoHAsync_v2")
 
     def copy_peer(self, target: int, to: int, source: int, of: int, size: int, stream: int) -> None:
         """Queue a copy between two contexts."""

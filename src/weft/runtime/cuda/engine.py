@@ -188,7 +188,7 @@ class CudaEngine(Engine):
 
     def copied_out(self, buffer: Buffer, offset: int, size: int) -> bytearray:
         if 0 < size <= PINNED:
-            return bytearray(self._copies.read_small(buffer.address + offset, size))
+            return self._copies.read_small(buffer.address + offset, size)
         return super().copied_out(buffer, offset, size)
 
     def copy_across(self, source: Buffer, start: int, target: Buffer, size: int) -> None:
@@ -214,7 +214,8 @@ class CudaEngine(Engine):
         self._copies.write(there, here, size)
 
     def finish(self, buffers: Collection[Buffer] | None = None) -> None:
-        self._enter()
+        if _thread.context != self.context or self._has_neighbours or self.sharing.returned:
+            self._enter()
         order = self.order
         if buffers is None or not order.several:
             self._finish_queues()
@@ -240,7 +241,7 @@ class CudaEngine(Engine):
         except CudaError as error:
             raise error.after([steps.title for steps in list(self._begun)]) from None
         self._begun.clear()
-        if self.sharing.borrows:
+        if self.sharing.held:
             self.sharing.let_go()
 
     def seal(self, steps: Sequence[Step], layout: TableLayout | None = None) -> CudaSteps:
