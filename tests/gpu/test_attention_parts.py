@@ -15,6 +15,7 @@ from weft.compiler import evaluate
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.rewrites import planned_graph
 from weft.primitives import attention_parts
+from weft.runtime import recording
 from weft.runtime.engine import engine_of
 
 
@@ -42,6 +43,15 @@ MASKS: dict[str, Callable[[], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", MASKS)
 def test_the_bits_of_the_cpu(few_scores: None, name: str) -> None:
     q, k, v, more = drawn(3, 4, 7, 8), drawn(3, 2, 9, 8), drawn(3, 2, 9, 5), MASKS[name]()
+    check_bits(q, k, v, more)
+
+
+def test_one_head(few_scores: None) -> None:
+    check_bits(drawn(1, 1, 30, 8), drawn(1, 1, 9, 8), drawn(1, 1, 9, 5), {})
+
+
+def check_bits(q: mx.array, k: mx.array, v: mx.array, more: dict[str, Any]) -> None:
+    """Those of the CPU, of the value and of gradients."""
 
     def value(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
         return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, **more)
@@ -95,3 +105,17 @@ def test_memory(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         mx.eval(mx.grad(lambda x: mx.sum(mx.fast.scaled_dot_product_attention(x, x, x, scale=1.0)))(x))
     assert target.kind == CudaTarget.kind
     assert max(sizes) == x.size
+
+
+def test_temporaries(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a part makes is written to where it belongs before the next part begins."""
+    del driver
+    monkeypatch.setattr(attention_parts, "MANY_SCORES", 1 << 10)
+    monkeypatch.setattr(attention_parts, "PART_SCORES", 1 << 10)
+    evaluate.forget_plans()
+    x = drawn(4, 8, 32, 16)
+    with mx.stream(mx.gpu), recording.recorded() as recorder:
+        mx.eval(mx.fast.scaled_dot_product_attention(x, x, x, scale=1.0))
+    plan = recorder.runs[-1].plan
+    assert plan.steps.count > 4 * 8
+    assert plan.arena < 4 * (1 << 10) * x.dtype.size < x.nbytes

@@ -397,7 +397,9 @@ class Fusion(Grouping):
         writers: list[FusedGroup] = []
         for write, box in updates.parts_of(node):
             source = node.inputs[write.position]
-            group, terms = self._new_fused_group(box.sizes, node.serial)
+            # What meets no other write is written when it is known, so that what it is made of can be forgotten.
+            serial = source.serial if node.primitive.disjoint else node.serial
+            group, terms = self._new_fused_group(box.sizes, serial)
             at = tuple([shifted(term, start) for term, start in zip(terms, box.starts, strict=True)])
             group.roots.append(Root(source, at, node, write))
             if isinstance(write, p.ScatterWrite):
