@@ -345,3 +345,16 @@ def test_slices_of_nothing_begin_anywhere() -> None:
     nothing, start = mx.zeros((0, 3)), mx.array([0])
     assert mx.slice(nothing, start, [0], [0, 2]).shape == (0, 2)
     assert mx.slice_update(nothing, nothing, start, [0]).shape == (0, 3)
+
+
+def test_dynamic_slices_along_no_axis() -> None:
+    none = mx.array([], mx.int32)
+    a = mx.arange(6).reshape(2, 3)
+    for transformation in (lambda f: f, mx.compile, lambda f: mx.compile(f, shapeless=True)):
+        part = transformation(lambda x: mx.slice(x, none, [], (2, 2)))
+        changed = transformation(lambda x, update: mx.slice_update(x, update, none, ()))
+        assert part(a).tolist() == [[0, 1], [3, 4]]
+        assert changed(a, mx.array([[7], [8]])).tolist() == [[7, 1, 2], [8, 4, 5]]
+        assert changed(mx.array(1), mx.array(2)).item() == 2
+    assert mx.vmap(lambda x: mx.slice(x, none, [], (2,)))(a).tolist() == [[0, 1], [3, 4]]
+    assert mx.grad(lambda x: mx.slice(x, none, [], (1, 2)).sum())(mx.ones((2, 3))).tolist() == [[1, 1, 0], [0, 0, 0]]

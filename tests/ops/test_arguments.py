@@ -39,6 +39,12 @@ I = mx.array([1, 2, 3])  # noqa: E741 - integers
         (mx.array([1.0], mx.float16), np.array([[1j]]), mx.complex64),
         (2, 3, mx.int32),
         (2, 0.5, mx.float32),
+        (np.array([1], np.int8), 2, mx.int32),
+        (np.array([1], np.float16), 0.5, mx.float32),
+        (np.int64(2), 1, mx.int64),
+        (np.int8(2), True, mx.int8),
+        (np.int64(2), np.int8(1), mx.int64),
+        (np.array([1], np.int16), np.array([1], np.int8), mx.int16),
     ],
 )
 def test_promotion(a: Any, b: Any, dtype: mx.Dtype) -> None:

@@ -191,12 +191,15 @@ def promoted(
     words: Sequence[str] = ("a", "b"),
 ) -> list[Array]:
     """Arrays of one dtype: that of the arrays together, to which Python numbers and NumPy's arrays only add a higher
-    kind.
+    kind. Without arrays, what is NumPy's has its own dtype, and so have Python numbers beside it.
 
     ``widen`` gives the dtype to compute in for the promoted one; ``words`` are the names of the arguments in messages.
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
     common = _common_dtype(found)
+    if common is None and any(isinstance(value, (np.ndarray, np.generic)) for value in values):
+        found = [array_of(name, _word(words, position), value) for position, value in enumerate(values)]
+        common = _common_dtype(found)
     if any(one is None for one in found):
         found = [
             array_of(name, _word(words, position), value, _dtype_beside(value, common)) if one is None else one

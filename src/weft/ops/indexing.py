@@ -229,6 +229,8 @@ def slice(
     if not fits:
         raise ValueError(f"[slice] slice_size={shape_text(sizes)} does not fit an array of shape {shape_text(shape)}.")
     starts, along = _starts("slice", start_indices, axes, len(shape))
+    if not along:
+        return p.slice_(x, starts=(0,) * len(shape), sizes=sizes, steps=(1,) * len(shape))
     return p.gather(x, *starts, axes=along, slice_sizes=sizes)
 
 
@@ -265,6 +267,8 @@ def slice_update(
             f"[slice_update] An update of shape {shape_text(found)} does not fit into shape {shape_text(shape)}."
         )
     part = broadcast(new, sizes)
+    if not along:
+        return p.slice_update(x, part, starts=(0,) * len(shape), steps=(1,) * len(shape))
     return p.scatter(x, *starts, part, axes=along, mode="set", outside="nearest")
 
 
