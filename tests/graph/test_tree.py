@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import utils
-from weft.tree import MISSING, Structure, broadcast_prefix, flatten
+from weft.tree import MISSING, Structure, broadcast_prefix, flatten, leaves_of
 
 
 class Point(NamedTuple):
@@ -73,6 +73,7 @@ def nested_lists(depth: int, innermost: Any) -> Any:
 def test_round_trip(tree):
     leaves, structure = flatten(tree)
     assert structure.num_leaves == len(leaves) == count_leaves(tree)
+    assert leaves_of(tree) == leaves
     again = structure.unflatten(leaves)
     assert again == tree
     assert repr(again) == repr(tree)
@@ -144,7 +145,7 @@ def test_unflatten_into_another_tree_gives_the_structure(tree):
 )
 def test_flatten(tree, leaves, text):
     found, structure = flatten(tree)
-    assert found == leaves
+    assert found == leaves_of(tree) == leaves
     assert repr(structure) == text
 
 
@@ -243,8 +244,9 @@ def test_cycles():
     through: dict[str, Any] = {"a": (1, {"b": 2})}
     through["a"][1]["c"] = [through]
     for tree, kind in ((itself, "list"), (through, "dict")):
-        with pytest.raises(ValueError, match=f"a {kind} contains itself"):
-            flatten(tree)
+        for walk in (flatten, leaves_of):
+            with pytest.raises(ValueError, match=f"a {kind} contains itself"):
+                walk(tree)
     assert flatten(itself, is_leaf=lambda node: node is itself)[0] == [itself]
 
 

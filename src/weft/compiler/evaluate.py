@@ -76,7 +76,9 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
         _evaluate_pending(pending, wait)
     if wait:
         for node in nodes:
-            settle(node)
+            view = node.value
+            if view is None or view.event is not None:
+                settle(node)
     else:
         for node in nodes:
             view = node.value

@@ -16,7 +16,7 @@ __all__ = ["async_eval", "clear_streams", "eval", "get_array_buffer_size", "sync
 
 
 def _nodes(args: tuple[Any, ...]) -> list[Node]:
-    return [leaf.node for leaf in tree.flatten(args)[0] if isinstance(leaf, Handle)]
+    return [leaf.node for leaf in tree.leaves_of(args) if isinstance(leaf, Handle)]
 
 
 def eval(*args: Any) -> None:  # the name users know
@@ -82,7 +82,7 @@ def get_array_buffer_size(*args: Any) -> int:
     1024
     """
     buffers = {}
-    for leaf in tree.flatten(args)[0]:
+    for leaf in tree.leaves_of(args):
         if isinstance(leaf, Handle):
             view = leaf.node.value
             if view is None:

@@ -22,5 +22,6 @@ from weft.tree.walks import cycle_of as cycle_of
 from weft.tree.walks import descend as descend
 from weft.tree.walks import flatten as flatten
 from weft.tree.walks import items as items
+from weft.tree.walks import leaves_of as leaves_of
 from weft.tree.walks import mutable_containers as mutable_containers
 from weft.tree.walks import unfold as unfold
