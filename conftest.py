@@ -9,7 +9,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
 from tests.sampling import Cases, leave_checks, leave_variants
+from weft.compiler import evaluate
 
 sys.dont_write_bytecode = False
 TESTS = Path(__file__).parent / "tests"
@@ -148,6 +149,14 @@ def mlx(mlx_package: Any) -> Any:
 def rng(seed: int) -> np.random.Generator:
     """Random numbers that do not depend on which tests ran before."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def donated_from_one_byte() -> Iterator[None]:
+    """Results of one operation are written where inputs end, however few bytes these are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "DONATED_BYTES", 0)
+        yield
 
 
 @pytest.fixture(autouse=True)

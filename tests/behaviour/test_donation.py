@@ -17,6 +17,7 @@ import weft.nn as nn
 import weft.optimizers as optim
 from weft.compiler import evaluate, run
 
+pytestmark = pytest.mark.usefixtures("donated_from_one_byte")
 SIZE = 1 << 12
 
 

@@ -12,6 +12,8 @@ import pytest
 import weft
 import weft.core as mx
 
+pytestmark = pytest.mark.usefixtures("donated_from_one_byte")
+
 
 def matrix(rows: int = 6, columns: int = 6) -> mx.array:
     x = mx.array(np.arange(rows * columns, dtype=np.float32).reshape(rows, columns))

@@ -14,7 +14,16 @@ import weft.core as mx
 from tests.checks import assert_same_bits, run_python
 from tests.programs import Program, programs
 from tests.sampling import examples
+from weft.compiler import evaluate
 from weft.runtime import executor
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _donated_from_one_byte() -> Iterator[None]:
+    """Their arrays are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "DONATED_BYTES", 0)
+        yield
 
 
 def check_every_way_of_running(program: Program) -> None:

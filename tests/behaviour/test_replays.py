@@ -14,6 +14,8 @@ import weft.core as mx
 from weft.graph.node import reachable
 from weft.primitives.base import is_constant
 
+pytestmark = pytest.mark.usefixtures("donated_from_one_byte")
+
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
 
 CALLS: dict[str, Callable[[Any], Any]] = {

@@ -285,7 +285,7 @@ def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(
         results.append(mx.add(y, 1, stream=stream).tolist())
 
     stream = mx.new_stream(mx.cpu)
-    x = mx.full((1000,), 1.0) * 1.0
+    x = mx.full((10_000,), 1.0) * 1.0
     mx.eval(x)
     y = x
     for _ in range(operations):
@@ -299,7 +299,7 @@ def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(
     mx.eval(y)
     overwritten.set()
     second.join(timeout=60)
-    assert results == [[2.0**operations + 1] * 1000]
+    assert results == [[2.0**operations + 1] * 10_000]
 
 
 def test_each_thread_has_a_default_stream_of_its_own() -> None:

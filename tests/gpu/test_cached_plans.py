@@ -13,6 +13,7 @@ from tests.gpu.fake_cudnn import FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
 from weft.compiler import cached_plans, plan_data
 from weft.compiler.codegen import loading
+from weft.compiler.cuda import head_start
 from weft.compiler.cuda.cudnn import attention
 from weft.compiler.cuda.target import CudaTarget
 from weft.compiler.plan import Unsealed, parts_of
@@ -132,6 +133,7 @@ def test_what_libraries_need_is_made_ready(library: FakeCudnn, tmp_path: Path, m
     """By the next process of the same program, before it has a plan."""
     disk = DiskCache(str(tmp_path))
     monkeypatch.setattr(loading, "disk_of_plans", lambda: disk)
+    monkeypatch.setattr(head_start, "_name_of_program", lambda: "module program")
     entries, outputs = program()
     engine = engine_of(mx.Device(mx.gpu))
     assert isinstance(engine, CudaEngine)

@@ -16,6 +16,8 @@ from tests.reference.values import numbers, view_of
 from weft.compiler import evaluate
 from weft.compiler.kernel import Instruction, Kernel
 
+pytestmark = pytest.mark.usefixtures("donated_from_one_byte")
+
 ENDING: dict[str, Callable[[mx.array], mx.array]] = {
     "elementwise": lambda x: mx.exp(x) * 2,
     "rows": lambda x: mx.softmax(x, axis=-1),

@@ -35,6 +35,9 @@ LITTLE_WORK = 1 << 13
 """Of several results those that take less work, in element steps, need not share a kernel with others."""
 COPYING_WORK = 1 << 16
 """To write elsewhere is quicker for less work, in element steps, than to find out whether a shown array ends."""
+DONATED_BYTES = 1 << 14
+"""To write fewer bytes elsewhere is quicker than to find out whether an input ends, and to run in its memory. But
+memory that goes from one queue of a device to another one makes that wait."""
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
@@ -177,7 +180,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
         plan = _plan_of_single(node, found, stream.engine)
     if plan is None or plan.work >= most or not (most or arrived(found.views)):
         return False
-    if plan.donations:
+    if plan.donations and (plan.sizes[0] >= DONATED_BYTES or stream.engine.works_in_parallel):
         ended = found.ended(plan.donations)
         if ended:
             return _evaluate_donating(node, found, plan, stream)

@@ -30,26 +30,27 @@ class Single:
     ``shown`` are inputs that show a value in another way, with that view of it.
     """
 
-    __slots__ = ("_known", "_owners", "constants", "key", "shown", "views")
+    __slots__ = ("_inputs", "_owners", "constants", "key", "shown", "views")
 
-    def __init__(self, engine: Any, primitive: Primitive, params: tuple[Any, ...], node: Node) -> None:
+    def __init__(
+        self, engine: Any, primitive: Primitive, params: tuple[Any, ...], node: Node, inputs: tuple[Node, ...]
+    ) -> None:
         self.key: list[Any] = [engine, engine.target.key, primitive, params, node.shape, node.dtype]
         self.views: list[View] = []
         self.constants: Sequence[int] = ()
         self.shown: Sequence[tuple[Node, View]] = ()
+        self._inputs = inputs
         self._owners: list[Node] = []
-        self._known: list[int] = []
 
-    def _read(self, inputs: tuple[Node, ...]) -> bool:
+    def _read(self) -> bool:
         """Note what the inputs are; False if there are others than values, views of values and one number."""
-        key = self.key
+        key, inputs = self.key, self._inputs
         for number, source in enumerate(inputs):
-            first = inputs.index(source)
-            if first != number:
-                key.append(first)
-                if source in self._owners:
-                    self._known[self._owners.index(source)] += 1
-                continue
+            if number:
+                first = inputs.index(source)
+                if first != number:
+                    key.append(first)
+                    continue
             view, owner = source.value, source
             if view is None:
                 primitive, params = source.primitive, source.params
@@ -68,7 +69,6 @@ class Single:
                 self.shown = [*self.shown, (source, view)]
             self.views.append(view)
             self._owners.append(owner)
-            self._known.append(2)  # `_owners`, and the inputs of the operation or of a view
             key += (source.shape, source.dtype, view.strides)
         return True
 
@@ -87,11 +87,11 @@ class Single:
         return found
 
     def _references_to(self, number: int) -> int:
-        """How often this and the operation, with its views, refer to the owner of an input."""
-        if len(self._owners) == 1:
-            return self._known[0]
-        owner = self._owners[number]
-        return sum([known for one, known in zip(self._owners, self._known, strict=True) if one is owner])
+        """How often this and the operation, with its views, refer to the owner of an input: in `_owners`, and in the
+        inputs of the operation or of a view. An input that comes twice is there once."""
+        owners = self._owners
+        owner = owners[number]
+        return 2 * owners.count(owner) + max(self._inputs.count(owner) - 1, 0)
 
     def _is_shown(self, number: int) -> bool:
         """Whether a view shows what the owner of an input has."""
@@ -118,8 +118,8 @@ def single(node: Node, stream: Stream) -> Single | None:
     primitive, inputs, params = node.primitive, node.inputs, node.params
     if primitive is None or not _is_plain(primitive) or tracing.is_tracing():
         return None
-    found = Single(stream.engine, primitive, params, node)
-    return found if found._read(inputs) else None
+    found = Single(stream.engine, primitive, params, node, inputs)
+    return found if found._read() else None
 
 
 _plain: dict[Primitive, bool] = {}

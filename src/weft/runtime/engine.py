@@ -34,6 +34,8 @@ class Engine(ABC):
     """Whether `run` returns when the steps are queued on the device. What reads their results, through this engine, is
     queued behind them or waits."""
 
+    works_in_parallel = False
+    """Whether the device has several queues, whose work is not in the order in which it was begun."""
     takes_at_once = sys.maxsize
     """Arrays of so many bytes and more that are made of data of the host while this is the engine of the current stream
     have their memory here from the beginning."""

@@ -31,12 +31,13 @@ def eval(*args: Any) -> None:  # the name users know
     >>> mx.eval(x)
     """
     if len(args) == 1 and type(args[0]) is Handle.concrete:
-        nodes = [args[0].node]
-        evaluate_one(nodes[0])
+        buffer = evaluate_one(args[0].node).buffer
+        if buffer.engine.queues:
+            buffer.engine.finish((buffer,))
     else:
         nodes = _nodes(args)
         evaluate(nodes)
-    finish(nodes)
+        finish(nodes)
 
 
 def async_eval(*args: Any) -> None:

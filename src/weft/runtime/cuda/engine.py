@@ -96,6 +96,10 @@ class CudaEngine(Engine):
         _engines.add(self)
 
     @property
+    def works_in_parallel(self) -> bool:  # type: ignore[override]  # only read
+        return self.order.several
+
+    @property
     def architecture(self) -> str:
         """As compilers name it: ``sm_90``."""
         major, minor = self._driver.capability(self._card)
@@ -217,7 +221,11 @@ class CudaEngine(Engine):
         if _thread.context != self.context or self._has_neighbours or self.sharing.returned:
             self._enter()
         order = self.order
-        if buffers is None or not order.several:
+        if not order.several:
+            for queue in order.queues[:1]:
+                self._wait(self._driver.is_done, queue.handle)
+            return
+        if buffers is None:
             self._finish_queues()
             return
         with order.lock:
