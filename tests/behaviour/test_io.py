@@ -123,6 +123,11 @@ def test_a_pipe() -> None:
         assert mx.array_equal(mx.load(reader, format="npy"), A)
 
 
+def test_arrays_of_a_compressed_archive_have_any_name(tmp_path: Path) -> None:
+    mx.savez_compressed(tmp_path / "a", **{"file": A, "a/b": A, "": A})
+    assert set(mx.load(tmp_path / "a.npz")) == {"file", "a/b", ""}
+
+
 def test_the_format_of_an_open_file_shows_in_its_name(tmp_path: Path) -> None:
     mx.savez(tmp_path / "a", a=A)
     with open(tmp_path / "a.npz", "rb") as file:

@@ -49,7 +49,7 @@ def savez(file: File, *args: array, **kwargs: array) -> None:
     _write_archive("savez", file, args, kwargs, _STORED)
 
 
-def savez_compressed(file: File, *args: array, **kwargs: array) -> None:
+def savez_compressed(file: File, /, *args: array, **kwargs: array) -> None:
     """Save several arrays to a compressed ``.npz`` file; the arguments are those of `savez`.
 
     >>> import io
