@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from types import FrameType
@@ -13,6 +14,7 @@ import pytest
 
 import weft.core as mx
 import weft.optimizers as optim
+from weft.compiler.cpu.target import CpuTarget
 from weft.compiler.dependencies import Dependencies, Users
 from weft.compiler.evaluate import forget_plans
 from weft.compiler.groups import Group
@@ -133,6 +135,17 @@ def test_planning_takes_a_time_in_proportion(program: Callable[[int], Any]) -> N
     size = 12
     small, medium, large = [lines_to_evaluate(program, size * times) for times in (1, 2, 3)]
     assert large - medium <= 1.02 * (medium - small)
+
+
+def test_results_that_are_too_many_for_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fill as few kernels as there have to be."""
+    monkeypatch.setattr(CpuTarget, "limits", replace(CpuTarget.limits, members=50, uncut_members=50))
+
+    def results(x: mx.array) -> list[mx.array]:
+        x = mx.sin(x)
+        return [x * float(k) for k in range(120)]
+
+    assert len(mx.compile(results).explain(mx.ones((3, 7))).kernels) == 3
 
 
 def test_what_a_long_chain_of_groups_is_before() -> None:

@@ -126,9 +126,10 @@ class Grouping:
         return uses if first is None else list(self.lookup.fromkeys(self._current(uses)))
 
     def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
-        """Make one group of two that walk over the same elements, if none needs the other; returns it, or the first."""
+        """Make one group of two that walk over the same elements, if none needs the other and they are not too large
+        together; returns the group that a third one may join."""
         if group.members + other.members > self.limits.members:
-            return group
+            return group if other.members > group.members else other
         if group is other or not self.dependencies.are_independent(group, other):
             return group
         pairs = (group, other), (other, group)
