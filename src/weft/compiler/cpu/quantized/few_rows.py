@@ -56,8 +56,12 @@ class QuantizedStrip:
 
 
 def strip_of(coding: VectorCoding, rows: int) -> QuantizedStrip:
-    """The strip for this processor. Two vectors of columns are enough for additions not to wait for each other."""
-    most = _MOST_SUMS if coding.vector_bytes == 64 else _MOST_SUMS // 2
+    """The strip for this processor. Of one row or two, additions wait for each other with less than four vectors of
+    columns, for which there are registers if there are 32."""
+    wide = coding.vector_bytes == 64
+    if wide and rows <= 2:
+        return QuantizedStrip(coding, rows, 4)
+    most = _MOST_SUMS if wide else _MOST_SUMS // 2
     return QuantizedStrip(coding, rows, 2 if 2 * rows <= most else 1)
 
 
