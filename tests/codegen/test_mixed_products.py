@@ -43,8 +43,10 @@ def test_a_converted_operand_takes_no_memory(dtype: mx.Dtype) -> None:
     assert (plan.steps.count, plan.arena) == (1, 0)
 
 
-# Beside those above: stacks of small matrices, tiles of one vector and of several, a block of terms and one more.
+# Beside those above: stacks of small matrices, whose rows are converted as one; tiles of one vector and of several, a
+# block of terms and one more.
 ROUNDED = [*EXTENTS, (4, 4, 4), (8, 8, 8), (16, 16, 16), (24, 24, 24), (64, 64, 64), (33, 256, 112), (33, 257, 17)]
+ROUNDED += [(3, 5, 7), (12, 12, 12), (16, 256, 40), (7, 257, 33), (5, 0, 4)]
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -318,7 +318,24 @@ class _FewRowsStep(ProductStepWriter):
     @property
     def left_strides(self) -> tuple[str, str]:
         """From row to row and from term to term of what the kernels read."""
-        return (str(DEPTH), "1") if self.converted else (self.number(A_ROW), self.number(A_INNER))
+        if not self.converted:
+            return self.number(A_ROW), self.number(A_INNER)
+        return self.either(self._is_one_row(), self.number(INNER), DEPTH), "1"
+
+    def _is_one_row(self) -> str:
+        """Whether rows that are converted lie one behind the other, and are taken for one."""
+        beside = self.compare("eq", self.number(A_INNER), 1)
+        short = self.compare("sle", self.number(INNER), DEPTH)
+        near = self.e.assign(f"and i1 {beside}, {self.compare('eq', self.number(A_ROW), self.number(INNER))}")
+        return self.e.assign(f"and i1 {near}, {short}")
+
+    def _convert(self, a: str, depth: str) -> None:
+        """Copy so many terms of all rows as what the sums are made of."""
+        one, rows = self._is_one_row(), self.number(ROWS)
+        extents = self.either(one, 1, rows), self.either(one, self.multiply(rows, depth), depth)
+        strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
+        counts = ", ".join([f"i64 {extent}" for extent in extents])
+        self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
     def function(self, name: str) -> str:
         with self.e.loop("%begin", "%end") as unit:
@@ -342,9 +359,7 @@ class _FewRowsStep(ProductStepWriter):
             a_here = self.in_operand("a", matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
             if self.converted:
-                strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
-                counts = f"i64 {self.number(ROWS)}, i64 {numbers[0]}"
-                e.emit(f"call void @convert_rows(ptr {a_here}, {strides}, ptr {self.converted}, {counts})")
+                self._convert(a_here, numbers[0])
                 a_here = self.converted
             with e.loop("0", self.number(ROWS), strip.rows) as row:
                 a = self.further(a_here, self.multiply(row, self.left_strides[0]))
