@@ -195,14 +195,19 @@ class _Block:
     def remove(self, node: Node) -> None:
         del self._by_step[self.nodes.pop(node)][node]
 
-    def candidates(self, step: int) -> Iterator[Node]:
-        """What may be written to from a step on: something that was read before, if there is any, else some that this
-        step reads as the last one, else some that are read later (in other places, maybe)."""
+    def candidates(self, target: Node, step: int) -> Iterator[Node]:
+        """What may be written to from a step on. Some are of the shape and dtype of the target, and this step reads
+        them as the last one: so a new state takes the memory of the old one. Else something that was read before, if
+        there is any, else some others that this step reads as the last one, else some that are read later (in other
+        places, maybe)."""
+        last = self._by_step.get(step, {})
+        alike = [node for node in last if node.dtype is target.dtype and node.shape == target.shape]
+        yield from alike[:MOST_TRIED]
         while self._ending and self._ending[0][0] < step:
             node = heappop(self._ending)[-1]
             if node in self.nodes:
                 yield node
-        yield from islice(self._by_step.get(step, ()), MOST_TRIED)
+        yield from islice(last, MOST_TRIED)
         yield from islice((node for node, last in self.nodes.items() if last > step), MOST_TRIED)
 
 
@@ -231,7 +236,7 @@ class _Free:
     def candidates(self, target: Node, step: int) -> Iterable[Node]:
         """The inputs that are tried for something that is written from a step on."""
         block = self._blocks.get(_block(target))
-        return () if block is None else block.candidates(step)
+        return () if block is None else block.candidates(target, step)
 
 
 def _step(touch: _Touch) -> int:

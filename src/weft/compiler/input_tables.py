@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from weft.compiler.plan import Plan
 from weft.dtypes import Dtype
 from weft.graph.node import Handle, Node, Shape
+from weft.runtime.memory import View
 from weft.runtime.steps import FIRST, Table
 
 InputLayout = tuple[Shape, Dtype, Shape]
@@ -122,3 +123,24 @@ class InputTables:
 
     def give_back(self, written: FilledTable) -> None:
         self._free.append(written)
+
+
+def distinct_values(arrays: Sequence[Any], layouts: Sequence[InputLayout]) -> list[View] | None:
+    """The values of arrays; None unless these are as many as the ``layouts``, all different, evaluated and of these
+    layouts."""
+    count = len(layouts)
+    if len(arrays) != count:
+        return None
+    kind = Handle.concrete
+    values = []
+    for array, (shape, dtype, strides) in zip(arrays, layouts):  # noqa: B905  # `strict` takes as long as the rest
+        if type(array) is not kind:
+            return None
+        node = array.node
+        value = node.value
+        if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
+            return None
+        values.append(value)
+    if count > 1 and (arrays[0] is arrays[1] if count == 2 else len({*arrays}) != count):
+        return None
+    return values

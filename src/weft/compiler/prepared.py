@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from weft.compiler.evaluate import evaluate, plan_of, strides_of_value
-from weft.compiler.input_tables import InputLayout, InputTables
+from weft.compiler.in_place import InPlace, in_place
+from weft.compiler.input_tables import InputTables, distinct_values
 from weft.compiler.program import Program
 from weft.compiler.run import Run, run_now, run_written
 from weft.graph.node import Handle, Node, leaf
@@ -104,6 +105,10 @@ class Prepared:
         its layouts."""
         return distinct_values(arrays, self._layouts)
 
+    def in_place(self, pairs: Sequence[tuple[int, int]], holders: int) -> InPlace | None:
+        """Runs that replace arrays of a call: see `in_place`."""
+        return in_place(self._plan, self._constants, self._sources, self._layouts, pairs, self._avals, holders)
+
     def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run]:
         """New nodes for the outputs, before they have memory, and the run to `finish` on a stream."""
         refuse_reentry(sections)
@@ -140,27 +145,6 @@ class Prepared:
             inputs[source] if type(source) is int else source.value  # type: ignore[union-attr, misc]
             for source in self._sources
         ]
-
-
-def distinct_values(arrays: Sequence[Any], layouts: Sequence[InputLayout]) -> list[View] | None:
-    """The values of arrays; None unless these are as many as the ``layouts``, all different, evaluated and of these
-    layouts."""
-    count = len(layouts)
-    if len(arrays) != count:
-        return None
-    kind = Handle.concrete
-    values = []
-    for array, (shape, dtype, strides) in zip(arrays, layouts):  # noqa: B905  # `strict` takes as long as the rest
-        if type(array) is not kind:
-            return None
-        node = array.node
-        value = node.value
-        if value is None or node.shape != shape or node.dtype is not dtype or value.strides != strides:
-            return None
-        values.append(value)
-    if count > 1 and (arrays[0] is arrays[1] if count == 2 else len({*arrays}) != count):
-        return None
-    return values
 
 
 _value_of: Callable[[Node], View] = attrgetter("value")

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import starmap
+from itertools import chain, starmap
 from operator import call, itemgetter
 from typing import Any, ParamSpec, TypeVar
 
@@ -80,6 +80,12 @@ def first_failure(actions: Iterable[Action]) -> tuple[int, Any] | None:
 def first_code(actions: Iterable[Action]) -> Any:
     """What `first_failure` finds, without saying which action gives it; 0 if none does."""
     return next(filter(None, starmap(call, actions)), 0)
+
+
+def first_code_unless(doubts: Iterator[bool], actions: Iterable[Action]) -> Any:
+    """What `first_code` finds; but True, and nothing is done, if one of ``doubts`` is, which are read in the same call
+    of native code."""
+    return next(filter(None, chain(doubts, starmap(call, actions))), 0)
 
 
 def do_all(actions: Iterable[Action]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from weft.runtime import recording, streams
@@ -90,6 +90,11 @@ class Engine(ABC):
         """Run all steps of a table in which nothing was run yet; whether that was done. Should it raise, nobody looks
         at the table any more."""
         return self.run(steps, table, stream) == steps.count
+
+    def run_unless(self, steps: Sealed, table: Table, stream: Stream, doubts: Iterator[bool]) -> bool:
+        """Queue all steps in one call of native code, in which ``doubts`` are read first, unless one of these is true.
+        False if nothing was done, which is so where steps cannot be queued like that."""
+        return False
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
         """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended, or

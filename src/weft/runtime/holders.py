@@ -11,7 +11,9 @@ self-test below fails, so the inputs still exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from operator import ne
 from sys import getrefcount
 from typing import TypeVar
 
@@ -53,6 +55,17 @@ def rows_only_known(columns: Sequence[Sequence[object]], known: Sequence[int]) -
         return [False] * len(columns[0])
     expected = tuple([number + _COUNTED for number in known])
     return [counts == expected for counts in zip(*[map(getrefcount, column) for column in columns], strict=True)]
+
+
+def others_refer(columns: Sequence[Sequence[object]], known: Sequence[int]) -> Iterator[bool]:
+    """Whether there are other references to the objects of a column than that of the column and, to each, as many as
+    are ``known`` of this column: of one object after the other, when that is asked for, without any code in Python."""
+    if _fault is not None:
+        return repeat(True, 1)
+    expected = [number + _COUNTED for number in known]
+    return chain.from_iterable(
+        [map(ne, map(getrefcount, column), repeat(count)) for column, count in zip(columns, expected, strict=True)]
+    )
 
 
 def donation() -> str:

@@ -148,6 +148,13 @@ class ContainerWriter:
         completed(self._write, changed, values, assigned)
         return values
 
+    def replaced_by_nodes(self) -> list[tuple[int, int]]:
+        """The entries that get new arrays, and of which nodes; none if there are other changes, too."""
+        found = [
+            (entry, node) for entry, (node, _) in zip(self._replaced, self._values, strict=True) if node is not None
+        ]
+        return [] if self._assigned or len(found) < len(self._values) else found
+
     def after(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
         """What the entries are afterwards."""
         after = list(before)

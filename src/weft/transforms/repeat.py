@@ -8,8 +8,8 @@ from operator import is_, not_
 from typing import Any, NamedTuple
 
 from weft.compiler.evaluate import start
-from weft.compiler.input_tables import InputLayout
-from weft.compiler.prepared import Prepared, distinct_values
+from weft.compiler.input_tables import InputLayout, distinct_values
+from weft.compiler.prepared import Prepared
 from weft.compiler.prepared_segments import Runnable
 from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
@@ -233,10 +233,22 @@ class StatefulRepeat(NestedRepeat):
         replaced = [id(leaves[number]) for number in traced.update.replaced]
         self._replaced = [positions[array] for array in replaced if array in positions]
         """The arrays that are not in the outputs any more afterwards."""
+        self._in_place = None
+        written = {type(container).__setitem__ for container, _, _ in structure.entries(outputs)}
+        if self._outputs is None and not traced.update.returned and written <= _WRITTEN_NATIVELY:
+            pairs = [(positions.get(id(leaves[number]), -1), node) for number, node in self._write.replaced_by_nodes()]
+            # The container refers to an array, and so does each list of leaves of a call.
+            holders = 2 + bool(self._constants)
+            self._in_place = prepared.in_place([(array, traced.count + node) for array, node in pairs], holders)
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
         stream = self._stream()
         found = None if stream is None else self._read(args, kwargs)
+        if stream is not None and found is not None and self._in_place is not None:
+            results = self._in_place.run_often(found.arrays, stream)
+            if results is not None:
+                self._note_use(tick)
+                return self.traced.results(results)
         reading = None if found is None else self._read_outputs(found)
         if stream is None or found is None or reading is None:
             return NotImplemented
@@ -277,6 +289,9 @@ class StatefulRepeat(NestedRepeat):
     def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
         """What the state holds afterwards, if the results depend on it."""
         return self._write.after(before, new) if self.traced.update and self.traced.update.returned else ()
+
+
+_WRITTEN_NATIVELY = {list.__setitem__, dict.__setitem__}
 
 
 def _ended(numbers: Sequence[int], arrays: Sequence[Handle], inputs: Sequence[View]) -> list[int]:

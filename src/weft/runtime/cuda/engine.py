@@ -8,7 +8,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.errors import EvaluationError
 from weft.runtime import recording
-from weft.runtime.atomic import Action, first_code, first_failure, refuse_reentry
+from weft.runtime.atomic import Action, first_code, first_code_unless, first_failure, refuse_reentry
 from weft.runtime.cuda.assembly import Assembler
 from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.copies import PINNED, Copies
@@ -335,6 +335,29 @@ class CudaEngine(Engine):
     def _not_launched(self, steps: CudaSteps, code: int) -> None:
         steps.forget_slots()
         self._driver.check(code, "cuGraphLaunch")
+
+    def run_unless(self, steps: Sealed, table: Table, stream: Stream, doubts: Iterator[bool]) -> bool:
+        assert isinstance(steps, CudaSteps)
+        self._enter()
+        refuse_reentry(self._lock)
+        with self._lock:
+            if self.order.several or self.sharing.borrows:
+                return False
+            writing: Sequence[Action] = ()
+            launch = steps.launch_again(stream.queue, table.values)
+            if launch is None:
+                queue = self.order.of(stream, self._finish_queues)
+                slots, writing = self._with_room(lambda: steps.slots_of(table, queue))
+                launch = None if steps.stand_ins else steps.together(slots, queue)
+            if launch is None:
+                return False
+            self._begun.append(steps)
+            code = first_code_unless(doubts, (*writing, launch))
+            if code is True:
+                return False
+            if code:
+                self._not_launched(steps, code)
+        return True
 
     def _run(self, steps: CudaSteps, table: Table, stream: Stream | None) -> int:
         """Run the steps that were not run yet, whatever that takes."""
