@@ -70,9 +70,7 @@ class Prepared:
             table = plan.new_table(self._constants)
         found = run_now(plan, table, inputs if self._all_given else self._views(inputs), stream, False)
         self._tables.append(table)
-        if found is None:
-            return self.run_later(inputs, stream)
-        return self._results(found)
+        return self.run_later(inputs, stream) if found is None else self._results(found)
 
     def _results(self, found: Sequence[View]) -> list[Node]:
         results = []

@@ -85,7 +85,8 @@ class NestedRepeat:
         self._is_constant = [not is_array for is_array in self._is_array]
         self._constants = [leaf for leaf in leaves if not isinstance(leaf, Handle)]
         self._has_attributes = [_has_attributes(container) for container in containers]
-        self._attributes = Attributes(list(compress(containers, self._has_attributes)))
+        with_attributes = list(compress(containers, self._has_attributes))
+        self._attributes = Attributes(with_attributes) if with_attributes else None
         own = set(map(id, mutable_containers(list(root[:2])))) - {id(root[1])}
         self._is_argument = [id(container) in own for container in containers]
         of_state = set(map(id, mutable_containers(state))) if own else ()
@@ -102,7 +103,8 @@ class NestedRepeat:
         if nodes is None:
             return NotImplemented
         self._note_use(tick)
-        return self.traced.results(nodes)
+        traced = self.traced
+        return wrap(nodes[0]) if traced.returns_an_array else traced.results(nodes)
 
     def _run_again(self, arrays: Sequence[Handle], stream: Stream) -> list[Node] | None:
         """The results for arrays; None if these are not what is expected."""
@@ -132,7 +134,8 @@ class NestedRepeat:
             if not all(map(is_, compress(arrays, self._is_constant), self._constants)):
                 return None
             arrays = list(compress(arrays, self._is_array))
-        if not self._attributes.unchanged(list(compress(containers, self._has_attributes))):
+        attributes = self._attributes
+        if attributes is not None and not attributes.unchanged(list(compress(containers, self._has_attributes))):
             return None
         if self._may_share:
             own = set(map(id, compress(containers, self._is_argument)))

@@ -310,11 +310,12 @@ class CudaEngine(Engine):
     def run_all(self, steps: Sealed, table: Table, stream: Stream | None) -> bool:
         """The way of most runs, and the shortest one. As nobody looks at the table after an interrupt, the launch need
         not be noted there."""
-        assert isinstance(steps, CudaSteps)
+        assert type(steps) is CudaSteps
         if _thread.context != self.context or self._has_neighbours or self.sharing.returned:
             self._enter()
-        refuse_reentry(self._lock)
-        with self._lock:
+        lock = self._lock
+        refuse_reentry(lock)
+        with lock:
             launch = self._launch_again(steps, table.values, stream)
             if launch is None:
                 return self._run(steps, table, stream) == steps.count
