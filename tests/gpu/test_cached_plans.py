@@ -149,9 +149,13 @@ def test_what_libraries_need_is_made_ready(library: FakeCudnn, tmp_path: Path, m
         return ""
 
     monkeypatch.setattr(cublas, "missing", missing)
-    new_target().begin_head_start()
+    prepared: list[cublas.MatmulProblem] = []
+    monkeypatch.setattr(cublas, "prepare", lambda call, queue: prepared.append(call.problem))
+    new_target().head_start.make()
     while any(thread.name.startswith("weft head start") for thread in threading.enumerate()):
         pass
     assert set(engine.for_libraries()[CUDNN]._found) == works != set()
     assert asked
     assert threading.get_ident() not in asked
+    assert len(prepared) == 1
+    assert prepared[0] in [step.code.problem for step in parts.steps if isinstance(step.code, cublas.ProductCall)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ import weft.core as mx
 from tests.gpu.fake_driver import FakeDriver
 from weft.compiler.codegen import loading
 from weft.compiler.cuda import head_start
-from weft.compiler.cuda.head_start import HeadStart
+from weft.compiler.cuda.head_start import HeadStart, Library
 from weft.errors import EvaluationError
 from weft.runtime.cuda import shared_libraries
 from weft.runtime.cuda.engine import CudaEngine
@@ -31,16 +32,27 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskCache:
     return found
 
 
+def wait() -> None:
+    while any(thread.name.startswith("weft head start") for thread in threading.enumerate()):
+        pass
+
+
 class Process:
     """Needs of one process, and what was made ready in it."""
 
     def __init__(self, fails: str = "", target: str = "cuda sm_90") -> None:
+        self.loaded: list[str] = []
         self.made: list[str] = []
         self.fails = fails
-        self.start = HeadStart(target, self._make)
-        self.start.begin()
-        while any(thread.name.startswith("weft head start") for thread in threading.enumerate()):
-            pass
+        self.start = HeadStart(target, {name: self._library(name) for name in ("one", "two")})
+        for _ in range(2):
+            self.start.load()
+        wait()
+        self.start.make()
+        wait()
+
+    def _library(self, name: str) -> Library:
+        return Library(partial(self.loaded.append, name), self._make)
 
     def _make(self, need: str) -> None:
         if need == self.fails:
@@ -49,15 +61,26 @@ class Process:
 
     def needs(self, *needs: str) -> Process:
         for need in needs:
-            self.start.note(need)
+            self.start.note("one", need)
         return self
 
 
 def test_what_was_needed_is_made_ready(disk: DiskCache) -> None:
-    assert Process().needs("product", "attention", "product").made == []
-    assert Process().made == ["product", "attention"]
+    first = Process().needs("product", "attention", "product")
+    assert (first.loaded, first.made) == ([], [])
+    second = Process()
+    assert (second.loaded, second.made) == (["one"], ["product", "attention"])
     assert Process(target="cuda sm_80").made == []
     assert Process(fails="product").made == ["attention"]
+
+
+def test_needs_of_two_libraries(disk: DiskCache) -> None:
+    first = Process()
+    first.start.note("two", "attention")
+    first.start.note("one", "product")
+    second = Process()
+    assert sorted(second.loaded) == ["one", "two"]
+    assert sorted(second.made) == ["attention", "product"]
 
 
 def test_what_is_needed_no_more_is_forgotten(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +119,14 @@ def test_names_of_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_card_that_is_used_begins(driver: FakeDriver) -> None:
     engine = engine_of(mx.Device(mx.gpu))
     assert isinstance(engine, CudaEngine)
+    expected: list[int] = []
     begun: list[int] = []
+    engine.when_expected = lambda: expected.append(engine.context)
     engine.when_started = lambda: begun.append(engine.context)
+    stream = mx.new_stream(mx.gpu)
+    assert expected == [0]
     for _ in range(2):
-        mx.eval(mx.ones((3,), stream=mx.gpu) + 1)
+        mx.eval(mx.add(mx.ones((3,), stream=stream), 1, stream=stream))
     assert begun == [engine.context]
 
 

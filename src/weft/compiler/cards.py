@@ -24,7 +24,8 @@ def _engines() -> list[Any]:
             engine.target = CudaTarget(engine.architecture)
             engine.target.stand_in = host.target
             engine.target.machine = engine
-            engine.when_started = engine.target.begin_head_start
+            engine.when_expected = engine.target.head_start.load
+            engine.when_started = engine.target.head_start.make
     return found
 
 

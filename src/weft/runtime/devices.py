@@ -74,6 +74,8 @@ class Stream:
         self.device = as_device(device)
         self.engine: Any = engine_at(self.device)
         """What runs its work; see ``weft.runtime.engine``."""
+        if self.engine is not None:
+            self.engine.will_be_used()
         self.index = next(_stream_indices)
         self.work_at_once = work_at_once
         self.worker: Any = None

@@ -55,6 +55,9 @@ class Engine(ABC):
         kind = self.target.kind
         return {"device_name": kind, "architecture": kind, "memory_size": 0, "resource_limit": 0}
 
+    def will_be_used(self) -> None:  # noqa: B027  # not abstract: most have nothing to do
+        """A stream of the device is made: what takes long before it can be used may begin."""
+
     @abstractmethod
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
         """Copy bytes of the host to a buffer of this engine, from byte ``offset`` on; done when this returns."""

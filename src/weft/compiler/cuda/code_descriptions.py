@@ -13,10 +13,11 @@ from typing import Any
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.loading import CachedText
-from weft.compiler.cuda.head_start import HeadStart
+from weft.compiler.cuda.head_start import HeadStart, Library
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
 from weft.runtime.cuda.code import CopyPlaces, CudaCode
+from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
 from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, Note, plans_of
 from weft.runtime.steps import OnHost, Touched
@@ -48,7 +49,15 @@ class CodeDescriptions:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._kernels: dict[tuple[Any, ...], CudaCode] = {}
-        self.head_start = HeadStart(target.key, self._make_ready)
+        self.head_start = HeadStart(
+            target.key,
+            {
+                _PRODUCT: Library(cublas.missing, self._begin_products),
+                _CUDNN: Library(plans.missing, lambda need: self._scratch_for(_work_in(need))),
+            },
+        )
+        self._knows_product = False
+        """Whether one was noted: what is slow is to begin with products, and not each of them."""
 
     @property
     def key(self) -> str:
@@ -71,12 +80,13 @@ class CodeDescriptions:
             inside = None if self._target.stand_in is None else self._target.stand_in.code_description(code.code)
             return None if inside is None else [_ON_HOST, inside, code.touched]
         if isinstance(code, cublas.ProductCall):
-            self.head_start.note(_PRODUCT)
-            return [_PRODUCT, _as_data(code)]
+            data = _as_data(code)
+            self._note_product(data)
+            return [_PRODUCT, data]
         scratch = self._scratch_for(code.work) if isinstance(code, CudnnCall) else None
         if scratch is None:
             return None
-        self.head_start.note(_text_of(code.work))
+        self.head_start.note(_CUDNN, _text_of(code.work))
         return [
             _CUDNN,
             code.title,
@@ -97,21 +107,25 @@ class CodeDescriptions:
             code = None if self._target.stand_in is None else self._target.stand_in.described_code(inside)
             return None if code is None else OnHost(code, tuple([Touched(*one) for one in touched]))
         if kind == _PRODUCT:
-            self.head_start.note(_PRODUCT)
+            self._note_product(rest[0])
             return None if cublas.missing() else _from_data(rest[0])
         title, places, text, sizes, offsets, scratch = rest
-        self.head_start.note(text)
+        self.head_start.note(_CUDNN, text)
         work = _work_in(text)
         if self._scratch_for(work) != scratch:
             return None
         return CudnnCall(title, _from_data(places), work, tuple(sizes), _from_data(offsets))
 
-    def _make_ready(self, need: str) -> None:
-        """Have cuBLASLt loaded, or cuDNN's plan for a work made, before a step is made that needs it."""
-        if need == _PRODUCT:
-            cublas.missing()
-        else:
-            self._scratch_for(_work_in(need))
+    def _note_product(self, data: Any) -> None:
+        if not self._knows_product:
+            self._knows_product = True
+            self.head_start.note(_PRODUCT, json.dumps(data))
+
+    def _begin_products(self, need: str) -> None:
+        """Have cuBLASLt choose how it computes a product, which takes long the first time."""
+        machine = self._target.machine
+        if machine is not None and not cublas.missing():
+            cublas.prepare(_from_data(json.loads(need)), machine.entered().queues[0])
 
     def _kernel(self, facts: tuple[Any, ...]) -> CudaCode | None:
         found = self._kernels.get(facts)
@@ -125,8 +139,8 @@ class CodeDescriptions:
 
     def _scratch_for(self, work: CudnnWork) -> int | None:
         """The scratch memory that cuDNN needs; None if it cannot do a work."""
-        plans = plans_of(self._target.machine)
-        plan = None if plans is None else plans.of(work)
+        known = plans_of(self._target.machine)
+        plan = None if known is None else known.of(work)
         return None if plan is None else plan.scratch
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.compiler.cuda import kernels
 from weft.compiler.cuda.code_descriptions import CodeDescriptions
+from weft.compiler.cuda.head_start import HeadStart
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import BlockLimits, CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
@@ -38,9 +39,10 @@ class CudaTarget(Target):
         self.blocks = BlockLimits.of(int(architecture.removeprefix("sm_")))
         self._descriptions = CodeDescriptions(self)
 
-    def begin_head_start(self) -> None:
-        """Make ready what the program needed of libraries last time; see `head_start`."""
-        self._descriptions.head_start.begin()
+    @property
+    def head_start(self) -> HeadStart:
+        """What makes ready what the program needed of libraries last time."""
+        return self._descriptions.head_start
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)

@@ -23,11 +23,17 @@ class Assembler:
         self._driver, self._architecture, self._enter = driver, architecture, enter
         self._threads: ThreadPoolExecutor | None = None
         self._begun: dict[CudaCode, Future[bytes]] = {}
+        self._found: dict[CudaCode, bytes] = {}
+        """What was on disk when it was begun, and was not loaded yet."""
 
     def begin(self, code: CudaCode) -> None:
         """Have machine code made, unless it is on disk."""
         disk = process_cache()
-        if disk is None or isinstance(code.ptx, bytes) or code in self._begun or disk.get(self._key(code)) is not None:
+        if disk is None or isinstance(code.ptx, bytes) or code in self._begun or code in self._found:
+            return
+        found = disk.get(self._key(code))
+        if found is not None:
+            self._found[code] = found
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(min(_MOST_THREADS, available_processors()), "weft assembler")
@@ -35,9 +41,11 @@ class Assembler:
 
     def machine_code(self, code: CudaCode) -> bytes:
         """What a card loads."""
-        begun = self._begun.pop(code, None)
+        found, begun = self._found.pop(code, None), self._begun.pop(code, None)
         if begun is not None:
             return begun.result()
+        if found is not None:
+            return found
         if isinstance(code.ptx, bytes):
             return code.ptx
         disk = process_cache()

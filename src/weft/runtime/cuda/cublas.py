@@ -95,9 +95,7 @@ class ProductCall(_Products, LibraryCall):
         library = _library()
         *bases, scratch = addresses
         scratch += -scratch % _MOST_ALIGNMENT
-        handle = queue.handles.get(CUBLAS)
-        if handle is None:
-            handle = queue.handles[CUBLAS] = library.handle()
+        handle = _handle_of(queue)
         one, zero = _FACTORS[self.problem.factors]
         actions = []
         for offsets in self.offsets:
@@ -217,6 +215,16 @@ class _Library:
 @cache
 def _library() -> _Library:
     return _Library()
+
+
+def _handle_of(queue: Queue) -> Any:
+    found = queue.handles.get(CUBLAS)
+    return queue.handles.setdefault(CUBLAS, _library().handle()) if found is None else found
+
+
+def prepare(call: ProductCall, queue: Queue) -> None:
+    """Have the library choose how it computes products, before their operands have addresses."""
+    _way(call, (_MOST_ALIGNMENT,) * 3, _handle_of(queue), queue)
 
 
 def _alignment(address: int) -> int:

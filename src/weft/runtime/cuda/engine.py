@@ -73,8 +73,9 @@ class CudaEngine(Engine):
         self._has_neighbours = driver.count() > 1
         self._forked = False
         self.context = self._multiprocessors = 0
+        self.when_expected: Callable[[], object] = lambda: None
         self.when_started: Callable[[], object] = lambda: None
-        """Called once the card is used."""
+        """Called when a stream of the card is made, and once the card is used."""
         self.order = Order(driver)
         self._capturing: Queue | None = None
         """One on which nothing is queued but what is captured into graphs."""
@@ -104,6 +105,9 @@ class CudaEngine(Engine):
         """As compilers name it: ``sm_90``."""
         major, minor = self._driver.capability(self._card)
         return f"sm_{major}{minor}"
+
+    def will_be_used(self) -> None:
+        self.when_expected()
 
     def info(self) -> dict[str, str | int]:
         return {
@@ -259,7 +263,8 @@ class CudaEngine(Engine):
 
     def begin_loading(self, code: CudaCode) -> None:
         """Have machine code made of a code that will be loaded."""
-        self._assembler.begin(code)
+        if code not in self._loaded:
+            self._assembler.begin(code)
 
     def load(self, code: CudaCode) -> Loaded:
         """The function of a code on this card."""
