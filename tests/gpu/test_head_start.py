@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +92,17 @@ def test_what_is_needed_no_more_is_forgotten(disk: DiskCache, monkeypatch: pytes
     assert Process().made == ["product", "convolution"]
     monkeypatch.setattr(disk, "put", lambda *given: pytest.fail("nothing is new"))
     Process().needs("convolution", "product")
+
+
+def test_without_threads(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is made ready if there are too many, or if the process is about to end."""
+
+    def fail(*given: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    Process().needs("product")
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", fail)
+    assert Process().made == []
 
 
 def test_there_is_a_limit(disk: DiskCache) -> None:

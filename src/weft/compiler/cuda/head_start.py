@@ -95,7 +95,8 @@ class HeadStart:
 
 def _on_a_thread(work: Callable[[], None]) -> None:
     thread = ThreadPoolExecutor(1, "weft head start")
-    thread.submit(work)
+    with suppress(RuntimeError):  # there are too many threads, or the process is about to end
+        thread.submit(work)
     thread.shutdown(wait=False)
 
 
