@@ -21,7 +21,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting import rows
 from weft.compiler.cpu.sorting.rows import lane_count
-from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
+from weft.compiler.cpu.sorting.vectors import Vectors, vector_bytes
 from weft.primitives.sort_cuts import PARTED_BLOCK
 
 # The numbers of a step: slot and offset of input, result, counts and, if there are any, selected elements, and these.
@@ -119,7 +119,7 @@ def _write(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     ends = [e.slot("i64") for _ in range(3)]
-    write_block = _write_lanes if is_fast(form.result.size) else _write_each
+    write_block = _write_lanes if vector_bytes(form.result.size) else _write_each
     with e.loop("%begin", "%end") as unit:
         block = kind(form, code, unit)
         _find_starts(block, ends)

@@ -16,21 +16,23 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, read, write
 from weft.dtypes import Dtype
 
-_COMPRESSING = {2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}
+_COMPRESSING = {1: "+avx512vbmi2", 2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}
 """What has the instruction, for each size of words."""
+MOST_LANES = 32
+"""Of a vector: masks are made by shifting 64 bits, by fewer than 64."""
 
 
 def vector_bytes(size: int) -> int:
     """The bytes of a vector of words of ``size`` bytes; 0 if this processor cannot move lanes together."""
     features = host.current().features.split(",")
     if size in _COMPRESSING and _COMPRESSING[size] in features:
-        return 64
+        return min(64, MOST_LANES * size)
     return 32 if size in (4, 8) and "+avx2" in features else 0
 
 
 def is_fast(size: int) -> bool:
-    """Whether there are vectors of words of ``size`` bytes."""
-    return vector_bytes(size) > 0
+    """Whether words of ``size`` bytes are sorted with vectors. Bytes are counted."""
+    return size > 1 and vector_bytes(size) > 0
 
 
 class Vectors:
@@ -43,6 +45,7 @@ class Vectors:
         self.L = Lanes(code.e, self.bytes // size)
         self.type = self.L.type_of(self.dtype)
         self.element = f"i{8 * size}"
+        self.by_table = size in (4, 8) and self.bytes == 32
 
     @property
     def width(self) -> int:
@@ -80,7 +83,7 @@ class Vectors:
 
     def together(self, value: Value, mask: Value) -> Value:
         """The lanes of ``mask``, moved to the front."""
-        if self.bytes == 32:
+        if self.by_table:
             return self._together_by_table(value, mask)
         function = f"llvm.experimental.vector.compress.v{self.width}{self.element}"
         masks = self.L.type_of(dtypes.bool_)
