@@ -14,15 +14,21 @@ from weft.compiler.codegen.keys import Form
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, EmittedFunction
 from weft.compiler.cpu.sorting.network import comparators
-from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors
+from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors, vector_bytes
 
 WordPosition = tuple[int, int]
 """Where a word is: a row of two, and a lane."""
 
 
 def tiles_of(size: int) -> tuple[int, ...]:
-    """For how many vectors there is a function; LLVM needs long for those of small words, which have many lanes."""
-    return (2, 4, 8) if size == 2 else (2, 4, 8, 12, 16)
+    """For how many vectors there is a function.
+
+    LLVM needs long for large ones, most of all for those of small words, which have many lanes. With AVX-512 there are
+    registers for 24 vectors and what is moved between them.
+    """
+    if size == 2:
+        return (2, 4, 8, 16)
+    return (2, 4, 8, 12, 16, 24) if vector_bytes(size) == 64 else (2, 4, 8, 12, 16)
 
 
 def functions(form: Form) -> list[EmittedFunction]:
