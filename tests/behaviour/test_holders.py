@@ -22,7 +22,7 @@ from weft.runtime.memory import Buffer, View
 def shifted(by: int, *kinds: type) -> Callable[[object], int]:
     """A way to count that is off by a number for objects of some kinds and those of the test; for all, if none is
     given."""
-    kinds = (*kinds, holders._Probe) if kinds else (object,)
+    kinds = (*kinds, holders.Probe) if kinds else (object,)
 
     def count(probe: object) -> int:
         return sys.getrefcount(probe) - own + isinstance(probe, kinds) * by
@@ -148,7 +148,7 @@ def test_wrong_counts_change_no_value(
     monkeypatch.setattr(holders, "getrefcount", WRONG[wrong])
     monkeypatch.setattr(holders, "_fault", None)
     with caplog.at_level(logging.WARNING, "weft"):
-        monkeypatch.setattr(holders, "_fault", holders._tested())
+        monkeypatch.setattr(holders, "_fault", holders.tested())
     assert [record.name for record in caplog.records] == ["weft"]
     assert {name: numbers(program()) for name, program in PROGRAMS.items()} == wanted
     assert dict(facts())["donation"].startswith("off: Python ")

@@ -36,13 +36,13 @@ def text(number: int) -> str:
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Of the threads that make code."""
     found: list[str] = []
-    made = batches._made
+    made = batches.outcome_of
 
     def watched(work: batches.Work, make: Callable[[str], Any]) -> Any:
         found.append(threading.current_thread().name)
         return made(work, make)
 
-    monkeypatch.setattr(batches, "_made", watched)
+    monkeypatch.setattr(batches, "outcome_of", watched)
     return found
 
 

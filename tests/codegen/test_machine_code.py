@@ -61,7 +61,7 @@ SECOND = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
 
 @pytest.fixture(scope="module")
 def object_code() -> bytes:
-    return jit._engine().object_code(MODULE)
+    return jit.generator().object_code(MODULE)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_a_function_that_is_nowhere_is_named(image):
     ids=["exported data", "data", "zeros", "data of a thread", "table of addresses"],
 )
 def test_what_needs_a_linker_is_no_image(text):
-    assert image_of(jit._engine().object_code(text), ("f",)) is None
+    assert image_of(jit.generator().object_code(text), ("f",)) is None
 
 
 def test_other_files_are_no_image(object_code):

@@ -35,7 +35,7 @@ def test_a_right_plan_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(0, 7)), max_size=40))
 def test_who_wrote_last_to_which_bytes(writes: list[tuple[int, int, int]]) -> None:
     nodes = [mx.zeros(1).node for _ in range(8)]
-    memory = plan_check._Memory()
+    memory = plan_check.LastWriters()
     owners: dict[int, set[int]] = {}
     for low, size, writer in writes:
         memory.write(low, low + size, nodes[writer])

@@ -79,7 +79,7 @@ class BlocksTarget(Target):
 
     def does(self, node: Node) -> bool:
         if node.primitive is p.matmul:
-            return matmul._has_few_rows(node)
+            return matmul.has_few_rows(node)
         return any(node.primitive is primitive for primitive in GENERATED)
 
     def schedule(self, launch: Launch) -> CudaSchedule:

@@ -35,7 +35,7 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def forget() -> None:
     """Forget plans and code, which depend on what is patched."""
     evaluate.forget_plans()
-    steps._code.cache_clear()
+    steps.scan_code.cache_clear()
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> mx.array:
@@ -89,5 +89,5 @@ def test_which_scans_are_done_so(scan: Callable[..., mx.array], dtype: mx.Dtype,
 def test_ptx() -> None:
     for dtype in (mx.float32, mx.bfloat16):
         for way in (False, True):
-            text = steps._LongScansWriter(p.long_cumsum, dtype, way, not way).text("kernel")
+            text = steps.LongScansWriter(p.long_cumsum, dtype, way, not way).text("kernel")
             assert ".entry kernel(" in nvptx.ptx(text, "sm_90")

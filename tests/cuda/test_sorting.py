@@ -72,12 +72,12 @@ CASES = [(name, kind) for name in NAMES for kind in FUNCTIONS]
 def test_blocks_fit_shared_memory(name: str, indices: bool) -> None:
     """A kernel may declare 48 KiB."""
     elements = Elements(getattr(mx, name), indices)
-    longest = steps._block_for(steps._longest_row(elements))
-    move, block = Move(indices, indices, True), steps._block_of(elements)
+    longest = steps.block_for(steps.longest_row(elements))
+    move, block = Move(indices, indices, True), steps.block_of(elements)
     for code in (
-        steps._rows_code(elements, *longest),
-        steps._totals_code(elements, OfKeys()),
-        steps._move_code(elements, OfKeys(), move, wide=False),
+        steps.rows_code(elements, *longest),
+        steps.totals_code(elements, OfKeys()),
+        steps.move_code(elements, OfKeys(), move, wide=False),
     ):
         sizes = re.findall(r"addrspace\(3\) global \[(\d+) x i8\]", code.text())
         assert sum(map(int, sizes)) <= 48 << 10, (code.title, block)

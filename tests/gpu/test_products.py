@@ -44,7 +44,7 @@ class FakeLibrary:
 
     def way(self, problem: cublas.MatmulProblem, alignments: Any, handle: Any, title: str) -> Any:
         assert all(alignment >= 2 for alignment in alignments)
-        return cublas._Way(problem, *problem[:3], None, problem.scratch)
+        return cublas.ProductWay(problem, *problem[:3], None, problem.scratch)
 
     def multiply(self, handle: Any, problem: cublas.MatmulProblem, one: Any, *operands: Any) -> int:
         a, _, b, _, zero, c, _, d, _, _, scratch, size, stream = operands

@@ -20,7 +20,7 @@ from weft.runtime.disk_cache import DiskCache, Unusable, from_environment
 KEY = hashlib.sha256(b"key").digest()
 OTHER = hashlib.sha256(b"other").digest()
 PAYLOAD = bytes(range(48))
-HEADER = disk_cache._HEADER.size
+HEADER = disk_cache.HEADER.size
 DAY = 86400
 
 
@@ -283,7 +283,7 @@ def test_writing_keeps_the_folder_bounded(tmp_path):
         cache.put(key(number), bytes(100_000))
     entries, size = cache.usage()
     assert entries > 0
-    assert size < cache.limit + 5 * disk_cache._BYTES_PER_LOOK
+    assert size < cache.limit + 5 * disk_cache.BYTES_PER_LOOK
 
 
 def test_a_hit_is_noted_about_once_a_day(cache, entry):

@@ -14,7 +14,7 @@ Slots = dict[object, tuple[int, int]]
 
 
 @dataclass(slots=True)
-class _Memory:
+class LastWriters:
     """Who wrote last to which bytes of the memory for temporaries, while steps are walked over in order.
 
     ``starts`` are where the written pieces begin, in order; they do not overlap. ``pieces`` has the end and the owner
@@ -66,7 +66,7 @@ def check_memory(
     for _, written, *_ in steps:
         for node in written:
             left[node] = left.get(node, 0) + 1
-    memory = _Memory()
+    memory = LastWriters()
     for number, (read, written, *_) in enumerate(steps):
         for node in set(read) - inputs.keys() - set(written):
             if left.get(node, 1):

@@ -83,7 +83,7 @@ _ALONE = object.__new__(Group)
 
 
 def is_available(backend: str = "any") -> bool:
-    """Whether there is a backend that sends arrays to other processes: no.
+    """Whether there is a backend that sends arrays to other processes: no. `init` and the collectives do without.
 
     Args:
         backend: a name that `init` knows.

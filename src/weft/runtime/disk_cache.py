@@ -23,7 +23,7 @@ from weft.runtime.atomic import without_interrupts
 LIMIT = 256 << 20
 _LARGEST = 64 << 20
 # Magic and version of the format, digest of the key, length of the payload, digest of the payload.
-_HEADER = struct.Struct("<8s32sQ32s")
+HEADER = struct.Struct("<8s32sQ32s")
 _MAGIC = b"weft\x00\x00\x00\x01"
 _DAY = 86400.0
 _HOUR = 3600.0
@@ -31,7 +31,7 @@ _TEMPORARY = ".new"
 _KEY_DIGITS = 64
 # A write looks through the folder with a chance of its size over this: about once per so many bytes, by whichever
 # process it falls to, and without anything that processes would have to share.
-_BYTES_PER_LOOK = 4 << 20
+BYTES_PER_LOOK = 4 << 20
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _REMEDY = "WEFT_CACHE_DIR=<a folder of your own> keeps it there; WEFT_DISK_CACHE=0 does without, and says nothing."
 
@@ -75,7 +75,7 @@ class DiskCache:
         """Keep ``payload`` under ``key``, if the disk allows it."""
         if not self.writes or len(payload) > _LARGEST:
             return
-        content = _HEADER.pack(_MAGIC, key, len(payload), hashlib.sha256(payload).digest()) + payload
+        content = HEADER.pack(_MAGIC, key, len(payload), hashlib.sha256(payload).digest()) + payload
         temporary = os.path.join(self.folder, f"{os.getpid()}-{os.urandom(8).hex()}{_TEMPORARY}")
         try:
             try:
@@ -84,7 +84,7 @@ class DiskCache:
             except OSError:
                 self._remove(temporary)
                 raise
-            if int.from_bytes(key[:8], "little") / 2**64 < len(content) / _BYTES_PER_LOOK:
+            if int.from_bytes(key[:8], "little") / 2**64 < len(content) / BYTES_PER_LOOK:
                 self.prune()
         except OSError as error:
             self.writes = False
@@ -149,17 +149,17 @@ def _checked(descriptor: int, key: bytes) -> bytes | None:
     """The payload of an open entry; None unless it is ours, private, whole and meant for ``key``."""
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not _HEADER.size <= status.st_size <= _LARGEST + _HEADER.size:
+        if not stat.S_ISREG(status.st_mode) or not HEADER.size <= status.st_size <= _LARGEST + HEADER.size:
             return None
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return None
         content = _read(descriptor, status.st_size)
     except OSError:
         return None
-    if len(content) < _HEADER.size:
+    if len(content) < HEADER.size:
         return None
-    magic, written_key, length, digest = _HEADER.unpack_from(content)
-    payload = content[_HEADER.size :]
+    magic, written_key, length, digest = HEADER.unpack_from(content)
+    payload = content[HEADER.size :]
     if (magic, written_key, length) != (_MAGIC, key, len(payload)) or hashlib.sha256(payload).digest() != digest:
         return None
     if time.time() - status.st_mtime > _DAY:

@@ -73,7 +73,7 @@ def donation() -> str:
     return "on" if _fault is None else f"off: {_fault}"
 
 
-class _Probe:
+class Probe:
     __slots__ = ("value",)
 
     def __init__(self, value: object = None) -> None:
@@ -82,7 +82,7 @@ class _Probe:
 
 _HOLDERS: dict[str, Callable[[Sequence[object]], object]] = {
     "a variable": lambda objects: objects[0],
-    "an attribute": lambda objects: _Probe(objects[0]),
+    "an attribute": lambda objects: Probe(objects[0]),
     "a list": lambda objects: [objects[0]],
     "a tuple": lambda objects: (objects[0],),
     "a dict": lambda objects: {objects[0]: objects[0]},
@@ -100,7 +100,7 @@ def _seen(holder: object, objects: Sequence[object], number: int) -> set[bool]:
 def _found_fault() -> str | None:
     """What is wrong with the counts; None if they are as expected in each case that the questions rely on."""
     for number in range(3):
-        objects = [_Probe()]
+        objects = [Probe()]
         if _seen(None, objects, number) != {False}:
             return f"Python counts other references to an object than the {number + 1} that there are"
         for name, hold in _HOLDERS.items():
@@ -109,7 +109,7 @@ def _found_fault() -> str | None:
     return None
 
 
-def _tested() -> str | None:
+def tested() -> str | None:
     fault = _found_fault()
     if fault is not None:
         import logging  # takes 2 ms
@@ -119,4 +119,4 @@ def _tested() -> str | None:
 
 
 _fault: str | None = None
-_fault = _tested()
+_fault = tested()

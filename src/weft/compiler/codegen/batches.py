@@ -51,19 +51,19 @@ class Batch:
         if threads > 1:
             self.made.update(without_interrupts(lambda: _by_threads(waiting, threads)))
         else:
-            self.made.update([(key, _made(work, work.alone)) for key, work in waiting])
+            self.made.update([(key, outcome_of(work, work.alone)) for key, work in waiting])
 
 
 def _by_threads(waiting: list[tuple[bytes, Work]], threads: int) -> list[tuple[bytes, Any]]:
     with ThreadPoolExecutor(threads, "weft LLVM") as pool:
         try:
-            made = [pool.submit(_made, work, work.apart) for _, work in waiting]
+            made = [pool.submit(outcome_of, work, work.apart) for _, work in waiting]
         except RuntimeError:  # no thread can be started any more: the process ends, or may have no more of them
-            return [(key, _made(work, work.alone)) for key, work in waiting]
+            return [(key, outcome_of(work, work.alone)) for key, work in waiting]
         return [(key, one.result()) for (key, _), one in zip(waiting, made, strict=True)]
 
 
-def _made(work: Work, make: Callable[[str], Any]) -> Any:
+def outcome_of(work: Work, make: Callable[[str], Any]) -> Any:
     with recording.span("machine code", work.title):
         return make(work.text)
 

@@ -100,32 +100,32 @@ def _preferred(features: llvm.FeatureMap) -> str:
 
 
 @cache
-def _engine() -> CodeGenerator:
+def generator() -> CodeGenerator:
     return CodeGenerator()
 
 
 @cache
 def host() -> Host:
     """The processor that code is generated for."""
-    return without_interrupts(lambda: _engine().host)
+    return without_interrupts(lambda: generator().host)
 
 
 def make(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
     """The machine code of a module that defines ``functions``."""
-    object_code = without_interrupts(lambda: _engine().object_code(text, quickly))
+    object_code = without_interrupts(lambda: generator().object_code(text, quickly))
     return image_of(object_code, functions) or object_code
 
 
 def make_apart(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
     """The same while other threads do it, too, where nothing interrupts this one; ``host`` was called before."""
     with llvm_threads.apart():
-        object_code = _engine().object_code(text, quickly)
+        object_code = generator().object_code(text, quickly)
     return image_of(object_code, functions) or object_code
 
 
 def link(object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
     """Load object code; returns the addresses of ``functions``. It may call what is ``provided`` by address."""
-    return without_interrupts(lambda: _engine().link(object_code, functions, provided))
+    return without_interrupts(lambda: generator().link(object_code, functions, provided))
 
 
 def load(text: str, *functions: str) -> dict[str, int]:

@@ -111,7 +111,7 @@ def _steps(scan: LongScan, call: RoutineCall) -> list[RoutineStep]:
     memory = [(x.slot, x.offset), (out.slot, out.offset), totals, of_vectors, sums, counter]
     units = rows * chunks
     numbers = [number for index in memory for number in index] + [units, x.shape[-1], chunks]
-    code = _code(scan, x.dtype, call.params["reverse"], call.params["inclusive"])
+    code = scan_code(scan, x.dtype, call.params["reverse"], call.params["inclusive"])
     return [
         cleared((slot, offset), WORD // 4 * sum(counts)),
         RoutineStep(code, numbers, units, 1, prod(x.shape)),
@@ -119,13 +119,13 @@ def _steps(scan: LongScan, call: RoutineCall) -> list[RoutineStep]:
 
 
 @cache
-def _code(scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> RoutineCode:
+def scan_code(scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> RoutineCode:
     way = f"{'reverse ' * reverse}{'inclusive' if inclusive else 'exclusive'}"
     source = f"{scan.name} of {dtype.name}, {way}, {THREADS} threads for {ROW_CHUNK} elements"
     tile = _ChunkTile(dtype)
     return RoutineCode(
         source,
-        lambda name: _LongScansWriter(scan, dtype, reverse, inclusive).text(name),
+        lambda name: LongScansWriter(scan, dtype, reverse, inclusive).text(name),
         THREADS,
         scan.scan.name,
         tile.size + WORD * (ROW_CHUNK // VIRTUAL_LANES),
@@ -145,7 +145,7 @@ class _ChunkTile:
         self.size = ROW_CHUNK * self.bytes
 
 
-class _LongScansWriter:
+class LongScansWriter:
     """Writes the kernel: a unit is a chunk, which blocks take in order, so that what a block waits for is at work."""
 
     def __init__(self, scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> None:

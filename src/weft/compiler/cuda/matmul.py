@@ -44,7 +44,7 @@ class _Axis(NamedTuple):
 
 
 def _declines(node: Node) -> str:
-    if _has_few_rows(node):
+    if has_few_rows(node):
         return ""
     return cublas.missing() or ("" if _is_known(node) else "cuBLASLt has no such products")
 
@@ -60,7 +60,7 @@ def _adapts(node: Node) -> Node | None:
     converted again, for the library multiplies numbers of one kind."""
     if node.dtype.is_integer:
         return _sums_of_products(node)
-    if cublas.missing() or _is_known(node) or _has_few_rows(node):
+    if cublas.missing() or _is_known(node) or has_few_rows(node):
         return None
     a, b = [_converted(x, node.dtype) for x in node.inputs]
     return Node(node.primitive, (a, b), node.params, node.shape, node.dtype, None)
@@ -81,7 +81,7 @@ def _converted(x: Node, dtype: Dtype) -> Node:
     return x if x.dtype is dtype else Node(p.cast, (x,), (dtype,), x.shape, dtype, None)
 
 
-def _has_few_rows(node: Node) -> bool:
+def has_few_rows(node: Node) -> bool:
     return _is_few(node.shape, node.inputs[0].shape[-1], [x.dtype for x in (node, *node.inputs)])
 
 
@@ -95,7 +95,7 @@ def _is_few(shape: Shape, inner: int, kinds: Sequence[Dtype]) -> bool:
 def _rounds(node: Node, dtype: Dtype) -> bool:
     """Whether sums, where these are asked for, can be rounded to half precision when they are stored: the library does
     it if that is the operands' own."""
-    if _has_few_rows(node):
+    if has_few_rows(node):
         return dtype in _NARROW
     return not cublas.missing() and all(x.dtype is dtype for x in node.inputs) and dtype in _NARROW
 
@@ -105,7 +105,7 @@ def _accepts(node: Node, position: int, strides: Shape) -> bool:
     them."""
     shape = node.inputs[position].shape
     found = leading(shape[-2:], strides[-2:])
-    if found is None or (_has_few_rows(node) and found[1] > few_rows.MOST_DISTANCE):
+    if found is None or (has_few_rows(node) and found[1] > few_rows.MOST_DISTANCE):
         return False
     *outer, _ = _united([_Axis(n, [stride]) for n, stride in zip(shape[:-2], strides[:-2], strict=True)], 1)
     return prod([axis.extent for axis in outer]) <= _MOST_CALLS
@@ -121,7 +121,7 @@ def _scratch_for(shape: Shape) -> int:
     declines=_declines,
     adapts=_adapts,
     rounds=_rounds,
-    scratch=lambda node: 0 if _has_few_rows(node) else _scratch_for(node.shape) + cublas.SPARE,
+    scratch=lambda node: 0 if has_few_rows(node) else _scratch_for(node.shape) + cublas.SPARE,
 )
 def step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     """The step for a matrix product.

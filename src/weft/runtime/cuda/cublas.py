@@ -111,7 +111,7 @@ class ProductCall(_Products, LibraryCall):
         _check(code, "cublasLtMatmul", f" for {self.title}: {self.problem}")
 
 
-class _Way(NamedTuple):
+class ProductWay(NamedTuple):
     """How products are computed: descriptions for the library, and the algorithm that it chose."""
 
     operation: Any
@@ -193,7 +193,7 @@ class _Library:
             self._set("MatmulDesc", made, attribute, ctypes.c_int32(transposed))
         return made
 
-    def way(self, problem: MatmulProblem, alignments: tuple[int, int, int], handle: Any, title: str) -> _Way:
+    def way(self, problem: MatmulProblem, alignments: tuple[int, int, int], handle: Any, title: str) -> ProductWay:
         """What the library thinks is the fastest way."""
         operation = self.operation(problem)
         left, right, result = [self.layout(matrix, problem.batch) for matrix in problem[:3]]
@@ -209,7 +209,7 @@ class _Library:
         called = "cublasLtMatmulAlgoGetHeuristic"
         _check(self._functions[called](*asked), called, f" for {title}")
         _check(chosen.state if count.value else _NOT_SUPPORTED, called, f" for {title}")
-        return _Way(operation, left, right, result, chosen.algorithm, chosen.scratch)
+        return ProductWay(operation, left, right, result, chosen.algorithm, chosen.scratch)
 
 
 @cache
@@ -232,9 +232,9 @@ def _alignment(address: int) -> int:
     return min(address & -address, _MOST_ALIGNMENT)
 
 
-def _way(call: ProductCall, alignments: tuple[int, int, int], handle: Any, queue: Queue) -> _Way:
+def _way(call: ProductCall, alignments: tuple[int, int, int], handle: Any, queue: Queue) -> ProductWay:
     """How a product is computed on the card of a queue: all queues do it in the same way."""
-    known: dict[Any, _Way] = queue.shared.setdefault(CUBLAS, {})
+    known: dict[Any, ProductWay] = queue.shared.setdefault(CUBLAS, {})
     key = call.problem, alignments
     found = known.get(key)
     if found is None:

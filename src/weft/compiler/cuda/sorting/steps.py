@@ -44,12 +44,12 @@ SHORTEST_PART = 1 << 14
 """... which have so many elements or more."""
 
 
-def _longest_row(elements: Elements) -> int:
+def longest_row(elements: Elements) -> int:
     """How many elements a row has at most that a block sorts by itself."""
     return LONGEST_ROW if elements.dtype.size <= 4 else LONGEST_WIDE_ROW
 
 
-def _block_of(elements: Elements) -> ThreadBlock:
+def block_of(elements: Elements) -> ThreadBlock:
     """The block that has a tile."""
     if elements.dtype.size > 4:
         return WIDE_VALUES
@@ -70,7 +70,7 @@ class DigitCut(NamedTuple):
 
     @classmethod
     def of(cls, shape: tuple[int, int], elements: Elements, digits: Digits) -> DigitCut:
-        block = _block_of(elements)
+        block = block_of(elements)
         return cls(*shape, 1 << digits.bits, digits.orders(elements), block.threads * block.items)
 
     @property
@@ -134,7 +134,7 @@ def _shape(node_or_operand: Node | Operand) -> tuple[int, int]:
 
 def _sort_scratch(rows_: int, extent: int, elements: Elements) -> int:
     layout = _Layout(0, 0)
-    if extent > _longest_row(elements):
+    if extent > longest_row(elements):
         _Sort(rows_, extent, elements, layout)
     return layout.end
 
@@ -193,10 +193,10 @@ def _sorted(call: RoutineCall, indices: bool) -> list[RoutineStep]:
     (x,), (out,) = call.operands, call.results
     elements, window = Elements(x.dtype, indices), (call.params["start"], call.params["count"])
     rows_, extent = _shape(x)
-    if extent <= _longest_row(elements):
+    if extent <= longest_row(elements):
         numbers = [*_location(x), *_location(out), rows_, extent, *window]
         work = rows_ * extent * elements.digits
-        return [RoutineStep(_rows_code(elements, *_block_for(extent)), numbers, rows_, 1, work)]
+        return [RoutineStep(rows_code(elements, *block_for(extent)), numbers, rows_, 1, work)]
     sort = _Sort(rows_, extent, elements, _Layout(*call.scratch))
     return sort.steps(_location(x), _location(out), window)
 
@@ -226,7 +226,7 @@ def _grouped(
     return [*distribution_.prepared(places), distribution_.moved(move, places, (0, cut.extent))]
 
 
-def _block_for(extent: int) -> tuple[int, int]:
+def block_for(extent: int) -> tuple[int, int]:
     """Threads of a block, and elements of each, for rows."""
     items, threads = 1, 32
     while threads * items < extent:
@@ -271,7 +271,7 @@ class _Distribution:
         count = self._numbers(places, units, cut.parts, 0, (0, 0))
         return [
             cleared((self.slot, self.counters), cut.cleared // 4),
-            RoutineStep(_totals_code(self.elements, self.digits), count, units, 1, cut.rows * cut.extent),
+            RoutineStep(totals_code(self.elements, self.digits), count, units, 1, cut.rows * cut.extent),
         ]
 
     def moved(self, move: Move, places: Places, window: tuple[int, int], order: int = 0) -> RoutineStep:
@@ -279,7 +279,7 @@ class _Distribution:
         is wanted, and how many are."""
         cut = self.cut
         units = cut.rows * cut.tiles
-        code = _move_code(self.elements, self.digits, move, cut.is_wide)
+        code = move_code(self.elements, self.digits, move, cut.is_wide)
         numbers = self._numbers(places, units, cut.tiles, order, window)
         return RoutineStep(code, numbers, units, 1, cut.rows * cut.extent)
 
@@ -313,12 +313,12 @@ class _Sort:
 
 
 @cache
-def _rows_code(elements: Elements, threads: int, items: int) -> RoutineCode:
+def rows_code(elements: Elements, threads: int, items: int) -> RoutineCode:
     source = f"rows of {elements.name} sorted by blocks of {threads} threads with {items} elements"
     return RoutineCode(source, lambda name: rows.generate(elements, threads, items, name), threads, "sort")
 
 
-def _totals_code(elements: Elements, digits: Digits) -> RoutineCode:
+def totals_code(elements: Elements, digits: Digits) -> RoutineCode:
     threads, items = COUNTING_THREADS, COUNTED_ITEMS
     size = 4 * digits.orders(elements) << digits.bits
     copies = max(1, min(threads // WARP, COPIED_BYTES // size))
@@ -333,8 +333,8 @@ def _totals_code(elements: Elements, digits: Digits) -> RoutineCode:
     )
 
 
-def _move_code(elements: Elements, digits: Digits, move: Move, wide: bool) -> RoutineCode:
-    block = _block_of(elements)
+def move_code(elements: Elements, digits: Digits, move: Move, wide: bool) -> RoutineCode:
+    block = block_of(elements)
     source = f"{elements.name} moved by {digits.name}: {move.name}, wide {wide}, {block}"
     return RoutineCode(
         source,
