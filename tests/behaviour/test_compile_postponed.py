@@ -141,6 +141,17 @@ def test_a_loop_that_never_asks_collects_a_bounded_number_of_operations(
     assert not is_lazy(x)
 
 
+def test_weights_are_found_beside_a_long_chain_of_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as what the layers of a deep model have made so far."""
+    monkeypatch.setattr(postponing, "MOST_OPERATIONS", 200)
+    x = mx.random.normal((1, 32))
+    for _ in range(200):
+        x = x * 1.01 + 0.1
+    assert MUCH // 2 == 32 * 256 * 4
+    result = gated(x @ weights(32), x @ weights(32))
+    assert is_lazy(x, result)
+
+
 def test_gradients_and_batches_of_calls_with_pending_arguments() -> None:
     w = weights()
     loss = mx.compile(lambda w, x: (w @ x).square().sum())

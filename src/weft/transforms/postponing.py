@@ -29,9 +29,8 @@ def is_postponed(pending: Sequence[Node]) -> bool:
     """
     needed = 0
     seen = set(pending)
-    stack = list(seen)
-    while stack:
-        node = stack.pop()
+    nearest_first = list(seen)
+    for node in nearest_first:
         if isinstance(node, Placeholder) or len(seen) > MOST_OPERATIONS:
             return False
         needed += _made_of_little(node)
@@ -40,7 +39,7 @@ def is_postponed(pending: Sequence[Node]) -> bool:
         for source in node.inputs:
             if source.value is None and source not in seen:
                 seen.add(source)
-                stack.append(source)
+                nearest_first.append(source)
     return False
 
 
